@@ -1,0 +1,47 @@
+"""One engine a file: ours and its peers, each imported only by the process that measures it."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+OURS = "toolcrib"
+
+
+class Entry(NamedTuple):
+    """How an engine is named in tables, the package it is in, and how one imports it."""
+
+    title: str
+    package: str
+    statement: str
+
+    @property
+    def full_title(self) -> str:
+        """The title with the version that is installed."""
+        try:
+            return f"{self.title} {version(self.package)}" if self.package else self.title
+        except PackageNotFoundError:
+            return self.title
+
+
+ROSTER: dict[str, Entry] = {
+    OURS: Entry("**Toolcrib**, lexical", "toolcrib", "import toolcrib"),
+    "fastmcp": Entry(
+        "FastMCP BM25SearchTransform",
+        "fastmcp",
+        "from fastmcp.server.transforms.search import BM25SearchTransform",
+    ),
+    "pydantic_ai": Entry(
+        "Pydantic AI ToolSearch()",
+        "pydantic-ai-slim",
+        "from pydantic_ai.capabilities import ToolSearch",
+    ),
+    "pydantic_ai_keywords": Entry(
+        "Pydantic AI strategy='keywords'",
+        "pydantic-ai-slim",
+        "from pydantic_ai.capabilities import ToolSearch",
+    ),
+    "shipit": Entry("shipit, SequenceMatcher", "", "import difflib"),
+    "rank_bm25": Entry("rank_bm25", "rank-bm25", "import rank_bm25"),
+    "bm25s": Entry("bm25s, numpy", "bm25s", "import bm25s"),
+    "fts5": Entry("SQLite FTS5", "", "import sqlite3"),
+    "tantivy": Entry("Tantivy, 4 fields", "tantivy", "import tantivy"),
+}

@@ -1,0 +1,8 @@
+"""Pydantic AI's explicit `strategy="keywords"`, which scans every tool on every call."""
+
+from benchmarks.engines.pydantic_ai import PydanticAI
+
+
+def contender() -> PydanticAI:
+    """The peer."""
+    return PydanticAI("keywords")

@@ -1,0 +1,49 @@
+"""Ours, by words alone (mode "lexical"), through the public API."""
+
+from benchmarks.engines.contender import LIMIT
+from benchmarks.generate import Row
+from toolcrib import Catalog, SearchEngine, Tool, Where
+
+
+class Toolcrib:
+    """Snapshots: a change makes the next catalog and the next engine."""
+
+    def prepare(self, row: Row) -> Tool:
+        return Tool(
+            name=row["name"],
+            description=row["description"],
+            input_schema=row["input_schema"],
+            server=row["server"],
+            category=row["category"],
+            tags=tuple(row["tags"]),
+        )
+
+    def fit(self, tools: list[Tool]) -> None:
+        self._catalog = Catalog(tools)
+        self._engine = SearchEngine(self._catalog)
+
+    def search(self, query: str) -> list[str]:
+        result = self._engine.search(query, limit=LIMIT, mode="lexical")
+        return [hit.tool.id for hit in result.hits]
+
+    def search_server(self, query: str, server: str) -> list[str]:
+        where = Where(server=server)
+        result = self._engine.search(query, limit=LIMIT, mode="lexical", where=where)
+        return [hit.tool.id for hit in result.hits]
+
+    def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
+        result = self._engine.search(query, limit=LIMIT, mode="lexical", allowed=allowed)
+        return [hit.tool.id for hit in result.hits]
+
+    def add(self, tool: Tool) -> None:
+        self._catalog = self._catalog.with_tools([tool])
+        self._engine = self._engine.updated(self._catalog)
+
+    def remove(self, id: str) -> None:
+        self._catalog = self._catalog.without([id])
+        self._engine = self._engine.updated(self._catalog)
+
+
+def contender() -> Toolcrib:
+    """Ours."""
+    return Toolcrib()

@@ -1,0 +1,206 @@
+"""Tools that read like real ones, as many as wanted, the same for the same seed."""
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypedDict, TypeVar
+
+from benchmarks.vocabulary import (
+    ACTIONS,
+    CATEGORIES,
+    NOUNS,
+    PARAMETERS,
+    QUALITIES,
+    SENTENCES,
+    SERVICES,
+    THINGS,
+)
+
+Word = TypeVar("Word")
+
+POOL = 1 << 16
+RARE_WORDS = 40_000
+RARE_SHARE = 0.04
+TOOLS_PER_SERVER = (4, 60)
+WORDS = (10, 40)
+OPENERS = (
+    "how do I",
+    "I need to",
+    "find a tool that can",
+    "please",
+    "is there a way to",
+    "can you",
+    "what should I use to",
+    "the user wants to",
+)
+CLOSERS = ("", "for my team", "before tomorrow", "and tell me the result", "from last month", "")
+
+
+class Row(TypedDict):
+    """One tool as plain data, the form every engine is fed from."""
+
+    id: str
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    server: str
+    category: str
+    tags: list[str]
+
+
+class Query(NamedTuple):
+    """A question, and the tool it was made from."""
+
+    text: str
+    source: str
+
+
+class _Words:
+    """Draws by the law of Zipf and Mandelbrot: the k-th word of a list comes up as 1 / (k + 5)."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        rare = _rare_words(chance, RARE_WORDS)
+        self._nouns = _zipf_pool(chance, NOUNS, POOL)
+        tail = int(POOL * RARE_SHARE)
+        self._nouns[:tail] = _zipf_pool(chance, rare, tail)
+        self._qualities = _zipf_pool(chance, QUALITIES, POOL)
+        self._things = _zipf_pool(chance, THINGS, POOL)
+        self._actions = _zipf_pool(chance, ACTIONS, POOL)
+
+    def noun(self) -> str:
+        return self._nouns[int(self._chance.random() * POOL)]
+
+    def quality(self) -> str:
+        return self._qualities[int(self._chance.random() * POOL)]
+
+    def thing(self) -> str:
+        return self._things[int(self._chance.random() * POOL)]
+
+    def action(self) -> tuple[str, str, str]:
+        return self._actions[int(self._chance.random() * POOL)]
+
+
+def rows(count: int, seed: int = 0) -> Iterator[Row]:
+    """Yield `count` tools, server after server, none held back."""
+    return itertools.islice(_endless(seed), count)
+
+
+def queries(sample: Sequence[Row], count: int, seed: int = 0) -> list[Query]:
+    """Questions about the tools in `sample`: natural language and keywords by turns."""
+    chance = random.Random(f"queries {seed}")
+    ask = itertools.cycle((_natural, _keywords))
+    return [make(chance, chance.choice(sample)) for make in itertools.islice(ask, count)]
+
+
+def _endless(seed: int) -> Iterator[Row]:
+    chance = random.Random(f"tools {seed}")
+    words = _Words(chance)
+    for number in itertools.count():
+        lap, turn = divmod(number, len(SERVICES))
+        service = SERVICES[turn]
+        server = service if not lap else f"{service}-{words.noun()}-{lap}"
+        style = chance.choice(("snake", "snake", "snake", "camel", "kebab"))
+        category = chance.choice(CATEGORIES)
+        names: set[str] = set()
+        for _ in range(chance.randint(*TOOLS_PER_SERVER)):
+            row = _row(chance, words, service, style)
+            if row["name"] not in names:
+                names.add(row["name"])
+                row["server"], row["category"] = server, category
+                row["id"] = f"{server}___{row['name']}"
+                yield row
+
+
+def _row(chance: random.Random, words: _Words, service: str, style: str) -> Row:
+    verb, _, _ = words.action()
+    thing = words.thing()
+    parts = [verb, *thing.split("_")]
+    if chance.random() < 0.5:
+        parts.append(service)
+    if chance.random() < 0.2:
+        parts.append(words.noun())
+    thing = thing.replace("_", " ")
+    return Row(
+        id="",
+        name=_joined(parts, style),
+        description=_description(chance, words, verb, thing, service),
+        input_schema=_input_schema(chance, words, thing),
+        server="",
+        category="",
+        tags=sorted({service, words.noun()} if chance.random() < 0.7 else {service}),
+    )
+
+
+def _joined(parts: Sequence[str], style: str) -> str:
+    if style == "camel":
+        return parts[0] + "".join(part.capitalize() for part in parts[1:])
+    return ("_" if style == "snake" else "-").join(parts)
+
+
+def _description(chance: random.Random, words: _Words, verb: str, thing: str, service: str) -> str:
+    wanted = chance.randint(*WORDS)
+    text = f"{verb.capitalize()} {words.quality()} {thing} {words.noun()} in {service.capitalize()}"
+    if wanted < WORDS[0] + 8:
+        return f"{text} by {words.noun()}, {words.noun()} or {words.quality()} {words.noun()}."
+    sentences = [f"{text}."]
+    length = len(text.split())
+    while length < wanted:
+        sentence = _filled(chance, words, chance.choice(SENTENCES), thing)
+        length += len(sentence.split())
+        if length <= WORDS[1]:
+            sentences.append(sentence)
+    return " ".join(sentences)
+
+
+def _filled(chance: random.Random, words: _Words, template: str, thing: str) -> str:
+    _, third, done = chance.choice(ACTIONS)
+    return template.format(
+        thing=thing,
+        noun=words.noun(),
+        noun2=words.noun(),
+        noun3=words.noun(),
+        quality=words.quality(),
+        third=third,
+        done=done,
+    )
+
+
+def _input_schema(chance: random.Random, words: _Words, thing: str) -> dict[str, Any]:
+    count = min(int(chance.expovariate(0.22)), 8)
+    chosen = chance.sample(PARAMETERS, count)
+    properties = {
+        name: {"type": kind, "description": _filled(chance, words, text, thing)}
+        for name, kind, text in chosen
+    }
+    required = [name for name, _, _ in chosen[: (count + 1) // 2]]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _natural(chance: random.Random, row: Row) -> Query:
+    words = row["description"].replace("\n", " ").lower().split()[: chance.randint(5, 14)]
+    opener, closer = chance.choice(OPENERS), chance.choice(CLOSERS)
+    return Query(f"{opener} {' '.join(words).rstrip('.,;:')} {closer}".strip(), row["id"])
+
+
+def _keywords(chance: random.Random, row: Row) -> Query:
+    name = row["name"].replace("_", " ").replace("-", " ").split()
+    words = [*name, *(word for word in row["description"].lower().split()[:12] if len(word) > 4)]
+    chosen = chance.sample(words, min(chance.randint(1, 4), len(words)))
+    return Query(" ".join(word.strip(".,;:()") for word in chosen), row["id"])
+
+
+def _rare_words(chance: random.Random, count: int) -> list[str]:
+    """Names of products and projects: the long tail of every real catalog."""
+    heads, tails = (
+        "b d f g k l m n p r s t v z br dr kr st tr".split(),
+        "a e i o u ai en or".split(),
+    )
+    return [
+        "".join(chance.choice(heads) + chance.choice(tails) for _ in range(chance.randint(2, 4)))
+        for _ in range(count)
+    ]
+
+
+def _zipf_pool(chance: random.Random, words: Sequence[Word], size: int) -> list[Word]:
+    return chance.choices(words, weights=[1 / (rank + 6) for rank in range(len(words))], k=size)

@@ -1,0 +1,206 @@
+"""How fast we are beside our peers, in one run: `python -m benchmarks.speed`."""
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from benchmarks import machine
+from benchmarks.engines import OURS, ROSTER
+from benchmarks.plan import Prepared, generated, real
+from benchmarks.report import STEPS, Measured, Results, figure, markdown
+from benchmarks.worker import Built, Timing
+
+REPOSITORY = Path(__file__).parents[1]
+DATA = REPOSITORY.parent / "shared" / "data"
+BUILD_BUDGETS = 5
+WATCH_SECONDS = 0.5
+FEWEST_QUERIES = 20
+
+
+class Limits(NamedTuple):
+    """What an engine may use on one catalog before it is left out."""
+
+    rounds: int
+    cap_seconds: float
+    memory_bytes: float
+
+
+class WorkerFault(Exception):
+    """An engine that could not be measured, and why."""
+
+
+class Engine:
+    """The parent's side of one engine's process."""
+
+    def __init__(self, name: str, catalog: Prepared) -> None:
+        self.name = name
+        command = [sys.executable, "-m", "benchmarks.worker", name]
+        self._process = subprocess.Popen(
+            [*command, str(catalog.tools), str(catalog.plan)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def build(self, budget_seconds: float) -> Built:
+        return cast(Built, self._ask(budget_seconds, "build"))
+
+    def time(self, step: str, number: int, budget_seconds: float) -> Timing:
+        return cast(Timing, self._ask(None, step, number, budget_seconds))
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _ask(self, budget_seconds: float | None, *request: object) -> Any:
+        """Send a step and wait for its answer; end a process that uses more CPU than it may."""
+        assert self._process.stdin and self._process.stdout
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+        while not select.select([self._process.stdout], [], [], WATCH_SECONDS)[0]:
+            if budget_seconds and cpu_seconds(self._process.pid) > budget_seconds:
+                self._process.kill()
+                raise WorkerFault(f"more than {budget_seconds:.0f} s of CPU to {request[0]}")
+        line = self._process.stdout.readline()
+        if not line:
+            raise WorkerFault(f"its process ended with code {self._process.wait()}")
+        return json.loads(line)
+
+
+def measured(
+    catalog: Prepared, names: Sequence[str], earlier: Results | None, limits: Limits
+) -> Results:
+    """Every engine on one catalog: built one after the other, then asked by turns."""
+    results = Results(title=catalog.title, size=catalog.size, engines={})
+    running: dict[str, Engine] = {}
+    timings: dict[str, dict[str, list[Timing]]] = {}
+    for name in names:
+        results["engines"][name] = entry = Measured(skipped="", built=None, steps={})
+        entry["skipped"] = too_slow(name, catalog.size, earlier, limits)
+        if entry["skipped"]:
+            say(f"  {name}: left out, {entry['skipped']}")
+            continue
+        engine = Engine(name, catalog)
+        try:
+            entry["built"] = built = engine.build(limits.cap_seconds * BUILD_BUDGETS)
+            running[name] = engine
+            say(f"  {name}: built in {built['fit_seconds']:.2f} s")
+        except WorkerFault as fault:
+            entry["skipped"] = str(fault)
+            say(f"  {name}: left out, {fault}")
+            engine.close()
+    for number in range(limits.rounds):
+        say(f"  round {number + 1} of {limits.rounds}")
+        for step in STEPS:
+            for name, engine in _rotated(running, number):
+                budget = limits.cap_seconds / limits.rounds
+                try:
+                    taken = engine.time(step, number, budget)
+                except WorkerFault as fault:
+                    results["engines"][name] = Measured(skipped=str(fault), built=None, steps={})
+                    del running[name]
+                    continue
+                timings.setdefault(name, {}).setdefault(step, []).append(taken)
+    for name, engine in running.items():
+        engine.close()
+        steps = timings[name]
+        results["engines"][name]["steps"] = {step: figure(steps[step]) for step in STEPS}
+    return results
+
+
+def too_slow(name: str, size: int, earlier: Results | None, limits: Limits) -> str:
+    """Why an engine is not tried at this size, by what it took at the one before."""
+    if earlier is None or name == OURS:
+        return ""
+    before = earlier["engines"][name]
+    if before["built"] is None:
+        return f"left out at {earlier['size']:,} already: {before['skipped']}"
+    factor = size / earlier["size"]
+    build = before["built"]["fit_seconds"] * factor
+    query = before["steps"]["search"]["p50_us"] * factor / 1e6
+    memory = before["built"]["process_bytes"] * factor
+    expected = f"expected from {earlier['size']:,} tools"
+    if build > limits.cap_seconds * BUILD_BUDGETS:
+        return f"about {build:.0f} s to build, {expected}"
+    if query * FEWEST_QUERIES > limits.cap_seconds:
+        return f"about {query:.0f} s a query, {expected}"
+    if memory > limits.memory_bytes:
+        return f"about {memory / 1e9:.0f} GB of memory, {expected}"
+    return ""
+
+
+def catalogs(sizes: Sequence[int], data: Path, folder: Path, rounds: int) -> Iterator[Prepared]:
+    """The real catalog where it is at hand, then the generated ones, small to large."""
+    if (data / "mcp_catalog" / "tools.jsonl").exists():
+        yield real(data, folder, rounds)
+    else:
+        say("real catalog skipped: no mcp_catalog/tools.jsonl in the data folder (--data)")
+    for size in sorted(sizes):
+        say(f"generating {size:,} tools")
+        yield generated(size, folder, rounds, seed=0)
+
+
+def cpu_seconds(process: int) -> float:
+    """The CPU time of another process. A timer inside it would make its own clock coarse."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def say(text: str) -> None:
+    """Progress, apart from results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _rotated(running: dict[str, Engine], number: int) -> list[tuple[str, Engine]]:
+    items = [*running.items()]
+    start = number % max(len(items), 1)
+    return items[start:] + items[:start]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
+    parser.add_argument("--sizes", default="100,1000,10000", help="generated catalogs, in tools")
+    parser.add_argument("--peers", default="all", help=f"some of: {', '.join(ROSTER)}; or all")
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("TOOLCRIB_DATA", DATA)))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cap-seconds", type=float, default=60.0, help="CPU a step and catalog")
+    parser.add_argument("--memory-gb", type=float, default=6.0, help="most an engine may need")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks/results/speed.md")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, then write the table and the figures behind it."""
+    given = _arguments()
+    peers = [*ROSTER] if given.peers == "all" else given.peers.split(",")
+    names = [OURS, *(name for name in peers if name != OURS)]
+    if unknown := [name for name in names if name not in ROSTER]:
+        sys.exit(f"unknown peer {unknown[0]!r}; there are {', '.join(ROSTER)}")
+    limits = Limits(given.rounds, given.cap_seconds, given.memory_gb * 1e9)
+    say("imports")
+    imports = {name: machine.import_cost(ROSTER[name].statement) for name in names}
+    results: list[Results] = []
+    earlier: Results | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = [int(size) for size in given.sizes.split(",") if size]
+        for catalog in catalogs(sizes, given.data, Path(folder), limits.rounds):
+            say(catalog.title)
+            results.append(measured(catalog, names, earlier, limits))
+            if "generated" in catalog.title:
+                earlier = results[-1]
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    everything = {"machine": machine.described(), "imports": imports, "catalogs": results}
+    given.out.with_suffix(".json").write_text(json.dumps(everything, indent=1) + "\n")
+    given.out.write_text(markdown(machine.described(), imports, results), encoding="utf-8")
+    say("written")
+
+
+if __name__ == "__main__":
+    main()

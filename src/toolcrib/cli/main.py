@@ -1,0 +1,68 @@
+"""The `toolcrib` command: a table of contents; each command is loaded when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from io import TextIOWrapper
+from typing import Any
+
+import click
+
+from toolcrib.cli.printing import plain
+from toolcrib.errors import ToolcribError
+
+# Name to module and first line of help. The help stands here so that listing the commands does
+# not import them; a test holds it equal to what each command says itself.
+_COMMANDS = {
+    "demo": ("toolcrib.cli.demo", "See tool search at work on a small catalog."),
+    "search": ("toolcrib.cli.search", "Find the tools that serve a need."),
+    "tools": ("toolcrib.cli.tools", "List the tools of a catalog."),
+}
+_INTERRUPTED = 130
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command only to run it, and gives every error its exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ToolcribError as fault:
+            raise click.ClickException(plain(str(fault))) from fault
+        except KeyboardInterrupt:
+            raise SystemExit(_INTERRUPTED) from None
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.pass_context
+def toolcrib(context: click.Context) -> None:
+    """Tool search for LLM agents: the few tools a task needs, out of thousands.
+
+    New here? Run `toolcrib demo`: it needs no key and no network.
+    """
+    if os.environ.get("NO_COLOR"):
+        context.color = False
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that knows few characters gets question marks, not a traceback.
+            stream.reconfigure(errors="replace")
+    toolcrib(prog_name="toolcrib")

@@ -1,0 +1,179 @@
+"""`toolcrib search`: find the tools that serve a need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from toolcrib.cli.options import (
+    catalog_option,
+    json_option,
+    offset_option,
+    opened_catalog,
+    where_options,
+)
+from toolcrib.cli.printing import Table, plain, print_json, wrapped
+from toolcrib.cli.reason import reasons_in_json, reasons_in_words
+from toolcrib.core.engine import RANKERS, Explanation, SearchEngine, SearchResult
+from toolcrib.core.facet import Where
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.pattern import Regex
+from toolcrib.core.ranking.ranker import Ranker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    query: str
+    catalog_file: str | None
+    limit: int
+    offset: int
+    mode: str
+    where: Where
+    ignore_case: bool
+    lenient: bool
+    explain: bool
+    why: str | None
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        if self.ignore_case and self.mode != "regex":
+            raise click.UsageError("--ignore-case is for --mode regex; other modes do so anyway.")
+        if self.lenient and self.mode != "lexical":
+            raise click.UsageError("--lenient is for --mode lexical.")
+
+    def rankers(self) -> Mapping[str, Ranker]:
+        """The engine's rankers, set as was asked."""
+        return {
+            **RANKERS,
+            "lexical": Lexical(lenient=self.lenient),
+            "regex": Regex(ignore_case=self.ignore_case),
+        }
+
+
+@click.command("search")
+@click.argument("query")
+@catalog_option
+@click.option(
+    "--limit",
+    default=5,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many tools at most.  [default: 5]",
+)
+@offset_option
+@click.option(
+    "--mode",
+    default="lexical",
+    type=click.Choice(tuple(RANKERS)),
+    help="How to read QUERY.  [default: lexical]",
+)
+@where_options
+@click.option(
+    "--ignore-case", is_flag=True, help="In regex mode, do not mind upper and lower case."
+)
+@click.option(
+    "--lenient", is_flag=True, help="In lexical mode, read a malformed query as plain words."
+)
+@click.option("--explain", is_flag=True, help="Say which words hit which fields.")
+@click.option("--why", metavar="ID", help="Say why this one tool was found, or was not.")
+@json_option
+def command(**options: Any) -> None:
+    """Find the tools that serve a need.
+
+    QUERY is plain words, a tool's name, or, in lexical mode, any of:
+    "a phrase", prefix*, field:word, +must, -not, AND, OR, NOT and ( ).
+    """
+    question = _Question(**options)
+    engine = SearchEngine(opened_catalog(question.catalog_file), question.rankers())
+    result = engine.search(
+        question.query,
+        limit=question.limit,
+        offset=question.offset,
+        mode=question.mode,
+        where=question.where,
+    )
+    why = None
+    if question.why is not None:
+        why = engine.explain(
+            question.query,
+            question.why,
+            limit=question.offset + question.limit,
+            mode=question.mode,
+            where=question.where,
+        )
+    if question.as_json:
+        print_json(_document(result, why))
+        return
+    _print_hits(question, result)
+    if why is not None:
+        _print_why(why)
+
+
+def _document(result: SearchResult, why: Explanation | None) -> dict[str, Any]:
+    hits = [
+        {"score": hit.score, "reasons": reasons_in_json(hit.reasons), "tool": hit.tool.to_dict()}
+        for hit in result.hits
+    ]
+    document: dict[str, Any] = {
+        "query": result.query,
+        "mode": result.mode,
+        "confident": result.confident,
+        "hits": hits,
+        "more": result.more,
+        "notes": list(result.notes),
+    }
+    if why is not None:
+        document["why"] = {
+            "id": why.tool.id,
+            "returned": why.returned,
+            "rank": why.rank,
+            "score": why.score,
+            "verdict": why.verdict,
+            "reasons": reasons_in_json(why.reasons),
+        }
+    return document
+
+
+def _print_hits(question: _Question, result: SearchResult) -> None:
+    if not result.hits:
+        click.echo(wrapped(_nothing(question)))
+    elif not result.confident:
+        click.echo("Nothing fits well; these are the nearest.")
+    table = Table.of((hit.tool.id for hit in result.hits), lead_columns=6)
+    for hit in result.hits:
+        click.echo(table.row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
+        if question.explain and hit.reasons:
+            click.secho(table.aside(f"for {reasons_in_words(hit.reasons)}"), fg="yellow")
+    for text in result.notes:
+        click.secho(wrapped(f"Note: {plain(text)}"), dim=True)
+    if result.more:
+        following = question.offset + question.limit
+        click.secho(f"There are more: add --offset {following}.", dim=True)
+
+
+def _nothing(question: _Question) -> str:
+    """That nothing was found, and what to try next."""
+    if question.offset:
+        return "Nothing so far down; try a smaller --offset."
+    if question.where != Where():
+        hint = "Try it without the filters."
+    elif question.mode == "regex" and not question.ignore_case:
+        hint = "Patterns mind upper and lower case: try --ignore-case."
+    elif question.mode == "fuzzy":
+        hint = "Try other words; `toolcrib tools` lists what there is."
+    else:
+        hint = "Try other words, or --mode fuzzy; `toolcrib tools` lists what there is."
+    return f"Nothing found for {plain(question.query)!r}. {hint}"
+
+
+def _print_why(why: Explanation) -> None:
+    click.echo()
+    click.secho(f"Why {plain(why.tool.id)}?", bold=True)
+    verdict = plain(why.verdict)
+    click.echo(wrapped(f"{verdict[:1].upper()}{verdict[1:]}.", "  "))
+    if why.reasons:
+        score = f"Score {why.score:.2f} from {reasons_in_words(why.reasons)}."
+        click.echo(wrapped(score, "  "))

@@ -1,0 +1,66 @@
+"""`toolcrib tools`: list the tools of a catalog."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import click
+
+from toolcrib.cli.options import (
+    catalog_option,
+    json_option,
+    offset_option,
+    opened_catalog,
+    where_options,
+)
+from toolcrib.cli.printing import Table, plain, print_json, wrapped
+from toolcrib.core.facet import Where
+from toolcrib.core.tool import Tool
+
+_MAX_SERVERS_SHOWN = 12
+
+
+@click.command("tools")
+@catalog_option
+@where_options
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="How many tools at most.")
+@offset_option
+@json_option
+def command(
+    catalog_file: str | None, where: Where, limit: int | None, offset: int, as_json: bool
+) -> None:
+    """List the tools of a catalog, and count them by server."""
+    tools = [tool for tool in opened_catalog(catalog_file) if not where.unmet(tool)]
+    servers = Counter(tool.server for tool in tools)
+    page = tools[offset:][:limit]
+    if as_json:
+        document = {
+            "tools": [tool.to_dict() for tool in page],
+            "total": len(tools),
+            "servers": dict(servers.most_common()),
+        }
+        print_json(document)
+    else:
+        _print(page, servers)
+
+
+def _print(page: Sequence[Tool], servers: Counter[str]) -> None:
+    table = Table.of((tool.id for tool in page), lead_columns=0)
+    for tool in page:
+        click.echo(table.row("", tool.id, tool.description))
+    total = servers.total()
+    shown = f"{len(page):,} of {total:,} tools" if len(page) < total else f"{total:,} tools"
+    click.secho(f"{shown}{':' if servers else '.'}", bold=True)
+    if servers:
+        click.echo(wrapped(_by_server(servers), "  "))
+
+
+def _by_server(servers: Counter[str]) -> str:
+    """How many tools each server has, the largest first."""
+    counts = [
+        f"{plain(server) or '(no server)'} {count:,}"
+        for server, count in servers.most_common(_MAX_SERVERS_SHOWN)
+    ]
+    others = len(servers) - len(counts)
+    return ", ".join([*counts, f"and {others:,} servers more"] if others else counts)

@@ -1,0 +1,314 @@
+"""The search engine: rank, leave out what the asker may not see, cut, and say why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.facet import ANYWHERE, FacetIndex, Where
+from toolcrib.core.ranking.fuzzy import Fuzzy
+from toolcrib.core.ranking.keyword import Keyword
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.name import Named, NameIndex
+from toolcrib.core.ranking.pattern import Regex
+from toolcrib.core.ranking.prefix import Prefix
+from toolcrib.core.ranking.ranker import Index, Ranker, Ranking, Reason
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
+
+MAX_QUERY_CHARS: Final = 4_000
+MAX_LIMIT: Final = 10_000
+# Below this the best hit is only the nearest thing there is.
+CONFIDENT_SCORE: Final = 0.2
+
+RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
+    {
+        "lexical": Lexical(),
+        "regex": Regex(),
+        "fuzzy": Fuzzy(),
+        "keyword": Keyword(),
+        "prefix": Prefix(),
+    }
+)
+# In these modes a query that is a tool's name is answered with that tool.
+_NAMES_WIN: Final = frozenset(("lexical",))
+
+Allowed = Callable[[Tool], bool] | Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A tool that was found, and how well it fits: 0 to 1, comparable between queries."""
+
+    tool: Tool
+    score: float
+    _reasons: Callable[[], tuple[Reason, ...]] = field(compare=False, repr=False)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Which term hit which field, and its share of the score; the strongest first."""
+        return self._reasons()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The hits, best first; `more` says that there are others behind them."""
+
+    query: str
+    mode: str
+    hits: tuple[Hit, ...]
+    more: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def confident(self) -> bool:
+        """Whether the best hit fits. If not, the hits are only the nearest there is."""
+        return bool(self.hits) and self.hits[0].score >= CONFIDENT_SCORE
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one tool was returned, or was not. `rank` counts from 1; None if it does not match."""
+
+    tool: Tool
+    returned: bool
+    rank: int | None
+    score: float
+    verdict: str
+    reasons: tuple[Reason, ...] = ()
+
+
+class SearchEngine:
+    """Searches one catalog. Its indexes are fitted once, when first needed, and shared with successors."""
+
+    def __init__(self, catalog: Catalog, rankers: Mapping[str, Ranker] = RANKERS) -> None:
+        self.catalog = catalog
+        self._rankers = dict(rankers)
+        self._indexes: dict[str, Index] = {}
+        self._names: NameIndex | None = None
+        self._facets: FacetIndex | None = None
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The ways to search, the first of which is the default."""
+        return tuple(self._rankers)
+
+    def updated(self, catalog: Catalog) -> SearchEngine:
+        """An engine for a later catalog, which fits only what has changed."""
+        later = SearchEngine(catalog, self._rankers)
+        later._indexes = {mode: index.updated(catalog) for mode, index in self._indexes.items()}
+        later._names = self._names and self._names.updated(catalog)
+        later._facets = self._facets and self._facets.updated(catalog)
+        return later
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 5,
+        offset: int = 0,
+        mode: str = "",
+        where: Where = ANYWHERE,
+        allowed: Allowed | None = None,
+    ) -> SearchResult:
+        """The best `limit` tools for a query, of those that `where` and `allowed` let through.
+
+        `allowed` is a set of ids or a question to ask of each tool. An empty query pages through
+        the catalog in its order.
+        """
+        _check_page(limit, offset)
+        mode = self._known_mode(mode)
+        ranking, named = self._ranked(query, mode)
+        notes = ranking.notes
+        if where is not ANYWHERE:
+            ranking, notes = self._filtered(ranking, where)
+        accepts = None if allowed is None else _accepting(allowed)
+        chosen = self._best(ranking, accepts, offset + limit + 1)
+        hits = tuple(
+            self._hit(query, mode, slot, score, named)
+            for slot, score in chosen[offset : offset + limit]
+        )
+        return SearchResult(query, mode, hits, len(chosen) > offset + limit, notes)
+
+    def explain(
+        self,
+        query: str,
+        tool_id: str,
+        *,
+        limit: int = 5,
+        mode: str = "",
+        where: Where = ANYWHERE,
+        allowed: Allowed | None = None,
+    ) -> Explanation:
+        """Why a search returns a tool or does not. A tool that is not allowed is not known either."""
+        _check_page(limit, 0)
+        mode = self._known_mode(mode)
+        slot = self.catalog.slot(tool_id)
+        tool = self.catalog.get(tool_id)
+        accepts = None if allowed is None else _accepting(allowed)
+        if slot is None or tool is None or (accepts and not accepts(tool)):
+            raise UnknownTool(f"no tool {tool_id!r} in this catalog; `search` finds its name")
+        unmet = where.unmet(tool)
+        if unmet:
+            asked = ", ".join(f"{facet} {value!r}" if value else facet for facet, value in unmet)
+            return Explanation(tool, False, None, 0.0, f"left out by the filter: {asked}")
+        ranking, named = self._ranked(query, mode)
+        at = np.flatnonzero(ranking.slots == slot)
+        if not len(at):
+            return Explanation(tool, False, None, 0.0, self._why_unmatched(query, mode, named))
+        ranking, _ = self._filtered(ranking, where)
+        order = [found for found, _ in self._best(ranking, accepts, len(ranking.slots))]
+        rank = order.index(slot) + 1
+        score = float(ranking.scores[np.flatnonzero(ranking.slots == slot)[0]])
+        verdict = f"returned: number {rank} of {len(order)} that match"
+        if rank > limit:
+            last = self.catalog.at(order[limit - 1])
+            verdict = (
+                f"matches, but is number {rank} of {len(order)}; the last of the {limit} "
+                f"returned is {last.id if last else ''}"
+            )
+        hit = self._hit(query, mode, slot, score, named)
+        return Explanation(tool, rank <= limit, rank, hit.score, verdict, hit.reasons)
+
+    def _known_mode(self, mode: str) -> str:
+        if not mode:
+            return next(iter(self._rankers))
+        if mode not in self._rankers:
+            raise InvalidQuery(f"no mode {mode!r}; the modes are {', '.join(self._rankers)}")
+        return mode
+
+    def _ranked(self, query: str, mode: str) -> tuple[Ranking, Named | None]:
+        if not isinstance(query, str):
+            raise InvalidQuery(f"a query must be text, not {type(query).__name__}")
+        if len(query) > MAX_QUERY_CHARS:
+            raise QueryTooLong(
+                f"the query has {len(query):,} characters; the limit is {MAX_QUERY_CHARS:,}; "
+                "say what the tool should do in a sentence"
+            )
+        if not query.strip():
+            return self._everything(), None
+        if mode not in _NAMES_WIN:
+            return self._index(mode).rank(query), None
+        named = self._name_index().named(query)
+        if named is None:
+            return self._index(mode).rank(query), None
+        if named.only:
+            slots = np.array(sorted(named.slots), np.int32)
+            return Ranking(slots, np.ones(len(slots), np.float32)), named
+        return _with_names_first(self._index(mode).rank(query), named), named
+
+    def _everything(self) -> Ranking:
+        slots = np.arange(self.catalog.span, dtype=np.int32)
+        if len(self.catalog) < self.catalog.span:
+            slots = slots[[self.catalog.at(slot) is not None for slot in slots.tolist()]]
+        return Ranking(slots, np.ones(len(slots), np.float32))
+
+    def _filtered(self, ranking: Ranking, where: Where) -> tuple[Ranking, tuple[str, ...]]:
+        if self._facets is None:
+            self._facets = FacetIndex.fit(self.catalog)
+        mask = self._facets.mask(where, self.catalog)
+        kept = mask[ranking.slots]
+        notes = ranking.notes
+        if not mask.any():
+            asked = ", ".join(f"{facet} {value}".strip() for facet, value in where.conditions())
+            notes = (*notes, f"no tool at all has {asked}")
+        return Ranking(ranking.slots[kept], ranking.scores[kept], notes), notes
+
+    def _best(
+        self, ranking: Ranking, accepts: Callable[[Tool], bool] | None, count: int
+    ) -> list[tuple[int, float]]:
+        """The best slots that are accepted, with their scores; equal scores in catalog order."""
+        if accepts is None:
+            return _top(ranking, count)
+        wanted = 4 * count
+        while True:
+            best = _top(ranking, wanted)
+            accepted = [
+                (slot, score)
+                for slot, score in best
+                if (tool := self.catalog.at(slot)) is not None and accepts(tool)
+            ]
+            if len(accepted) >= count or len(best) < wanted:
+                return accepted[:count]
+            wanted *= 8
+
+    def _hit(
+        self, query: str, mode: str, slot: int, score: float, named: Named | None
+    ) -> Hit:
+        tool = self.catalog.at(slot)
+        assert tool is not None, "an index holds only tools of its catalog"
+        return Hit(tool, score, partial(self._reasons, query, mode, slot, named))
+
+    def _reasons(
+        self, query: str, mode: str, slot: int, named: Named | None
+    ) -> tuple[Reason, ...]:
+        if named is not None and slot in named.slots:
+            return (Reason(query.strip(), "name", 1.0),)
+        return self._index(mode).reasons(query, slot)
+
+    def _why_unmatched(self, query: str, mode: str, named: Named | None) -> str:
+        if named is not None and named.only:
+            ids = [tool.id for slot in named.slots if (tool := self.catalog.at(slot))]
+            return f"the query is the name of another tool: {', '.join(ids)}"
+        return f"does not match {query!r} in mode {mode}"
+
+    def _index(self, mode: str) -> Index:
+        index = self._indexes.get(mode)
+        if index is None:
+            index = self._indexes[mode] = self._rankers[mode].fit(self.catalog)
+        return index
+
+    def _name_index(self) -> NameIndex:
+        if self._names is None:
+            self._names = NameIndex.fit(self.catalog)
+        return self._names
+
+
+def _check_page(limit: int, offset: int) -> None:
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
+        raise InvalidLimit(f"limit must be a whole number from 1 to {MAX_LIMIT:,}, not {limit!r}")
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        raise InvalidLimit(f"offset must be a whole number from 0, not {offset!r}")
+
+
+def _accepting(allowed: Allowed) -> Callable[[Tool], bool]:
+    if callable(allowed):
+        return allowed
+    ids = allowed if isinstance(allowed, Set) else frozenset(allowed)
+    return lambda tool: tool.id in ids
+
+
+def _with_names_first(ranking: Ranking, named: Named) -> Ranking:
+    """The named tools with a full score, whether or not their words were found."""
+    others = ~np.isin(ranking.slots, named.slots)
+    slots = np.concatenate((ranking.slots[others], np.array(named.slots, np.int32)))
+    scores = np.concatenate((ranking.scores[others], np.ones(len(named.slots), np.float32)))
+    order = np.argsort(slots)
+    return Ranking(slots[order], scores[order], ranking.notes)
+
+
+def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:
+    slots, scores = ranking.slots, ranking.scores
+    if len(slots) > 4 * count:
+        # Sorting a few beats sorting all: first find the score that makes it to the top.
+        last = np.partition(scores, len(scores) - count)[len(scores) - count]
+        kept = scores >= last
+        slots, scores = slots[kept], scores[kept]
+    # Slots ascend, so a stable sort leaves equal scores in catalog order.
+    order = np.argsort(-scores, kind="stable")[:count]
+    return [
+        (slot, round(score, 6))
+        for slot, score in zip(slots[order].tolist(), scores[order].tolist(), strict=True)
+    ]

@@ -1,0 +1,91 @@
+"""Filters: the tools of a server, a category, with tags, that only read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which tools a search is about. Empty fields ask nothing; of tags a tool needs every one."""
+
+    server: str = ""
+    category: str = ""
+    tags: tuple[str, ...] = ()
+    read_only: bool = False
+
+    def conditions(self) -> Iterator[tuple[str, str]]:
+        """What is asked, as pairs of facet and value."""
+        if self.server:
+            yield "server", self.server.casefold()
+        if self.category:
+            yield "category", self.category.casefold()
+        for tag in self.tags:
+            yield "tag", tag.casefold()
+        if self.read_only:
+            yield "read_only", ""
+
+    def unmet(self, tool: Tool) -> tuple[tuple[str, str], ...]:
+        """The conditions a tool does not meet."""
+        facets = set(_facets(tool))
+        return tuple(condition for condition in self.conditions() if condition not in facets)
+
+
+ANYWHERE: Final = Where()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FacetIndex:
+    """Which slots of one catalog have which facets."""
+
+    _catalog: Catalog
+    _slots: dict[tuple[str, str], NDArray[np.int32]]
+
+    @classmethod
+    def fit(cls, catalog: Catalog) -> FacetIndex:
+        """Fit to a catalog."""
+        slots: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for slot in range(catalog.span):
+            for facet in _facets(catalog.at(slot)):
+                slots[facet].append(slot)
+        return cls(catalog, {facet: np.array(s, np.int32) for facet, s in slots.items()})
+
+    def updated(self, catalog: Catalog) -> FacetIndex:
+        """This index, or a new one where too much has changed for `mask` to look it up."""
+        changed = catalog.changed_slots(self._catalog)
+        return FacetIndex.fit(catalog) if changed is None or len(changed) > 256 else self
+
+    def mask(self, where: Where, catalog: Catalog) -> NDArray[np.bool_]:
+        """Which slots of the catalog, or of a later one, meet every condition."""
+        mask = np.ones(catalog.span, np.bool_)
+        nowhere = np.empty(0, np.int32)
+        for condition in where.conditions():
+            met = np.zeros(catalog.span, np.bool_)
+            met[self._slots.get(condition, nowhere)] = True
+            mask &= met
+        for slot in catalog.changed_slots(self._catalog) or ():
+            tool = catalog.at(slot)
+            mask[slot] = tool is not None and not where.unmet(tool)
+        return mask
+
+
+def _facets(tool: Tool | None) -> Iterator[tuple[str, str]]:
+    if tool is None:
+        return
+    if tool.server:
+        yield "server", tool.server.casefold()
+    if tool.category:
+        yield "category", tool.category.casefold()
+    for tag in dict.fromkeys(tool.tags):
+        yield "tag", tag.casefold()
+    if tool.read_only:
+        yield "read_only", ""

@@ -1,0 +1,355 @@
+"""The query language: words, AND OR NOT, ( ), "phrase", prefix*, field:word, +must, -not, boost^2.
+
+    group   = and { [ "OR" ] and }              words stand side by side: any of them counts
+    and     = unary { "AND" unary }
+    unary   = [ "NOT" | "+" | "-" ] boosted
+    boosted = atom [ "^" number ]
+    atom    = "(" group ")" | [ field ":" ] ( word [ "*" ] | '"' phrase '"' [ "*" ] | "(" … ")" ) | "*"
+
+A query is read into the values below; `str` writes a value so that reading it gives the value back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from toolcrib.errors import InvalidQuery, QueryTooLong
+
+MAX_QUERY_CHARS: Final = 2_000
+MAX_DEPTH: Final = 32
+MAX_BOOST: Final = 1_000
+FIELDS: Final = (
+    "name",
+    "title",
+    "description",
+    "hint",
+    "tags",
+    "category",
+    "server",
+    "parameter",
+    "parameter_text",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word as written; `star` makes it the beginning of a word."""
+
+    text: str
+    star: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text}*" if self.star else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Words next to each other; `star` makes the last one the beginning of a word."""
+
+    text: str
+    star: bool = False
+
+    def __str__(self) -> str:
+        escaped = self.text.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"{"*" if self.star else ""}'
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """`*`: every tool."""
+
+    def __str__(self) -> str:
+        return "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A question asked of one field only."""
+
+    field: str
+    inner: Node
+
+    def __str__(self) -> str:
+        return f"{self.field}:{_tight(self.inner)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Boost:
+    """A question that counts more, or less, than its neighbours."""
+
+    inner: Node
+    factor: float
+
+    def __str__(self) -> str:
+        inner = str(self.inner) if isinstance(self.inner, Boost) else _tight(self.inner)
+        return f"{inner}^{f'{self.factor:.4f}'.rstrip('0').rstrip('.')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Tools that do not match. Beside other questions it only takes away."""
+
+    inner: Node
+
+    def __str__(self) -> str:
+        return f"NOT {_operand(self.inner)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Must:
+    """A question every hit has to match."""
+
+    inner: Node
+
+    def __str__(self) -> str:
+        return f"+{_operand(self.inner)}"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of these."""
+
+    nodes: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(_tight(node) if isinstance(node, And | Or) else str(node) for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any of these; the more, the better."""
+
+    nodes: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        return " ".join(_tight(node) if isinstance(node, Or) else str(node) for node in self.nodes)
+
+
+Node = Word | Phrase | Everything | Field | Boost | Not | Must | And | Or
+
+
+def parse(text: str, fields: Collection[str] = FIELDS) -> Node:
+    """Read a query. What cannot be read raises `InvalidQuery`, which says where and how to mend it."""
+    if len(text) > MAX_QUERY_CHARS:
+        raise QueryTooLong(
+            f"the query has {len(text):,} characters; the limit is {MAX_QUERY_CHARS:,}"
+        )
+    return _Parser(text, fields).query()
+
+
+def plain(text: str) -> Node:
+    """Read a text as nothing but words: what to fall back on when it is not a query."""
+    nodes = tuple(Word(word) for word in _PLAIN_WORD.findall(text[:MAX_QUERY_CHARS]))
+    return nodes[0] if len(nodes) == 1 else Or(nodes)
+
+
+def leaves(
+    node: Node, field: str = "", factor: float = 1.0
+) -> Iterator[tuple[Word | Phrase, str, float]]:
+    """The words and phrases a query asks for, each with its field and boost; not what it excludes."""
+    match node:
+        case Word() | Phrase():
+            yield node, field, factor
+        case Field():
+            yield from leaves(node.inner, node.field, factor)
+        case Must():
+            yield from leaves(node.inner, field, factor)
+        case Boost():
+            yield from leaves(node.inner, field, factor * node.factor)
+        case And() | Or():
+            for inner in node.nodes:
+                yield from leaves(inner, field, factor)
+        case Not() | Everything():
+            pass
+
+
+_PLAIN_WORD = re.compile(r"[^\s\"()*^+:\\]+")
+_TOKEN = re.compile(
+    r"""
+      (?P<open>\()
+    | (?P<close>\))
+    | "(?P<quote>(?:[^"\\]|\\.)*)"(?P<quote_star>\*)?
+    | (?P<unclosed>")
+    | \^(?P<boost>\d+(?:\.\d+)?)
+    | (?P<field>[A-Za-z_]+):(?=[\w"(*])
+    | (?P<must>\+)(?=[^\s+)])
+    | (?P<not>-)(?=[^\s\d)-])
+    | (?P<all>\*)(?=[\s)^]|$)
+    | (?P<word>[^\s()"^*]+)(?P<word_star>\*)?
+    | (?P<noise>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_BARE_WORD = re.compile(r"[^\s()\"^*]+")
+_ESCAPED = re.compile(r"\\([\\\"])")
+_OPERATORS = frozenset(("AND", "OR", "NOT"))
+
+
+def _operand(node: Node) -> str:
+    """A node behind NOT or +, which reach over a further NOT and over boosts."""
+    return str(node) if isinstance(node, Not | Boost) else _tight(node)
+
+
+def _tight(node: Node) -> str:
+    """A node as one unit, in parentheses where it could be read otherwise."""
+    text = str(node)
+    is_unit = isinstance(node, Phrase | Field | Everything) or (
+        isinstance(node, Word) and (node.text[0].isalnum() or node.text[0] == "_")
+    )
+    return text if is_unit else f"({text})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    position: int
+    star: bool = False
+
+
+def _tokens(text: str, fields: Collection[str]) -> Iterator[_Token]:
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        assert found is not None, "noise takes any character"
+        kind = found.lastgroup or ""
+        kind = kind.removesuffix("_star")
+        value = found.group(kind)
+        if kind == "field" and text[found.end()].isdigit() and value.lower() not in fields:
+            # `localhost:8080` is a word, not a question to a field.
+            found = _BARE_WORD.match(text, position)
+            assert found is not None, "a field begins with a letter"
+            kind, value = "word", found.group()
+        star = kind in ("word", "quote") and found.group().endswith("*")
+        if kind == "word" and value in _OPERATORS and not star:
+            kind = value
+        if kind != "noise":
+            yield _Token(kind, value, position, star)
+        position = found.end()
+
+
+class _Parser:
+    """Recursive descent over the tokens of one query."""
+
+    def __init__(self, text: str, fields: Collection[str]) -> None:
+        self._fields = fields
+        self._tokens = list(_tokens(text, fields))
+        self._next = 0
+        self._end = len(text)
+
+    def query(self) -> Node:
+        node = self._group(0)
+        if self._next < len(self._tokens):
+            position = self._tokens[self._next].position
+            raise InvalidQuery(
+                f"the closing parenthesis at character {position + 1} has no opening one; "
+                "remove it or put the text in quotes",
+                position,
+            )
+        return node
+
+    def _group(self, depth: int) -> Node:
+        nodes: list[Node] = []
+        while self._next < len(self._tokens) and not self._is("close"):
+            if nodes and self._is("OR"):
+                self._next += 1
+            nodes.append(self._and(depth))
+        # Beside other questions "everything" asks nothing.
+        asked = [node for node in nodes if node != Everything()] or nodes[:1]
+        return asked[0] if len(asked) == 1 else Or(tuple(asked))
+
+    def _and(self, depth: int) -> Node:
+        nodes = [self._unary(depth)]
+        while self._is("AND"):
+            self._next += 1
+            nodes.append(self._unary(depth))
+        return nodes[0] if len(nodes) == 1 else And(tuple(nodes))
+
+    def _unary(self, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            raise InvalidQuery(
+                f"the query is nested more than {MAX_DEPTH} deep; write it with fewer parentheses"
+            )
+        if self._is("NOT") or self._is("not"):
+            self._next += 1
+            return Not(self._unary(depth + 1))
+        if self._is("must"):
+            self._next += 1
+            return Must(self._unary(depth + 1))
+        node = self._atom(depth)
+        while self._is("boost"):
+            node = Boost(node, _factor(self._take()))
+        return node
+
+    def _atom(self, depth: int) -> Node:
+        if self._next >= len(self._tokens):
+            raise InvalidQuery(
+                "the query ends where a word was expected; "
+                'finish it, or put the operator in quotes to search for it: "AND"',
+                self._end,
+            )
+        token = self._take()
+        match token.kind:
+            case "word":
+                return Word(token.text, token.star)
+            case "quote":
+                return Phrase(_ESCAPED.sub(r"\1", token.text), token.star)
+            case "all":
+                return Everything()
+            case "field":
+                return Field(self._known_field(token), self._atom(depth + 1))
+            case "open":
+                return self._parenthesis(token, depth)
+            case "unclosed":
+                raise InvalidQuery(
+                    f"the quote at character {token.position + 1} is never closed; "
+                    "close it or remove it",
+                    token.position,
+                )
+        raise InvalidQuery(
+            f"{token.text!r} at character {token.position + 1} stands where a word was expected; "
+            "put it in quotes to search for it",
+            token.position,
+        )
+
+    def _parenthesis(self, token: _Token, depth: int) -> Node:
+        node = self._group(depth + 1)
+        if not self._is("close"):
+            raise InvalidQuery(
+                f"the parenthesis at character {token.position + 1} is never closed; "
+                "close it or put the text in quotes",
+                token.position,
+            )
+        self._next += 1
+        return node
+
+    def _known_field(self, token: _Token) -> str:
+        field = token.text.lower()
+        if field not in self._fields:
+            raise InvalidQuery(
+                f"there is no field {token.text!r} (character {token.position + 1}); the fields "
+                f"are {', '.join(self._fields)}; put the text in quotes to search for it",
+                token.position,
+            )
+        return field
+
+    def _is(self, kind: str) -> bool:
+        return self._next < len(self._tokens) and self._tokens[self._next].kind == kind
+
+    def _take(self) -> _Token:
+        token = self._tokens[self._next]
+        self._next += 1
+        return token
+
+
+def _factor(token: _Token) -> float:
+    factor = round(float(token.text), 4)
+    if factor > MAX_BOOST:
+        raise InvalidQuery(
+            f"the boost at character {token.position + 1} is over {MAX_BOOST}; use a smaller one",
+            token.position,
+        )
+    return factor

@@ -1,0 +1,140 @@
+"""From a query to what it asks of an index: terms, alone or next to each other, in a field or any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import regex
+
+from toolcrib.core import text
+from toolcrib.core.query import Phrase, Word
+from toolcrib.core.ranking.postings import Postings
+from toolcrib.core.ranking.reading import Reading
+from toolcrib.core.ranking.vocabulary import MIN_GUESSED_CHARS, Vocabulary
+
+# What a term counts that the asker did not write, but probably meant.
+GUESS_CERTAINTY: Final = 0.7
+# What the parts of a compound (`GitHub`: git, hub) count beside the whole, and the other way round.
+COMPOUND_WEIGHT: Final = 0.5
+# In a longer question a word that no tool has is no slip of the pen, it is just not there.
+MAX_GUESSED_WORDS: Final = 4
+# How many terms a prefix or a guess may stand for.
+MAX_ALTERNATIVES: Final = 100
+
+# One tuple a place, with the terms that may take it.
+Sequence = tuple[tuple[int, ...], ...]
+
+_LAST_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+(?=[^\p{L}\p{N}\p{M}]*$)")
+
+
+class Atom(NamedTuple):
+    """The smallest thing a query asks for.
+
+    Identifiers are cut finer than prose, so a phrase reads differently there. `weight` is how much
+    of the query this is; `certainty` is below 1 where the asker did not write it.
+    """
+
+    label: str
+    prose: Sequence
+    identifiers: Sequence
+    field: str = ""
+    weight: float = 1.0
+    certainty: float = 1.0
+
+    @property
+    def is_word(self) -> bool:
+        """Whether an occurrence anywhere will do."""
+        return len(self.prose) == 1 == len(self.identifiers) and not self.field
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtomReader:
+    """Reads queries as atoms, in view of the terms that the tools of one catalog hold."""
+
+    reading: Reading
+    vocabulary: Vocabulary
+    postings: Postings
+
+    def plain(self, query: str) -> list[Atom]:
+        """The atoms of a query that is nothing but words, each word once."""
+        words = {word.whole: word for word in self.reading.words(query)}
+        is_stop_word = self.reading.is_stop_word
+        telling = [word for word in words.values() if not is_stop_word(word.whole)]
+        telling = telling or list(words.values())
+        guessing = len(telling) <= MAX_GUESSED_WORDS
+        return [atom for word in telling for atom in self._word(word, "", guessing)]
+
+    def leaf(self, leaf: Word | Phrase, field: str, guessing: bool) -> list[Atom]:
+        """The atoms of one leaf of a query. None, if it holds nothing but stop words."""
+        words = self.reading.words(leaf.text)
+        if not words:
+            return []
+        if isinstance(leaf, Phrase):
+            return self._phrase(leaf, words, field)
+        atoms = []
+        if leaf.star:
+            atoms.append(self._prefix(leaf.text, field))
+            words = words[:-1]
+        for word in words:
+            if field or not self.reading.is_stop_word(word.whole):
+                atoms += self._word(word, field, guessing)
+        return atoms
+
+    def _word(self, word: text.Word, field: str, guessing: bool) -> list[Atom]:
+        written, whole, parts = word
+        if parts[0] == whole:
+            place = self._numbers((whole,))
+            if guessing and not place:
+                return [self._guess(word, field)]
+            return [Atom(written, (place,), (place,), field)]
+        places = [(term, self._numbers((term,))) for term in (whole, *parts)]
+        return [
+            Atom(term, (place,), (place,), field, COMPOUND_WEIGHT)
+            for term, place in places
+            if place or term is not whole
+        ]
+
+    def _guess(self, word: text.Word, field: str) -> Atom:
+        """What a word that no tool has was probably meant to be."""
+        near = self.vocabulary.near(word.whole)
+        held = [(slips, term) for slips, term in near if self._numbers((term,))]
+        terms = [term for slips, term in held if slips == min(held)[0]]
+        if not terms and len(word.whole) >= MIN_GUESSED_CHARS:
+            terms = self._held(self.vocabulary.holding(word.whole))
+        if not terms:
+            return Atom(word.written, ((),), ((),), field)
+        terms = sorted(terms)[:MAX_ALTERNATIVES]
+        place = self._numbers(terms)
+        label = f"{word.written} → {' | '.join(terms[:3])}"
+        return Atom(label, (place,), (place,), field, certainty=GUESS_CERTAINTY)
+
+    def _prefix(self, written: str, field: str) -> Atom:
+        """The terms that begin as the last word of a text does."""
+        last = text.name_key(_LAST_WORD.search(written).group())
+        terms = self._held(self.vocabulary.starting_with(last))
+        if not terms:
+            # Terms are stems: none begins with `notifications`, but `notif` does.
+            stem = self.reading.words(last)[-1].whole
+            terms = self._held(self.vocabulary.starting_with(stem))
+        place = self._numbers(sorted(terms)[:MAX_ALTERNATIVES])
+        return Atom(f"{last}*", (place,), (place,), field)
+
+    def _phrase(self, phrase: Phrase, words: list[text.Word], field: str) -> list[Atom]:
+        wholes = [w.whole for w in words if not self.reading.is_stop_word(w.whole)]
+        prose = [self._numbers((term,)) for term in wholes]
+        identifiers = [self._numbers((part,)) for word in words for part in word.parts]
+        if phrase.star:
+            last = self._prefix(phrase.text, field).prose
+            prose[-1:] = last
+            identifiers[-1:] = last
+        return [Atom(str(phrase), tuple(prose), tuple(identifiers), field)]
+
+    def _held(self, terms: Iterable[str]) -> list[str]:
+        """Those terms that some tool holds: a vocabulary also remembers terms of earlier tools."""
+        return [term for term in terms if self._numbers((term,))]
+
+    def _numbers(self, terms: Iterable[str]) -> tuple[int, ...]:
+        numbers = [self.vocabulary.get(term) for term in terms]
+        return tuple([n for n in numbers if n is not None and self.postings.holds(n)])

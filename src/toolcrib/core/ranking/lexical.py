@@ -1,0 +1,334 @@
+"""BM25 over weighted fields: the ranker for words.
+
+A term counts by how rare it is among the tools and by how strongly a tool holds it. A score is the
+part a tool reaches of what a perfect match of the query would get: from 0 to 1, and comparable
+between queries.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.core import query as language
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.query import Node, Or, Phrase, Word
+from toolcrib.core.ranking.atom import MAX_GUESSED_WORDS, Atom, AtomReader, Sequence
+from toolcrib.core.ranking.boolean import Answer, evaluate
+from toolcrib.core.ranking.postings import NOWHERE, Document, Posting, Postings
+from toolcrib.core.ranking.ranker import Ranking, Reason, Scores, Slots
+from toolcrib.core.ranking.reading import GAP, TOOL_READING, Reading
+from toolcrib.core.ranking.vocabulary import Vocabulary
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidQuery
+
+# How soon further occurrences of a term stop counting.
+K1: Final = 1.2
+
+_GAP_TOKEN: Final = -1
+# A text without any of these has no operator and need not be parsed.
+_OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
+# A quotation of more words than this is a sentence.
+_LONGEST_PHRASE: Final = 6
+# Tools whose terms are laid out at a time to look for a phrase: bounds the memory of a search.
+_LAID_OUT: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lexical:
+    """Words, ranked by BM25. `lenient` reads what is not a valid query as plain words."""
+
+    lenient: bool = False
+    reading: Reading = TOOL_READING
+    k1: float = K1
+
+    def fit(self, catalog: Catalog) -> LexicalIndex:
+        """Fit to a catalog."""
+        vocabulary = Vocabulary()
+        tools = (catalog.at(slot) for slot in range(catalog.span))
+        documents = (tool and self.document(tool, vocabulary) for tool in tools)
+        postings = Postings.fit(documents, len(self.reading.fields))
+        return LexicalIndex(self, catalog, vocabulary, postings)
+
+    def document(self, tool: Tool, vocabulary: Vocabulary) -> Document:
+        """A tool's terms, and what each counts: from 0 to 1, whatever other tools there are."""
+        counts: dict[int, float] = {}
+        tokens: list[int] = []
+        lengths: list[int] = []
+        number = vocabulary.number
+        for field, terms in zip(self.reading.fields, self.reading.terms(tool), strict=True):
+            lengths.append(len(terms))
+            worth = field.worth(len(terms))
+            for term in terms:
+                if term == GAP:
+                    tokens.append(_GAP_TOKEN)
+                    continue
+                token = number(term)
+                tokens.append(token)
+                counts[token] = counts.get(token, 0.0) + worth
+        k1 = self.k1
+        impacts = {token: count / (k1 + count) for token, count in counts.items()}
+        return Document(impacts, tokens, lengths)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LexicalIndex:
+    """The lexical ranker fitted to one catalog."""
+
+    _ranker: Lexical
+    _catalog: Catalog
+    _vocabulary: Vocabulary
+    _postings: Postings
+
+    def rank(self, query: str) -> Ranking:
+        """Every tool that matches, scored."""
+        node, notes = self._read(query)
+        reader = self._atom_reader()
+        if isinstance(node, str):
+            atoms = reader.plain(node)
+            answer = self._answer(atoms)
+            if answer is None:
+                return Ranking(*NOWHERE, notes)
+            (slots, scores), ideal = answer
+            return Ranking(slots, _share(scores, ideal), notes + _notes(atoms))
+        atoms = []
+        guessing = _is_short(node)
+
+        def ask(leaf: Word | Phrase, field: str) -> Answer | None:
+            found = reader.leaf(leaf, field, guessing)
+            atoms.extend(found)
+            return self._answer(found)
+
+        scored = evaluate(node, ask, self._everyone())
+        if scored is None:
+            return Ranking(*NOWHERE, notes)
+        slots = scored.matches.nonzero()[0]
+        return Ranking(slots, _share(scored.scores[slots], scored.ideal), notes + _notes(atoms))
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        """Which words hit which fields of a tool, the strongest first."""
+        asked = list(self._asked(query))
+        ideal = sum(weight for _, weight in asked)
+        found: list[Reason] = []
+        for atom, weight in asked:
+            counts = self._counts(atom, np.array([slot], np.int32))[0]
+            count = float(counts.sum())
+            if count:
+                scale = atom.certainty * weight / ideal / (self._ranker.k1 + count)
+                found += [
+                    Reason(atom.label, field.name, round(scale * float(part), 4))
+                    for field, part in zip(self._ranker.reading.fields, counts, strict=True)
+                    if part
+                ]
+        return tuple(sorted(found, key=lambda reason: -reason.share))
+
+    def answer(self, leaf: Word | Phrase) -> Answer | None:
+        """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
+        return self._answer(self._atom_reader().leaf(leaf, "", guessing=False))
+
+    def updated(self, catalog: Catalog) -> LexicalIndex:
+        """This index brought to a later catalog."""
+        slots = catalog.changed_slots(self._catalog)
+        if slots is None:
+            return self._ranker.fit(catalog)
+        documents = {
+            slot: tool and self._ranker.document(tool, self._vocabulary)
+            for slot in slots
+            for tool in (catalog.at(slot),)
+        }
+        postings = self._postings.updated(documents, span=catalog.span, count=len(catalog))
+        return LexicalIndex(self._ranker, catalog, self._vocabulary, postings)
+
+    def _atom_reader(self) -> AtomReader:
+        return AtomReader(self._ranker.reading, self._vocabulary, self._postings)
+
+    def _read(self, query: str) -> tuple[Node | str, tuple[str, ...]]:
+        """A query read: a text where it is nothing but words, which is nearly always."""
+        if _OPERATOR.search(query) is None:
+            return query, ()
+        notes: tuple[str, ...] = ()
+        try:
+            node = self._relaxed(language.parse(query))
+        except InvalidQuery as fault:
+            if not self._ranker.lenient:
+                raise
+            node = language.plain(query)
+            notes = (f"read as plain words: {fault}",)
+        words = _only_words(node)
+        return (node if words is None else " ".join(words)), notes
+
+    def _relaxed(self, node: Node) -> Node:
+        """A query in which a quotation that no tool holds stands for its words.
+
+        People and models quote names and whole sentences without asking for an exact match. A
+        short phrase by itself does ask for one.
+        """
+        if isinstance(node, Phrase):
+            is_sentence = len(node.text.split()) > _LONGEST_PHRASE
+            return self._words_unless_held(node) if is_sentence else node
+        if isinstance(node, Or):
+            return Or(tuple(self._words_unless_held(inner) for inner in node.nodes))
+        return node
+
+    def _words_unless_held(self, node: Node) -> Node:
+        if isinstance(node, Phrase):
+            atoms = self._atom_reader().leaf(node, "", guessing=False)
+            if not any(len(self._posting(atom).slots) for atom in atoms):
+                return language.plain(node.text)
+        return node
+
+    def _asked(self, query: str) -> Iterator[tuple[Atom, float]]:
+        """Every atom of a query, and the score of a perfect match of it."""
+        reader = self._atom_reader()
+        node, _ = self._read(query)
+        if isinstance(node, str):
+            boosted = [(atom, 1.0) for atom in reader.plain(node)]
+        else:
+            boosted = [
+                (atom, factor)
+                for leaf, field, factor in language.leaves(node)
+                for atom in reader.leaf(leaf, field, _is_short(node))
+            ]
+        for atom, factor in boosted:
+            yield atom, factor * atom.weight * self._rarity(atom, len(self._posting(atom).slots))
+
+    def _answer(self, atoms: list[Atom]) -> Answer | None:
+        """What atoms find together: their scores added up. Most queries are just this."""
+        if not atoms:
+            return None
+        ideal = 0.0
+        slots: list[Slots] = []
+        scores: list[Scores] = []
+        for atom in atoms:
+            posting = self._posting(atom)
+            weight = atom.weight * self._rarity(atom, len(posting.slots))
+            ideal += weight
+            slots.append(posting.slots)
+            scores.append(posting.impacts * np.float32(weight * atom.certainty))
+        # Adding up by counting with weights: far fewer calls than adding posting by posting.
+        totals = np.bincount(np.concatenate(slots), np.concatenate(scores))
+        found = totals.nonzero()[0]
+        return Answer(Posting(found, totals[found]), ideal)
+
+    def _posting(self, atom: Atom) -> Posting:
+        """The tools that hold an atom."""
+        if not atom.is_word:
+            return self._located(atom)
+        terms = atom.prose[0]
+        if len(terms) == 1:
+            return self._postings.posting(terms[0])
+        strongest = np.zeros(self._postings.span, np.float32)
+        for term in terms:
+            slots, impacts = self._postings.posting(term)
+            strongest[slots] = np.maximum(strongest[slots], impacts)
+        slots = strongest.nonzero()[0]
+        return Posting(slots, strongest[slots])
+
+    def _located(self, atom: Atom) -> Posting:
+        """The tools that hold an atom for which it matters where the terms stand."""
+        candidates = self._candidates(atom.prose)
+        if atom.identifiers != atom.prose:
+            candidates = np.union1d(candidates, self._candidates(atom.identifiers))
+        found = [NOWHERE]
+        for begin in range(0, len(candidates), _LAID_OUT):
+            slots = candidates[begin : begin + _LAID_OUT]
+            counts = self._counts(atom, slots).sum(axis=1)
+            held = counts > 0
+            impacts = counts[held] / (self._ranker.k1 + counts[held])
+            found.append(Posting(slots[held], impacts.astype(np.float32)))
+        return Posting(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+    def _candidates(self, sequence: Sequence) -> Slots:
+        """The tools that hold a term for every place of a sequence, wherever it stands."""
+        places = (
+            reduce(np.union1d, (self._postings.posting(term).slots for term in terms), NOWHERE.slots)
+            for terms in sequence
+        )
+        found: Slots = reduce(np.intersect1d, places) if sequence else NOWHERE.slots
+        return found
+
+    def _counts(self, atom: Atom, slots: Slots) -> NDArray[np.float64]:
+        """How often each field of these tools holds an atom, in what an occurrence there is worth."""
+        fields = self._ranker.reading.fields
+        streams = self._postings.streams(slots)
+        shape = (len(slots), len(fields))
+        counts = np.zeros(shape)
+        for sequence, is_for in ((atom.prose, False), (atom.identifiers, True)):
+            columns = [
+                at
+                for at, field in enumerate(fields)
+                if field.identifiers == is_for and atom.field in ("", field.name)
+            ]
+            begins = _beginnings(streams.tokens, streams.places, sequence)
+            occurrences = np.bincount(begins, minlength=shape[0] * shape[1]).reshape(shape)
+            counts[:, columns] = occurrences[:, columns]
+        lengths = self._postings.lengths(slots)
+        for at, field in enumerate(fields):
+            weight = 1 / field.weight if atom.field else 1.0
+            counts[:, at] *= weight * field.worth(lengths[:, at])
+        return counts
+
+    def _rarity(self, atom: Atom, count: int) -> float:
+        """The weight of an atom that `count` tools hold (idf); a phrase has that of its words."""
+        if len(atom.prose) > 1:
+            counts = [len(self._candidates((place,))) for place in atom.prose]
+            return sum(self._rarity_of(count) for count in counts)
+        return self._rarity_of(count)
+
+    def _rarity_of(self, count: int) -> float:
+        return math.log(1 + (self._postings.count - count + 0.5) / (count + 0.5))
+
+    def _everyone(self) -> NDArray[np.bool_]:
+        if len(self._catalog) == self._catalog.span:
+            return np.ones(self._catalog.span, np.bool_)
+        slots = range(self._catalog.span)
+        return np.array([self._catalog.at(slot) is not None for slot in slots], np.bool_)
+
+
+def _beginnings(
+    tokens: NDArray[np.int32], places: NDArray[np.int64], sequence: Sequence
+) -> NDArray[np.int64]:
+    """The places (tool and field) of every occurrence of a sequence of terms."""
+    last = len(sequence) - 1
+    if last < 0 or len(tokens) <= last:
+        return np.empty(0, np.int64)
+    size = len(tokens) - last
+    found = places[:size] == places[last:]
+    for at, terms in enumerate(sequence):
+        found &= np.isin(tokens[at : at + size], terms)
+    return places[:size][found]
+
+
+def _share(scores: Scores, ideal: float) -> Scores:
+    return scores / ideal if ideal else scores
+
+
+def _only_words(node: Node) -> list[str] | None:
+    """The words of a query that asks for nothing but any of some words."""
+    if isinstance(node, Word):
+        return None if node.star else [node.text]
+    if not isinstance(node, Or):
+        return None
+    words: list[str] = []
+    for inner in node.nodes:
+        more = _only_words(inner)
+        if more is None:
+            return None
+        words += more
+    return words
+
+
+def _is_short(node: Node) -> bool:
+    return sum(1 for _ in language.leaves(node)) <= MAX_GUESSED_WORDS
+
+
+def _notes(atoms: list[Atom]) -> tuple[str, ...]:
+    guesses = dict.fromkeys(atom.label for atom in atoms if atom.certainty < 1)
+    return tuple(f"no tool has this word, so a near one was used: {label}" for label in guesses)

@@ -1,0 +1,108 @@
+"""Exact names: a tool asked for by name is found, in whatever style the name is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.ranking.ranker import Slots
+from toolcrib.core.text import name_key
+from toolcrib.core.tool import Tool
+
+MAX_NAMES = 50
+
+_SEPARATOR = regex.compile(r"[\s,;]+(?:and[\s,;]+)?")
+_WRAPPING = " \t\r\n\"'`.,;:!?()[]{}"
+# Written as nobody writes a word: a sign inside, or a capital after a small letter.
+_IDENTIFIER = regex.compile(r"[\p{L}\p{N}][_.:/-]+[\p{L}\p{N}]|\p{Ll}\p{Lu}")
+
+
+class Named(NamedTuple):
+    """The tools a query names. `only` says that it asks for nothing else."""
+
+    slots: list[int]
+    only: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NameIndex:
+    """The names of one catalog's tools, without their case and style.
+
+    The names are held as sorted hashes: two numbers a tool instead of a string. What a hash finds
+    is checked against the tool itself, which also weeds out names that have since changed.
+    """
+
+    _catalog: Catalog
+    _hashes: NDArray[np.int64]
+    _slots: Slots
+    _fresh: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def fit(cls, catalog: Catalog) -> NameIndex:
+        """Fit to a catalog."""
+        hashes: list[int] = []
+        slots: list[int] = []
+        for slot in range(catalog.span):
+            for key in _keys(catalog.at(slot)):
+                hashes.append(hash(key))
+                slots.append(slot)
+        values = np.array(hashes, np.int64)
+        order = np.argsort(values, kind="stable")
+        return cls(catalog, values[order], np.array(slots, np.int32)[order])
+
+    def updated(self, catalog: Catalog) -> NameIndex:
+        """This index brought to a later catalog."""
+        changed = catalog.changed_slots(self._catalog)
+        if changed is None or len(self._fresh) > 1_000:
+            return NameIndex.fit(catalog)
+        fresh = dict(self._fresh)
+        for slot in changed:
+            for key in _keys(catalog.at(slot)):
+                fresh[hash(key)] = (*fresh.get(hash(key), ()), slot)
+        return NameIndex(catalog, self._hashes, self._slots, fresh)
+
+    def named(self, query: str) -> Named | None:
+        """The tools whose names a query consists of, if it does."""
+        written = query.strip(_WRAPPING)
+        slots = self._slots_of(written)
+        if slots:
+            return Named(slots, _is_identifier(written))
+        first, *more = written.split(None, 1)
+        if not more or not self._slots_of(first.strip(_WRAPPING)):
+            return None
+        names = [name.strip(_WRAPPING) for name in _SEPARATOR.split(written, maxsplit=MAX_NAMES)]
+        found: dict[int, None] = {}
+        for name in names:
+            slots = self._slots_of(name)
+            if not slots:
+                return None
+            found.update(dict.fromkeys(slots))
+        return Named(list(found), all(map(_is_identifier, names)))
+
+    def _slots_of(self, name: str) -> list[int]:
+        key = name_key(name)
+        value = hash(key)
+        slots = set(self._fresh.get(value, ()))
+        at = int(self._hashes.searchsorted(value))
+        while at < len(self._hashes) and self._hashes[at] == value:
+            slots.add(int(self._slots[at]))
+            at += 1
+        return [slot for slot in sorted(slots) if key in _keys(self._catalog.at(slot))]
+
+
+def _is_identifier(written: str) -> bool:
+    return bool(_IDENTIFIER.search(written)) and " " not in written
+
+
+def _keys(tool: Tool | None) -> tuple[str, ...]:
+    """What a tool answers to: its name, and its name with that of its server."""
+    if tool is None:
+        return ()
+    name = name_key(tool.name)
+    return (name,) if tool.id == tool.name else (name, name_key(tool.id))

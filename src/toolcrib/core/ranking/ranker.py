@@ -1,0 +1,59 @@
+"""What every ranker is: fitted once to a catalog, then asked many times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.core.catalog import Catalog
+
+Slots = NDArray[np.integer[Any]]
+Scores = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a tool was found: which term hit which field, and its share of the score."""
+
+    term: str
+    field: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """The slots that match, ascending, each with a score from 0 to 1, and what to tell the asker."""
+
+    slots: Slots
+    scores: Scores
+    notes: tuple[str, ...] = ()
+
+
+class Index(Protocol):
+    """A ranker fitted to one catalog. Asking it changes nothing."""
+
+    def rank(self, query: str) -> Ranking:
+        """Every tool that matches. Nothing found is an empty ranking; a bad query raises."""
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        """Why this query finds the tool in this slot; empty when it does not."""
+
+    def updated(self, catalog: Catalog) -> Index:
+        """This index brought to a later catalog, without fitting what has not changed."""
+
+
+class Ranker(Protocol):
+    """A way to rank, not yet fitted."""
+
+    def fit(self, catalog: Catalog) -> Index:
+        """Fit to a catalog."""
+
+
+def ranking(scores: dict[int, float], notes: tuple[str, ...] = ()) -> Ranking:
+    """A ranking from scores by slot, for rankers that look at one tool at a time."""
+    slots = np.array(sorted(scores), dtype=np.int32)
+    values = np.array([scores[slot] for slot in slots.tolist()], dtype=np.float32)
+    return Ranking(slots, values, notes)

@@ -1,0 +1,125 @@
+"""Every term there is, with a number; and the terms that begin like, look like or hold a text."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Shorter words are one slip away from too many others.
+MIN_GUESSED_CHARS: Final = 4
+_TWO_SLIPS_FROM_CHARS: Final = 8
+
+
+class Vocabulary:
+    """Numbers for terms. It only grows, so all catalogs of one descent can share it."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._next = itertools.count()
+        self._terms: list[str] = []
+        self._sorted = _Sorted.of(())
+
+    def get(self, term: str) -> int | None:
+        """The number of a term, if it has one."""
+        return self._numbers.get(term)
+
+    def number(self, term: str) -> int:
+        """The number of a term, a new one if need be."""
+        known = self._numbers.get(term)
+        if known is None:
+            # `setdefault` and `next` are atomic: no two threads give one number to two terms.
+            known = self._numbers.setdefault(term, next(self._next))
+            self._terms.append(term)
+        return known
+
+    def starting_with(self, prefix: str) -> Iterator[str]:
+        """The terms that begin with a text."""
+        at_rest, fresh = self._at_rest_and_fresh()
+        yield from at_rest.starting_with(prefix)
+        yield from (term for term in fresh if term.startswith(prefix))
+
+    def holding(self, part: str) -> Iterator[str]:
+        """The terms that hold a text somewhere."""
+        at_rest, fresh = self._at_rest_and_fresh()
+        yield from (term for term in itertools.chain(at_rest.terms, fresh) if part in term)
+
+    def near(self, word: str) -> Iterator[tuple[int, str]]:
+        """The terms a slip or two away (a letter missing, added, wrong or swapped), and how far."""
+        if len(word) < MIN_GUESSED_CHARS:
+            return
+        slips = 2 if len(word) >= _TWO_SLIPS_FROM_CHARS else 1
+        at_rest, fresh = self._at_rest_and_fresh()
+        for term in itertools.chain(at_rest.alike(word, slips), fresh):
+            distance = _slips(word, term, slips)
+            if distance <= slips:
+                yield distance, term
+
+    def _at_rest_and_fresh(self) -> tuple[_Sorted, list[str]]:
+        """The sorted terms, and those that came since, which are sorted in when they are many."""
+        known = len(self._sorted.terms)
+        if len(self._terms) - known > 100 + known // 10:
+            self._sorted = _Sorted.of(self._terms)
+        at_rest = self._sorted
+        return at_rest, self._terms[len(at_rest.terms) :]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sorted:
+    terms: list[str]
+    lengths: NDArray[np.int32]
+    letters: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, terms: Iterable[str]) -> _Sorted:
+        ordered = sorted(terms)
+        return cls(
+            ordered,
+            np.array([len(term) for term in ordered], np.int32),
+            np.array([_letters(term) for term in ordered], np.uint64),
+        )
+
+    def starting_with(self, prefix: str) -> Iterator[str]:
+        for at in range(bisect_left(self.terms, prefix), len(self.terms)):
+            if not self.terms[at].startswith(prefix):
+                return
+            yield self.terms[at]
+
+    def alike(self, word: str, slips: int) -> Iterator[str]:
+        """The terms of about the same length and letters, one of which each slip can change two."""
+        close = np.abs(self.lengths - len(word)) <= slips
+        odd = np.bitwise_count(self.letters ^ np.uint64(_letters(word)))
+        for at in np.flatnonzero(close & (odd <= 2 * slips)).tolist():
+            yield self.terms[at]
+
+
+def _letters(term: str) -> int:
+    """The set of a term's letters as bits."""
+    bits = 0
+    for letter in term:
+        bits |= 1 << (ord(letter) % 64)
+    return bits
+
+
+def _slips(one: str, other: str, most: int) -> int:
+    """The number of slips between two words (optimal string alignment); over `most` may be less exact."""
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        row = [i]
+        for j, b in enumerate(other, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        if min(row) > most:
+            return most + 1
+        before, last = last, row
+    return last[-1]

@@ -1,0 +1,116 @@
+"""Text into terms, the same way for tools and for queries."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import regex
+import Stemmer
+
+MAX_WORD_CHARS: Final = 64
+
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+# Vowel signs and other marks belong to the word they stand in (`हिन्दी` is one word), which
+# `\w` of the standard library does not know.
+_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
+# `HTTPGetURLs` is HTTP, Get, URLs.
+_PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+# Scripts written without spaces between words.
+_UNSPACED = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}ー]+"
+)
+_ACCENT = re.compile("[\u0300-\u036f]")
+
+_stem = Stemmer.Stemmer("english", maxCacheSize=0).stemWord
+
+STOP_WORDS: Final = frozenset(
+    """
+    a about after all also am an and any are as at be because been before being both but by can
+    could did do does doing each either every for from had has have having he her here hers him
+    his how i if in into is it its just let like may me might more most much must my need no not
+    of off on one only or other our ours out over own please s she should so some such t than that
+    the their theirs them then there these they this those through to too under until up us use
+    used uses using very via want was we were what when where whether which while who whom whose
+    why will with within without would you your yours
+    """.split()
+)
+
+
+class Word(NamedTuple):
+    """One written word: the term it makes as a whole, and the terms of its parts.
+
+    `GitHub` is the whole `github` and the parts `git`, `hub`; a plain word is its own only part.
+    """
+
+    written: str
+    whole: str
+    parts: tuple[str, ...]
+
+
+def words(text: str) -> list[Word]:
+    """The words of a text, in order: split at everything but letters, digits and marks."""
+    if text.isascii():
+        return [_word(word) for word in _ASCII_WORD.findall(text)]
+    return [
+        _word(piece)
+        for word in _WORD.findall(_without_accents(text))
+        for piece in _pieces(word)
+    ]
+
+
+def is_stop_word(term: str) -> bool:
+    """Whether a term is one of the common words that say nothing about a tool."""
+    return term in _STOP_TERMS
+
+
+def name_key(name: str) -> str:
+    """A name without its case and style: `sendEmail`, `send-email`, `Send email` are one."""
+    if name.isascii():
+        return "".join(_ASCII_WORD.findall(name)).lower()
+    return "".join(_WORD.findall(_without_accents(name))).casefold()
+
+
+@lru_cache(maxsize=100_000)
+def _word(text: str) -> Word:
+    if not text.isascii():
+        folded = text.casefold()[:MAX_WORD_CHARS]
+        return Word(text, folded, (folded,))
+    whole = _term(text)
+    parts = _PART.findall(text)
+    if len(parts) < 2:
+        return Word(text, whole, (whole,))
+    # A single letter or digit cut out of a word (`s3`, `iPhone`) says nothing by itself.
+    return Word(text, whole, tuple(_term(part) for part in parts if len(part) > 1) or (whole,))
+
+
+def _term(word: str) -> str:
+    lower = word.lower()[:MAX_WORD_CHARS]
+    return str(_stem(lower))
+
+
+def _without_accents(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFC", _ACCENT.sub("", decomposed))
+
+
+def _pieces(word: str) -> Iterator[str]:
+    """Cut a word where its script changes (`API設計`), and scripts without spaces into pairs.
+
+    Overlapping pairs of characters stand in for words where a script does not mark them.
+    """
+    end = 0
+    for run in _UNSPACED.finditer(word):
+        if run.start() > end:
+            yield word[end : run.start()]
+        for at in range(run.start(), max(run.end() - 1, run.start() + 1)):
+            yield word[at : min(at + 2, run.end())]
+        end = run.end()
+    if end < len(word):
+        yield word[end:]
+
+
+_STOP_TERMS = frozenset(_term(word) for word in STOP_WORDS)

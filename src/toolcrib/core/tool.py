@@ -1,0 +1,262 @@
+"""What a tool is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NoReturn, get_args
+
+from toolcrib.errors import InvalidSchema, InvalidTool
+
+Policy = Literal["never", "automatic", "always"]
+
+SERVER_SEPARATOR = "___"
+MAX_NAME_CHARS = 512
+MAX_SCHEMA_CHARS = 4 * 1024 * 1024
+
+# Line breaks and other controls would let a name forge lines in a prompt or a log;
+# a lone surrogate cannot be written to any of them.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+_TEXT_FIELDS = (
+    "name",
+    "description",
+    "title",
+    "server",
+    "server_description",
+    "category",
+    "hint",
+    "version",
+)
+
+
+class Tool:
+    """One tool as a model could be shown it. Unchanging: every field is set once.
+
+    Schemas, examples and annotations are held as JSON text. That keeps a million tools in memory,
+    makes a shared dictionary impossible to change behind our back, and keeps the key order of the
+    original; the properties read the text anew each time, so what they return is the caller's own.
+    """
+
+    __slots__ = (
+        "_annotations",
+        "_examples",
+        "_input_schema",
+        "_output_schema",
+        "category",
+        "description",
+        "hint",
+        "id",
+        "name",
+        "policy",
+        "server",
+        "server_description",
+        "tags",
+        "title",
+        "version",
+    )
+
+    id: str
+    name: str
+    description: str
+    title: str
+    server: str
+    server_description: str
+    category: str
+    tags: tuple[str, ...]
+    hint: str
+    version: str
+    policy: Policy
+
+    def __init__(
+        self,
+        name: str,
+        description: str = "",
+        input_schema: Mapping[str, Any] | None = None,
+        *,
+        id: str = "",
+        title: str = "",
+        server: str = "",
+        server_description: str = "",
+        category: str = "",
+        tags: Iterable[str] = (),
+        hint: str = "",
+        version: str = "",
+        examples: Iterable[Any] = (),
+        output_schema: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        policy: Policy = "automatic",
+    ) -> None:
+        put = object.__setattr__
+        put(self, "name", name)
+        put(self, "description", description)
+        put(self, "title", title)
+        put(self, "server", server)
+        put(self, "server_description", server_description)
+        put(self, "category", category)
+        put(self, "hint", hint)
+        put(self, "version", version)
+        put(self, "tags", _tags(name, tags))
+        put(self, "policy", policy)
+        self._check()
+        put(self, "id", id or (f"{server}{SERVER_SEPARATOR}{name}" if server else name))
+        put(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
+        put(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
+        put(self, "_annotations", _schema_text(name, "annotations", annotations))
+        put(self, "_examples", _json_text(name, "examples", list(examples)))
+
+    def _check(self) -> None:
+        for field in _TEXT_FIELDS:
+            value = getattr(self, field)
+            if not isinstance(value, str):
+                raise InvalidTool(
+                    f"tool {_shown(self.name)}: {field} must be text, not {type(value).__name__}"
+                )
+        if not self.name.strip():
+            raise InvalidTool("a tool needs a name; this one has none")
+        for field in ("name", "server"):
+            value = getattr(self, field)
+            if len(value) > MAX_NAME_CHARS:
+                raise InvalidTool(
+                    f"tool {_shown(self.name)}: {field} has {len(value):,} characters; "
+                    f"the limit is {MAX_NAME_CHARS}"
+                )
+            if _UNPRINTABLE.search(value):
+                raise InvalidTool(
+                    f"tool {_shown(self.name)}: {field} holds a line break or another control "
+                    "character; remove it"
+                )
+        if self.policy not in get_args(Policy):
+            raise InvalidTool(
+                f"tool {_shown(self.name)}: policy {self.policy!r} is not one of "
+                f"{', '.join(get_args(Policy))}"
+            )
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments."""
+        return _json_object(self._input_schema)
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the result; empty when none was given."""
+        return _json_object(self._output_schema)
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """Hints about behaviour in MCP's words, such as `readOnlyHint`."""
+        return _json_object(self._annotations)
+
+    @property
+    def examples(self) -> list[Any]:
+        """Example calls."""
+        examples: list[Any] = json.loads(self._examples)
+        return examples
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the tool says that it changes nothing. Silence means no."""
+        return "readOnlyHint" in self._annotations and self.annotations["readOnlyHint"] is True
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of every field: equal for equal tools, on every machine."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Our own wire format: the fields that are not empty."""
+        fields: dict[str, Any] = {
+            "id": self.id,
+            "name": self.name,
+            "description": self.description,
+            "input_schema": self.input_schema,
+            "title": self.title,
+            "server": self.server,
+            "server_description": self.server_description,
+            "category": self.category,
+            "tags": list(self.tags),
+            "hint": self.hint,
+            "version": self.version,
+            "examples": self.examples,
+            "output_schema": self.output_schema,
+            "annotations": self.annotations,
+            "policy": self.policy,
+        }
+        return {field: value for field, value in fields.items() if value}
+
+    def replace(self, **changes: Any) -> Tool:
+        """This tool with some fields changed. Its id follows name and server unless it was given."""
+        fields = self.to_dict()
+        if self.id == (f"{self.server}{SERVER_SEPARATOR}{self.name}" if self.server else self.name):
+            del fields["id"]
+        return Tool(**{**fields, **changes})
+
+    def _state(self) -> tuple[object, ...]:
+        return tuple(getattr(self, slot) for slot in self.__slots__)
+
+    def __setattr__(self, attribute: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Tool does not change: use tool.replace({attribute}=…)")
+
+    def __delattr__(self, attribute: str) -> NoReturn:
+        raise AttributeError("a Tool does not change")
+
+    def __reduce__(self) -> tuple[object, tuple[dict[str, Any]]]:
+        return _tool_from_dict, (self.to_dict(),)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Tool) and self._state() == other._state())
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.description))
+
+    def __repr__(self) -> str:
+        return f"Tool({self.id!r})"
+
+
+def _tool_from_dict(fields: dict[str, Any]) -> Tool:
+    return Tool(**fields)
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _tags(name: object, tags: Iterable[str]) -> tuple[str, ...]:
+    found = (tags,) if isinstance(tags, str) else tuple(tags)
+    if not all(isinstance(tag, str) for tag in found):
+        raise InvalidTool(f"tool {_shown(name)}: tags must be a list of texts")
+    return found
+
+
+def _schema_text(name: str, field: str, value: Mapping[str, Any] | None) -> str:
+    if not value:
+        return "{}"
+    if not isinstance(value, Mapping):
+        raise InvalidSchema(
+            f"tool {_shown(name)}: {field} must be an object, not {type(value).__name__}"
+        )
+    return _json_text(name, field, value)
+
+
+def _json_text(name: str, field: str, value: object) -> str:
+    if value == []:
+        return "[]"
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise InvalidSchema(f"tool {_shown(name)}: {field} is not valid JSON: {fault}") from fault
+    if len(text) > MAX_SCHEMA_CHARS:
+        raise InvalidSchema(
+            f"tool {_shown(name)}: {field} has {len(text):,} characters; "
+            f"the limit is {MAX_SCHEMA_CHARS:,}"
+        )
+    return text
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(text)
+    return value

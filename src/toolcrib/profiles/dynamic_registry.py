@@ -1,0 +1,311 @@
+"""A registry behind two meta-tools: the model searches it, then runs what it found by name.
+
+The model is only ever sent `META_TOOLS`; `DynamicToolRegistry.call` answers both, always with JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.ranking.prefix import Prefix
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidQuery, UnknownTool
+
+SEARCH_DESCRIPTION: Final = (
+    "Look for tools you were not given. Each tool found comes with its name, what it does and the "
+    "input it takes; run it with execute_dynamic_tool. An empty query lists tools without looking "
+    "for anything, which together with a category is a way to see what there is."
+)
+QUERY_DESCRIPTION: Final = "A few words for what the tool should do, such as 'rotate photo'."
+CATEGORY_DESCRIPTION: Final = "Only tools of this kind. Leave it out to look among all."
+MAX_RESULTS_DESCRIPTION: Final = "How many tools to list at most."
+EXECUTE_DESCRIPTION: Final = (
+    "Run a tool that search_tools has found. Search first: the search shows which name and which "
+    "input are right."
+)
+TOOL_NAME_DESCRIPTION: Final = "The name exactly as search_tools shows it."
+TOOL_INPUT_DESCRIPTION: Final = "The input, in the form of that tool's input_schema."
+
+NOT_FOUND: Final = "No tools found matching '{query}'"
+TRY_OTHER_WORDS: Final = "Try different keywords or search without a category filter"
+UNKNOWN_CATEGORY: Final = "Unknown category: {category}. Use one of {known}, or none at all"
+UNKNOWN_TOOL: Final = "Tool not found: {name}"
+VERIFY_NAME: Final = "Use search_tools to verify the tool name is correct"
+EXECUTION_FAILED: Final = "Execution failed: {fault}"
+UNKNOWN_META_TOOL: Final = "Unknown meta-tool: {name}"
+MISSING_FIELD: Final = "The field {field} is missing. Call again with it"
+WRONG_KIND: Final = "The field {field} must be {kind}. Call again with that put right"
+VERSION: Final = "(Version: {version})"
+VERSION_AND_DEPRECATED: Final = "(Current version: {version}; deprecated: {deprecated})"
+UPDATED: Final = "Updating tool %s: v%s -> v%s"
+
+SEARCH: Final = "search_tools"
+EXECUTE: Final = "execute_dynamic_tool"
+CATEGORIES: Final = ("communication", "data", "integration", "computation", "media", "utility")
+DEFAULT_CATEGORY: Final = "utility"
+DEFAULT_VERSION: Final = "1.0"
+DEFAULT_RESULTS: Final = 5
+MAX_RESULTS: Final = 20
+
+META_TOOLS: Final = (
+    Tool(
+        SEARCH,
+        SEARCH_DESCRIPTION,
+        {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": QUERY_DESCRIPTION},
+                "category": {
+                    "type": "string",
+                    "description": CATEGORY_DESCRIPTION,
+                    "enum": list(CATEGORIES),
+                },
+                "max_results": {
+                    "type": "integer",
+                    "default": DEFAULT_RESULTS,
+                    "minimum": 1,
+                    "maximum": MAX_RESULTS,
+                    "description": MAX_RESULTS_DESCRIPTION,
+                },
+            },
+            "required": ["query"],
+        },
+    ),
+    Tool(
+        EXECUTE,
+        EXECUTE_DESCRIPTION,
+        {
+            "type": "object",
+            "properties": {
+                "tool_name": {"type": "string", "description": TOOL_NAME_DESCRIPTION},
+                "tool_input": {"type": "object", "description": TOOL_INPUT_DESCRIPTION},
+            },
+            "required": ["tool_name", "tool_input"],
+        },
+    ),
+)
+
+_KIND_NAMES: Final = {str: "text", int: "a whole number", dict: "an object"}
+
+Value = TypeVar("Value")
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Usage:
+    """How often a tool has done its work, how often it failed, and when it last ran."""
+
+    count: int = 0
+    failures: int = 0
+    last: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A tool, the function that does its work, and a note that is shown but not searched."""
+
+    tool: Tool
+    function: Callable[..., Any]
+    usage: Usage
+    note: str = ""
+
+    @property
+    def description(self) -> str:
+        """What the model reads about the tool."""
+        return f"{self.tool.description}\n{self.note}" if self.note else self.tool.description
+
+
+class DynamicToolRegistry:
+    """Tools that come and go while an agent runs."""
+
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
+        self._index = Prefix().fit(Catalog())
+        self._registrations: dict[str, Registration] = {}
+
+    def __getitem__(self, name: str) -> Registration:
+        if name not in self._registrations:
+            raise UnknownTool(UNKNOWN_TOOL.format(name=name))
+        return self._registrations[name]
+
+    def register(
+        self,
+        definition: Mapping[str, Any],
+        function: Callable[..., Any],
+        category: str = DEFAULT_CATEGORY,
+        tags: Iterable[str] = (),
+    ) -> DynamicToolRegistry:
+        """Add a tool, or put it in place of its namesake, whose usage and version it takes over."""
+        tool = _tool(definition, category, tags)
+        known = self._registrations.get(tool.name)
+        version = known.tool.version if known else DEFAULT_VERSION
+        return self._put(tool.replace(version=version), function)
+
+    def register_versioned(
+        self,
+        definition: Mapping[str, Any],
+        function: Callable[..., Any],
+        version: str = DEFAULT_VERSION,
+        deprecated_versions: Iterable[str] = (),
+        *,
+        category: str = DEFAULT_CATEGORY,
+        tags: Iterable[str] = (),
+    ) -> DynamicToolRegistry:
+        """Add a version of a tool, and say in its description which one it is."""
+        tool = _tool(definition, category, tags).replace(version=version)
+        known = self._registrations.get(tool.name)
+        if known is not None:
+            _logger.info(UPDATED, tool.name, known.tool.version, version)
+        deprecated = ", ".join(deprecated_versions)
+        note = VERSION_AND_DEPRECATED if deprecated else VERSION
+        return self._put(tool, function, note.format(version=version, deprecated=deprecated))
+
+    def unregister(self, name: str) -> DynamicToolRegistry:
+        """Take a tool away."""
+        catalog = self._index.catalog.without([self[name].tool.id])
+        self._index = self._index.updated(catalog)
+        del self._registrations[name]
+        return self
+
+    def search(
+        self, query: str, category: str = "", max_results: int = DEFAULT_RESULTS
+    ) -> list[dict[str, Any]]:
+        """The best tools for a query, from 1 to 20 of them; a blank query lists the first ones."""
+        if category:
+            self._check_category(category)
+        found = [
+            (registration, score)
+            for registration, score in self._scored(query)
+            if not category or registration.tool.category == category
+        ]
+        # Sorting is stable: tools with equal scores stay in the order of finding.
+        found.sort(key=lambda one: -one[1])
+        limit = max(1, min(max_results, MAX_RESULTS))
+        return [_row(registration, score) for registration, score in found[:limit]]
+
+    def execute(self, tool_name: str, tool_input: Mapping[str, Any]) -> Any:
+        """Run a tool; what it raises is counted as a failure and raised."""
+        registration = self[tool_name]
+        usage = registration.usage
+        usage.last = self._now()
+        try:
+            result = registration.function(**tool_input)
+        except Exception:
+            usage.failures += 1
+            raise
+        usage.count += 1
+        return result
+
+    def list_categories(self) -> dict[str, int]:
+        """How many tools each category has."""
+        return dict(Counter(one.tool.category for one in self._registrations.values()))
+
+    def get_popular_tools(self, top_n: int = 10) -> list[dict[str, Any]]:
+        """The tools that have done the most work."""
+        by_use = sorted(self._registrations.items(), key=lambda item: -item[1].usage.count)
+        return [
+            {"name": name, "usage_count": one.usage.count, "category": one.tool.category}
+            for name, one in by_use[: max(0, top_n)]
+        ]
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Answer a call of a meta-tool with JSON, whatever goes wrong."""
+        try:
+            if name == SEARCH:
+                return _json(self._searched(arguments))
+            if name == EXECUTE:
+                return self._executed(arguments)
+        except InvalidQuery as fault:
+            return _json({"error": str(fault)})
+        return _json({"error": UNKNOWN_META_TOOL.format(name=name)})
+
+    def _put(self, tool: Tool, function: Callable[..., Any], note: str = "") -> DynamicToolRegistry:
+        known = self._registrations.get(tool.name)
+        self._index = self._index.updated(self._index.catalog.with_tools([tool]))
+        usage = known.usage if known else Usage()
+        self._registrations[tool.name] = Registration(tool, function, usage, note)
+        return self
+
+    def _check_category(self, category: str) -> None:
+        known = dict.fromkeys((*CATEGORIES, *self.list_categories()))
+        if category not in known:
+            raise InvalidQuery(UNKNOWN_CATEGORY.format(category=category, known=", ".join(known)))
+
+    def _scored(self, query: str) -> list[tuple[Registration, float]]:
+        if not query.strip():
+            return [(registration, 0.0) for registration in self._registrations.values()]
+        catalog = self._index.catalog
+        return [
+            (self._registrations[tool.name], score)
+            for slot, score in self._index.tally(query).items()
+            if (tool := catalog.at(slot))
+        ]
+
+    def _searched(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        query = _field(arguments, "query", str)
+        category = _field(arguments, "category", str, "")
+        rows = self.search(query, category, _field(arguments, "max_results", int, DEFAULT_RESULTS))
+        if rows:
+            return {"found": len(rows), "tools": rows}
+        message = NOT_FOUND.format(query=query)
+        return {"found": 0, "message": message, "suggestion": TRY_OTHER_WORDS}
+
+    def _executed(self, arguments: Mapping[str, Any]) -> str:
+        name = _field(arguments, "tool_name", str)
+        tool_input = _field(arguments, "tool_input", dict)
+        if name not in self._registrations:
+            error = UNKNOWN_TOOL.format(name=name)
+            return _json({"error": error, "suggestion": VERIFY_NAME})
+        try:
+            return _json(self.execute(name, tool_input))
+        # A tool is somebody else's code: whatever it raises is told to the model.
+        except Exception as fault:
+            return _json({"error": EXECUTION_FAILED.format(fault=fault), "tool_name": name})
+
+
+def _tool(definition: Mapping[str, Any], category: str, tags: Iterable[str]) -> Tool:
+    return Tool(
+        definition.get("name") or "",
+        definition.get("description") or "",
+        definition.get("input_schema"),
+        category=category,
+        tags=tags,
+    )
+
+
+def _row(registration: Registration, score: float) -> dict[str, Any]:
+    tool = registration.tool
+    return {
+        "name": tool.name,
+        "description": registration.description,
+        "category": tool.category,
+        "tags": list(tool.tags),
+        "input_schema": tool.input_schema,
+        "relevance_score": round(score, 2),
+    }
+
+
+def _field(
+    arguments: Mapping[str, Any], field: str, kind: type[Value], default: Value | None = None
+) -> Value:
+    """A field of a call; without a default it has to be there."""
+    value = arguments.get(field)
+    if value is None and default is not None:
+        return default
+    if value is None:
+        raise InvalidQuery(MISSING_FIELD.format(field=field))
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InvalidQuery(WRONG_KIND.format(field=field, kind=_KIND_NAMES[kind]))
+    return value
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)

@@ -1,0 +1,286 @@
+"""everruns' `tool_search`: names are shown, parameters are hidden until the model asks for them.
+
+From a number of tools on, `ToolSearch.advertise` puts a stub in place of each tool's parameters.
+`ToolSearch.search` answers with the full ones and reveals those tools for the session, so that
+the next `advertise` shows them whole. Nothing else changes: a stubbed tool can be called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from toolcrib.core.ranking import keyword
+from toolcrib.core.tool import Tool
+
+CAPABILITY = "tool_search"
+DESCRIPTION = (
+    "Find tools by keywords and load their parameters. Call this before you use a tool whose "
+    "parameters you have not seen; an exact tool name loads just that tool."
+)
+QUERY_DESCRIPTION = "A tool's name, or a few words for what it should do, such as 'rename branch'."
+SYSTEM_PROMPT = (
+    "To save space, most of your tools are listed by name and description only; their parameters "
+    "are loaded on demand. Before you call a tool whose parameters you cannot see, call "
+    "`tool_search` with its name or with a few words for what you need. The tools it answers with "
+    "can be called with all their parameters from your next step on. Tools that show their "
+    "parameters need no search."
+)
+LOADED = (
+    "Full schemas loaded; these tools are callable with their full parameters on your next step."
+)
+NO_MATCH = "No tools matched the query. Try a different keyword."
+SERVERS_LOADING = "The tools of these servers are listed on your next step."
+NO_CONTEXT = "tool_search requires tool execution context and cannot run standalone."
+NO_REGISTRY = (
+    "Tool registry not available in this context. tool_search requires worker-side tool execution."
+)
+NO_VISIBLE_TOOLS = (
+    "Visible tool allowlist not available in this context. "
+    "tool_search requires turn-scoped tool definitions."
+)
+STUB_DESCRIPTION = (
+    'Parameter schema hidden to save context. Call tool_search with query "{name}" '
+    "to load the full schema before using this tool."
+)
+
+THRESHOLD = 15
+MAX_RESULTS = 8
+MAX_SESSIONS = 4096
+
+SEARCH_TOOL = Tool(
+    CAPABILITY,
+    DESCRIPTION,
+    {
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": QUERY_DESCRIPTION}},
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+    policy="never",
+    annotations={"readOnlyHint": True, "idempotentHint": True},
+)
+
+Stub = Callable[[str], dict[str, Any]]
+
+
+def instructing_stub(name: str) -> dict[str, Any]:
+    """The first stub: every tool says for itself how to load its parameters."""
+    return {
+        "type": "object",
+        "description": STUB_DESCRIPTION.format(name=name),
+        "additionalProperties": True,
+    }
+
+
+def bare_stub(name: str) -> dict[str, Any]:
+    """The later stub: what the system prompt says once is not said again for every tool."""
+    return {"type": "object", "additionalProperties": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool as it is advertised. Behind a stub the full parameters stay within reach."""
+
+    tool: Tool
+    stub: dict[str, Any] | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the model is shown of the parameters."""
+        return self.tool.input_schema if self.stub is None else self.stub
+
+    def shown(self) -> dict[str, Any]:
+        """What the model is shown of the tool."""
+        return _shown(self.tool, self.parameters)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The definition as it is stored."""
+        return {"tool": self.tool.to_dict(), "stub": self.stub}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Definition:
+        """The definition that was stored."""
+        return cls(Tool(**stored["tool"]), stored["stub"])
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What one call of the search tool may look at. None means that the host did not say."""
+
+    registry: Iterable[Tool] | None = None
+    visible: Collection[str] | None = None
+    session: str | None = None
+
+
+class Size(NamedTuple):
+    """What a list of tools costs in a request, in bytes of JSON."""
+
+    tools: int
+    parameters: int
+
+
+class Reveals:
+    """Which tools each session has loaded. The session that began first is forgotten first."""
+
+    def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
+        self._max_sessions = max_sessions
+        self._names: dict[str, dict[str, None]] = {}
+
+    def reveal(self, session: str, names: Iterable[str]) -> None:
+        """Add tools to those a session has loaded."""
+        self._names.setdefault(session, {}).update(dict.fromkeys(names))
+        while len(self._names) > self._max_sessions:
+            del self._names[next(iter(self._names))]
+
+    def revealed(self, session: str | None) -> tuple[str, ...]:
+        """The tools a session has loaded, in the order of loading; without a session none."""
+        return () if session is None else tuple(self._names.get(session, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSearch:
+    """The capability: the answer to the search tool, and the hook that hides parameters."""
+
+    threshold: int = THRESHOLD
+    never_defer: frozenset[str] = frozenset()
+    stub: Stub = bare_stub
+    reveals: Reveals = field(default_factory=Reveals)
+
+    def configured(self, config: Mapping[str, Any]) -> ToolSearch:
+        """This capability under a configuration; what cannot be used in it is passed over."""
+        threshold, names = config.get("threshold"), config.get("never_defer")
+        if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 0:
+            threshold = self.threshold
+        listed = names if isinstance(names, list) else []
+        allowed = self.never_defer.union(name for name in listed if isinstance(name, str))
+        return replace(self, threshold=threshold, never_defer=allowed)
+
+    def advertise(
+        self, tools: Sequence[Tool], session: str | None = None, *, hosted_search: bool = False
+    ) -> list[Definition]:
+        """The definitions for one step. Where the provider searches, it also does the hiding."""
+        if hosted_search or len(tools) < self.threshold:
+            return [Definition(tool) for tool in tools]
+        revealed = self.reveals.revealed(session)
+        return [
+            Definition(tool, None if self._is_whole(tool, revealed) else self.stub(tool.name))
+            for tool in tools
+        ]
+
+    def search(self, arguments: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
+        """Answer one call of the search tool, and reveal what it finds to the session."""
+        if context is None:
+            return {"error": NO_CONTEXT}
+        if context.registry is None:
+            return {"error": NO_REGISTRY}
+        if context.visible is None:
+            return {"error": NO_VISIBLE_TOOLS}
+        tools = [tool for tool in context.registry if tool.name in context.visible]
+        asked = arguments.get("query")
+        query = asked.strip() if isinstance(asked, str) else ""
+        found = [tool for tool, _ in ranked(tools, query)]
+        if found and context.session is not None:
+            self.reveals.reveal(context.session, (tool.name for tool in found))
+        return _answer(query, found) if found else _no_answer(query, tools)
+
+    def _is_whole(self, tool: Tool, revealed: Collection[str]) -> bool:
+        """Whether the model is to see a tool's own parameters."""
+        return (
+            tool.name == CAPABILITY
+            or tool.policy == "never"
+            or tool.name in self.never_defer
+            or tool.name in revealed
+            or any(tool.name.startswith(name) for name in revealed if _server(name))
+        )
+
+
+def ranked(tools: Iterable[Tool], query: str) -> list[tuple[Tool, int]]:
+    """The tools to answer with and their points: at least half of the best one's, and few.
+
+    A query without terms is a wish to look around, and gets the first tools.
+    """
+    asked = keyword.question(query)
+    scored = [
+        (tool, keyword.score(asked, keyword.texts(tool.name, tool.description)))
+        for tool in tools
+        if tool.name != CAPABILITY
+    ]
+    if not asked.terms:
+        return [(tool, 0) for tool, _ in scored[:MAX_RESULTS]]
+    scored.sort(key=lambda one: -one[1])
+    return [(tool, points) for tool, points in scored if points and 2 * points >= scored[0][1]][
+        :MAX_RESULTS
+    ]
+
+
+def server_placeholder(server: str, description: str) -> Tool:
+    """A tool that stands for all tools of an MCP server until a search finds it.
+
+    Its name is what the names of those tools begin with, so revealing it reveals them.
+    """
+    return Tool(f"mcp_{server}__", description, policy="never")
+
+
+def configuration(capabilities: object) -> dict[str, Any] | None:
+    """The capability's own configuration among others', in any of the three shapes; None if absent.
+
+    The shapes are a list of ids, a map of ids to configurations, a list of `{ref, config}`.
+    """
+    listed: Iterable[tuple[object, object]] = ()
+    if isinstance(capabilities, Mapping):
+        listed = capabilities.items()
+    elif isinstance(capabilities, list):
+        listed = map(_id_and_config, capabilities)
+    for id, config in listed:
+        if id == CAPABILITY:
+            return dict(config) if isinstance(config, Mapping) else {}
+    return None
+
+
+def size(definitions: Iterable[Definition]) -> Size:
+    """What definitions cost in a request."""
+    listed = list(definitions)
+    return Size(
+        sum(_bytes(definition.shown()) for definition in listed),
+        sum(_bytes(definition.parameters) for definition in listed),
+    )
+
+
+def _answer(query: str, found: Sequence[Tool]) -> dict[str, Any]:
+    tools = [tool for tool in found if not _server(tool.name)]
+    servers = [server for tool in found if (server := _server(tool.name))]
+    answer: dict[str, Any] = {
+        "query": query,
+        "tools": [_shown(tool, tool.input_schema) for tool in tools],
+        "loaded": [tool.name for tool in tools],
+        "message": LOADED if tools else SERVERS_LOADING,
+    }
+    return {**answer, "loading_mcp_servers": servers} if servers else answer
+
+
+def _no_answer(query: str, tools: Iterable[Tool]) -> dict[str, Any]:
+    names = [tool.name for tool in tools if tool.name != CAPABILITY]
+    return {"query": query, "tools": [], "message": NO_MATCH, "available_tools": names}
+
+
+def _id_and_config(listed: object) -> tuple[object, object]:
+    if isinstance(listed, Mapping):
+        return listed.get("ref"), listed.get("config")
+    return listed, None
+
+
+def _server(name: str) -> str:
+    """The server a placeholder of this name stands for; nothing for any other tool."""
+    prefixed = name.startswith("mcp_") and name.endswith("__")
+    return name.removeprefix("mcp_").removesuffix("__") if prefixed else ""
+
+
+def _shown(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": parameters}
+
+
+def _bytes(value: object) -> int:
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())

@@ -1,0 +1,407 @@
+"""shipit's `tool_search`: a shortlist as text, of the release 1.0 (`ToolSearchTool`) and of 2.2.
+
+Release 1.0 ranks by likeness of spelling and only points at tools. Release 2.2 ranks by shared
+words, rare ones counting more, and a deferred tool it finds is loaded: its full definition is
+advertised from the next step on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from toolcrib.core.ranking import fuzzy
+
+DESCRIPTION = (
+    "Search the current agent's available tools and return a ranked shortlist of the best matches "
+    "for a task. Use this when many tools are available and you want to confirm the right one "
+    "before calling it."
+)
+LOADING_DESCRIPTION = (
+    "Search the current agent's available tools and return a ranked shortlist of the best matches "
+    "for a task. Use this when many tools are available and no loaded tool fits. Call an already "
+    "loaded matching tool directly instead of searching again."
+)
+QUERY_DESCRIPTION = "What you are trying to do, in plain language."
+LIMIT_DESCRIPTION = "Maximum number of matching tools to return (1-{most}, default {default})."
+QUERY_MISSING = "Error: `query` is required. Describe what you are trying to do."
+NO_TOOLS = "No tools are currently registered on this agent."
+NO_MATCH = "No tools matched '{query}'. Try rephrasing or broadening the query."
+BEST_TOOLS = "Best tools for '{query}' (ranked by relevance):"
+NO_DESCRIPTION = "No description provided."
+WHEN_TO_USE_LINE = "   ↳ when to use: {hint}"
+LOADED = "Loaded and now directly callable (full definitions available from your next step):"
+ALREADY_LOADED = "Already loaded; call directly without another search: {names}"
+
+PROMPT = (
+    "You have more tools than you can weigh one by one. Start a task with one call of `{name}`: "
+    "say in everyday words what should happen, not what a tool might be called. Then call the best "
+    "of the tools it lists. Keep that list in mind; asking the same thing again brings the same "
+    "answer."
+)
+HINT = "Call this first when it is not plain which tool does the job, and say what the job is."
+SEARCH_FIRST = (
+    "Your first call must be `{name}`, to find out which tool does this job. Only then go on with "
+    "it.\n\nTask: {task}"
+)
+WHEN_WORTH_IT = (
+    ("a handful of tools, no two alike", False),
+    ("fifteen tools or more that overlap", True),
+    ("MCP servers whose tools have similar names", True),
+    ("an agent that weighs several ways to do a thing", True),
+    ("a chat that calls no tools", False),
+)
+
+AVAILABLE = "available_tools"
+DEFERRED_NAMES = "deferred_tool_names"
+LOADED_NAMES = "loaded_tool_names"
+SCHEMAS = "tool_schemas_by_name"
+
+# What 2.2 keeps loaded when everything else is deferred.
+CORE_TOOLS = frozenset(
+    (
+        "ask_user",
+        "bash",
+        "describe_binding",
+        "edit_file",
+        "execute_code",
+        "glob_files",
+        "grep_files",
+        "memory",
+        "read_file",
+        "todo",
+        "tool_search",
+        "web_search",
+        "write_file",
+    )
+)
+
+NAME_WEIGHT = 3
+EXACT_NAME_BONUS = 100
+MAX_DESCRIPTION_CHARS = 400
+MAX_HINT_CHARS = 300
+
+_CAMEL_BORDER = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORD = re.compile(r"[^\W_]+")
+_ACCESS_WORDS = {True: "read only", False: "action write mutate", None: ""}
+
+
+class Context(Protocol):
+    """What a running agent hands to its tools."""
+
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        """The state shared by the tools of one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """A tool's answer: the text for the model, and the same as data."""
+
+    text: str
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tool as the runtime lists it; whatever it does not say is empty."""
+
+    name: str
+    description: str
+    prompt_instructions: str
+    category: str
+    server: str
+    connection_id: str
+    connection_state: str
+    discovery_terms: str
+    read_only: bool | None
+
+    @classmethod
+    def of(cls, tool: Mapping[str, Any]) -> Entry:
+        """Read what the runtime lists."""
+
+        def text(field: str) -> str:
+            return str(tool.get(field) or "")
+
+        read_only = tool.get("read_only")
+        return cls(
+            name=text("name"),
+            description=text("description"),
+            prompt_instructions=text("prompt_instructions"),
+            category=text("category"),
+            server=text("server"),
+            connection_id=text("connection_id"),
+            connection_state=text("connection_state"),
+            discovery_terms=text("discovery_terms"),
+            read_only=read_only if isinstance(read_only, bool) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A tool and its score."""
+
+    entry: Entry
+    score: float
+
+
+class ToolSearchTool:
+    """The tool of release 1.0: ranks every listed tool by likeness of spelling."""
+
+    default_description = DESCRIPTION
+    prompt_instructions = HINT
+    match_fields: tuple[str, ...] = ("name", "description", "prompt_instructions")
+    empty_query: Mapping[str, Any] = {"error": "empty_query"}
+
+    def __init__(
+        self,
+        *,
+        name: str = "tool_search",
+        description: str | None = None,
+        prompt: str | None = None,
+        max_limit: int = 10,
+        default_limit: int = 5,
+        token_bonus: float = fuzzy.TOKEN_BONUS,
+    ) -> None:
+        self.name = name
+        self.description = description or self.default_description
+        self.prompt = prompt or PROMPT.format(name=name)
+        self.max_limit = max_limit
+        self.default_limit = default_limit
+        self.token_bonus = token_bonus
+
+    def schema(self) -> dict[str, Any]:
+        """The tool as an OpenAI function."""
+        limit = LIMIT_DESCRIPTION.format(most=self.max_limit, default=self.default_limit)
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "query": {"type": "string", "description": QUERY_DESCRIPTION},
+                        "limit": {"type": "integer", "description": limit},
+                    },
+                    "required": ["query"],
+                },
+            },
+        }
+
+    def search_first(self, task: str) -> str:
+        """A prompt that makes a model which would rather guess call this tool first."""
+        return SEARCH_FIRST.format(name=self.name, task=task)
+
+    def run(self, context: Context, **arguments: Any) -> ToolOutput:
+        """Answer one call with the shortlist. No arguments make it raise."""
+        query = str(arguments.get("query") or "").strip()
+        if not query:
+            return ToolOutput(QUERY_MISSING, {**self.empty_query, "matches": []})
+        entries = [Entry.of(tool) for tool in context.state.get(AVAILABLE) or ()]
+        if not entries:
+            return ToolOutput(NO_TOOLS, {"query": query, "matches": []})
+        limit = self._limit(arguments.get("limit"))
+        best = self._ranked(query, entries)[:limit]
+        matches = [match for match in best if match.score > fuzzy.NOISE_FLOOR]
+        if not matches:
+            rows = [self._row(match) for match in best]
+            return ToolOutput(NO_MATCH.format(query=query), {"query": query, "matches": rows})
+        lines = [BEST_TOOLS.format(query=query)]
+        for number, match in enumerate(matches, 1):
+            lines += self._lines(number, match)
+        metadata = {
+            "query": query,
+            "limit": limit,
+            "total_candidates": len(entries),
+            "matches": [self._row(match) for match in matches],
+        }
+        loading_lines, loading = self._load(context, matches)
+        return ToolOutput("\n".join([*lines, *loading_lines]), {**metadata, **loading})
+
+    def _limit(self, asked: Any) -> int:
+        """How many tools to list; what cannot be read as a number means the default."""
+        try:
+            wanted = int(asked or self.default_limit)
+        except OverflowError:
+            wanted = self.max_limit if asked > 0 else 1
+        except (TypeError, ValueError):
+            wanted = self.default_limit
+        return max(1, min(wanted, self.max_limit))
+
+    def _ranked(self, query: str, entries: Sequence[Entry]) -> list[Match]:
+        """Every tool, the best first."""
+        return _best_first(
+            Match(entry, fuzzy.score(query, _haystack(entry), self.token_bonus))
+            for entry in entries
+        )
+
+    def _row(self, match: Match) -> dict[str, Any]:
+        """A match as data."""
+        fields = {field: getattr(match.entry, field) for field in self.match_fields}
+        return {**fields, "score": match.score}
+
+    def _lines(self, number: int, match: Match) -> list[str]:
+        """A match as text."""
+        entry = match.entry
+        return _listed(
+            number, entry, f"{match.score}", entry.description, entry.prompt_instructions
+        )
+
+    def _load(
+        self, context: Context, matches: Sequence[Match]
+    ) -> tuple[list[str], dict[str, list[str]]]:
+        """What the search itself changed, as text and as data: nothing."""
+        return [], {}
+
+
+class LoadingToolSearchTool(ToolSearchTool):
+    """The tool of release 2.2: ranks by shared words and loads the deferred tools it finds.
+
+    Reads the names of deferred tools and the tools' schemas from the state, and appends to the
+    list of loaded ones there. It never lists itself.
+    """
+
+    default_description = LOADING_DESCRIPTION
+    match_fields = (
+        *ToolSearchTool.match_fields,
+        "category",
+        "read_only",
+        "connection_id",
+        "connection_state",
+        "server",
+    )
+    empty_query: Mapping[str, Any] = {"error": "empty_query", "ok": False}
+
+    def deferred(self, names: Iterable[str], setting: bool | Iterable[str]) -> frozenset[str]:
+        """Which tools to defer: none (False), all but the core (True), or those of these names.
+
+        The search tool never is: it is what loads the others.
+        """
+        if isinstance(setting, bool):
+            chosen = frozenset(names) - CORE_TOOLS if setting else frozenset()
+        else:
+            chosen = frozenset(names) & frozenset(setting)
+        return chosen - {self.name}
+
+    def _ranked(self, query: str, entries: Sequence[Entry]) -> list[Match]:
+        scores = overlap_scores(query, entries)
+        ranked = _best_first(
+            Match(entry, score)
+            for entry, score in zip(entries, scores, strict=True)
+            if entry.name != self.name
+        )
+        return [match for match in ranked if _is_name(query, match.entry)] or ranked
+
+    def _lines(self, number: int, match: Match) -> list[str]:
+        entry = match.entry
+        score = "; ".join(filter(None, (f"{match.score:.3f}", ", ".join(_details(entry)))))
+        description = entry.description[:MAX_DESCRIPTION_CHARS]
+        hint = entry.prompt_instructions[:MAX_HINT_CHARS]
+        return _listed(number, entry, score, description, hint)
+
+    def _load(
+        self, context: Context, matches: Sequence[Match]
+    ) -> tuple[list[str], dict[str, list[str]]]:
+        """Load the deferred ones of the matches."""
+        deferred = context.state.get(DEFERRED_NAMES) or ()
+        schemas = context.state.get(SCHEMAS) or {}
+        before = list(context.state.get(LOADED_NAMES) or ())
+        names = [match.entry.name for match in matches]
+        known = [name for name in names if name in before]
+        new = [name for name in names if name in deferred and name not in before]
+        lines = []
+        if new:
+            context.state[LOADED_NAMES] = [*before, *new]
+            lines += ["", LOADED, *(f"- {signature(name, schemas.get(name))}" for name in new)]
+        if known:
+            lines.append(ALREADY_LOADED.format(names=", ".join(known)))
+        return lines, {"loaded": new, "already_loaded": known}
+
+
+def overlap_scores(query: str, entries: Sequence[Entry]) -> list[float]:
+    """What each entry shares with a query: a rare word is worth more, one of the name thrice."""
+    asked = _words(query)
+    listed = [_words(*_corpus_texts(entry)) for entry in entries]
+    frequency = Counter(word for words in listed for word in words)
+    worth = {word: math.log(1 + len(entries) / (1 + frequency[word])) for word in asked}
+    scores = []
+    for entry, words in zip(entries, listed, strict=True):
+        in_name = _words(entry.name)
+        shared = asked & (words | _words(*_connection_texts(entry)))
+        # `fsum` gives the same digits in whichever order a set is walked.
+        score = math.fsum(worth[word] * (NAME_WEIGHT if word in in_name else 1) for word in shared)
+        scores.append(score + EXACT_NAME_BONUS * _is_name(query, entry))
+    return scores
+
+
+def signature(name: str, schema: Mapping[str, Any] | None) -> str:
+    """How to call a tool, in one line: `name(needed: type, other?: type)`."""
+    if not schema:
+        return name
+    parameters = schema.get("function", {}).get("parameters") or {}
+    needed = parameters.get("required") or ()
+    arguments = (
+        f"{argument}{'' if argument in needed else '?'}: {(inner or {}).get('type', 'any')}"
+        for argument, inner in (parameters.get("properties") or {}).items()
+    )
+    return f"{name}({', '.join(arguments)})"
+
+
+def advertised(
+    schemas: Mapping[str, Mapping[str, Any]], deferred: Iterable[str], loaded: Iterable[str]
+) -> list[Mapping[str, Any]]:
+    """The schemas of one step: what is not deferred, then what was loaded, in the order of loading.
+
+    Loading appends, so a prompt cache keeps what it has.
+    """
+    withheld = set(deferred)
+    resident = [schema for name, schema in schemas.items() if name not in withheld]
+    return resident + [schemas[name] for name in loaded if name in withheld and name in schemas]
+
+
+def _best_first(matches: Iterable[Match]) -> list[Match]:
+    return sorted(matches, key=lambda match: -match.score)
+
+
+def _listed(number: int, entry: Entry, score: str, description: str, hint: str) -> list[str]:
+    line = f"{number}. {entry.name} (score={score}) — {description or NO_DESCRIPTION}"
+    return [line, WHEN_TO_USE_LINE.format(hint=hint)] if hint else [line]
+
+
+def _details(entry: Entry) -> list[str]:
+    """What release 2.2 tells about a tool besides its description."""
+    access = {True: "read-only", False: "action", None: ""}[entry.read_only]
+    server = entry.server and f"MCP: {entry.server}"
+    state = entry.connection_state or "unknown"
+    connection = entry.connection_id and f"{entry.connection_id}: {state}"
+    return [detail for detail in (entry.category, access, server, connection) if detail]
+
+
+def _haystack(entry: Entry) -> str:
+    return fuzzy.haystack(entry.name, entry.description, entry.prompt_instructions)
+
+
+def _corpus_texts(entry: Entry) -> tuple[str, ...]:
+    """The texts whose words are counted to find out which are rare."""
+    hint, terms = entry.prompt_instructions, entry.discovery_terms
+    return entry.name, entry.description, hint, entry.category, entry.server, terms
+
+
+def _connection_texts(entry: Entry) -> tuple[str, ...]:
+    """The texts that are searched but not counted."""
+    return entry.connection_id, entry.connection_state, _ACCESS_WORDS[entry.read_only]
+
+
+def _words(*texts: str) -> set[str]:
+    """The words of texts, split at underscores and inside `camelCase`."""
+    spaced = _CAMEL_BORDER.sub(" ", " ".join(texts))
+    return set(_WORD.findall(spaced.casefold()))
+
+
+def _is_name(query: str, entry: Entry) -> bool:
+    return query.casefold() == entry.name.casefold()

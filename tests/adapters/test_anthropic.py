@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.adapters.anthropic import recognises, tools_from_wire
+from toolcrib.errors import InvalidTool
+
+WEATHER: dict[str, Any] = {
+    "type": "custom",
+    "name": "get_weather",
+    "description": "The weather of a place.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+    "input_examples": [{"city": "Paris"}],
+    "cache_control": {"type": "ephemeral"},
+    "strict": True,
+}
+
+
+def test_a_tool_keeps_name_description_schema_and_examples() -> None:
+    (tool,) = tools_from_wire(WEATHER)
+    assert tool.name == "get_weather"
+    assert tool.description == "The weather of a place."
+    assert tool.input_schema == WEATHER["input_schema"]
+    assert tool.examples == [{"city": "Paris"}]
+
+
+@pytest.mark.parametrize(
+    ("deferral", "policy"),
+    [
+        ({}, "automatic"),
+        ({"defer_loading": None}, "automatic"),
+        ({"defer_loading": True}, "always"),
+        ({"defer_loading": False}, "never"),
+    ],
+)
+def test_defer_loading_becomes_the_policy(deferral: dict[str, Any], policy: str) -> None:
+    assert tools_from_wire(WEATHER | deferral)[0].policy == policy
+
+
+def test_a_deferral_that_is_not_true_or_false_is_refused_by_name() -> None:
+    with pytest.raises(InvalidTool, match="'get_weather': defer_loading must be true or false"):
+        tools_from_wire(WEATHER | {"defer_loading": "yes"})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        WEATHER,
+        {"name": "a", "input_schema": {}},
+        {"name": "a", "description": "b", "input_schema": {}},
+        {"name": "a", "input_schema": {}, "defer_loading": True, "server": "s"},
+    ],
+)
+def test_its_own_tools_are_recognised(entry: dict[str, Any]) -> None:
+    assert recognises(entry)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "a"},
+        {"name": "a", "inputSchema": {}},
+        {"name": "a", "input_schema": {}, "category": "b"},
+        {"type": "function", "name": "a", "input_schema": {}},
+    ],
+)
+def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+    assert not recognises(entry)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 5},
+        {"type": "mcp_toolset", "mcp_server_name": "calendar"},
+    ],
+)
+def test_a_tool_that_anthropic_runs_is_refused_with_its_type(entry: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTool, match=rf"'{entry['type']}' is not a function tool"):
+        tools_from_wire(entry)

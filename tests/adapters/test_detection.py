@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.adapters.detection import parts, tools_from_any
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidTool, ToolcribError
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "own": {"name": "a", "description": "b", "input_schema": SCHEMA, "category": "c"},
+    "plain": {"name": "a", "description": "b", "input_schema": SCHEMA},
+    "anthropic": {
+        "name": "a",
+        "description": "b",
+        "input_schema": SCHEMA,
+        "cache_control": {"type": "ephemeral"},
+    },
+    "openai_chat": {
+        "type": "function",
+        "function": {"name": "a", "description": "b", "parameters": SCHEMA},
+    },
+    "openai_functions": {"name": "a", "description": "b", "parameters": SCHEMA},
+    "openai_responses": {
+        "type": "function",
+        "name": "a",
+        "description": "b",
+        "parameters": SCHEMA,
+        "strict": None,
+    },
+    "gemini": {
+        "functionDeclarations": [{"name": "a", "description": "b", "parametersJsonSchema": SCHEMA}]
+    },
+    "gemini_bare": {
+        "name": "a",
+        "description": "b",
+        "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}},
+    },
+    "gemini_sdk": {
+        "function_declarations": [
+            {
+                "name": "a",
+                "description": "b",
+                "parameters": None,
+                "parameters_json_schema": SCHEMA,
+            }
+        ],
+        "google_search": None,
+    },
+    "mcp": {"name": "a", "description": "b", "inputSchema": SCHEMA},
+}
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["function", "custom", "namespace", "OBJECT", "object"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(max_size=5)
+            | st.sampled_from(
+                [
+                    "name",
+                    "description",
+                    "type",
+                    "tools",
+                    "function",
+                    "input_schema",
+                    "inputSchema",
+                    "parameters",
+                    "parametersJsonSchema",
+                    "functionDeclarations",
+                    "function_declarations",
+                    "defer_loading",
+                    "input_examples",
+                    "properties",
+                    "anyOf",
+                    "items",
+                    "annotations",
+                    "title",
+                    "result",
+                    "jsonrpc",
+                    "id",
+                    "tags",
+                    "examples",
+                    "policy",
+                    "server",
+                    "googleSearch",
+                    "_meta",
+                ]
+            ),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_same_tool(name: str) -> None:
+    (tool,) = tools_from_any(FORMATS[name])
+    assert (tool.name, tool.description, tool.input_schema) == ("a", "b", SCHEMA)
+
+
+def test_formats_may_be_mixed_in_one_list() -> None:
+    assert len(tools_from_any([*FORMATS.values()])) == len(FORMATS)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_our_own_fields_may_stand_beside_any_format(name: str) -> None:
+    (tool,) = tools_from_any(FORMATS[name] | {"server": "s", "tags": ["t"], "policy": "never"})
+    assert (tool.id, tool.tags, tool.policy) == ("s___a", ("t",), "never")
+
+
+def test_a_wrong_one_of_our_fields_is_named_beside_any_format() -> None:
+    with pytest.raises(InvalidTool, match="tags must be a list, not a number"):
+        tools_from_any(FORMATS["mcp"] | {"tags": 7})
+
+
+def test_the_tools_of_a_request_are_found() -> None:
+    request = {"model": "m", "messages": [], "tools": [FORMATS["anthropic"], {"name": "b"}]}
+    assert [tool.name for tool in tools_from_any(request)] == ["a", "b"]
+
+
+def test_a_saved_answer_of_an_mcp_server_is_read() -> None:
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {"tools": [FORMATS["mcp"]]}}
+    assert [tool.name for tool in tools_from_any(answer)] == ["a"]
+
+
+def test_the_server_of_a_list_is_that_of_its_tools_unless_they_have_their_own() -> None:
+    listing = {"server": "s", "tools": [FORMATS["mcp"], {"name": "b", "server": "own"}]}
+    assert [tool.id for tool in tools_from_any(listing)] == ["s___a", "own___b"]
+
+
+def test_a_namespace_keeps_its_members_together() -> None:
+    members = [{"type": "function", "name": name} for name in "ab"]
+    namespace = {"type": "namespace", "name": "crm", "description": "c", "tools": members}
+    assert [tool.id for tool in tools_from_any([namespace])] == ["crm___a", "crm___b"]
+
+
+def test_a_part_is_one_tool_and_says_where_it_stands() -> None:
+    document = [{"name": "a"}, {"tools": [{"name": "b"}, {"name": "c"}]}, FORMATS["gemini"]]
+    places = [path for path, _ in parts(document)]
+    assert places == [(0,), (1, "tools", 0), (1, "tools", 1), (2, "functionDeclarations", 0)]
+    assert [tools_from_any(part)[0].name for _, part in parts(document)] == ["a", "b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (7, "a tool is an object, not a number"),
+        (None, "a tool is an object, not null"),
+        ("get_weather", "a tool is an object, not text"),
+        ([["a"]], "a tool is an object, not a list"),
+        ({"tools": [True]}, "a tool is an object, not true"),
+        ({}, "an object with no fields: .*known are Anthropic .*; MCP .*; our own"),
+        ({"foo": 1, "bar": 2}, "the fields foo, bar are not those of a tool"),
+        ({"tools": 7}, "the fields tools are not those of a tool"),
+        ({"type": "function", "name": "a", "input_schema": {}}, "type, name, input_schema are not"),
+        ({"type": "web_search"}, "object with type: type 'web_search' is not a function tool"),
+        ({"type": "custom", "name": "write"}, "tool 'write': type 'custom' is not a function tool"),
+        ({"type": "object", "properties": {}}, "type 'object' is not a function tool"),
+        (
+            {"name": "a", "inputSchema": {}, "parameters": {}},
+            "tool 'a': has inputSchema and parameters, which belong to different formats",
+        ),
+    ],
+)
+def test_an_unknown_shape_says_what_was_seen(entry: object, message: str) -> None:
+    with pytest.raises(InvalidTool, match=message):
+        tools_from_any(entry)
+
+
+@given(json_values)
+def test_no_json_raises_anything_but_our_errors(value: object) -> None:
+    try:
+        tools = tools_from_any(value)
+    except ToolcribError:
+        return
+    assert all(isinstance(tool, Tool) for tool in tools)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.adapters.gemini import MAX_DEPTH, recognises, tools_from_wire
+from toolcrib.errors import InvalidSchema, InvalidTool
+
+JSON_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+WEATHER: dict[str, Any] = {
+    "name": "get_weather",
+    "description": "The weather of a place.",
+    "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}},
+    "response": {"type": "OBJECT"},
+}
+
+
+def schema_of(parameters: dict[str, Any]) -> dict[str, Any]:
+    (tool,) = tools_from_wire({"functionDeclarations": [{"name": "a", "parameters": parameters}]})
+    return tool.input_schema
+
+
+@pytest.mark.parametrize("field", ["functionDeclarations", "function_declarations"])
+def test_every_declaration_becomes_a_tool(field: str) -> None:
+    entry = {field: [WEATHER, {"name": "ping"}], "googleSearch": {}}
+    assert recognises(entry)
+    weather, ping = tools_from_wire(entry)
+    assert weather.description == "The weather of a place."
+    assert weather.input_schema == JSON_SCHEMA
+    assert weather.output_schema == {"type": "object"}
+    assert (ping.name, ping.input_schema) == ("ping", {})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "response"),
+    [
+        ("parametersJsonSchema", "responseJsonSchema"),
+        ("parameters_json_schema", "response_json_schema"),
+    ],
+)
+def test_a_json_schema_is_taken_as_it_is(parameters: str, response: str) -> None:
+    entry = {"name": "get_weather", parameters: JSON_SCHEMA, response: {"type": "string"}}
+    assert recognises(entry)
+    (tool,) = tools_from_wire(entry)
+    assert tool.input_schema == JSON_SCHEMA
+    assert tool.output_schema == {"type": "string"}
+
+
+def test_a_bare_declaration_is_recognised_by_its_upper_case_types() -> None:
+    assert recognises(WEATHER)
+    assert tools_from_wire(WEATHER)[0].input_schema == JSON_SCHEMA
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "a", "parameters": {"type": "object"}},
+        {"type": "function", "name": "a", "parameters": {"type": "OBJECT"}},
+        {"name": "a", "description": "b"},
+        {"google_search": None},
+    ],
+)
+def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+    assert not recognises(entry)
+
+
+def test_types_are_lower_case_at_every_depth() -> None:
+    dialect = {
+        "type": "OBJECT",
+        "properties": {
+            "list": {"type": "ARRAY", "items": {"type": "INTEGER"}},
+            "choice": {"anyOf": [{"type": "BOOLEAN"}, {"type": "NUMBER"}]},
+            "map": {"type": "OBJECT", "additionalProperties": {"type": "STRING"}},
+            "open": {"type": "OBJECT", "additionalProperties": True},
+        },
+    }
+    assert schema_of(dialect)["properties"] == {
+        "list": {"type": "array", "items": {"type": "integer"}},
+        "choice": {"anyOf": [{"type": "boolean"}, {"type": "number"}]},
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+        "open": {"type": "object", "additionalProperties": True},
+    }
+
+
+def test_snake_case_keywords_become_those_of_json_schema_but_properties_keep_their_names() -> None:
+    dialect = {
+        "type": "OBJECT",
+        "properties": {"any_of": {"ref": "#/defs/Pet"}, "max_items": {"type": "INTEGER"}},
+        "defs": {"Pet": {"type": "STRING", "max_length": 10}},
+    }
+    assert schema_of(dialect) == {
+        "type": "object",
+        "properties": {"any_of": {"$ref": "#/$defs/Pet"}, "max_items": {"type": "integer"}},
+        "$defs": {"Pet": {"type": "string", "maxLength": 10}},
+    }
+
+
+def test_nullable_becomes_the_type_null() -> None:
+    assert schema_of({"type": "STRING", "nullable": True}) == {"type": ["string", "null"]}
+    assert schema_of({"type": "STRING", "nullable": False}) == {"type": "string"}
+    assert schema_of({"nullable": True, "enum": ["a"]}) == {"enum": ["a"]}
+
+
+def test_an_unspecified_type_says_nothing() -> None:
+    assert schema_of({"type": "TYPE_UNSPECIFIED", "title": "Any"}) == {"title": "Any"}
+
+
+def test_a_schema_that_makes_no_sense_is_passed_on_as_it_is() -> None:
+    odd = {"type": ["STRING"], "ref": 7, "properties": [], "anyOf": {"a": 1}, "items": True}
+    assert schema_of(odd) == {
+        "type": ["STRING"],
+        "$ref": 7,
+        "properties": [],
+        "anyOf": {"a": 1},
+        "items": True,
+    }
+
+
+def test_a_schema_nested_too_deep_is_refused() -> None:
+    deep: dict[str, Any] = {"type": "STRING"}
+    for _ in range(MAX_DEPTH + 1):
+        deep = {"type": "ARRAY", "items": deep}
+    with pytest.raises(InvalidSchema, match=f"tool 'a': .* nested more than {MAX_DEPTH} deep"):
+        schema_of(deep)
+
+
+def test_two_schemas_for_one_tool_are_refused() -> None:
+    both = {"name": "a", "parameters": {"type": "OBJECT"}, "parametersJsonSchema": JSON_SCHEMA}
+    with pytest.raises(InvalidTool, match="has both parameters and parametersJsonSchema"):
+        tools_from_wire({"functionDeclarations": [both]})
+
+
+@pytest.mark.parametrize("entry", [{"googleSearch": {}}, {"code_execution": {}}])
+def test_a_tool_that_gemini_runs_is_refused(entry: dict[str, Any]) -> None:
+    assert recognises(entry)
+    with pytest.raises(InvalidTool, match="not a function tool but one that Gemini runs"):
+        tools_from_wire(entry)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.adapters.openai_chat import recognises, tools_from_wire
+from toolcrib.errors import InvalidTool
+
+FUNCTION: dict[str, Any] = {
+    "name": "get_weather",
+    "description": "The weather of a place.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": True,
+}
+WEATHER: dict[str, Any] = {"type": "function", "function": FUNCTION}
+
+
+@pytest.mark.parametrize("entry", [WEATHER, {"function": FUNCTION}, FUNCTION])
+def test_a_function_is_read_with_and_without_its_wrapper(entry: dict[str, Any]) -> None:
+    assert recognises(entry)
+    (tool,) = tools_from_wire(entry)
+    assert tool.name == "get_weather"
+    assert tool.description == "The weather of a place."
+    assert tool.input_schema == FUNCTION["parameters"]
+    assert tool.policy == "automatic"
+
+
+def test_a_function_needs_neither_description_nor_parameters() -> None:
+    bare = {"name": "ping", "description": None, "parameters": None}
+    (tool,) = tools_from_wire({"type": "function", "function": bare})
+    assert (tool.description, tool.input_schema) == ("", {})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        WEATHER | {"defer_loading": True},
+        {"type": "function", "function": FUNCTION | {"defer_loading": True}},
+    ],
+)
+def test_deferral_is_read_beside_the_function_and_inside(entry: dict[str, Any]) -> None:
+    assert tools_from_wire(entry)[0].policy == "always"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "function", "name": "a", "parameters": {}},
+        {"type": "custom", "custom": {"name": "a"}},
+        {"name": "a", "parameters": {"type": "OBJECT"}},
+        {"name": "a", "description": "b"},
+    ],
+)
+def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+    assert not recognises(entry)
+
+
+def test_a_wrong_field_is_named_with_its_path() -> None:
+    wrong = FUNCTION | {"parameters": ["city"]}
+    with pytest.raises(InvalidTool, match=r"function\.parameters must be an object, not a list"):
+        tools_from_wire({"type": "function", "function": wrong})
+
+
+def test_a_function_that_is_no_object_is_refused() -> None:
+    with pytest.raises(InvalidTool, match="function must be an object, not text"):
+        tools_from_wire({"type": "function", "function": "get_weather"})
+
+
+def test_a_missing_name_is_named_with_its_path() -> None:
+    with pytest.raises(InvalidTool, match=r"object with description: function\.name is missing"):
+        tools_from_wire({"type": "function", "function": {"description": "Nameless."}})
+
+
+def test_a_tool_that_takes_free_text_is_refused() -> None:
+    with pytest.raises(InvalidTool, match="'custom' is not a function tool"):
+        tools_from_wire({"type": "custom", "custom": {"name": "write"}})

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from toolcrib.adapters.own import ADDITIONS, FIELDS, recognises, tools_from_wire
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidTool
+
+REFUND: dict[str, Any] = {
+    "id": "pay.refund",
+    "name": "refund_charge",
+    "description": "Give money back.",
+    "input_schema": {"type": "object", "properties": {"charge": {"type": "string"}}},
+    "title": "Refund",
+    "server": "payments",
+    "server_description": "Cards and payouts.",
+    "category": "finance",
+    "tags": ["money", "undo"],
+    "hint": "When a customer wants money back.",
+    "version": "2",
+    "examples": [{"charge": "ch_1"}],
+    "output_schema": {"type": "object"},
+    "annotations": {"destructiveHint": True},
+    "policy": "never",
+}
+
+
+def test_every_field_of_a_tool_is_read() -> None:
+    assert recognises(REFUND)
+    (tool,) = tools_from_wire(REFUND)
+    assert tool == Tool(**REFUND)
+
+
+def test_what_a_tool_writes_is_read_back() -> None:
+    tool = Tool(**REFUND)
+    assert tools_from_wire(tool.to_dict()) == [tool]
+
+
+def test_the_known_fields_are_those_of_a_tool() -> None:
+    assert list(FIELDS) == list(inspect.signature(Tool).parameters)
+    assert set(ADDITIONS) < set(FIELDS)
+
+
+def test_fields_that_are_null_are_as_if_absent() -> None:
+    nulls = dict.fromkeys(FIELDS) | {"name": "ping"}
+    assert tools_from_wire(nulls) == [Tool("ping")]
+
+
+def test_one_tag_need_not_stand_in_a_list() -> None:
+    assert tools_from_wire({"name": "a", "tags": "money"})[0].tags == ("money",)
+
+
+def test_fields_we_do_not_know_are_left_aside() -> None:
+    assert tools_from_wire({"name": "a", "description": "b", "author": "c"}) == [Tool("a", "b")]
+
+
+def test_a_misspelt_field_is_refused_with_the_right_one() -> None:
+    with pytest.raises(InvalidTool, match=r"tool 'a': unknown field 'catgory'.*'category'"):
+        tools_from_wire({"name": "a", "catgory": "b"})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"name": "a"}, {"name": "a", "description": "b", "x": 1}, {"input_schema": {}, "id": "a"}],
+)
+def test_a_name_or_a_schema_is_enough_to_be_recognised(entry: dict[str, Any]) -> None:
+    assert recognises(entry)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {"name": "Ada", "age": 36},
+        {"description": "b"},
+        {"name": "a", "inputSchema": {}},
+        {"name": "a", "parameters": {}},
+        {"name": "a", "type": "function"},
+    ],
+)
+def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+    assert not recognises(entry)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"name": None}, "name is missing"),
+        ({"id": 7}, "'refund_charge': id must be text, not a number"),
+        ({"input_schema": [1]}, "input_schema must be an object, not a list"),
+        ({"tags": 7}, "tags must be a list, not a number"),
+        ({"tags": ["a", None]}, "tags must be a list of texts; it holds null"),
+        ({"examples": {}}, "examples must be a list, not an object"),
+        ({"examples": {1}}, "examples must be a list, not a Python set"),
+        ({"policy": "sometimes"}, "policy 'sometimes' is not one of"),
+    ],
+)
+def test_a_wrong_field_is_named(fault: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidTool, match=message):
+        tools_from_wire(REFUND | fault)
+
+
+def test_a_long_name_and_many_fields_are_shortened_in_errors() -> None:
+    with pytest.raises(InvalidTool) as fault:
+        tools_from_wire({"name": "a" * 10_000, "description": 7})
+    assert len(str(fault.value)) < 200
+    with pytest.raises(InvalidTool) as fault:
+        tools_from_wire({f"field{number}": number for number in range(1_000)})
+    assert len(str(fault.value)) < 200

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from toolcrib.cli.main import main, toolcrib
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+COMMAND = [sys.executable, "-m", "toolcrib"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SOURCE), **more}
+
+
+def run(*arguments: str, stdin: bytes = b"", **more: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments], input=stdin, capture_output=True, env=environment(**more)
+    )
+
+
+def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(), **options
+    )
+
+
+def test_help_lists_every_command_with_the_first_line_of_its_own_help() -> None:
+    answer = CliRunner().invoke(toolcrib, ["--help"]).output
+    with toolcrib.make_context("toolcrib", ["demo"]) as context:
+        for name in toolcrib.list_commands(context):
+            command = toolcrib.get_command(context, name)
+            assert command is not None
+            assert f"{name.ljust(8)}{command.get_short_help_str(100)}\n" in answer
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys\n"
+        "from toolcrib.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\n"
+        "print([name for name in sys.modules if 'toolcrib.core' in name], file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--help"], capture_output=True, env=environment(), text=True
+    )
+    assert "Commands:" in done.stdout
+    top, core = done.stderr.splitlines()
+    assert "'numpy'" not in top
+    assert "'rich'" not in top
+    assert core == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--help"], 0),
+        (["search", "refund"], 0),
+        (["search", "zzqxzz"], 0),
+        (["search", "(refund"], 1),
+        (["search", "refund", "--catalog", "no such file"], 1),
+        (["search", "refund", "--limit", "99999"], 1),
+        (["search"], 2),
+        (["search", "refund", "--limit", "0"], 2),
+        (["search", "refund", "--mode", "guess"], 2),
+        (["guess"], 2),
+    ],
+)
+def test_exit_codes_tell_a_fault_from_wrong_usage(arguments: list[str], status: int) -> None:
+    done = run(*arguments)
+    assert done.returncode == status
+    assert b"Traceback" not in done.stderr
+    assert bool(done.stdout) == (status == 0)
+
+
+def test_an_error_is_one_line_on_standard_error() -> None:
+    done = run("tools", "--catalog", "-", stdin=b'[\n{"name": 7}]')
+    assert done.stdout == b""
+    assert done.stderr.decode() == (
+        "Error: standard input, line 2: an object with name: name must be text, not a number\n"
+    )
+
+
+def test_an_error_cannot_paint_the_terminal() -> None:
+    answer = CliRunner().invoke(toolcrib, ["tools", "--catalog", "\x1b[31mred\x1b[0m.json"])
+    assert answer.output == "Error: red.json: there is no such file; check the path\n"
+
+
+def test_a_reader_that_goes_away_is_no_fault() -> None:
+    catalog = b"\n".join(b'{"name": "tool_%d"}' % number for number in range(20_000))
+    with start("tools", "--catalog", "-") as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(catalog)
+        process.stdin.close()
+        assert process.stdout.readline() == b"tool_0\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, no signal reaches just one process")
+def test_an_interrupt_ends_quietly_with_130() -> None:
+    with start("tools", "--catalog", "-") as process:
+        assert process.stdin and process.stderr
+        # Once it has taken in more than a pipe holds, it is reading, hence past its start.
+        process.stdin.write(b" " * 1_000_000)
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        assert process.stderr.read() == b""
+
+
+def test_an_interrupt_anywhere_in_a_command_gives_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolcrib.cli.tools.opened_catalog", interrupt)
+    assert CliRunner().invoke(toolcrib, ["tools"]).exit_code == 130
+
+
+def test_a_terminal_that_knows_few_characters_still_gets_an_answer() -> None:
+    done = run("search", "refund", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0
+    assert b"?" in done.stdout
+    assert run("search", "refund", "--json", PYTHONIOENCODING="latin-1").stdout.decode("utf-8")
+
+
+def test_colour_is_for_terminals_and_never_when_it_is_unwanted() -> None:
+    arguments = ["search", "refund"]
+    assert "\x1b" not in CliRunner().invoke(toolcrib, arguments).stdout
+    assert "\x1b" in CliRunner().invoke(toolcrib, arguments, color=True).stdout
+    unwanted = CliRunner(env={"NO_COLOR": "1"})
+    assert "\x1b" not in unwanted.invoke(toolcrib, arguments, color=True).stdout
+
+
+def test_main_is_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["toolcrib", "--help"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("Usage: toolcrib [OPTIONS] COMMAND")

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.cli.printing import Table, fitted, plain
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("two  words\n and\ta third", "two words and a third"),
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x9b31mred", "red"),
+        ("\x1b]0;a new title\x07text", "text"),
+        ("\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bP$q\x1b\\text\x1b(Bmore\x1bcend", "textmoreend"),
+        ("\u202etxet\u202c \ufeffhid\u200bden\U000e0041", "txet hidden"),
+        ("half \ud800 a character", "half a character"),
+        ("café 天気 🙂", "café 天気 🙂"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_taken_out(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@given(st.text())
+def test_a_plain_text_is_one_printable_line_of_utf_8(text: str) -> None:
+    shown = plain(text)
+    assert not set(shown) & set(map(chr, [*range(32), *range(127, 160), 0x202E]))
+    assert shown.encode()
+    assert plain(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("short", 5, "short"),
+        ("too long", 5, "too…"),
+        ("天気予報", 8, "天気予報"),
+        ("天気予報", 7, "天気予…"),
+        ("天気予報", 6, "天気…"),
+        ("e\u0301te\u0301", 3, "e\u0301te\u0301"),
+    ],
+)
+def test_a_text_is_cut_to_the_columns_it_takes(text: str, columns: int, shown: str) -> None:
+    assert fitted(text, columns) == shown
+
+
+def test_columns_line_up_whatever_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    table = Table.of(["天気", "weather"], lead_columns=0)
+    rows = [table.row("", id, "description") for id in ("天気", "weather")]
+    assert [row.index("description") - row.index("\x1b[0m") for row in rows] != [0, 0]
+    assert rows[0].endswith("     description")
+    assert rows[1].endswith("  description")
+
+
+def test_a_long_id_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    id = "a_very_long_identifier_of_a_tool"
+    row = Table.of([id], lead_columns=6).row("1.00", id, "")
+    assert id in row
+    assert "\n" not in row
