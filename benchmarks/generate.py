@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
@@ -14,6 +15,7 @@ from benchmarks.vocabulary import (
     SENTENCES,
     SERVICES,
     THINGS,
+    listed,
 )
 
 Word = TypeVar("Word")
@@ -178,24 +180,27 @@ def _input_schema(chance: random.Random, words: _Words, thing: str) -> dict[str,
 
 
 def _natural(chance: random.Random, row: Row) -> Query:
-    words = row["description"].replace("\n", " ").lower().split()[: chance.randint(5, 14)]
+    words = _words(row["description"])[: chance.randint(5, 14)]
     opener, closer = chance.choice(OPENERS), chance.choice(CLOSERS)
-    return Query(f"{opener} {' '.join(words).rstrip('.,;:')} {closer}".strip(), row["id"])
+    return Query(" ".join((opener, *words, closer)).strip(), row["id"])
 
 
 def _keywords(chance: random.Random, row: Row) -> Query:
     name = row["name"].replace("_", " ").replace("-", " ").split()
-    words = [*name, *(word for word in row["description"].lower().split()[:12] if len(word) > 4)]
+    words = [*name, *(word for word in _words(row["description"])[:12] if len(word) > 4)]
     chosen = chance.sample(words, min(chance.randint(1, 4), len(words)))
-    return Query(" ".join(word.strip(".,;:()") for word in chosen), row["id"])
+    return Query(" ".join(chosen), row["id"])
+
+
+def _words(text: str) -> list[str]:
+    """Words as people type them: no query operators, no punctuation."""
+    return re.findall(r"\w+(?:['-]\w+)*", text.lower())
 
 
 def _rare_words(chance: random.Random, count: int) -> list[str]:
     """Names of products and projects: the long tail of every real catalog."""
-    heads, tails = (
-        "b d f g k l m n p r s t v z br dr kr st tr".split(),
-        "a e i o u ai en or".split(),
-    )
+    heads = listed("b d f g k l m n p r s t v z br dr kr st tr")
+    tails = listed("a e i o u ai en or")
     return [
         "".join(chance.choice(heads) + chance.choice(tails) for _ in range(chance.randint(2, 4)))
         for _ in range(count)

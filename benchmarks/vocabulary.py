@@ -1,5 +1,11 @@
 """The words of generated tools: actions, things, services, and what descriptions are made of."""
 
+
+def listed(words: str) -> tuple[str, ...]:
+    """Words written one after the other."""
+    return tuple(words.split())
+
+
 ACTIONS: tuple[tuple[str, str, str], ...] = tuple(
     (verb, third, done)
     for verb, third, done in (
@@ -69,7 +75,7 @@ ACTIONS: tuple[tuple[str, str, str], ...] = tuple(
     )
 )
 
-THINGS: tuple[str, ...] = tuple(
+THINGS: tuple[str, ...] = listed(
     """
     issue invoice message file user order event customer document report project task ticket
     image page branch commit repository channel contact calendar meeting email payment
@@ -88,10 +94,10 @@ THINGS: tuple[str, ...] = tuple(
     polygon forecast recipe ingredient meal workout goal habit folder drive permission role
     group team organization workspace tenant session webhook endpoint queue topic stream
     consumer cache index
-    """.split()
+    """
 )
 
-SERVICES: tuple[str, ...] = tuple(
+SERVICES: tuple[str, ...] = listed(
     """
     github gitlab bitbucket jira confluence linear asana trello notion slack discord teams zoom
     gmail outlook calendar drive dropbox box sheets airtable postgres mysql sqlite mongo redis
@@ -105,18 +111,18 @@ SERVICES: tuple[str, ...] = tuple(
     kayak yelp strava fitbit garmin nest hue homeassistant tesla binance coinbase kraken plaid
     wise xero quickbooks gusto workday greenhouse lever docusign typeform zapier segment
     amplitude mixpanel algolia puppeteer playwright
-    """.split()
+    """
 )
 
-CATEGORIES: tuple[str, ...] = tuple(
+CATEGORIES: tuple[str, ...] = listed(
     """
     development communication productivity storage database commerce finance marketing support
     infrastructure observability security design media social publishing research travel health
     home hr legal analytics automation
-    """.split()
+    """
 )
 
-NOUNS: tuple[str, ...] = tuple(
+NOUNS: tuple[str, ...] = listed(
     """
     data result name id list item value type status time date field filter text content format
     option request response parameter user number page limit string object error default set
@@ -147,10 +153,10 @@ NOUNS: tuple[str, ...] = tuple(
     chapter author publisher edition citation abstract keyword topic journal conference dataset
     license permission scope claim issuer audience signature fingerprint hash salt nonce cipher
     algorithm secret audit
-    """.split()
+    """
 )
 
-QUALITIES: tuple[str, ...] = tuple(
+QUALITIES: tuple[str, ...] = listed(
     """
     new specific given current existing available public private active recent optional single
     multiple full partial detailed raw structured valid unique custom default shared remote
@@ -158,7 +164,7 @@ QUALITIES: tuple[str, ...] = tuple(
     nested recursive paginated sorted filtered aggregated daily weekly monthly historical
     real-time upcoming overdue high-priority read-only writable versioned compressed localized
     anonymous authenticated external internal
-    """.split()
+    """
 )
 
 PARAMETERS: tuple[tuple[str, str, str], ...] = (

@@ -1,6 +1,6 @@
 """bm25s with numpy. It cannot change: adding or removing a tool builds it anew."""
 
-import bm25s  # type: ignore[import-untyped]
+import bm25s
 import numpy as np
 from numpy.typing import NDArray
 

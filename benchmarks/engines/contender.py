@@ -5,11 +5,16 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from benchmarks.generate import Row
+from benchmarks.vocabulary import listed
 
 LIMIT = 10
 STOP_WORDS = frozenset(
-    "a an and are as at be by can do for from how i in is it its me my of on or please that the "
-    "there this to use want wants was way what when which with you".split()
+    listed(
+        """
+        a an and are as at be by can do for from how i in is it its me my of on or please that the
+        there this to use want wants was way what when which with you
+        """
+    )
 )
 
 Prepared = TypeVar("Prepared")

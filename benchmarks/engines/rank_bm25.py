@@ -1,7 +1,7 @@
 """rank_bm25's BM25Okapi. It cannot change: adding or removing a tool builds it anew."""
 
 import numpy as np
-from rank_bm25 import BM25Okapi  # type: ignore[import-untyped]
+from rank_bm25 import BM25Okapi
 
 from benchmarks.engines.contender import LIMIT, Text, best, plain, terms
 from benchmarks.generate import Row

@@ -21,6 +21,8 @@ class Toolcrib:
     def fit(self, tools: list[Tool]) -> None:
         self._catalog = Catalog(tools)
         self._engine = SearchEngine(self._catalog)
+        # Indexes are fitted when first needed: names, words, and the facets of filters.
+        self.search_server("first", "none")
 
     def search(self, query: str) -> list[str]:
         result = self._engine.search(query, limit=LIMIT, mode="lexical")

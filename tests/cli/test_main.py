@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -140,6 +141,21 @@ def test_colour_is_for_terminals_and_never_when_it_is_unwanted() -> None:
     assert "\x1b" in CliRunner().invoke(toolcrib, arguments, color=True).stdout
     unwanted = CliRunner(env={"NO_COLOR": "1"})
     assert "\x1b" not in unwanted.invoke(toolcrib, arguments, color=True).stdout
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    answer = CliRunner().invoke(toolcrib, ["guess"])
+    assert answer.exit_code == 2
+    assert "No such command 'guess'" in answer.stderr
+
+
+def test_output_may_be_taken_by_something_that_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = io.StringIO()
+    monkeypatch.setattr("sys.argv", ["toolcrib", "--help"])
+    monkeypatch.setattr("sys.stdout", taken)
+    with pytest.raises(SystemExit):
+        main()
+    assert taken.getvalue().startswith("Usage: toolcrib")
 
 
 def test_main_is_the_command(

@@ -38,12 +38,11 @@ def fitted(text: str, columns: int) -> str:
     """A text cut to so many columns, with a sign that it was cut."""
     if _columns(text) <= columns:
         return text
-    room = columns - 1
-    for end, character in enumerate(text):
-        room -= _columns(character)
-        if room < 0:
-            return f"{text[:end].rstrip()}…"
-    return text
+    end, room = 0, columns - 1
+    while _columns(text[end]) <= room:
+        room -= _columns(text[end])
+        end += 1
+    return f"{text[:end].rstrip()}…"
 
 
 def width() -> int:

@@ -30,7 +30,10 @@ _MAX_SERVERS_SHOWN = 12
 def command(
     catalog_file: str | None, where: Where, limit: int | None, offset: int, as_json: bool
 ) -> None:
-    """List the tools of a catalog, and count them by server."""
+    """List the tools of a catalog.
+
+    They come in the order of the catalog, and are counted by server.
+    """
     tools = [tool for tool in opened_catalog(catalog_file) if not where.unmet(tool)]
     servers = Counter(tool.server for tool in tools)
     page = tools[offset:][:limit]

@@ -165,22 +165,20 @@ class SearchEngine:
             asked = ", ".join(f"{facet} {value!r}" if value else facet for facet, value in unmet)
             return Explanation(tool, False, None, 0.0, f"left out by the filter: {asked}")
         ranking, named = self._ranked(query, mode)
-        at = np.flatnonzero(ranking.slots == slot)
-        if not len(at):
-            return Explanation(tool, False, None, 0.0, self._why_unmatched(query, mode, named))
         ranking, _ = self._filtered(ranking, where)
-        order = [found for found, _ in self._best(ranking, accepts, len(ranking.slots))]
-        rank = order.index(slot) + 1
-        score = float(ranking.scores[np.flatnonzero(ranking.slots == slot)[0]])
-        verdict = f"returned: number {rank} of {len(order)} that match"
-        if rank > limit:
-            last = self.catalog.at(order[limit - 1])
+        matches = self._best(ranking, accepts, len(ranking.slots))
+        place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
+        if place is None:
+            return Explanation(tool, False, None, 0.0, self._why_unmatched(query, mode, named))
+        verdict = f"returned: number {place + 1} of {len(matches)} that match"
+        if place >= limit:
+            last = self._hit(query, mode, *matches[limit - 1], named)
             verdict = (
-                f"matches, but is number {rank} of {len(order)}; the last of the {limit} "
-                f"returned is {last.id if last else ''}"
+                f"matches, but is number {place + 1} of {len(matches)}; "
+                f"the last of the {limit} returned is {last.tool.id} with {last.score:.3f}"
             )
-        hit = self._hit(query, mode, slot, score, named)
-        return Explanation(tool, rank <= limit, rank, hit.score, verdict, hit.reasons)
+        hit = self._hit(query, mode, *matches[place], named)
+        return Explanation(tool, place < limit, place + 1, hit.score, verdict, hit.reasons)
 
     def _known_mode(self, mode: str) -> str:
         if not mode:
@@ -244,18 +242,16 @@ class SearchEngine:
                 return accepted[:count]
             wanted *= 8
 
-    def _hit(
-        self, query: str, mode: str, slot: int, score: float, named: Named | None
-    ) -> Hit:
+    def _hit(self, query: str, mode: str, slot: int, score: float, named: Named | None) -> Hit:
         tool = self.catalog.at(slot)
         assert tool is not None, "an index holds only tools of its catalog"
         return Hit(tool, score, partial(self._reasons, query, mode, slot, named))
 
-    def _reasons(
-        self, query: str, mode: str, slot: int, named: Named | None
-    ) -> tuple[Reason, ...]:
+    def _reasons(self, query: str, mode: str, slot: int, named: Named | None) -> tuple[Reason, ...]:
         if named is not None and slot in named.slots:
             return (Reason(query.strip(), "name", 1.0),)
+        if not query.strip():
+            return ()
         return self._index(mode).reasons(query, slot)
 
     def _why_unmatched(self, query: str, mode: str, named: Named | None) -> str:

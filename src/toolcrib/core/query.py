@@ -18,7 +18,7 @@ from typing import Final
 
 from toolcrib.errors import InvalidQuery, QueryTooLong
 
-MAX_QUERY_CHARS: Final = 2_000
+MAX_QUERY_CHARS: Final = 4_000
 MAX_DEPTH: Final = 32
 MAX_BOOST: Final = 1_000
 FIELDS: Final = (
@@ -115,7 +115,9 @@ class And:
     nodes: tuple[Node, ...]
 
     def __str__(self) -> str:
-        return " AND ".join(_tight(node) if isinstance(node, And | Or) else str(node) for node in self.nodes)
+        return " AND ".join(
+            _tight(node) if isinstance(node, And | Or) else str(node) for node in self.nodes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +164,6 @@ def leaves(
         case And() | Or():
             for inner in node.nodes:
                 yield from leaves(inner, field, factor)
-        case Not() | Everything():
-            pass
 
 
 _PLAIN_WORD = re.compile(r"[^\s\"()*^+:\\]+")

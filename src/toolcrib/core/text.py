@@ -28,15 +28,138 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 _stem = Stemmer.Stemmer("english", maxCacheSize=0).stemWord
 
 STOP_WORDS: Final = frozenset(
-    """
-    a about after all also am an and any are as at be because been before being both but by can
-    could did do does doing each either every for from had has have having he her here hers him
-    his how i if in into is it its just let like may me might more most much must my need no not
-    of off on one only or other our ours out over own please s she should so some such t than that
-    the their theirs them then there these they this those through to too under until up us use
-    used uses using very via want was we were what when where whether which while who whom whose
-    why will with within without would you your yours
-    """.split()
+    [
+        "a",
+        "about",
+        "after",
+        "all",
+        "also",
+        "am",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "be",
+        "because",
+        "been",
+        "before",
+        "being",
+        "both",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "doing",
+        "each",
+        "either",
+        "every",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "having",
+        "he",
+        "her",
+        "here",
+        "hers",
+        "him",
+        "his",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "just",
+        "let",
+        "like",
+        "may",
+        "me",
+        "might",
+        "more",
+        "most",
+        "much",
+        "must",
+        "my",
+        "need",
+        "no",
+        "not",
+        "of",
+        "off",
+        "on",
+        "one",
+        "only",
+        "or",
+        "other",
+        "our",
+        "ours",
+        "out",
+        "over",
+        "own",
+        "please",
+        "s",
+        "she",
+        "should",
+        "so",
+        "some",
+        "such",
+        "t",
+        "than",
+        "that",
+        "the",
+        "their",
+        "theirs",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "through",
+        "to",
+        "too",
+        "under",
+        "until",
+        "up",
+        "us",
+        "use",
+        "used",
+        "uses",
+        "using",
+        "very",
+        "via",
+        "want",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "whether",
+        "which",
+        "while",
+        "who",
+        "whom",
+        "whose",
+        "why",
+        "will",
+        "with",
+        "within",
+        "without",
+        "would",
+        "you",
+        "your",
+        "yours",
+    ]
 )
 
 
@@ -56,9 +179,7 @@ def words(text: str) -> list[Word]:
     if text.isascii():
         return [_word(word) for word in _ASCII_WORD.findall(text)]
     return [
-        _word(piece)
-        for word in _WORD.findall(_without_accents(text))
-        for piece in _pieces(word)
+        _word(piece) for word in _WORD.findall(_without_accents(text)) for piece in _pieces(word)
     ]
 
 
@@ -78,7 +199,8 @@ def name_key(name: str) -> str:
 def _word(text: str) -> Word:
     if not text.isascii():
         folded = text.casefold()[:MAX_WORD_CHARS]
-        return Word(text, folded, (folded,))
+        term = _term(folded) if folded.isascii() else folded
+        return Word(text, term, (term,))
     whole = _term(text)
     parts = _PART.findall(text)
     if len(parts) < 2:

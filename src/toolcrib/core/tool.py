@@ -69,6 +69,10 @@ class Tool:
     hint: str
     version: str
     policy: Policy
+    _input_schema: str
+    _output_schema: str
+    _annotations: str
+    _examples: str
 
     def __init__(
         self,
@@ -158,7 +162,7 @@ class Tool:
     @property
     def read_only(self) -> bool:
         """Whether the tool says that it changes nothing. Silence means no."""
-        return "readOnlyHint" in self._annotations and self.annotations["readOnlyHint"] is True
+        return "readOnlyHint" in self._annotations and self.annotations.get("readOnlyHint") is True
 
     @property
     def fingerprint(self) -> str:

@@ -6,7 +6,6 @@ The model is only ever sent `META_TOOLS`; `DynamicToolRegistry.call` answers bot
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ MISSING_FIELD: Final = "The field {field} is missing. Call again with it"
 WRONG_KIND: Final = "The field {field} must be {kind}. Call again with that put right"
 VERSION: Final = "(Version: {version})"
 VERSION_AND_DEPRECATED: Final = "(Current version: {version}; deprecated: {deprecated})"
-UPDATED: Final = "Updating tool %s: v%s -> v%s"
+UPDATED: Final = "Updating tool {name}: v{before} -> v{version}"
 
 SEARCH: Final = "search_tools"
 EXECUTE: Final = "execute_dynamic_tool"
@@ -96,8 +95,6 @@ _KIND_NAMES: Final = {str: "text", int: "a whole number", dict: "an object"}
 
 Value = TypeVar("Value")
 
-_logger = logging.getLogger(__name__)
-
 
 @dataclass(slots=True)
 class Usage:
@@ -110,12 +107,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A tool, the function that does its work, and a note that is shown but not searched."""
+    """A tool and the function that does its work.
+
+    The note about its version is shown but not searched; `update` says which version it replaced.
+    """
 
     tool: Tool
     function: Callable[..., Any]
     usage: Usage
     note: str = ""
+    update: str = ""
 
     @property
     def description(self) -> str:
@@ -162,11 +163,12 @@ class DynamicToolRegistry:
         """Add a version of a tool, and say in its description which one it is."""
         tool = _tool(definition, category, tags).replace(version=version)
         known = self._registrations.get(tool.name)
-        if known is not None:
-            _logger.info(UPDATED, tool.name, known.tool.version, version)
+        before = known.tool.version if known else ""
+        update = UPDATED.format(name=tool.name, before=before, version=version) if known else ""
         deprecated = ", ".join(deprecated_versions)
         note = VERSION_AND_DEPRECATED if deprecated else VERSION
-        return self._put(tool, function, note.format(version=version, deprecated=deprecated))
+        note = note.format(version=version, deprecated=deprecated)
+        return self._put(tool, function, note, update)
 
     def unregister(self, name: str) -> DynamicToolRegistry:
         """Take a tool away."""
@@ -227,11 +229,13 @@ class DynamicToolRegistry:
             return _json({"error": str(fault)})
         return _json({"error": UNKNOWN_META_TOOL.format(name=name)})
 
-    def _put(self, tool: Tool, function: Callable[..., Any], note: str = "") -> DynamicToolRegistry:
+    def _put(
+        self, tool: Tool, function: Callable[..., Any], note: str = "", update: str = ""
+    ) -> DynamicToolRegistry:
         known = self._registrations.get(tool.name)
         self._index = self._index.updated(self._index.catalog.with_tools([tool]))
         usage = known.usage if known else Usage()
-        self._registrations[tool.name] = Registration(tool, function, usage, note)
+        self._registrations[tool.name] = Registration(tool, function, usage, note, update)
         return self
 
     def _check_category(self, category: str) -> None:

@@ -45,7 +45,7 @@ def _queries() -> list[dict[str, str]]:
 def _show(engine: SearchEngine, query: str, note: str) -> SearchResult:
     result = engine.search(query, limit=_HITS)
     click.echo()
-    click.secho(f"> {query}", bold=True)
+    click.secho(wrapped(f"> {query}"), bold=True)
     click.secho(wrapped(note, "  "), dim=True)
     table = Table.of((hit.tool.id for hit in result.hits), lead_columns=6)
     for number, hit in enumerate(result.hits):

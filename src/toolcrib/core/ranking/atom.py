@@ -26,7 +26,7 @@ MAX_ALTERNATIVES: Final = 100
 # One tuple a place, with the terms that may take it.
 Sequence = tuple[tuple[int, ...], ...]
 
-_LAST_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+(?=[^\p{L}\p{N}\p{M}]*$)")
+_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
 
 
 class Atom(NamedTuple):
@@ -112,7 +112,7 @@ class AtomReader:
 
     def _prefix(self, written: str, field: str) -> Atom:
         """The terms that begin as the last word of a text does."""
-        last = text.name_key(_LAST_WORD.search(written).group())
+        last = text.name_key(_WORD.findall(written)[-1])
         terms = self._held(self.vocabulary.starting_with(last))
         if not terms:
             # Terms are stems: none begins with `notifications`, but `notif` does.

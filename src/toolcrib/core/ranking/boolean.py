@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.core.query import And, Boost, Everything, Field, Must, Node, Not, Or, Phrase, Word
+from toolcrib.core.query import And, Boost, Everything, Field, Must, Node, Not, Phrase, Word
 from toolcrib.core.ranking.postings import Posting
 from toolcrib.core.ranking.ranker import Scores
-
 
 Mask = NDArray[np.bool_]
 
@@ -59,7 +58,7 @@ def evaluate(node: Node, ask: Ask, everyone: Mask, field: str = "") -> Scored | 
             # All of these: each is a must, or a must not.
             clauses = tuple(n if isinstance(n, Not) else Must(n) for n in node.nodes)
             return _combined(clauses, ask, everyone, field)
-        case Or():
+        case _:
             return _combined(node.nodes, ask, everyone, field)
 
 
@@ -77,7 +76,7 @@ def _combined(nodes: tuple[Node, ...], ask: Ask, everyone: Mask, field: str) -> 
         if isinstance(node, Not):
             refused = scored.matches if refused is None else refused | scored.matches
             continue
-        scores += scored.scores
+        scores += np.where(scored.matches, scored.scores, np.float32(0))
         ideal += scored.ideal
         if isinstance(node, Must):
             needed = scored.matches if needed is None else needed & scored.matches

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +52,10 @@ class Lexical:
     def fit(self, catalog: Catalog) -> LexicalIndex:
         """Fit to a catalog."""
         vocabulary = Vocabulary()
-        tools = (catalog.at(slot) for slot in range(catalog.span))
-        documents = (tool and self.document(tool, vocabulary) for tool in tools)
+        documents = (
+            None if tool is None else self.document(tool, vocabulary)
+            for tool in map(catalog.at, range(catalog.span))
+        )
         postings = Postings.fit(documents, len(self.reading.fields))
         return LexicalIndex(self, catalog, vocabulary, postings)
 
@@ -139,9 +141,8 @@ class LexicalIndex:
         if slots is None:
             return self._ranker.fit(catalog)
         documents = {
-            slot: tool and self._ranker.document(tool, self._vocabulary)
-            for slot in slots
-            for tool in (catalog.at(slot),)
+            slot: None if tool is None else self._ranker.document(tool, self._vocabulary)
+            for slot, tool in zip(slots, map(catalog.at, slots), strict=True)
         }
         postings = self._postings.updated(documents, span=catalog.span, count=len(catalog))
         return LexicalIndex(self._ranker, catalog, self._vocabulary, postings)
@@ -213,7 +214,7 @@ class LexicalIndex:
             slots.append(posting.slots)
             scores.append(posting.impacts * np.float32(weight * atom.certainty))
         # Adding up by counting with weights: far fewer calls than adding posting by posting.
-        totals = np.bincount(np.concatenate(slots), np.concatenate(scores))
+        totals = cast(Scores, np.bincount(np.concatenate(slots), np.concatenate(scores)))
         found = totals.nonzero()[0]
         return Answer(Posting(found, totals[found]), ideal)
 
@@ -248,7 +249,9 @@ class LexicalIndex:
     def _candidates(self, sequence: Sequence) -> Slots:
         """The tools that hold a term for every place of a sequence, wherever it stands."""
         places = (
-            reduce(np.union1d, (self._postings.posting(term).slots for term in terms), NOWHERE.slots)
+            reduce(
+                np.union1d, (self._postings.posting(term).slots for term in terms), NOWHERE.slots
+            )
             for terms in sequence
         )
         found: Slots = reduce(np.intersect1d, places) if sequence else NOWHERE.slots
@@ -303,7 +306,8 @@ def _beginnings(
     found = places[:size] == places[last:]
     for at, terms in enumerate(sequence):
         found &= np.isin(tokens[at : at + size], terms)
-    return places[:size][found]
+    beginnings: NDArray[np.int64] = places[:size][found]
+    return beginnings
 
 
 def _share(scores: Scores, ideal: float) -> Scores:

@@ -73,8 +73,8 @@ class NameIndex:
         slots = self._slots_of(written)
         if slots:
             return Named(slots, _is_identifier(written))
-        first, *more = written.split(None, 1)
-        if not more or not self._slots_of(first.strip(_WRAPPING)):
+        first = written.split(None, 1)[:1]
+        if first == [written] or not any(self._slots_of(name.strip(_WRAPPING)) for name in first):
             return None
         names = [name.strip(_WRAPPING) for name in _SEPARATOR.split(written, maxsplit=MAX_NAMES)]
         found: dict[int, None] = {}
@@ -87,6 +87,8 @@ class NameIndex:
 
     def _slots_of(self, name: str) -> list[int]:
         key = name_key(name)
+        if not key:
+            return []
         value = hash(key)
         slots = set(self._fresh.get(value, ()))
         at = int(self._hashes.searchsorted(value))

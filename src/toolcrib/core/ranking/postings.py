@@ -143,9 +143,7 @@ class Postings:
             found[at] = self._base.lengths[slot] if changed is None else changed.lengths
         return found
 
-    def updated(
-        self, changes: Mapping[int, Document | None], *, span: int, count: int
-    ) -> Postings:
+    def updated(self, changes: Mapping[int, Document | None], *, span: int, count: int) -> Postings:
         """A successor in which these slots hold other documents, or none."""
         alive = self._alive
         buried = [slot for slot in changes if slot < self._base.span]
@@ -191,7 +189,7 @@ class Postings:
             self.span,
             self.count,
             _Base(
-                memoryview(_starts(np.bincount(terms))),
+                _starts(np.bincount(terms)).data,
                 slots[order],
                 impacts[order],
                 _starts(lengths.sum(axis=1, dtype=np.int64)),
@@ -285,7 +283,7 @@ class _Fitting:
         lengths = np.asarray(self._lengths).reshape(-1, fields)
         token_starts = _starts(lengths.sum(axis=1, dtype=np.int64))
         tokens = np.asarray(self._tokens)
-        return _Base(memoryview(starts), slots, impacts, token_starts, tokens, lengths)
+        return _Base(starts.data, slots, impacts, token_starts, tokens, lengths)
 
     def _sort(self) -> None:
         terms = np.array(self._terms, np.int32)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from toolcrib.core import text
 from toolcrib.core.schema import parameters
@@ -32,7 +35,13 @@ class Field:
     pivot: float
     identifiers: bool = False
 
-    def worth(self, length: int) -> float:
+    @overload
+    def worth(self, length: int) -> float: ...
+
+    @overload
+    def worth(self, length: NDArray[np.int64]) -> NDArray[np.floating[Any]]: ...
+
+    def worth(self, length: int | NDArray[np.int64]) -> float | NDArray[np.floating[Any]]:
         """What one occurrence counts in a field of this many terms."""
         return self.weight / (1 - self.b + self.b * length / self.pivot)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 from toolcrib.core.regex.deadline import Deadline
 from toolcrib.core.regex.script import SEPARATOR, Script
 from toolcrib.core.regex.spelling import automaton, backtracker
-from toolcrib.core.regex.syntax import Node, Pattern, required
+from toolcrib.core.regex.syntax import Pattern, required
 
-Mask = NDArray[np.bool_]
+Indexes = NDArray[np.int64]
+Runs = Iterable[tuple[int, int]]
 
 _RE2_MEMORY_BYTES = 1 << 21
-# The clock is looked at once a window. RE2 at its slowest, when its automaton outgrows its memory,
-# takes about 10 ns a byte and instruction.
-_WINDOW_STEPS = 500_000
-_WINDOW_BYTES = 1 << 16
-_WINDOW_TEXTS = 1_000
+# The clock is looked at between chunks. RE2 at its slowest, when its automaton outgrows its
+# memory, takes 5 to 10 ns a byte and instruction.
+_CHUNK_STEPS = 2_000_000
+_SMALLEST_CHUNK_BYTES = 1 << 12
+_CHUNK_BYTES = 1 << 15
+_CHUNK_TEXTS = 1_000
 _MOST_SIEVES = 4
 
 
@@ -36,25 +38,28 @@ class Blob:
         ends = np.flatnonzero(np.frombuffer(self._bytes, np.uint8) == ord(SEPARATOR)) + 1
         self._bounds = np.concatenate([np.zeros(1, np.int64), ends])
 
-    def matching(self, pattern: Pattern, deadline: Deadline) -> Mask:
-        """For each text, whether the pattern is found in it."""
-        maybe = np.ones(len(self._bounds) - 1, np.bool_)
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def matching(self, pattern: Pattern, deadline: Deadline) -> Indexes:
+        """The ascending indexes of the texts in which the pattern is found."""
+        maybe = np.arange(len(self))
         for node in islice(chain([pattern.tree], required(pattern.tree)), _MOST_SIEVES):
             spelling = automaton(node, self._script, deadline.remaining_seconds)
             sieve = spelling and self._sieve(spelling.text)
-            if spelling is None or sieve is None:
+            if not spelling or not sieve:
                 continue
             decides = spelling.exact and node is pattern.tree
             if not decides and sieve.search(SEPARATOR.encode()):
                 continue  # Found even in an empty text, it would hold nothing back.
-            found, too_long = self._sifted(sieve, maybe, deadline)
+            found, too_long = self._sifted(maybe, sieve, deadline)
             if decides:
-                return found | self._backtracked(pattern, too_long, deadline)
-            maybe = found | too_long
-        return self._backtracked(pattern, maybe, deadline)
+                return np.union1d(found, self._backtracked(too_long, pattern, deadline))
+            maybe = np.union1d(found, too_long)
+        return self._backtracked(maybe, pattern, deadline)
 
     def _sieve(self, spelling: str) -> Any:
-        """RE2 for runs of neighbouring texts with hits, or None if it takes too much memory."""
+        """RE2 for runs of neighbouring texts with hits, or None if that is too much for it."""
         options = re2.Options()
         options.max_mem = _RE2_MEMORY_BYTES
         options.log_errors = False
@@ -66,55 +71,72 @@ class Blob:
         except re2.error:
             return None
 
-    def _sifted(self, sieve: Any, wanted: Mask, deadline: Deadline) -> tuple[Mask, Mask]:
-        """The wanted texts the sieve holds, and those too long to try it between two looks."""
-        most_bytes = min(_WINDOW_STEPS // sieve.programsize, _WINDOW_BYTES)
-        too_long = wanted & (np.diff(self._bounds) > most_bytes)
-        spans: list[tuple[int, int]] = []
-        for first, last in self._windows(wanted & ~too_long, most_bytes):
+    def _sifted(self, texts: Indexes, sieve: Any, deadline: Deadline) -> tuple[Indexes, Indexes]:
+        """Those of the texts the sieve is found in, and those too long to try it on."""
+
+        def runs(chunk: bytes) -> Runs:
             deadline.remaining_seconds()
-            start, end = self._bounds[[first, last]].tolist()
-            spans.extend(match.span() for match in sieve.finditer(self._bytes, start, end))
-        starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
-        steps = np.zeros(len(self._bounds), np.int8)
-        steps[np.searchsorted(self._bounds, starts, "right") - 1] += 1
-        steps[np.searchsorted(self._bounds, ends)] -= 1
-        return np.cumsum(steps[:-1], dtype=np.int8) > 0, too_long
+            return _runs(sieve.finditer(chunk), chunk, SEPARATOR.encode())
 
-    def _backtracked(self, pattern: Pattern, wanted: Mask, deadline: Deadline) -> Mask:
-        """The wanted texts that `regex` finds the pattern in."""
-        found = np.zeros_like(wanted)
-        if not wanted.any():
-            return found
-        search = self._backtracker(pattern, deadline)
-        for first, last in self._windows(wanted, _WINDOW_BYTES):
-            start, end = self._bounds[[first, last]].tolist()
-            text = self._bytes[start:end].decode()
-            at = 0
-            try:
-                for match in search.finditer(text, timeout=deadline.remaining_seconds()):
-                    first += text.count(SEPARATOR, at, match.start())
-                    run = text.count(SEPARATOR, match.start(), match.end())
-                    found[first : first + run] = True
-                    first += run
-                    at = match.end()
-            except TimeoutError:
-                raise deadline.missed() from None
-        return found
+        fitting = _CHUNK_STEPS // sieve.programsize
+        most_bytes = min(max(fitting, _SMALLEST_CHUNK_BYTES), _CHUNK_BYTES)
+        is_long = np.diff(self._bounds)[texts] > most_bytes
+        return self._scanned(texts[~is_long], most_bytes, runs), texts[is_long]
 
-    def _backtracker(self, pattern: Pattern, deadline: Deadline) -> Any:
-        """`regex` for runs of neighbouring texts with hits, or for single ones if it remembers."""
+    def _backtracked(self, texts: Indexes, pattern: Pattern, deadline: Deadline) -> Indexes:
+        """Those of the texts in which `regex` finds the pattern."""
+        if not len(texts):
+            return texts
         spelling = backtracker(pattern.tree, self._script, deadline.remaining_seconds)
+        # What a text left in a capture must not be there in the next text of a run.
         times = "" if pattern.remembers else "++"
-        text = rf"^(?:[^\n]*?(?:{spelling})[^\n]*+\n){times}"
-        return regex.compile(text, regex.VERSION0 | regex.MULTILINE)
+        compiled = regex.compile(
+            rf"^(?:[^\n]*?(?:{spelling})[^\n]*+\n){times}", regex.VERSION0 | regex.MULTILINE
+        )
 
-    def _windows(self, wanted: Mask, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """The wanted texts, first and last, in stretches small enough to be gone through at once."""
-        turns = np.flatnonzero(np.diff(wanted, prepend=False, append=False)).reshape(-1, 2)
-        for first, end in turns.tolist():
-            while first < end:
-                fitting = int(np.searchsorted(self._bounds, self._bounds[first] + most_bytes, "right"))
-                last = max(first + 1, min(end, fitting - 1, first + _WINDOW_TEXTS))
-                yield first, last
-                first = last
+        def runs(chunk: bytes) -> Runs:
+            text = chunk.decode()
+            timeout = deadline.remaining_seconds()
+            return _runs(compiled.finditer(text, timeout=timeout), text, SEPARATOR)
+
+        try:
+            return self._scanned(texts, _CHUNK_BYTES, runs)
+        except TimeoutError:
+            raise deadline.missed() from None
+
+    def _scanned(self, texts: Indexes, most_bytes: int, runs: Callable[[bytes], Runs]) -> Indexes:
+        """Those of the texts that are in one of the runs of their chunk."""
+        steps = np.zeros(len(texts) + 1, np.int8)
+        for first, end in self._cuts(texts, most_bytes):
+            found = np.array(list(runs(self._joined(texts[first:end]))), np.int64).reshape(-1, 2)
+            steps[first + found[:, 0]] += 1
+            steps[first + found[:, 1]] -= 1
+        return texts[np.cumsum(steps[:-1]) > 0]
+
+    def _cuts(self, texts: Indexes, most_bytes: int) -> Iterator[tuple[int, int]]:
+        """First and end of each chunk of texts; a longer text is a chunk of its own."""
+        sizes = np.cumsum(np.diff(self._bounds)[texts])
+        first = passed = 0
+        while first < len(texts):
+            fitting = int(np.searchsorted(sizes, passed + most_bytes, "right"))
+            end = max(first + 1, min(fitting, first + _CHUNK_TEXTS))
+            yield first, end
+            first, passed = end, int(sizes[end - 1])
+
+    def _joined(self, texts: Indexes) -> bytes:
+        first, last = texts[[0, -1]].tolist()
+        if last - first < len(texts):
+            return self._bytes[self._bounds[first] : self._bounds[last + 1]]
+        starts, ends = self._bounds[texts].tolist(), self._bounds[texts + 1].tolist()
+        return b"".join(map(self._bytes.__getitem__, map(slice, starts, ends)))
+
+
+def _runs(matches: Iterable[Any], chunk: Any, separator: Any) -> Runs:
+    """First and end of the texts in each match, counted from the first of the chunk."""
+    at = text = 0
+    for match in matches:
+        start, end = match.span()
+        first = text + chunk.count(separator, at, start)
+        text = first + chunk.count(separator, start, end)
+        yield first, text
+        at = end

@@ -39,7 +39,10 @@ class Passages:
     ) -> NDArray[np.int32]:
         """The ascending indexes of the texts in which the pattern is found, or SearchTimeout."""
         deadline = Deadline(budget_seconds, clock)
-        found = np.concatenate([blob.matching(pattern, deadline) for blob in self._blobs])
+        plain, other = self._blobs
+        found = np.zeros(len(plain) + len(other), np.bool_)
+        found[plain.matching(pattern, deadline)] = True
+        found[len(plain) + other.matching(pattern, deadline)] = True
         indexes = np.flatnonzero(found[self._places]).astype(np.int32)
         deadline.remaining_seconds()
         return indexes

@@ -28,8 +28,10 @@ from toolcrib.core.regex.syntax import (
     Sequence,
 )
 
-# Past this size RE2 takes long to compile, and longer where its automaton outgrows its memory.
-_MOST_INSTRUCTIONS = 1_000
+# RE2 writes counts out: past the first size it is faster to give them up and let `regex` count,
+# past the second it takes long to compile, and longer where its automaton outgrows its memory.
+_MOST_INSTRUCTIONS_WITH_COUNTS = 250
+_MOST_INSTRUCTIONS = 2_000
 _INSTRUCTIONS_A_WIDE_RANGE = 4
 _NOTHING_IN_RE2 = r"[^\x00-\x{10ffff}]"
 _NOTHING_IN_REGEX = "(?!)"
@@ -46,9 +48,12 @@ class Automaton(NamedTuple):
 
 def automaton(node: Node, script: Script, look: Callable[[], object]) -> Automaton | None:
     """The node for RE2, without its counts if they make it too large, or None; `look` may raise."""
-    for keeps_counts in (True, False):
+    for limit, keeps_counts in (
+        (_MOST_INSTRUCTIONS_WITH_COUNTS, True),
+        (_MOST_INSTRUCTIONS, False),
+    ):
         spelling = _AutomatonSpelling(script, look, keeps_counts)
-        if spelling.size(node) <= _MOST_INSTRUCTIONS:
+        if spelling.size(node) <= limit:
             text = spelling.spell(node, head=True, tail=True)
             return Automaton(text, spelling.exact)
     return None
@@ -74,7 +79,7 @@ class _AutomatonSpelling:
             case Literal() | Chars():
                 self._look()
                 each = 1 if self._script.is_ascii else _INSTRUCTIONS_A_WIDE_RANGE
-                return each * (1 + len(self._script.ranges(node).spans))
+                return each * len(self._script.ranges(node).spans) or 1
             case Sequence(parts) | Choice(parts):
                 return 1 + sum(map(self.size, parts))
             case Repeat(body, least, most):

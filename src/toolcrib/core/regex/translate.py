@@ -173,7 +173,7 @@ class _Reader:
                 return Capture(number, inside) if number in self._remembered else inside
             case "ATOMIC_GROUP", body:
                 return Atomic(self.sequence(body, flags))
-            case ("ASSERT" | "ASSERT_NOT"), (direction, body):
+            case (("ASSERT" | "ASSERT_NOT"), (direction, body)):
                 return Look(self.sequence(body, flags), direction < 0, name == "ASSERT_NOT")
             case "GROUPREF", number:
                 return Reference(number, bool(flags & re.IGNORECASE))

@@ -1,0 +1,322 @@
+"""Claude's tool search: two search tools, by pattern and by words, over tools that are deferred.
+
+`ToolSearch.search` gives what the API puts into a `tool_search_tool_result` block. `refusal` and
+`beta_headers` say of a request what the API would. `CURRENT` is the API of 2026, `SEED` that of
+2025, which the seed page describes.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.pattern import Regex
+from toolcrib.core.ranking.ranker import Index
+from toolcrib.core.ranking.reading import TOOL_READING, Reading
+from toolcrib.core.schema import parameters
+from toolcrib.core.tool import Tool
+from toolcrib.errors import (
+    InvalidLimit,
+    InvalidQuery,
+    QueryTooLong,
+    SearchTimeout,
+    ToolcribError,
+    UnknownTool,
+)
+
+NOT_A_SEARCH_TOOL: Final = "no search tool {name!r}; the search tools are {known}"
+QUERY_MISSING: Final = "the input needs {key!r}, a text"
+QUERY_TOO_LONG: Final = "{key!r} has {length} characters; the limit is {most}"
+LIMIT_WRONG: Final = "limit must be a whole number from 1 to {most}, not {limit!r}"
+ALL_DEFERRED: Final = "every tool has defer_loading; at least one must not have it"
+SEARCH_TOOL_DEFERRED: Final = "the search tool {name!r} must not have defer_loading"
+DEFERRED_AND_CACHED: Final = "tool {name!r} has defer_loading and cache_control; remove one"
+TOO_MANY_DEFERRED: Final = "{count:,} tools have defer_loading; the limit is {most:,}"
+EXAMPLES_AND_SEARCH: Final = "tool {name!r} has input_examples, which tool search does not allow"
+UNKNOWN_REFERENCE: Final = "a tool_reference names {name!r}, which is not defined in tools"
+
+REGEX: Final = "tool_search_tool_regex"
+BM25: Final = "tool_search_tool_bm25"
+VERSION: Final = "20251119"
+DEFAULT_LIMIT: Final = 5
+MAX_LIMIT: Final = 10_000
+MAX_DEFERRED: Final = 10_000
+
+_SIGN = re.compile(r'["()*^:+-]')
+_OPERATOR = re.compile(r"\b(?:AND|OR|NOT)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """What the API of one year does its own way.
+
+    `codes` are for kinds of faults, `code` for all others; `headers` are for providers, "" for
+    Anthropic itself, and none where the API needs none.
+    """
+
+    fields: tuple[str, ...]
+    ignore_case: bool
+    codes: Mapping[type[ToolcribError], str]
+    code: str
+    headers: Mapping[str, str]
+
+    def texts(self, tool: Tool) -> Iterator[tuple[str, str]]:
+        """The texts of a tool that are searched, each with its field."""
+        return ((field, text) for field, text in _texts(tool) if text and field in self.fields)
+
+
+SEED: Final = Edition(
+    fields=("name", "description"),
+    ignore_case=False,
+    codes=MappingProxyType({QueryTooLong: "pattern_too_long", SearchTimeout: "unavailable"}),
+    code="invalid_pattern",
+    headers=MappingProxyType(
+        {
+            "": "advanced-tool-use-2025-11-20",
+            # These refuse Anthropic's own header.
+            "bedrock": "tool-search-tool-2025-10-19",
+            "vertex": "tool-search-tool-2025-10-19",
+        }
+    ),
+)
+CURRENT: Final = Edition(
+    fields=("name", "description", "parameter", "parameter_text"),
+    ignore_case=True,
+    codes=MappingProxyType({SearchTimeout: "execution_time_exceeded"}),
+    code="invalid_tool_input",
+    headers=MappingProxyType({}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One of the two search tools. Of `keys`, the first is the one to use, the others are older."""
+
+    name: str
+    keys: tuple[str, ...]
+    max_chars: int
+
+
+_VARIANTS: Final = (
+    Variant(REGEX, ("pattern", "query"), 200),
+    Variant(BM25, ("query",), 500),
+)
+VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
+    {name: variant for variant in _VARIANTS for name in (variant.name, f"{variant.name}_{VERSION}")}
+)
+
+
+class ToolSearch:
+    """Both search tools over the deferred tools of one request."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool],
+        edition: Edition = CURRENT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._catalog = Catalog(tools)
+        self._edition = edition
+        self._clock = clock
+
+    def search(self, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a call of the search tool of this name or type; its faults are answers as well."""
+        variant = VARIANTS.get(name)
+        if variant is None:
+            raise UnknownTool(NOT_A_SEARCH_TOOL.format(name=name, known=", ".join(VARIANTS)))
+        try:
+            query, limit = _query(variant, input), _limit(input)
+            found = self._matching(query) if variant.name == REGEX else self._best(query)
+        except ToolcribError as fault:
+            return self._error(fault)
+        references = [{"type": "tool_reference", "tool_name": tool.name} for tool in found[:limit]]
+        return {"type": "tool_search_tool_search_result", "tool_references": references}
+
+    def _matching(self, pattern: str) -> list[Tool]:
+        """The tools with a text that matches, in their own order."""
+        return self._tools(self._regex.rank(pattern).slots.tolist())
+
+    def _best(self, query: str) -> list[Tool]:
+        """The tools with a word of the query, the best first; equals in their own order."""
+        ranking = self._bm25.rank(_plain(query))
+        order = np.argsort(-ranking.scores, kind="stable")
+        return self._tools(ranking.slots[order].tolist())
+
+    def _tools(self, slots: list[int]) -> list[Tool]:
+        return [tool for slot in slots if (tool := self._catalog.at(slot))]
+
+    def _error(self, fault: ToolcribError) -> dict[str, Any]:
+        code = self._edition.codes.get(type(fault), self._edition.code)
+        return {
+            "type": "tool_search_tool_result_error",
+            "error_code": code,
+            "error_message": str(fault),
+        }
+
+    @cached_property
+    def _regex(self) -> Index:
+        edition = self._edition
+        ranker = Regex(ignore_case=edition.ignore_case, texts=edition.texts, clock=self._clock)
+        return ranker.fit(self._catalog)
+
+    @cached_property
+    def _bm25(self) -> Index:
+        edition = self._edition
+        fields = tuple(field for field in TOOL_READING.fields if field.name in edition.fields)
+
+        def texts(tool: Tool) -> list[str]:
+            found = list(edition.texts(tool))
+            return [
+                " ".join(text for name, text in found if name == field.name) for field in fields
+            ]
+
+        return Lexical(reading=Reading(fields, texts)).fit(self._catalog)
+
+
+def blocks(
+    id: str, name: str, input: Mapping[str, Any], content: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The two blocks by which a response tells of one search."""
+    return [
+        {
+            "type": "server_tool_use",
+            "id": id,
+            "name": name,
+            "input": input,
+            "caller": {"type": "direct"},
+        },
+        {"type": "tool_search_tool_result", "tool_use_id": id, "content": content},
+    ]
+
+
+def refusal(body: Mapping[str, Any]) -> str | None:
+    """Why the API answers a request with status 400 on account of tool search; None if it does not."""
+    return next(_faults(body), None)
+
+
+def beta_headers(
+    body: Mapping[str, Any], provider: str = "", edition: Edition = CURRENT
+) -> tuple[str, ...]:
+    """The beta headers that a request needs for tool search."""
+    if not edition.headers or not uses_tool_search(body):
+        return ()
+    return (edition.headers.get(provider, edition.headers[""]),)
+
+
+def uses_tool_search(body: Mapping[str, Any]) -> bool:
+    """Whether a request has to do with tool search: by a tool, by deferral or in its history."""
+    return any(_is_deferred(tool) for tool in _tools(body)) or _has_searched(body)
+
+
+def references(body: Mapping[str, Any]) -> list[str]:
+    """The names of the tools that the history of a request refers to, each once and in order."""
+    found = (block for one in _history(body) for block in _reference_blocks(one))
+    return list(dict.fromkeys(str(block.get("tool_name")) for block in found))
+
+
+def _texts(tool: Tool) -> Iterator[tuple[str, str]]:
+    yield "name", tool.name
+    yield "description", tool.description
+    for parameter in parameters(tool.input_schema):
+        yield "parameter", parameter.name
+        yield "parameter_text", parameter.description
+
+
+def _query(variant: Variant, input: Mapping[str, Any]) -> str:
+    key = next((key for key in variant.keys if key in input), variant.keys[0])
+    query = input.get(key)
+    if not isinstance(query, str):
+        raise InvalidQuery(QUERY_MISSING.format(key=variant.keys[0]))
+    if len(query) > variant.max_chars:
+        most = variant.max_chars
+        raise QueryTooLong(QUERY_TOO_LONG.format(key=key, length=len(query), most=most))
+    return query
+
+
+def _limit(input: Mapping[str, Any]) -> int:
+    limit = input.get("limit")
+    if limit is None:
+        return DEFAULT_LIMIT
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
+        raise InvalidLimit(LIMIT_WRONG.format(limit=limit, most=f"{MAX_LIMIT:,}"))
+    return limit
+
+
+def _plain(query: str) -> str:
+    """A query in which our query language finds nothing but words."""
+    return _OPERATOR.sub(lambda found: found[0].lower(), _SIGN.sub(" ", query))
+
+
+def _faults(body: Mapping[str, Any]) -> Iterator[str]:
+    tools = _tools(body)
+    deferred = [tool for tool in tools if _is_deferred(tool)]
+    for tool in deferred:
+        if _is_search_tool(tool):
+            yield SEARCH_TOOL_DEFERRED.format(name=tool.get("name"))
+        if tool.get("cache_control") is not None:
+            yield DEFERRED_AND_CACHED.format(name=tool.get("name"))
+    if deferred and len(deferred) == len(tools):
+        yield ALL_DEFERRED
+    if len(deferred) > MAX_DEFERRED:
+        yield TOO_MANY_DEFERRED.format(count=len(deferred), most=MAX_DEFERRED)
+    if _has_searched(body):
+        for tool in tools:
+            if tool.get("input_examples"):
+                yield EXAMPLES_AND_SEARCH.format(name=tool.get("name"))
+    defined = {tool.get("name") for tool in tools}
+    for name in references(body):
+        if name not in defined:
+            yield UNKNOWN_REFERENCE.format(name=name)
+
+
+def _has_searched(body: Mapping[str, Any]) -> bool:
+    """Whether a request offers a search tool, or tells of a search."""
+    return any(map(_is_search_tool, _tools(body))) or any(map(_tells_of_search, _history(body)))
+
+
+def _tells_of_search(block: Mapping[str, Any]) -> bool:
+    if block.get("type") == "server_tool_use":
+        return str(block.get("name")) in VARIANTS
+    return block.get("type") == "tool_search_tool_result" or bool(_reference_blocks(block))
+
+
+def _is_search_tool(tool: Mapping[str, Any]) -> bool:
+    return str(tool.get("type")) in VARIANTS
+
+
+def _is_deferred(tool: Mapping[str, Any]) -> bool:
+    return tool.get("defer_loading") is True
+
+
+def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return _objects(body.get("tools"))
+
+
+def _history(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The blocks of all messages."""
+    for message in _objects(body.get("messages")):
+        yield from _objects(message.get("content"))
+
+
+def _reference_blocks(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The references in a result: of a search by the API, or of one by the client."""
+    content = block.get("content")
+    if block.get("type") == "tool_search_tool_result" and isinstance(content, Mapping):
+        return _objects(content.get("tool_references"))
+    if block.get("type") == "tool_result":
+        return [one for one in _objects(content) if one.get("type") == "tool_reference"]
+    return []
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a list; a request is somebody else's data and may hold anything."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

@@ -1,0 +1,286 @@
+"""MCProxy's `tool_search`: a long list is cut, and a search puts its finds in place of the list.
+
+`ToolSearch` does what the seed page promises. What the program itself did where it differs from
+that page is `toolcrib.profiles.mcproxy_source`. What one client is shown is a `Session`, a value
+that each call takes and gives back: one client's search never changes another one's list.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Final, NamedTuple
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.engine import MAX_LIMIT, SearchEngine
+from toolcrib.core.tool import SERVER_SEPARATOR, Tool
+from toolcrib.errors import InvalidQuery, ToolcribError
+
+SEARCH_DESCRIPTION: Final = (
+    "Search through {hidden} additional available tools. "
+    "Use natural language or keywords to find relevant tools."
+)
+QUERY_DESCRIPTION: Final = "Search query to find relevant tools"
+FOUND: Final = "Found {count} matching tools:"
+NOT_FOUND: Final = "No tools found matching '{query}'. Try a different search term."
+QUERY_MISSING: Final = "Missing required 'query' parameter"
+SEARCH_OFF: Final = "Tool search is switched off by enabled or maxToolsLimit"
+WRONG_KIND: Final = "tool_search config: {key} must be {kind}, not {value!r}"
+DEBUG_LINES: Final = (
+    'Tool search query: "{query}"',
+    "Index size: {size} tools",
+    "Matches before threshold: {before}",
+    "Matches after threshold: {after}",
+    "Search time: {milliseconds}ms",
+)
+
+SEARCH_TOOL: Final = "search_available_tools"
+UNKNOWN_SERVER: Final = "unknown"
+SERVER_PRIORITY: Final = "server_priority"
+ALPHABETICAL: Final = "alphabetical"
+RANDOM: Final = "random"
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+
+class InvalidConfig(ToolcribError):
+    """A configuration that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The middleware's configuration; a limit of 0 means that nothing is hidden."""
+
+    enabled: bool = True
+    max_tools: int = 50
+    threshold: float = 0.1
+    selection_order: tuple[str, ...] = (SERVER_PRIORITY,)
+    debug: bool = False
+
+    @classmethod
+    def read(cls, config: object) -> Config:
+        """Read the JSON form; null is the defaults, and keys of others are passed over."""
+        if config is None:
+            return cls()
+        if not isinstance(config, Mapping):
+            raise _wrong_kind("config", "an object", config)
+        fields: dict[str, Any] = {}
+        for key, (name, kind, is_kind) in _KEYS.items():
+            if key in config:
+                value = config[key]
+                if not is_kind(value):
+                    raise _wrong_kind(key, kind, value)
+                fields[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What one client was last given in place of the whole list; nothing at first."""
+
+    exposed: tuple[Tool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The answer to `tools/list`, and the session as it is afterwards."""
+
+    tools: tuple[Tool, ...]
+    session: Session
+
+
+class Match(NamedTuple):
+    """A tool and its score."""
+
+    tool: Tool
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class RpcError:
+    """A call that is answered with a JSON-RPC error."""
+
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a search, and the session as it is afterwards.
+
+    `list_changed` asks for the notification of that name; `matches` are the tools before the
+    threshold; `debug` are lines for a log.
+    """
+
+    text: str
+    session: Session
+    list_changed: bool = True
+    is_error: bool = False
+    matches: tuple[Match, ...] = ()
+    debug: tuple[str, ...] = field(default=(), compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result of the call in MCP's form."""
+        return {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
+
+
+DEFAULTS: Final = Config()
+FRESH: Final = Session()
+
+
+class ToolSearch:
+    """The middleware over the tools of all servers. `servers` are their names, in config order."""
+
+    search_description: ClassVar[str] = SEARCH_DESCRIPTION
+    query_description: ClassVar[str] = QUERY_DESCRIPTION
+    # The score that a threshold of 1 asks for.
+    full_score: ClassVar[float] = 1.0
+
+    def __init__(
+        self,
+        tools: Iterable[Tool],
+        config: Config = DEFAULTS,
+        *,
+        servers: Sequence[str] = (),
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.catalog = Catalog(_renamed(tool) for tool in tools)
+        self.config = config
+        self._servers = servers
+        self._seed = seed
+        self._clock = clock
+
+    @property
+    def is_on(self) -> bool:
+        """Whether tools may be hidden and searched for."""
+        return self.config.enabled and self.config.max_tools > 0
+
+    def search_tool(self, hidden: int) -> Tool:
+        """The tool that finds what is hidden."""
+        query = {"type": "string", "description": self.query_description}
+        schema = {"type": "object", "properties": {"query": query}, "required": ["query"]}
+        return Tool(SEARCH_TOOL, self.search_description.format(hidden=hidden), schema)
+
+    def list_tools(self, session: Session = FRESH) -> Listing:
+        """The tools to show: all, if they are few; else a selection, or what was last found."""
+        total = len(self.catalog)
+        if not self.is_on or total <= self.config.max_tools:
+            return Listing(tuple(self.catalog), session)
+        known = (self.catalog.get(tool.id) for tool in session.exposed)
+        shown = [tool for tool in known if tool] or self.ordered()[: self.config.max_tools]
+        return Listing((*shown, self.search_tool(total - len(shown))), session)
+
+    def search(self, arguments: Mapping[str, Any], session: Session = FRESH) -> Reply | RpcError:
+        """Answer a call of the search tool. What it finds replaces what the session exposes."""
+        query = arguments.get("query")
+        if not isinstance(query, str):
+            return RpcError(INVALID_PARAMS, QUERY_MISSING)
+        if not self.is_on:
+            return RpcError(INTERNAL_ERROR, SEARCH_OFF)
+        started = self._clock()
+        try:
+            matches = tuple(self.matches(query))
+        except InvalidQuery as fault:
+            return Reply(str(fault), session, list_changed=False, is_error=True)
+        least = self.config.threshold * self.full_score
+        found = tuple(tool for tool, score in matches if score >= least)
+        text = self.found_text(query, found) if found else NOT_FOUND.format(query=query)
+        seconds = self._clock() - started
+        return Reply(
+            text,
+            Session(found) if found else session,
+            matches=matches,
+            debug=self._debug(query, len(matches), len(found), seconds),
+        )
+
+    def ordered(self) -> list[Tool]:
+        """All tools in selection order: each strategy breaks the ties of those before it.
+
+        What is still equal goes from A to Z; strategies that are not known are passed over.
+        """
+        known = dict.fromkeys((*self._servers, *(tool.server for tool in self.catalog)))
+        places = {server: place for place, server in enumerate(known)}
+        keys: dict[str, Callable[[Tool], Any]] = {
+            SERVER_PRIORITY: lambda tool: places[tool.server],
+            ALPHABETICAL: lambda tool: tool.name,
+            # A tool's luck is its own: it does not change when other tools come or go.
+            RANDOM: lambda tool: random.Random(f"{self._seed} {tool.name}").random(),
+        }
+        asked = [keys[name] for name in self.config.selection_order if name in keys]
+        return sorted(self.catalog, key=lambda tool: (*(key(tool) for key in asked), tool.name))
+
+    def matches(self, query: str) -> list[Match]:
+        """The best tools for a query, at most as many as the limit, by our engine's score."""
+        if not query.strip():
+            return []
+        result = self._engine.search(query, limit=min(self.config.max_tools, MAX_LIMIT))
+        return [Match(hit.tool, hit.score) for hit in result.hits]
+
+    def found_text(self, query: str, found: Sequence[Tool]) -> str:
+        """What the model reads of the tools that were found."""
+        lines = [FOUND.format(count=len(found)), ""]
+        for number, tool in enumerate(found, 1):
+            about = f" - {tool.description}" if tool.description else ""
+            lines.append(f"{number}. {tool.name}{about}")
+        return "\n".join(lines)
+
+    @cached_property
+    def _engine(self) -> SearchEngine:
+        return SearchEngine(self.catalog)
+
+    def _debug(self, query: str, before: int, after: int, seconds: float) -> tuple[str, ...]:
+        if not self.config.debug:
+            return ()
+        facts = {
+            "query": query,
+            "size": len(self.catalog),
+            "before": before,
+            "after": after,
+            "milliseconds": round(seconds * 1000),
+        }
+        return tuple(line.format(**facts) for line in DEBUG_LINES)
+
+
+def server_of(name: str) -> str:
+    """The server in a tool's public name."""
+    server, separator, _ = name.partition(SERVER_SEPARATOR)
+    return server if separator and server else UNKNOWN_SERVER
+
+
+def _renamed(tool: Tool) -> Tool:
+    """A tool under its public name, which is its id."""
+    return tool.replace(name=tool.id, server=server_of(tool.id), id=tool.id)
+
+
+def _wrong_kind(key: str, kind: str, value: object) -> InvalidConfig:
+    return InvalidConfig(WRONG_KIND.format(key=key, kind=kind, value=value))
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+_KEYS: Final[Mapping[str, tuple[str, str, Callable[[object], bool]]]] = {
+    "enabled": ("enabled", "true or false", _is_flag),
+    "maxToolsLimit": ("max_tools", "a whole number from 0", _is_count),
+    "searchThreshold": ("threshold", "a number", _is_number),
+    "toolSelectionOrder": ("selection_order", "a list of texts", _are_texts),
+    "debug": ("debug", "true or false", _is_flag),
+}

@@ -1,0 +1,243 @@
+"""MCProxy as its program does it: Tantivy's raw scores, and a list that stays once it is shown.
+
+Everything is as it was recorded, its faults included, but for two: a search under a limit of 0,
+which made the program panic, has no limit here; and `a AND NOT b`, which found nothing, finds.
+Tantivy rounds the lengths of fields of more than forty words; here every length is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+import regex
+
+from toolcrib.core import text
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.query import (
+    And,
+    Boost,
+    Everything,
+    Field,
+    Must,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Word,
+    parse,
+)
+from toolcrib.core.ranking import reading
+from toolcrib.core.ranking.boolean import Answer, evaluate
+from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
+from toolcrib.core.ranking.postings import Posting
+from toolcrib.core.ranking.ranker import Scores, Slots
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidQuery
+from toolcrib.profiles.mcproxy import (
+    ALPHABETICAL,
+    FRESH,
+    SEARCH_TOOL,
+    SERVER_PRIORITY,
+    Listing,
+    Match,
+    Session,
+    ToolSearch,
+)
+
+SEARCH_DESCRIPTION: Final = (
+    "Search through {hidden} additional available tools. "
+    "Provide a search query to find relevant tools by name or description."
+)
+QUERY_DESCRIPTION: Final = "Search query to find relevant tools by name or description"
+FOUND: Final = "Found {count} tool(s) matching '{query}':"
+NOW_AVAILABLE: Final = (
+    "These tools are now available in your current session. "
+    "Use `tools/list` to see the updated tool list."
+)
+ONLY_EXCLUDING: Final = "the query only says what not to find; add what to find"
+NOT_A_WORD: Final = "{text!r} is not a word; put it in quotes to search for it"
+PREFIX_ALONE: Final = "the phrase {text!r} needs two words to be the beginning of something"
+
+K1: Final = 1.2
+B: Final = 0.75
+# Words of this many bytes and more are not indexed.
+TOO_LONG_BYTES: Final = 40
+DEFAULT_FIELD: Final = "searchable_text"
+FIELDS: Final[Mapping[str, Callable[[Tool], str]]] = {
+    "name": lambda tool: tool.name,
+    "description": lambda tool: tool.description,
+    "server": lambda tool: tool.server,
+    DEFAULT_FIELD: lambda tool: f"{tool.name} {tool.description}",
+}
+
+_TERM = regex.compile(r"[\p{Alphabetic}\p{N}]+")
+_SINGLE_QUOTED = regex.compile(r"(?<![^\s(:])'([^'\"]*)'(?![^\s)])")
+# What Tantivy's grammar does not take for a word.
+_NO_WORD = regex.compile(r"[`:{}\[\]]|^[+<>-]")
+
+
+class Question(NamedTuple):
+    """A query as Tantivy reads it; `quoted` if it could only be read as one phrase."""
+
+    node: Node
+    quoted: bool
+
+
+class SourceToolSearch(ToolSearch):
+    """The middleware as programmed."""
+
+    search_description: ClassVar[str] = SEARCH_DESCRIPTION
+    query_description: ClassVar[str] = QUERY_DESCRIPTION
+    full_score: ClassVar[float] = 10.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the middleware is enabled; a limit of 0 hides every tool."""
+        return self.config.enabled
+
+    def list_tools(self, session: Session = FRESH) -> Listing:
+        """The tools to show. A selection stays as it was first shown, whatever becomes of it."""
+        total, limit = len(self.catalog), self.config.max_tools
+        if not self.is_on or (not session.exposed and total <= limit):
+            return Listing(tuple(self.catalog), session)
+        if not session.exposed:
+            shown = (*self.ordered()[:limit], self.search_tool(total - limit))
+            return Listing(shown, Session(shown))
+        if any(tool.name == SEARCH_TOOL for tool in session.exposed):
+            return Listing(session.exposed, session)
+        hidden = max(0, total - len(session.exposed))
+        return Listing((*session.exposed, self.search_tool(hidden)), session)
+
+    def ordered(self) -> list[Tool]:
+        """All tools in selection order: each strategy sorts anew, so the last one decides."""
+        keys: dict[str, Callable[[Tool], tuple[str, ...]]] = {
+            SERVER_PRIORITY: lambda tool: (tool.server, tool.name),
+            ALPHABETICAL: lambda tool: (tool.name,),
+        }
+        tools = list(self.catalog)
+        for strategy in self.config.selection_order:
+            if strategy in keys:
+                tools.sort(key=keys[strategy])
+        return tools
+
+    def matches(self, query: str) -> list[Match]:
+        """The best tools for a query by BM25, at most as many as the limit."""
+        question = read(query)
+        if question is None:
+            return []
+        everyone = np.ones(self.catalog.span, np.bool_)
+        scored = evaluate(question.node, self._ask, everyone)
+        if scored is None:
+            return []
+        slots = np.flatnonzero(scored.matches)
+        best = slots[np.argsort(-scored.scores[slots], kind="stable")].tolist()
+        tools = tuple(self.catalog)
+        found = [Match(tools[slot], float(scored.scores[slot])) for slot in best]
+        return found[: self.config.max_tools or None]
+
+    def found_text(self, query: str, found: Sequence[Tool]) -> str:
+        """What the model reads of the tools that were found."""
+        parts = [FOUND.format(count=len(found), query=query)]
+        for number, tool in enumerate(found, 1):
+            about = f"\n   {tool.description}" if tool.description else ""
+            parts.append(f"{number}. **{tool.name}**{about}")
+        return "\n\n".join([*parts, NOW_AVAILABLE])
+
+    @cached_property
+    def _indexes(self) -> dict[str, LexicalIndex]:
+        return {field: _index(self.catalog, field, of) for field, of in FIELDS.items()}
+
+    def _ask(self, leaf: Word | Phrase, field: str) -> Answer | None:
+        index = self._indexes[field or DEFAULT_FIELD]
+        answer = index.answer(leaf)
+        if answer is None:
+            return None
+        slots, impacts = answer.found
+        if leaf.star:
+            return Answer(Posting(slots, _lead_scores(index, leaf, slots)), answer.ideal)
+        return Answer(Posting(slots, impacts * np.float32(K1 + 1)), answer.ideal)
+
+
+def words(written: str) -> list[text.Word]:
+    """The words of a text in Tantivy's default way: no stems, accents kept."""
+    terms = (term.lower() for term in _TERM.findall(written))
+    return [text.Word(t, t, (t,)) for t in terms if len(t.encode()) < TOO_LONG_BYTES]
+
+
+def read(query: str) -> Question | None:
+    """Read a query; what cannot be read is tried again in quotes. None: that fails as well."""
+    for written, quoted in ((query, False), (f'"{query}"', True)):
+        try:
+            return Question(_parsed(written), quoted)
+        except InvalidQuery:
+            continue
+    return None
+
+
+def _parsed(query: str) -> Node:
+    node = parse(_SINGLE_QUOTED.sub(r'"\1"', query), FIELDS)
+    clauses = node.nodes if isinstance(node, Or) else (node,)
+    if clauses and all(isinstance(clause, Not) for clause in clauses):
+        raise InvalidQuery(ONLY_EXCLUDING)
+    return _translated(node)
+
+
+def _translated(node: Node) -> Node:
+    """What our grammar read, in Tantivy's meaning: a word of several terms is a phrase."""
+    match node:
+        case Word():
+            if _NO_WORD.search(node.text):
+                raise InvalidQuery(NOT_A_WORD.format(text=node.text))
+            # The star is dropped: Tantivy knows beginnings of phrases, but not of words.
+            return Phrase(node.text) if len(words(node.text)) > 1 else Word(node.text)
+        case Phrase():
+            if node.star and len(words(node.text)) < 2:
+                raise InvalidQuery(PREFIX_ALONE.format(text=node.text))
+            return node
+        case Field():
+            return Field(node.field, _translated(node.inner))
+        case Boost():
+            return Boost(_translated(node.inner), node.factor)
+        case Not():
+            return Not(_translated(node.inner))
+        case Must():
+            return Must(_translated(node.inner))
+        case And():
+            return And(tuple(map(_translated, node.nodes)))
+        case Or():
+            return Or(tuple(map(_translated, node.nodes)))
+        case Everything():
+            return node
+
+
+def _index(catalog: Catalog, field: str, of: Callable[[Tool], str]) -> LexicalIndex:
+    """One field by itself, with the statistics of its own."""
+    lengths = [len(words(of(tool))) for tool in catalog]
+    average = sum(lengths) / max(1, len(lengths)) or 1.0
+    return Lexical(
+        reading=reading.Reading(
+            fields=(reading.Field(field, weight=1.0, b=B, pivot=average),),
+            texts=lambda tool: (of(tool),),
+            words=words,
+            is_stop_word=lambda term: False,
+        ),
+        k1=K1,
+    ).fit(catalog)
+
+
+def _lead_scores(index: LexicalIndex, phrase: Word | Phrase, slots: Slots) -> Scores:
+    """Scores of the tools that hold the beginning of a phrase: those of its whole words.
+
+    One word before the beginning is not scored by Tantivy; such a tool has 1.
+    """
+    lead = [word.whole for word in words(phrase.text)[:-1]]
+    scores = np.ones(len(slots), np.float32)
+    if len(lead) > 1:
+        answer = index.answer(Phrase(" ".join(lead)))
+        assert answer is not None, "a phrase of words asks something"
+        held, impacts = answer.found
+        scores = impacts[np.isin(held, slots)] * np.float32(K1 + 1)
+    return scores

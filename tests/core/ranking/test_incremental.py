@@ -1,0 +1,129 @@
+"""An index brought to a later catalog gives, to the last digit, what one fitted anew would."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolcrib import Catalog, Tool
+from toolcrib.core.ranking.fuzzy import Fuzzy
+from toolcrib.core.ranking.keyword import Keyword
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.pattern import Regex
+from toolcrib.core.ranking.prefix import Prefix
+from toolcrib.core.ranking.ranker import Index, Ranker
+
+WORDS = ["send", "email", "invoice", "refund", "weather", "issue", "list", "sendEmail", "GitHub"]
+QUERIES = [
+    "send email",
+    '"send email"',
+    "send AND NOT email",
+    "name:send",
+    "inv*",
+    "-send",
+    "emial",
+    "issue list",
+    "GitHub",
+]
+RANKERS: list[Ranker] = [Lexical(), Regex(), Fuzzy(), Keyword(), Prefix()]
+
+_texts = st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join)
+_tools = st.builds(
+    lambda name, text, server: Tool(name, text, server=server),
+    st.sampled_from(["t1", "t2", "t3", "send", "email", "list_issue"]),
+    _texts,
+    st.sampled_from(["", "mail", "send"]),
+)
+_steps = st.lists(_tools | st.integers(0, 10), min_size=1, max_size=12)
+
+
+def _answers(index: Index, catalog: Catalog, query: str) -> list[tuple[str, float]]:
+    ranking = index.rank(query)
+    assert np.all(np.diff(ranking.slots) > 0)
+    found = [catalog.at(slot) for slot in ranking.slots.tolist()]
+    ids = [tool.id for tool in found if tool is not None]
+    assert len(ids) == len(found)
+    for slot in ranking.slots.tolist():
+        assert index.reasons(query, slot) or query.startswith("-")
+    return list(zip(ids, ranking.scores.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=lambda ranker: type(ranker).__name__)
+@settings(max_examples=60, deadline=None)
+@given(first=st.lists(_tools, unique_by=lambda tool: tool.id, max_size=4), steps=_steps)
+def test_incremental_equals_rebuilt(
+    ranker: Ranker, first: list[Tool], steps: list[Tool | int]
+) -> None:
+    catalog = Catalog(first)
+    index = ranker.fit(catalog)
+    for step in steps:
+        if isinstance(step, Tool):
+            catalog = catalog.with_tools([step])
+        elif len(catalog):
+            catalog = catalog.without([list(catalog)[step % len(catalog)].id])
+        index = index.updated(catalog)
+    rebuilt = Catalog(catalog)
+    fitted = ranker.fit(rebuilt)
+    for query in QUERIES:
+        assert _answers(index, catalog, query) == _answers(fitted, rebuilt, query)
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=lambda ranker: type(ranker).__name__)
+def test_many_updates_are_merged_and_change_no_answer(ranker: Ranker) -> None:
+    words = [f"{one} {other}" for one in WORDS for other in WORDS]
+    catalog = Catalog(Tool(f"t{n}", words[n % len(words)]) for n in range(40))
+    index = ranker.fit(catalog)
+    for number in range(700):
+        catalog = catalog.with_tools([Tool(f"t{number}", words[(number * 7) % len(words)])])
+        if number % 3 == 0:
+            catalog = catalog.without([f"t{number // 2}"] if f"t{number // 2}" in catalog else [])
+        index = index.updated(catalog)
+    rebuilt = Catalog(catalog)
+    fitted = ranker.fit(rebuilt)
+    for query in QUERIES:
+        assert _answers(index, catalog, query) == _answers(fitted, rebuilt, query)
+
+
+def test_an_older_index_is_not_disturbed_by_its_successors() -> None:
+    catalog = Catalog([Tool("a", "send email")])
+    index = Lexical().fit(catalog)
+    before = _answers(index, catalog, "send email")
+    index.updated(catalog.without(["a"])).updated(catalog.with_tools([Tool("b", "send")]))
+    assert _answers(index, catalog, "send email") == before
+
+
+def test_another_descent_is_fitted_anew() -> None:
+    other = Catalog([Tool("b", "send a parcel")])
+    for ranker in RANKERS:
+        index = ranker.fit(Catalog([Tool("a", "send email")])).updated(other)
+        assert [id for id, _ in _answers(index, other, "send")] == ["b"]
+
+
+def test_a_catalog_with_holes_can_be_fitted() -> None:
+    catalog = Catalog([Tool("a", "send email"), Tool("b", "send")]).without(["a"])
+    for ranker in RANKERS:
+        assert [id for id, _ in _answers(ranker.fit(catalog), catalog, "send")] == ["b"]
+    index = Lexical().fit(catalog)
+    assert [id for id, _ in _answers(index, catalog, "-email")] == ["b"]
+
+
+def test_a_large_catalog_is_sorted_in_chunks_and_answers_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalog = Catalog(Tool(f"t{n}", f"{WORDS[n % 7]} {WORDS[n % 5]}") for n in range(50))
+    whole = Lexical().fit(catalog)
+    monkeypatch.setattr("toolcrib.core.ranking.postings._CHUNK", 10)
+    chunked = Lexical().fit(catalog)
+    for query in QUERIES:
+        assert _answers(chunked, catalog, query) == _answers(whole, catalog, query)
+
+
+def test_nothing_but_additions_are_merged_too() -> None:
+    catalog = Catalog([Tool("a", "send email")])
+    index = Lexical().fit(catalog)
+    for number in range(400):
+        catalog = catalog.with_tools([Tool(f"t{number}", WORDS[number % len(WORDS)])])
+        index = index.updated(catalog)
+    assert _answers(index, catalog, "refund") == _answers(Lexical().fit(catalog), catalog, "refund")

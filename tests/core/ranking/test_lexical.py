@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import pytest
+
+from toolcrib import Catalog, Tool
+from toolcrib.core.query import Phrase, Word
+from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
+from toolcrib.core.ranking.reading import MAX_FIELD_TERMS
+from toolcrib.errors import InvalidQuery
+
+
+def _found(index: LexicalIndex, query: str) -> list[str]:
+    ranking = index.rank(query)
+    pairs = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
+    ordered = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+    tools = [index._catalog.at(slot) for slot, _ in ordered]
+    return [tool.name for tool in tools if tool]
+
+
+@pytest.fixture
+def index(office: Catalog) -> LexicalIndex:
+    return Lexical().fit(office)
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("bill a customer", "createInvoice"),
+        ("invoices unpaid", "list-invoices"),
+        ("sending emails", "send_email"),
+        ("give the money back please", "refund"),
+        ("postcode", "get_weather"),
+        ("disputes", "refund"),
+        ("UBERSETZEN", "übersetzen"),
+        ("翻訳", "übersetzen"),
+    ],
+)
+def test_words_find_tools_in_any_form_and_field(
+    index: LexicalIndex, query: str, first: str
+) -> None:
+    assert _found(index, query)[0] == first
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("email AND newest", {"read_email"}),
+        ("email NOT newest", {"send_email"}),
+        ("email -send", {"read_email"}),
+        ("+newest money", {"read_email"}),
+        ("invoice* AND (bill OR unpaid)", {"createInvoice", "list-invoices"}),
+        ("name:email", {"send_email", "read_email"}),
+        ("tags:inbox", {"read_email"}),
+        ("server:books AND charge", {"refund"}),
+        ("category:money", {"createInvoice", "list-invoices", "refund"}),
+        ("parameter:amount", {"createInvoice"}),
+        ("parameter_text:pays", {"createInvoice"}),
+        ("title:issue", {"github_create_issue"}),
+        ("hint:disputes", {"refund"}),
+        ('"open an issue"', {"github_create_issue", "github_list_issues"}),
+        ('"issue open"', set()),
+        ('"github issue"', {"get_weather"}),
+        ('"create issue"', {"github_create_issue"}),
+        ('"customer data"*', {"salesforce_query"}),
+        ('name:"send mess"*', {"send_message"}),
+        ('description:"send email"', {"send_email"}),
+        ("notifications*", set()),
+        ("customers*", {"createInvoice", "salesforce_query"}),
+        ("git*", {"get_weather", "github_create_issue", "github_list_issues"}),
+        ("email AND the", {"send_email", "read_email"}),
+        ("NOT (email OR message)", 9),
+        ("*", 12),
+        ("", set()),
+        ("the", set()),
+        ("the AND of", set()),
+        ("-the", set()),
+        ("email AND nosuchword", set()),
+        ('""', set()),
+        ("name:(send AND email)^2 refund", {"send_email", "refund"}),
+        ("the^2", set()),
+    ],
+)
+def test_the_query_language_finds_exactly_what_it_says(
+    index: LexicalIndex, query: str, names: set[str] | int
+) -> None:
+    found = _found(index, query)
+    assert (len(found) if isinstance(names, int) else set(found)) == names
+
+
+def test_scores_lie_between_0_and_1_and_a_boost_shifts_them(index: LexicalIndex) -> None:
+    for query in ("email", "email message", "email^5 message", "email message^5", "*", "-email"):
+        assert all(0 < score <= 1 for score in index.rank(query).scores.tolist())
+    assert _found(index, "refund^9 weather")[0] == "refund"
+    assert _found(index, "refund weather^9")[0] == "get_weather"
+
+
+def test_a_bad_query_says_so_unless_leniency_was_asked_for(office: Catalog) -> None:
+    with pytest.raises(InvalidQuery, match="never closed"):
+        Lexical().fit(office).rank("(email")
+    lenient = Lexical(lenient=True).fit(office)
+    assert set(_found(lenient, "(email")) == {"send_email", "read_email"}
+    assert lenient.rank("(email").notes[0].startswith("read as plain words: the parenthesis")
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "note"),
+    [
+        ("emial", "send_email", "emial → email"),
+        ("wether", "get_weather", "wether → weather"),
+        ("recieve invocie", "list-invoices", "invocie → invoic"),
+        ("translaation", "übersetzen", "translaation → translat"),
+        ("sales", "salesforce_query", "sales → salesforc"),
+    ],
+)
+def test_a_slip_of_the_pen_is_forgiven_and_said(
+    index: LexicalIndex, query: str, first: str, note: str
+) -> None:
+    assert _found(index, query)[0] == first
+    assert any(note in said for said in index.rank(query).notes)
+
+
+def test_short_words_and_long_questions_are_not_guessed_at(index: LexicalIndex) -> None:
+    assert _found(index, "emi") == []
+    assert index.rank("wether one two three four five six seven").notes == ()
+
+
+def test_a_quotation_in_a_sentence_is_words_where_no_tool_has_it(index: LexicalIndex) -> None:
+    assert "refund" in _found(index, 'please "refund the nice charge" now')
+    assert _found(index, '"give me back all the money of my last charge"')[0] == "refund"
+    assert _found(index, '"refund the charge"') == []
+    assert _found(index, 'pay "ask the customer database"')[0] == "salesforce_query"
+
+
+def test_a_compound_is_found_whole_and_in_parts(index: LexicalIndex) -> None:
+    assert _found(index, "createInvoice")[0] == "createInvoice"
+    assert _found(index, "create_invoice")[0] == "createInvoice"
+    assert "createInvoice" in _found(index, "CREATEINVOICE")
+    assert "github_create_issue" in _found(index, "GitHub")
+
+
+def test_reasons_add_up_to_the_score_and_name_term_and_field(
+    office: Catalog, index: LexicalIndex
+) -> None:
+    for query in ("bill the customer", "emial", '"open an issue" github', "name:email^2 newest"):
+        ranking = index.rank(query)
+        for slot, score in zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True):
+            reasons = index.reasons(query, slot)
+            assert sum(reason.share for reason in reasons) == pytest.approx(score, abs=2e-3)
+            assert [r.share for r in reasons] == sorted((r.share for r in reasons), reverse=True)
+    slot = office.slot("books___createInvoice")
+    assert slot is not None
+    found = {(reason.term, reason.field) for reason in index.reasons("bill the customer", slot)}
+    assert found == {
+        ("bill", "description"),
+        ("customer", "description"),
+        ("customer", "parameter"),
+    }
+    assert index.reasons("weather", slot) == ()
+
+
+def test_a_leaf_is_answered_to_the_letter(index: LexicalIndex) -> None:
+    answer = index.answer(Word("email"))
+    assert answer is not None
+    assert answer.found.slots.tolist() == [0, 1]
+    unmatched = index.answer(Word("emial"))
+    assert unmatched is not None
+    assert unmatched.found.slots.tolist() == []
+    assert index.answer(Phrase("")) is None
+    assert index.answer(Word("the")) is None
+
+
+def test_a_book_of_a_description_is_cut() -> None:
+    book = Tool("book", "word " * (MAX_FIELD_TERMS + 50) + "epilogue")
+    index = Lexical().fit(Catalog([book, Tool("note", "a word")]))
+    assert set(_found(index, "word")) == {"note", "book"}
+    assert _found(index, "epilogue") == []
+
+
+def test_an_empty_catalog_answers_too() -> None:
+    index = Lexical().fit(Catalog())
+    for query in ("x", "x AND y", '"x y"', "x*", "-x", "*", "name:x"):
+        assert _found(index, query) == []
+    assert _found(index.updated(index._catalog.with_tools([Tool("x")])), "x") == ["x"]
+
+
+def test_a_phrase_longer_than_the_text_or_of_common_words_only_finds_nothing() -> None:
+    index = Lexical().fit(Catalog([Tool("send")]))
+    assert _found(index, '"send send"') == []
+    assert _found(index, '"of the"') == []
+
+
+def test_a_shared_server_text_finds_all_its_tools() -> None:
+    tools = [Tool(name, server="s", server_description="Everything about orchids") for name in "ab"]
+    assert _found(Lexical().fit(Catalog(tools)), "orchids") == ["a", "b"]

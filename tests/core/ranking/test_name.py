@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from toolcrib import Catalog, Tool
+from toolcrib.core.ranking.name import Named, NameIndex
+
+
+@pytest.fixture
+def index(office: Catalog) -> NameIndex:
+    return NameIndex.fit(office)
+
+
+@pytest.mark.parametrize(
+    ("query", "slots", "only"),
+    [
+        ("send_email", [0], True),
+        ("`send_email`", [0], True),
+        ('"send-email".', [0], True),
+        ("sendEmail", [0], True),
+        ("mail___send_email", [0], True),
+        ("mail.sendEmail", [0], True),
+        ("send email", [0], False),
+        ("Send Email", [0], False),
+        ("refund", [5], False),
+        ("create_invoice", [3], True),
+        ("send_email read_email", [0, 1], True),
+        ("send_email, createInvoice and 'list-invoices'", [0, 3, 4], True),
+        ("read_email send_email", [1, 0], True),
+        ("refund search", [5, 11], False),
+        ("Übersetzen", [10], False),
+    ],
+)
+def test_a_name_is_known_in_every_style(
+    index: NameIndex, query: str, slots: list[int], only: bool
+) -> None:
+    assert index.named(query) == Named(slots, only)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["send an email", "refund the charge", "search for files", "???", "send_email now", "x"],
+)
+def test_what_is_not_nothing_but_names_is_no_name(index: NameIndex, query: str) -> None:
+    assert index.named(query) is None
+
+
+def test_tools_of_one_name_on_two_servers_are_both_meant() -> None:
+    index = NameIndex.fit(Catalog([Tool("get_file", server="a"), Tool("get_file", server="b")]))
+    assert index.named("getFile") == Named([0, 1], True)
+    assert index.named("b___get_file") == Named([1], True)
+
+
+def test_names_come_go_and_change_with_the_catalog() -> None:
+    catalog = Catalog([Tool("get_file"), Tool("put_file")])
+    index = NameIndex.fit(catalog)
+    later = catalog.with_tools([Tool("new_file")]).without(["put_file"])
+    index = index.updated(later)
+    assert index.named("newFile") == Named([2], True)
+    assert index.named("putFile") is None
+    assert index.named("getFile") == Named([0], True)
+    again = later.with_tools([Tool("put_file")])
+    assert index.updated(again).named("putFile") == Named([3], True)
+    other = Catalog([Tool("other_file")])
+    assert index.updated(other).named("otherFile") == Named([0], True)
+
+
+def test_many_changes_are_fitted_anew() -> None:
+    catalog = Catalog([Tool("get_file")])
+    index = NameIndex.fit(catalog)
+    for number in range(2_100):
+        catalog = catalog.with_tools([Tool(f"t_{number}")])
+        index = index.updated(catalog)
+    assert len(index._fresh) <= 1_001
+    assert index.named("T2099") == Named([2_100], False)
+    assert index.named("t_7") == Named([8], True)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.ranking.vocabulary import Vocabulary
+
+
+def _vocabulary(terms: list[str]) -> Vocabulary:
+    vocabulary = Vocabulary()
+    for term in terms:
+        vocabulary.number(term)
+    return vocabulary
+
+
+# With more terms than this, most of them are sorted and some are not yet.
+MANY = [f"filler{number}" for number in range(150)]
+
+
+@pytest.mark.parametrize("before", [[], MANY], ids=["fresh", "sorted"])
+@pytest.mark.parametrize("after", [[], ["late"]], ids=["alone", "with a late term"])
+def test_terms_are_found_by_beginning_part_and_likeness(
+    before: list[str], after: list[str]
+) -> None:
+    vocabulary = _vocabulary([*before, "email", "emails", "invoice", "salesforce", "transcribe"])
+    assert set(vocabulary.starting_with("em")) == {"email", "emails"}
+    for term in after:
+        vocabulary.number(term)
+    assert set(vocabulary.starting_with("email")) == {"email", "emails"}
+    assert set(vocabulary.starting_with("zz")) == set()
+    assert set(vocabulary.holding("force")) == {"salesforce"}
+    assert set(vocabulary.near("emial")) == {(1, "email")}
+    assert set(vocabulary.near("invoise")) == {(1, "invoice")}
+    assert set(vocabulary.near("trascibe")) == {(2, "transcribe")}
+    assert set(vocabulary.near("ema")) == set()
+    assert set(vocabulary.starting_with("lat")) == set(after)
+
+
+def test_a_term_has_one_number_for_good() -> None:
+    vocabulary = _vocabulary(["a", "b", "a"])
+    assert vocabulary.number("a") == vocabulary.get("a") == 0
+    assert vocabulary.number("b") == 1
+    assert vocabulary.get("c") is None
+
+
+_words = st.text("abcd", min_size=4, max_size=9)
+
+
+def _slip(word: str, kind: int, at: int, letter: str) -> str:
+    at %= len(word)
+    return (
+        word[:at] + word[at + 1 :],
+        word[:at] + letter + word[at:],
+        word[:at] + letter + word[at + 1 :],
+        word[:at] + word[at : at + 2][::-1] + word[at + 2 :],
+    )[kind]
+
+
+@given(_words, st.integers(0, 3), st.integers(0, 8), st.sampled_from("abcdé"), st.booleans())
+def test_any_single_slip_is_recognised(
+    word: str, kind: int, at: int, letter: str, is_sorted: bool
+) -> None:
+    written = _slip(word, kind, at, letter)
+    vocabulary = _vocabulary([word, *(MANY if is_sorted else ())])
+    near = {term: slips for slips, term in vocabulary.near(written)}
+    if len(written) >= 4:
+        assert near[word] == (0 if written == word else 1)

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolcrib import Catalog, SearchEngine, SearchResult, Tool, ToolcribError, Where
+from toolcrib.core.engine import MAX_QUERY_CHARS, RANKERS
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.ranker import Reason
+from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
+
+
+def _names(result: SearchResult) -> list[str]:
+    return [hit.tool.name for hit in result]
+
+
+@pytest.fixture
+def engine(office: Catalog) -> SearchEngine:
+    return SearchEngine(office)
+
+
+def test_a_search_gives_the_best_tools_with_scores_and_reasons(engine: SearchEngine) -> None:
+    result = engine.search("bill a customer", limit=1)
+    assert _names(result) == ["createInvoice"]
+    assert len(result) == 1
+    assert result.more
+    assert result.confident
+    assert result.mode == "lexical"
+    hit = result.hits[0]
+    assert 0 < hit.score < 1
+    assert {reason.term for reason in hit.reasons} == {"bill", "customer"}
+    assert hit == engine.search("bill a customer").hits[0]
+
+
+def test_every_mode_searches_and_an_unknown_one_names_the_known(engine: SearchEngine) -> None:
+    assert engine.modes == ("lexical", "regex", "fuzzy", "keyword", "prefix")
+    for mode in engine.modes:
+        assert "send_email" in _names(engine.search("send_email", mode=mode))
+    with pytest.raises(InvalidQuery, match="no mode 'psychic'; the modes are lexical, regex"):
+        engine.search("x", mode="psychic")
+
+
+def test_an_exact_name_wins_in_any_style(engine: SearchEngine) -> None:
+    for query in ("send_email", "sendEmail", '"send_email"', "mail___send_email", "Send-Email"):
+        result = engine.search(query)
+        assert _names(result) == ["send_email"]
+        assert result.hits[0].score == 1.0
+        assert result.hits[0].reasons == (Reason(query, "name", 1.0),)
+
+
+def test_a_name_written_as_words_comes_first_and_others_follow(engine: SearchEngine) -> None:
+    result = engine.search("send email")
+    assert _names(result)[0] == "send_email"
+    assert result.hits[0].score == 1.0
+    assert len(result) > 1
+    assert all(hit.score < 1 for hit in result.hits[1:])
+    assert result.hits[1].reasons
+
+
+def test_several_names_load_exactly_those(engine: SearchEngine) -> None:
+    assert _names(engine.search("send_email, createInvoice")) == ["send_email", "createInvoice"]
+
+
+def test_rights_come_before_the_cut(engine: SearchEngine) -> None:
+    everyone = [hit.tool.id for hit in engine.search("message email", limit=50)]
+    assert len(everyone) > 2
+    for allowed in (
+        {everyone[-1]},
+        [everyone[-1]],
+        lambda tool: tool.id == everyone[-1],
+        dict.fromkeys([everyone[-1]]),
+    ):
+        result = engine.search("message email", limit=1, allowed=allowed)
+        assert [hit.tool.id for hit in result] == [everyone[-1]]
+        assert not result.more
+
+
+def test_rights_hold_for_names_pages_and_every_mode(engine: SearchEngine) -> None:
+    def may_not_mail(tool: Tool) -> bool:
+        return tool.server != "mail"
+
+    assert _names(engine.search("send_email", allowed=may_not_mail)) == []
+    for mode in engine.modes:
+        for query in ("send_email", "email", ""):
+            found = engine.search(query, mode=mode, limit=50, allowed=may_not_mail)
+            assert all(hit.tool.server != "mail" for hit in found)
+
+
+def test_a_demanding_right_is_asked_until_the_page_is_full() -> None:
+    catalog = Catalog(Tool(f"t{number}", "same words") for number in range(500))
+    engine = SearchEngine(catalog)
+    result = engine.search("words", limit=3, allowed=lambda tool: tool.id in ("t7", "t400", "t499"))
+    assert _names(result) == ["t7", "t400", "t499"]
+    assert not result.more
+
+
+def test_filters_come_before_the_cut_and_say_when_they_fit_nobody(engine: SearchEngine) -> None:
+    assert _names(engine.search("email message", where=Where(server="chat"))) == ["send_message"]
+    assert _names(engine.search("", where=Where(category="money"))) == [
+        "createInvoice",
+        "list-invoices",
+        "refund",
+    ]
+    nobody = engine.search("email", where=Where(server="nobody", read_only=True))
+    assert nobody.notes == ("no tool at all has server nobody, read_only",)
+    assert not nobody.confident
+
+
+def test_an_empty_query_pages_through_the_catalog(office: Catalog, engine: SearchEngine) -> None:
+    names = [tool.name for tool in office]
+    pages = [engine.search("  ", limit=5, offset=offset) for offset in (0, 5, 10)]
+    assert [name for page in pages for name in _names(page)] == names
+    assert [page.more for page in pages] == [True, True, False]
+    assert _names(engine.search("", offset=12)) == []
+    holes = engine.updated(office.without([tool.id for tool in office][:11]))
+    assert _names(holes.search("")) == ["search"]
+
+
+def test_pages_of_a_search_fit_together(engine: SearchEngine) -> None:
+    whole = _names(engine.search("email message issue", limit=50))
+    pages = [engine.search("email message issue", limit=2, offset=at) for at in range(0, 10, 2)]
+    assert [name for page in pages for name in _names(page)] == whole
+
+
+def test_equal_scores_come_in_catalog_order() -> None:
+    catalog = Catalog(Tool(f"t{number}", "same words") for number in range(100))
+    assert _names(SearchEngine(catalog).search("words", limit=3)) == ["t0", "t1", "t2"]
+
+
+def test_an_updated_engine_knows_what_changed_in_every_mode(
+    office: Catalog, engine: SearchEngine
+) -> None:
+    for mode in engine.modes:
+        engine.search("email", mode=mode, where=Where(server="mail"))
+    rocket = Tool("launch_rocket", "Fly to orbit", server="space")
+    later = engine.updated(office.with_tools([rocket]).without(["mail___send_email"]))
+    assert _names(later.search("orbit")) == ["launch_rocket"]
+    assert _names(later.search("launchRocket")) == ["launch_rocket"]
+    assert _names(later.search("", where=Where(server="space"))) == ["launch_rocket"]
+    for mode in engine.modes:
+        assert "launch_rocket" in _names(later.search("launch_rocket", mode=mode))
+        assert "send_email" not in _names(later.search("email", mode=mode, limit=50))
+        assert "send_email" in _names(engine.search("email", mode=mode, limit=50))
+
+
+def test_rankers_can_be_others(office: Catalog) -> None:
+    lenient = SearchEngine(office, {**RANKERS, "lexical": Lexical(lenient=True)})
+    assert "send_email" in _names(lenient.search("(email"))
+    with pytest.raises(InvalidQuery):
+        SearchEngine(office).search("(email")
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001, True, 2.5, "3", None])
+def test_a_bad_limit_is_refused(engine: SearchEngine, limit: Any) -> None:
+    with pytest.raises(InvalidLimit, match="from 1 to 10,000"):
+        engine.search("x", limit=limit)
+
+
+@pytest.mark.parametrize("offset", [-1, True, "3"])
+def test_a_bad_offset_is_refused(engine: SearchEngine, offset: Any) -> None:
+    with pytest.raises(InvalidLimit, match="offset must be a whole number from 0"):
+        engine.search("x", offset=offset)
+
+
+def test_a_query_must_be_text_and_not_a_book(engine: SearchEngine) -> None:
+    with pytest.raises(QueryTooLong, match="the limit is 4,000; say what the tool should do"):
+        engine.search("x" * (MAX_QUERY_CHARS + 1))
+    bad: Any = 5
+    with pytest.raises(InvalidQuery, match="must be text, not int"):
+        engine.search(bad)
+
+
+def test_nothing_found_is_a_result(engine: SearchEngine) -> None:
+    result = engine.search("quantum chromodynamics")
+    assert result.hits == ()
+    assert not result.confident
+
+
+def test_explain_says_why_a_tool_was_returned(engine: SearchEngine) -> None:
+    told = engine.explain("bill a customer", "books___createInvoice")
+    assert told.returned
+    assert told.rank == 1
+    assert told.score == engine.search("bill a customer").hits[0].score
+    assert told.verdict.startswith("returned: number 1 of ")
+    assert told.reasons
+
+
+def test_explain_says_why_a_tool_was_not_returned(engine: SearchEngine) -> None:
+    low = engine.explain("email message", "chat___send_message", limit=1)
+    assert not low.returned
+    assert low.rank is not None
+    assert low.rank > 1
+    assert "the last of the 1 returned is" in low.verdict
+    unmatched = engine.explain("weather", "mail___send_email")
+    assert unmatched.rank is None
+    assert unmatched.verdict == "does not match 'weather' in mode lexical"
+    filtered = engine.explain(
+        "email", "mail___send_email", where=Where(server="chat", read_only=True)
+    )
+    assert filtered.verdict == "left out by the filter: server 'chat', read_only"
+    other = engine.explain("send_email", "mail___read_email")
+    assert other.verdict == "the query is the name of another tool: mail___send_email"
+
+
+def test_explain_does_not_know_a_tool_that_is_not_allowed(engine: SearchEngine) -> None:
+    with pytest.raises(UnknownTool) as unknown:
+        engine.explain("email", "nobody")
+    with pytest.raises(UnknownTool) as refused:
+        engine.explain("email", "mail___send_email", allowed={"nobody"})
+    assert str(refused.value).replace("mail___send_email", "nobody") == str(unknown.value)
+    assert engine.explain("email", "mail___send_email", allowed={"mail___send_email"}).returned
+
+
+_pieces = st.sampled_from(
+    [
+        "send",
+        "email",
+        "invoice",
+        '"',
+        "(",
+        ")",
+        "*",
+        "-",
+        "+",
+        "name:",
+        "AND",
+        "^2",
+        " ",
+        "emial",
+        "sendEmail",
+        "send_email",
+        "\\",
+        "[a-",
+        "(?i)",
+        "\n",
+        "\x00",
+        "翻訳",
+        "é",
+        "😀",
+        "{1,",
+    ]
+)
+_queries = st.lists(_pieces, max_size=8).map("".join) | st.text(max_size=30)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_queries, st.sampled_from(sorted(RANKERS)), st.integers(1, 5), st.sets(st.integers(0, 11)))
+def test_any_text_gives_allowed_hits_within_the_limit_or_one_of_our_errors(
+    office: Catalog, query: str, mode: str, limit: int, refused: set[int]
+) -> None:
+    ids = [tool.id for slot, tool in enumerate(office) if slot not in refused]
+    engine = SearchEngine(office)
+    try:
+        result = engine.search(query, mode=mode, limit=limit, allowed=set(ids))
+    except ToolcribError:
+        return
+    assert len(result) <= limit
+    assert all(hit.tool.id in ids for hit in result)
+    assert all(0 <= hit.score <= 1 for hit in result)
+    scores = [hit.score for hit in result]
+    assert scores == sorted(scores, reverse=True)
+    again = engine.search(query, mode=mode, limit=limit, allowed=lambda tool: tool.id in ids)
+    assert again == result
+    for hit in result:
+        assert hit.reasons or mode == "lexical" or not query.strip()
+
+
+_SCRIPT = """
+from toolcrib import Catalog, SearchEngine, Tool
+tools = [Tool(f"{v}_{o}", f"{v} the {o} of a {w}", tags=(w,))
+         for v in ("send", "list", "draw") for o in ("email", "file", "issue") for w in ("day",)]
+engine = SearchEngine(Catalog(tools))
+for mode in engine.modes:
+    for query in ("send email", "fil", "issue of a day", "lsit file"):
+        for hit in engine.search(query, mode=mode, limit=9):
+            print(mode, query, hit)
+            print(hit.reasons)
+print(engine.catalog.version)
+"""
+
+
+def test_the_same_question_gives_the_same_bytes_under_any_hash_seed() -> None:
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", _SCRIPT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "12345")
+    }
+    assert len(outputs) == 1
+    assert outputs.pop()

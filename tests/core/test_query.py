@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolcrib.core.query import (
+    MAX_QUERY_CHARS,
+    And,
+    Boost,
+    Everything,
+    Field,
+    Must,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Word,
+    leaves,
+    parse,
+    plain,
+)
+from toolcrib.errors import InvalidQuery, QueryTooLong
+
+A, B, C = Word("a"), Word("b"), Word("c")
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("", Or(())),
+        ("a", A),
+        ("a b", Or((A, B))),
+        ("a OR b", Or((A, B))),
+        ("a AND b c", Or((And((A, B)), C))),
+        ("a AND (b OR c)", And((A, Or((B, C))))),
+        ("NOT a", Not(A)),
+        ("a -b", Or((A, Not(B)))),
+        ("+a b", Or((Must(A), B))),
+        ("git*", Word("git", star=True)),
+        ('"a b"', Phrase("a b")),
+        ('"a b"*', Phrase("a b", star=True)),
+        (r'"say \"hi\" \\ \n"', Phrase(r'say "hi" \ \n')),
+        ("*", Everything()),
+        ("* -a", Not(A)),
+        ("* *", Everything()),
+        ("name:a", Field("name", A)),
+        ("Name:a", Field("name", A)),
+        ('name:"a b"', Field("name", Phrase("a b"))),
+        ("name:(a b)", Field("name", Or((A, B)))),
+        ("name:*", Field("name", Everything())),
+        ("a^2", Boost(A, 2.0)),
+        ("(a b)^1.5", Boost(Or((A, B)), 1.5)),
+        ("a^2^3", Boost(Boost(A, 2.0), 3.0)),
+    ],
+)
+def test_a_query_is_read_as_it_is_meant(text: str, node: Node) -> None:
+    assert parse(text) == node
+    assert parse(str(node)) == node
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("what's 12:30, C++ and e-mail?", ["what's", "12:30,", "C++", "and", "e-mail?"]),
+        ("see http://x.org: now", ["see", "http://x.org:", "now"]),
+        ("localhost:8080", ["localhost:8080"]),
+        ("minus -5 degrees", ["minus", "-5", "degrees"]),
+        ("5 * 3 ^ 2", ["5", "3", "2"]),
+        ("std::vector", ["std::vector"]),
+    ],
+)
+def test_ordinary_text_is_nothing_but_words(text: str, words: list[str]) -> None:
+    node = parse(text)
+    assert [str(leaf) for leaf, _, _ in leaves(node)] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "message"),
+    [
+        ("find (a b", 5, "parenthesis at character 6 is never closed"),
+        ("a) b", 1, "closing parenthesis at character 2 has no opening one"),
+        ('say "hi', 4, "quote at character 5 is never closed"),
+        ("a AND", 5, "the query ends where a word was expected"),
+        ("a AND OR b", 6, "'OR' at character 7 stands where a word was expected"),
+        ("owner:me", 0, "no field 'owner' .character 1.; the fields are name, title"),
+        ("^2", 0, "'2' at character 1"),
+        ("a^5000", 1, "boost at character 2 is over 1000"),
+        ("(" * 40 + "a" + ")" * 40, None, "nested more than 32 deep"),
+        ("NOT " * 40 + "a", None, "nested more than 32 deep"),
+    ],
+)
+def test_what_cannot_be_read_says_where_and_how_to_mend_it(
+    text: str, position: int | None, message: str
+) -> None:
+    with pytest.raises(InvalidQuery, match=message) as caught:
+        parse(text)
+    assert caught.value.position == position
+
+
+def test_a_query_has_a_limit() -> None:
+    with pytest.raises(QueryTooLong, match="the limit is 4,000"):
+        parse("x" * (MAX_QUERY_CHARS + 1))
+
+
+def test_the_known_fields_can_be_others() -> None:
+    assert parse("owner:me", fields=("owner",)) == Field("owner", Word("me"))
+    assert parse("owner:5", fields=("owner",)) == Field("owner", Word("5"))
+
+
+def test_plain_reads_anything_as_words() -> None:
+    assert plain('(a "b') == Or((A, B))
+    assert plain("a") == A
+    assert plain("^^") == Or(())
+
+
+def test_leaves_are_what_is_asked_for_with_field_and_boost() -> None:
+    node = parse("+a NOT b name:(c^2 c)^3 *")
+    assert list(leaves(node)) == [(A, "", 1.0), (C, "name", 6.0), (C, "name", 3.0)]
+
+
+_pieces = st.sampled_from(
+    [
+        "a",
+        "foo",
+        " AND ",
+        "OR",
+        "NOT ",
+        "(",
+        ")",
+        '"',
+        " ",
+        "  ",
+        "*",
+        "^",
+        "2",
+        "1.5",
+        "^2",
+        "+",
+        "-",
+        "name:",
+        "x:",
+        "server:",
+        "\\",
+        "5",
+        ":",
+        '"a b"',
+        "_",
+        "é",
+        "\n",
+    ]
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(_pieces, max_size=14).map("".join) | st.text(max_size=40))
+def test_a_query_written_out_reads_as_the_same_query(text: str) -> None:
+    try:
+        node = parse(text)
+    except InvalidQuery:
+        return
+    assert parse(str(node)) == node

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.schema import MAX_PARAMETERS, Parameter, parameters, signature, type_name
+
+
+def _paths(schema: dict[str, Any]) -> list[str]:
+    return [parameter.path for parameter in parameters(schema)]
+
+
+def test_parameters_come_in_the_order_of_the_schema_with_their_texts() -> None:
+    schema = {
+        "properties": {
+            "to": {"type": "string", "description": "Who gets it"},
+            "kind": {"enum": ["letter", 2, True, None]},
+            "anything": True,
+        },
+        "required": ["to"],
+    }
+    assert parameters(schema) == (
+        Parameter("to", "string", "Who gets it", required=True),
+        Parameter("kind", "string", choices=("letter", "2")),
+    )
+
+
+def test_nested_objects_and_arrays_are_read_to_the_bottom() -> None:
+    schema = {
+        "properties": {
+            "order": {
+                "properties": {
+                    "lines": {"type": "array", "items": {"properties": {"sku": {}, "count": {}}}}
+                }
+            },
+            "pair": {"prefixItems": [{"properties": {"left": {}}}, True]},
+            "map": {"additionalProperties": {"properties": {"value": {}}}},
+        }
+    }
+    assert _paths(schema) == [
+        "order",
+        "order.lines",
+        "order.lines.sku",
+        "order.lines.count",
+        "pair",
+        "pair.left",
+        "map",
+        "map.value",
+    ]
+    assert parameters(schema)[2].name == "sku"
+
+
+def test_alternatives_and_branches_are_all_read() -> None:
+    schema = {
+        "anyOf": [{"properties": {"email": {}}}, {"properties": {"phone": {}}}, False],
+        "then": {"properties": {"reason": {}}},
+    }
+    assert _paths(schema) == ["email", "phone", "reason"]
+
+
+def test_of_two_declarations_the_one_that_says_something_is_kept() -> None:
+    schema = {
+        "properties": {"a": {"type": "string"}, "b": {"description": "first"}},
+        "allOf": [{"properties": {"a": {"description": "told"}, "b": {"description": "second"}}}],
+    }
+    assert [parameter.description for parameter in parameters(schema)] == ["told", "first"]
+
+
+def test_local_references_are_followed_and_what_stands_beside_them_counts() -> None:
+    schema = {
+        "$defs": {"City": {"type": "string", "description": "A city"}, "a/b~c": {"type": "null"}},
+        "properties": {
+            "from": {"$ref": "#/$defs/City"},
+            "to": {"$ref": "#/$defs/City", "description": "Where to"},
+            "odd": {"$ref": "#/$defs/a~1b~0c"},
+        },
+    }
+    assert [(p.type, p.description) for p in parameters(schema)] == [
+        ("string", "A city"),
+        ("string", "Where to"),
+        ("null", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "reference", ["#/nowhere/at/all", "https://example.com/x.json", "#/type/x"]
+)
+def test_a_reference_that_leads_nowhere_or_out_is_left_alone(reference: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
+    assert parameters(schema) == (Parameter("a", "any"),)
+
+
+def test_a_schema_that_refers_to_itself_ends() -> None:
+    tree = {
+        "$ref": "#/$defs/Node",
+        "$defs": {
+            "Node": {"properties": {"value": {}, "left": {"$ref": "#/$defs/Node"}}},
+            "A": {"$ref": "#/$defs/B"},
+            "B": {"$ref": "#/$defs/A"},
+        },
+    }
+    assert _paths(tree) == ["value", "left"]
+    assert type_name({"$ref": "#/$defs/A"}, tree) == "any"
+
+
+def test_a_huge_or_deep_schema_is_cut() -> None:
+    wide: dict[str, Any] = {"properties": {str(number): {} for number in range(5_000)}}
+    assert len(parameters(wide)) == MAX_PARAMETERS
+    deep: dict[str, Any] = {}
+    for _ in range(100):
+        deep = {"properties": {"a": deep}}
+    assert len(parameters(deep)) < 20
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ({"type": "string"}, "string"),
+        ({"type": ["string", "null"]}, "string | null"),
+        ({"type": []}, "any"),
+        ({"type": "array", "items": {"type": "integer"}}, "integer[]"),
+        ({"type": "array"}, "any[]"),
+        ({"type": "array", "items": {"type": ["string", "null"]}}, "(string | null)[]"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "null"}]}, "string | null"),
+        ({"oneOf": []}, "any"),
+        ({"properties": {}}, "object"),
+        ({"const": "x"}, "string"),
+        ({"items": {"enum": ["a"]}}, "string"),
+        ({}, "any"),
+        (True, "any"),
+    ],
+)
+def test_types_have_short_names(schema: object, name: str) -> None:
+    assert type_name(schema) == name
+
+
+def test_endless_types_have_names_too() -> None:
+    lists = {"type": "array", "items": {"$ref": "#"}}
+    assert type_name(lists).startswith("any[]")
+    either = {"anyOf": [{"$ref": "#"}]}
+    assert type_name(either) == "any"
+
+
+def test_a_signature_is_one_line_with_a_mark_on_what_can_be_left_out() -> None:
+    schema = {
+        "properties": {
+            "to": {"type": "string"},
+            "cc": {"type": "array", "items": {"type": "string"}},
+            "deep": {"properties": {"inner": {}}},
+        },
+        "required": ["to"],
+    }
+    assert signature("send", schema) == "send(to: string, cc?: string[], deep?: object)"
+    assert signature("ping", {}) == "ping()"
+
+
+_keys = st.sampled_from(
+    [
+        "properties",
+        "items",
+        "anyOf",
+        "$ref",
+        "$defs",
+        "enum",
+        "const",
+        "type",
+        "required",
+        "a",
+        "description",
+        "title",
+        "additionalProperties",
+        "prefixItems",
+        "then",
+    ]
+)
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["#", "#/a", "#/$defs/a", "array"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(_keys, _values, max_size=5))
+def test_any_json_at_all_is_read_without_a_fault(schema: dict[str, Any]) -> None:
+    for parameter in parameters(schema):
+        assert parameter.path
+    assert signature("x", schema).startswith("x(")

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.text import MAX_WORD_CHARS, is_stop_word, name_key, words
+
+
+def _wholes(text: str) -> list[str]:
+    return [word.whole for word in words(text)]
+
+
+def _parts(text: str) -> list[str]:
+    return [part for word in words(text) for part in word.parts]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("send_email", ["send", "email"]),
+        ("send-email", ["send", "email"]),
+        ("mail.send/now", ["mail", "send", "now"]),
+        ("sendEmail", ["send", "email"]),
+        ("HTTPGetURLs", ["http", "get", "url"]),
+        ("parseJSONFile", ["pars", "json", "file"]),
+        ("base64", ["base", "64"]),
+        ("oauth2", ["oauth"]),
+        ("s3", ["s3"]),
+        ("don't", ["don", "t"]),
+    ],
+)
+def test_names_of_every_style_fall_into_the_same_parts(text: str, parts: list[str]) -> None:
+    assert _parts(text) == parts
+
+
+def test_a_compound_is_also_a_word_as_a_whole() -> None:
+    assert _wholes("GitHub oauth2 sendEmail") == ["github", "oauth2", "sendemail"]
+
+
+def test_forms_of_a_word_are_one_term() -> None:
+    assert _wholes("create creates created creating") == ["creat"] * 4
+    assert _wholes("emails Email EMAIL") == ["email"] * 3
+
+
+def test_accents_and_letter_forms_do_not_matter() -> None:
+    assert _wholes("Übersetzen café ﬁle") == _wholes("ubersetzen cafe file")
+    assert _wholes("Straße") == ["strass"]
+
+
+def test_marks_that_are_part_of_a_word_stay() -> None:
+    assert _wholes("हिन्दी_अनुवाद") == ["हिन्दी", "अनुवाद"]
+
+
+def test_scripts_without_spaces_are_read_in_pairs() -> None:
+    assert _wholes("東京都") == ["東京", "京都"]
+    assert _wholes("字") == ["字"]
+    assert _wholes("API設計v2") == ["api", "設計", "v2"]
+
+
+def test_very_long_words_are_cut_alike_in_tools_and_queries() -> None:
+    assert _wholes("x" * 1_000) == ["x" * MAX_WORD_CHARS]
+    assert _wholes("ж" * 1_000) == ["ж" * MAX_WORD_CHARS]
+
+
+def test_common_words_are_known_in_every_form() -> None:
+    assert all(is_stop_word(word.whole) for word in words("the using THIS does"))
+    assert not is_stop_word("email")
+
+
+@pytest.mark.parametrize(
+    "style", ["send_email", "sendEmail", "Send-Email", "send email", "SENDEMAIL"]
+)
+def test_a_names_key_is_the_same_in_every_style(style: str) -> None:
+    assert name_key(style) == "sendemail"
+
+
+def test_a_names_key_knows_other_scripts() -> None:
+    assert name_key("Über_Setzen") == "ubersetzen"
+    assert name_key("東京_Tower") == "東京tower"
+
+
+@given(st.text())
+def test_any_text_gives_terms_that_are_short_and_not_empty(text: str) -> None:
+    for word in words(text):
+        assert word.parts
+        for term in (word.whole, *word.parts):
+            assert 0 < len(term) <= MAX_WORD_CHARS
+    assert name_key(text) == name_key(name_key(text))

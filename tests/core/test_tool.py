@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from toolcrib import Tool
+from toolcrib.core.tool import MAX_NAME_CHARS, MAX_SCHEMA_CHARS
+from toolcrib.errors import InvalidSchema, InvalidTool
+
+SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+FULL: dict[str, Any] = {
+    "name": "send",
+    "description": "Send a letter",
+    "input_schema": SCHEMA,
+    "title": "Send",
+    "server": "post",
+    "server_description": "Letters and parcels",
+    "category": "mail",
+    "tags": ("letter", "paper"),
+    "hint": "For paper only",
+    "version": "2",
+    "examples": [{"to": "Ada"}],
+    "output_schema": {"type": "string"},
+    "annotations": {"readOnlyHint": False},
+    "policy": "never",
+}
+
+
+def test_a_tool_keeps_what_it_was_given() -> None:
+    tool = Tool(**FULL)
+    assert {field: getattr(tool, field) for field in FULL} == FULL
+
+
+def test_a_tools_id_is_its_name_with_that_of_its_server_before_it() -> None:
+    assert Tool("send").id == "send"
+    assert Tool("send", server="post").id == "post___send"
+    assert Tool("send", server="post", id="7").id == "7"
+
+
+def test_a_tool_does_not_change_when_the_callers_dictionaries_do() -> None:
+    schema = copy.deepcopy(SCHEMA)
+    tool = Tool("send", "", schema)
+    schema["type"] = "array"
+    tool.input_schema["type"] = "array"
+    assert tool.input_schema == SCHEMA
+
+
+def test_a_tool_cannot_be_changed_in_place() -> None:
+    tool = Tool("send")
+    with pytest.raises(AttributeError, match=r"tool\.replace\(name=…\)"):
+        tool.name = "receive"
+    with pytest.raises(AttributeError):
+        del tool.name
+
+
+def test_replace_changes_some_fields_and_the_id_follows() -> None:
+    tool = Tool(**FULL)
+    assert tool.replace(name="post").id == "post___post"
+    assert tool.replace(name="post").description == tool.description
+    assert Tool("a", id="7").replace(name="b").id == "7"
+    assert Tool("a").replace(name="b").id == "b"
+
+
+def test_equal_tools_are_equal_hash_alike_and_have_one_fingerprint() -> None:
+    one, other = Tool(**FULL), Tool(**FULL)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one.fingerprint == other.fingerprint
+    assert one != "send"
+
+
+@pytest.mark.parametrize("field", sorted(FULL))
+def test_any_other_field_makes_another_tool_and_another_fingerprint(field: str) -> None:
+    tool = Tool(**FULL)
+    fields = {**FULL, field: "changed"} if isinstance(FULL[field], str) else dict(FULL)
+    if field == "policy":
+        fields["policy"] = "always"
+    elif field in ("input_schema", "output_schema", "annotations"):
+        fields[field] = {"title": "changed"}
+    elif field in ("tags", "examples"):
+        fields[field] = ("changed",)
+    other = Tool(**fields)
+    assert other != tool
+    assert other.fingerprint != tool.fingerprint
+
+
+def test_a_tool_survives_pickling_and_its_own_wire_format() -> None:
+    tool = Tool(**FULL)
+    assert pickle.loads(pickle.dumps(tool)) == tool
+    assert Tool(**tool.to_dict()) == tool
+    assert Tool("a").to_dict() == {"id": "a", "name": "a", "policy": "automatic"}
+
+
+def test_only_a_true_hint_makes_a_tool_read_only() -> None:
+    assert Tool("a", annotations={"readOnlyHint": True}).read_only
+    assert not Tool("a", annotations={"readOnlyHint": False}).read_only
+    assert not Tool("a", annotations={"readOnlyHint": "yes"}).read_only
+    assert not Tool("a").read_only
+    # The word inside another value is not the hint.
+    assert not Tool("a", annotations={"title": "readOnlyHint"}).read_only
+
+
+def test_one_tag_given_as_text_is_one_tag() -> None:
+    assert Tool("a", tags="mail").tags == ("mail",)
+
+
+def test_a_tool_prints_as_its_id() -> None:
+    assert repr(Tool("send", server="post")) == "Tool('post___send')"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": ""}, "needs a name"),
+        ({"name": "  "}, "needs a name"),
+        ({"name": None}, "name must be text, not NoneType"),
+        ({"name": "a\nb"}, "line break"),
+        ({"name": "a\u2028b"}, "line break"),
+        ({"name": "a\ud800"}, "control"),
+        ({"name": "a", "server": "x\x1b[31m"}, "server holds a line break or another control"),
+        ({"name": "a" * (MAX_NAME_CHARS + 1)}, "name has 513 characters; the limit is 512"),
+        ({"name": "a", "description": 5}, "description must be text, not int"),
+        ({"name": "a", "tags": [1]}, "tags must be a list of texts"),
+        ({"name": "a", "policy": "sometimes"}, "not one of never, automatic, always"),
+    ],
+)
+def test_a_bad_tool_is_refused_with_the_field_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidTool, match=message):
+        Tool(**fields)
+
+
+def _cycle() -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    schema["properties"] = schema
+    return schema
+
+
+def _deep() -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(100_000):
+        schema = {"items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("text", "must be an object, not str"),
+        ({"default": float("nan")}, "not valid JSON"),
+        ({"default": object()}, "not valid JSON"),
+        (_cycle(), "not valid JSON"),
+        (_deep(), "not valid JSON"),
+        ({"description": "x" * MAX_SCHEMA_CHARS}, "the limit is 4,194,304"),
+    ],
+    ids=["text", "nan", "object", "cycle", "deep", "huge"],
+)
+def test_a_bad_schema_is_refused_with_the_reason(schema: Any, message: str) -> None:
+    with pytest.raises(InvalidSchema, match=message):
+        Tool("a", "", schema)

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.golden import golden, vectors
+from toolcrib.adapters import anthropic
+from toolcrib.core.tool import Tool
+from toolcrib.errors import UnknownTool
+from toolcrib.profiles import claude
+from toolcrib.profiles.claude import BM25, CURRENT, REGEX, SEED, Edition, ToolSearch
+
+READINGS = {
+    "seed_name_or_description_case_sensitive": SEED,
+    "current_all_fields_ignore_case": CURRENT,
+}
+
+
+def tool(name: str, description: str = "", **arguments: str) -> Tool:
+    properties = {key: {"type": "string", "description": text} for key, text in arguments.items()}
+    return Tool(name, description, {"type": "object", "properties": properties})
+
+
+HARBOUR = [
+    tool("moor_boat", "Tie a boat to the quay", berth="number painted on the Quay"),
+    tool("Raise_sail", "Hoist the canvas", halyard="which rope"),
+    tool("read_tide", "Tell when the water is high"),
+    tool("log_weather", "", wind="force and direction"),
+]
+HARBOUR_NAMES = [one.name for one in HARBOUR]
+
+
+def names(content: dict[str, Any]) -> list[str]:
+    assert content["type"] == "tool_search_tool_search_result"
+    assert all(one["type"] == "tool_reference" for one in content["tool_references"])
+    return [one["tool_name"] for one in content["tool_references"]]
+
+
+def error(content: dict[str, Any]) -> str:
+    assert content["type"] == "tool_search_tool_result_error"
+    assert content["error_message"]
+    code: str = content["error_code"]
+    return code
+
+
+def by_pattern(pattern: object, edition: Edition = CURRENT, **more: Any) -> dict[str, Any]:
+    return ToolSearch(HARBOUR, edition).search(REGEX, {"pattern": pattern, **more})
+
+
+def by_words(query: object, edition: Edition = CURRENT, **more: Any) -> dict[str, Any]:
+    return ToolSearch(HARBOUR, edition).search(BM25, {"query": query, **more})
+
+
+# ------------------------------------------------------------------------------- golden vectors
+
+
+def recorded_tools() -> list[Tool]:
+    return [
+        one for entry in golden("anthropic")["catalog"] for one in anthropic.tools_from_wire(entry)
+    ]
+
+
+@pytest.mark.parametrize("vector", vectors("anthropic", "regex_vectors"))
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_pattern_finds_as_recorded(vector: dict[str, Any], reading: str) -> None:
+    tools = recorded_tools()
+    search = ToolSearch(tools, READINGS[reading])
+    content = search.search(REGEX, {"pattern": vector["pattern"], "limit": len(tools)})
+    expected = vector["expect"]
+    if "error" not in expected:
+        assert names(content) == expected[reading]
+    elif READINGS[reading] is SEED:
+        assert error(content) == expected["error"]
+    else:
+        assert error(content) in golden("anthropic")["blocks"]["error_codes_2026"]
+
+
+@pytest.mark.parametrize("vector", vectors("anthropic", "regex_hazards"))
+@pytest.mark.parametrize("edition", READINGS.values())
+def test_a_recorded_pattern_that_hangs_others_is_answered(
+    vector: dict[str, Any], edition: Edition
+) -> None:
+    search = ToolSearch([Tool("hazard", vector["text"])], edition)
+    content = search.search(REGEX, {"pattern": vector["pattern"]})
+    if content["type"] == "tool_search_tool_result_error":
+        assert error(content) == ("unavailable" if edition is SEED else "execution_time_exceeded")
+
+
+@pytest.mark.parametrize("vector", vectors("anthropic", "request_vectors"))
+def test_a_request_is_refused_or_not_as_recorded(vector: dict[str, Any]) -> None:
+    names = vector.get("tool_result_references", [])
+    refused = claude.refusal({"tools": vector["tools"], "messages": [client_side_result(*names)]})
+    assert (refused is None) == (vector["expect"] == "ok"), refused
+
+
+def client_side_result(*names: str) -> dict[str, Any]:
+    content = [{"type": "tool_reference", "tool_name": name} for name in names]
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": content}
+    return {"role": "user", "content": [result]}
+
+
+def history_bodies() -> list[dict[str, Any]]:
+    """Requests that tell of a search, in each of the ways a history can."""
+    use, result = claude.blocks("srvtoolu_1", REGEX, {"pattern": "x"}, by_pattern("tide"))
+    return [
+        {"messages": [{"role": "assistant", "content": [use]}]},
+        {"messages": [{"role": "assistant", "content": [result]}]},
+        {"messages": [client_side_result("read_tide")]},
+    ]
+
+
+def bodies(described: str) -> list[dict[str, Any]]:
+    """The requests that a recorded sentence describes."""
+    if "messages" in described:
+        return history_bodies()
+    if "defer_loading" in described:
+        return [{"tools": [{"name": "x", "defer_loading": True}]}]
+    return [{"tools": [{"type": name, "name": "x"}]} for name in claude.VARIANTS]
+
+
+@pytest.mark.parametrize("vector", vectors("anthropic", "beta_header_vectors"))
+def test_a_request_needs_the_recorded_beta_header(vector: dict[str, Any]) -> None:
+    edition = CURRENT if "current" in vector["body"] else SEED
+    expected = vector.get("header", vector.get("adds"))
+    for body in bodies(vector["body"]):
+        headers = claude.beta_headers(body, vector["beta_provider"] or "", edition)
+        assert headers == ((expected,) if expected else ())
+
+
+def test_limits_codes_and_blocks_are_as_recorded() -> None:
+    limits, blocks = golden("anthropic")["limits"], golden("anthropic")["blocks"]
+    assert claude.VARIANTS[REGEX].max_chars == limits["regex_pattern_chars"]
+    assert claude.VARIANTS[BM25].max_chars == limits["bm25_query_chars"]
+    assert claude.MAX_DEFERRED == limits["max_deferred_tools"]
+    assert claude.DEFAULT_LIMIT == limits["default_results"]
+    assert [1, claude.MAX_LIMIT] == limits["limit_range"]
+    assert claude.VARIANTS[REGEX].keys[0] == blocks["input_keys"]["regex"]
+    assert claude.VARIANTS[BM25].keys[0] == blocks["input_keys"]["bm25"]
+    assert {*SEED.codes.values(), SEED.code} <= {*blocks["error_codes_2025"]}
+    assert {*CURRENT.codes.values(), CURRENT.code} <= {*blocks["error_codes_2026"]}
+    search = ToolSearch(recorded_tools()[:1])
+    use = blocks["server_tool_use"]
+    for title, input in (("result", use["input"]), ("no_match", {"pattern": "^$"})):
+        content = search.search(use["name"], input)
+        ours = claude.blocks(use["id"], use["name"], input, content)
+        assert ours == [{**use, "input": input}, blocks[title]]
+    assert search.search(REGEX, {"pattern": "("}).keys() == blocks["error"]["content"].keys()
+
+
+# ------------------------------------------------------------------------------------ our cases
+
+
+@pytest.mark.parametrize(
+    ("pattern", "seed", "current"),
+    [
+        ("sail", ["Raise_sail"], ["Raise_sail"]),
+        ("raise", [], ["Raise_sail"]),
+        ("(?i)raise", ["Raise_sail"], ["Raise_sail"]),
+        ("rope|painted", [], ["moor_boat", "Raise_sail"]),
+        ("^wind$", [], ["log_weather"]),
+        ("", HARBOUR_NAMES, HARBOUR_NAMES),
+        ("^$", [], []),
+    ],
+)
+def test_a_pattern_is_read_in_both_ways(pattern: str, seed: list[str], current: list[str]) -> None:
+    assert names(by_pattern(pattern, SEED)) == seed
+    assert names(by_pattern(pattern, CURRENT)) == current
+
+
+@pytest.mark.parametrize("name", [REGEX, f"{REGEX}_20251119"])
+def test_a_search_tool_is_known_by_its_name_and_by_its_type(name: str) -> None:
+    assert names(ToolSearch(HARBOUR).search(name, {"pattern": "tide"})) == ["read_tide"]
+
+
+def test_the_older_key_of_a_pattern_is_read_too() -> None:
+    assert names(ToolSearch(HARBOUR).search(REGEX, {"query": "tide$"})) == ["read_tide"]
+
+
+def test_another_name_is_not_a_search_tool() -> None:
+    with pytest.raises(UnknownTool, match="tool_search_tool_bm25_20251119"):
+        ToolSearch(HARBOUR).search("tool_search", {"query": "x"})
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("when is the water high?", "read_tide"),
+        ("tie up the boat", "moor_boat"),
+        ("direction of the wind", "log_weather"),
+        ("ropes", "Raise_sail"),
+        ('NOT boat OR ("water" AND', "moor_boat"),
+        ("tide: -boat +high ^3 *", "read_tide"),
+    ],
+)
+def test_words_find_the_best_tool_first_whatever_signs_stand_among_them(
+    query: str, first: str
+) -> None:
+    assert names(by_words(query))[0] == first
+
+
+def test_words_of_arguments_were_not_searched_in_2025() -> None:
+    assert names(by_words("direction of the wind", SEED)) == []
+    assert names(by_words("boat", SEED)) == ["moor_boat"]
+
+
+def test_nothing_found_is_a_result_without_references() -> None:
+    empty = {"type": "tool_search_tool_search_result", "tool_references": []}
+    assert by_pattern("xylophone") == by_words("xylophone") == by_words(" ?!") == empty
+    assert ToolSearch([]).search(BM25, {"query": "boat"}) == empty
+
+
+@pytest.mark.parametrize(("limit", "count"), [(None, 5), (1, 1), (7, 7), (10_000, 8)])
+def test_a_search_answers_with_five_tools_unless_it_is_told_otherwise(
+    limit: int | None, count: int
+) -> None:
+    search = ToolSearch([tool(f"boat_{number}") for number in range(8)])
+    first = [f"boat_{number}" for number in range(count)]
+    assert names(search.search(REGEX, {"pattern": "boat", "limit": limit})) == first
+    assert names(search.search(BM25, {"query": "boat", "limit": limit})) == first
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001, "3", 2.0, True])
+def test_a_limit_out_of_range_is_an_error(limit: object) -> None:
+    assert error(by_words("boat", limit=limit)) == "invalid_tool_input"
+    assert error(by_pattern("boat", SEED, limit=limit)) == "invalid_pattern"
+
+
+def test_a_bad_pattern_says_so_in_the_words_of_the_year() -> None:
+    assert error(by_pattern("(")) == "invalid_tool_input"
+    assert error(by_pattern("(", SEED)) == "invalid_pattern"
+
+
+@pytest.mark.parametrize(("name", "most"), [(REGEX, 200), (BM25, 500)])
+def test_a_query_may_reach_the_limit_of_characters_but_not_pass_it(name: str, most: int) -> None:
+    key = claude.VARIANTS[name].keys[0]
+    assert names(ToolSearch(HARBOUR).search(name, {key: "x" * most})) == []
+    for edition, code in ((SEED, "pattern_too_long"), (CURRENT, "invalid_tool_input")):
+        assert error(ToolSearch(HARBOUR, edition).search(name, {key: "x" * (most + 1)})) == code
+
+
+@pytest.mark.parametrize("query", [None, 7, ["boat"]])
+def test_a_query_that_is_no_text_is_an_error(query: object) -> None:
+    assert error(by_pattern(query)) == error(by_words(query)) == "invalid_tool_input"
+    content = ToolSearch(HARBOUR).search(REGEX, {})
+    assert "'pattern'" in content["error_message"]
+
+
+def test_a_pattern_over_its_time_is_an_error() -> None:
+    for edition, code in ((SEED, "unavailable"), (CURRENT, "execution_time_exceeded")):
+        seconds = iter(range(1_000))
+        search = ToolSearch(HARBOUR, edition, clock=lambda ticks=seconds: float(next(ticks)))
+        assert error(search.search(REGEX, {"pattern": r"(\w)\1"})) == code
+
+
+SEARCH_TOOL = {"type": f"{BM25}_20251119", "name": BM25}
+
+
+def deferred(name: str = "boat", **more: Any) -> dict[str, Any]:
+    return {"name": name, "input_schema": {"type": "object"}, "defer_loading": True, **more}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"tools": [], "messages": []},
+        {"tools": None, "messages": None},
+        {"tools": [SEARCH_TOOL, deferred()]},
+        {"tools": [{**SEARCH_TOOL, "defer_loading": False}, deferred()]},
+        {"tools": [deferred(), {"name": "quay"}]},
+        {"tools": [{"name": "quay", "input_examples": [{}], "cache_control": {}}]},
+        {"tools": [SEARCH_TOOL, deferred()], "messages": [client_side_result("boat")]},
+        {"messages": [{"role": "user", "content": "boat"}, "boat"]},
+        {"messages": [{"content": [{"type": "tool_result", "content": "boat"}, "boat"]}]},
+        {"messages": [{"content": [{"type": "tool_search_tool_result", "content": None}]}]},
+    ],
+)
+def test_a_proper_request_is_not_refused(body: dict[str, Any]) -> None:
+    assert claude.refusal(body) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"tools": [deferred("a"), deferred("b")]}, "at least one"),
+        ({"tools": [{**SEARCH_TOOL, "defer_loading": True}, {"name": "b"}]}, "search tool"),
+        ({"tools": [SEARCH_TOOL, deferred(cache_control={})]}, "cache_control"),
+        ({"tools": [SEARCH_TOOL, deferred(input_examples=[{}])]}, "input_examples"),
+        ({"tools": [SEARCH_TOOL, *(deferred(str(n)) for n in range(10_001))]}, "10,001"),
+        ({"tools": [SEARCH_TOOL], "messages": [client_side_result("boat")]}, "'boat'"),
+        ({"tools": [SEARCH_TOOL], **history_bodies()[1]}, "'read_tide'"),
+        ({"tools": [{"name": "x", "input_examples": [{}]}], **history_bodies()[0]}, "examples"),
+    ],
+)
+def test_a_request_that_the_api_refuses_is_refused_with_the_reason(
+    body: dict[str, Any], why: str
+) -> None:
+    assert why in (claude.refusal(body) or "")
+
+
+def test_references_are_those_of_the_history_each_once_and_in_order() -> None:
+    _, found = claude.blocks("srvtoolu_1", REGEX, {}, by_pattern("boat|tide"))
+    messages = [client_side_result("quay"), {"content": [found]}, client_side_result("moor_boat")]
+    assert claude.references({"messages": messages}) == ["quay", "moor_boat", "read_tide"]
+
+
+@pytest.mark.parametrize(
+    "body", [*history_bodies(), {"tools": [SEARCH_TOOL]}, {"tools": [deferred()]}]
+)
+def test_tool_search_needed_a_header_in_2025_and_needs_none_now(body: dict[str, Any]) -> None:
+    assert claude.beta_headers(body, edition=SEED) == ("advanced-tool-use-2025-11-20",)
+    assert claude.beta_headers(body, "vertex", SEED) == ("tool-search-tool-2025-10-19",)
+    assert claude.beta_headers(body, "bedrock", SEED) == ("tool-search-tool-2025-10-19",)
+    assert claude.beta_headers(body) == ()
+
+
+def test_a_request_without_tool_search_needs_no_header() -> None:
+    own = {"type": "server_tool_use", "name": "web_search"}
+    body = {"tools": [{"name": "x"}], "messages": [{"content": [own, {"type": "text"}]}]}
+    assert claude.beta_headers(body, edition=SEED) == ()
+
+
+pieces = st.sampled_from(["boat", "a", "[a-o]", ".", "+", "|", "^", "$", "(", ")", "*", "\\w", "?"])
+
+
+@given(st.lists(pieces, max_size=6).map("".join))
+def test_a_pattern_finds_what_python_finds_or_is_an_error(pattern: str) -> None:
+    content = by_pattern(pattern, SEED)
+    try:
+        compiled = re.compile(pattern)
+    except re.error:
+        assert error(content) == "invalid_pattern"
+        return
+    texts = {one.name: [text for text in (one.name, one.description) if text] for one in HARBOUR}
+    assert names(content) == [name for name in texts if any(map(compiled.search, texts[name]))]
+
+
+@given(st.text(max_size=40))
+def test_no_words_are_an_error(query: str) -> None:
+    assert set(names(by_words(query))) <= set(HARBOUR_NAMES)
