@@ -106,7 +106,7 @@ class Worker:
         tries = [
             Try(partial(self._engine.search_server, query, server), partial(_all_of, server))
             for query, source in self._filtered(number)
-            for server in [source.partition("___")[0]]
+            if (server := source.partition("___")[0])
         ]
         return _timed(tries, budget_seconds)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from toolcrib import __version__
 from toolcrib.cli.main import main, toolcrib
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -115,8 +117,12 @@ def test_an_interrupt_ends_quietly_with_130() -> None:
         # Once it has taken in more than a pipe holds, it is reading, hence past its start.
         process.stdin.write(b" " * 1_000_000)
         process.stdin.flush()
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 130
+        while process.poll() is None:
+            # A signal that comes just before a blocking read is seen with the next one only.
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=2)
+        assert process.returncode == 130
         assert process.stderr.read() == b""
 
 
@@ -156,6 +162,11 @@ def test_output_may_be_taken_by_something_that_is_no_file(monkeypatch: pytest.Mo
     with pytest.raises(SystemExit):
         main()
     assert taken.getvalue().startswith("Usage: toolcrib")
+
+
+def test_the_version_is_told() -> None:
+    answer = CliRunner().invoke(toolcrib, ["--version"], prog_name="toolcrib")
+    assert answer.stdout == f"toolcrib {__version__}\n"
 
 
 def test_main_is_the_command(

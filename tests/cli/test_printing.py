@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.cli.printing import Table, fitted, plain
+from toolcrib.cli.printing import Table, fitted, plain, wrapped
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,11 @@ def test_columns_line_up_whatever_the_script(monkeypatch: pytest.MonkeyPatch) ->
     table = Table.of(["天気", "weather"], lead_columns=6)
     rows = [click.unstyle(table.row("1.00", id, "text")) for id in ("天気", "weather")]
     assert rows == ["1.00  天気     text", "1.00  weather  text"]
+
+
+def test_ids_stay_whole_where_lines_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert wrapped("mail 12, a-hyphenated-server 3") == "mail 12,\na-hyphenated-server\n3"
 
 
 def test_a_long_id_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from typing import Any
 
 import pytest
@@ -114,12 +115,14 @@ def history_bodies() -> list[dict[str, Any]]:
 
 
 def bodies(described: str) -> list[dict[str, Any]]:
-    """The requests that a recorded sentence describes."""
+    """The requests that a recorded sentence describes; "same" is that of a search tool."""
     if "messages" in described:
         return history_bodies()
     if "defer_loading" in described:
         return [{"tools": [{"name": "x", "defer_loading": True}]}]
-    return [{"tools": [{"type": name, "name": "x"}]} for name in claude.VARIANTS]
+    if any(sign in described for sign in ("tool_search_tool", "same", "current")):
+        return [{"tools": [{"type": name, "name": "x"}]} for name in claude.VARIANTS]
+    return [{"tools": [{"name": "x"}]}]
 
 
 @pytest.mark.parametrize("vector", vectors("anthropic", "beta_header_vectors"))
@@ -135,9 +138,9 @@ def test_limits_codes_and_blocks_are_as_recorded() -> None:
     limits, blocks = golden("anthropic")["limits"], golden("anthropic")["blocks"]
     assert claude.VARIANTS[REGEX].max_chars == limits["regex_pattern_chars"]
     assert claude.VARIANTS[BM25].max_chars == limits["bm25_query_chars"]
-    assert claude.MAX_DEFERRED == limits["max_deferred_tools"]
-    assert claude.DEFAULT_LIMIT == limits["default_results"]
-    assert [1, claude.MAX_LIMIT] == limits["limit_range"]
+    assert limits["max_deferred_tools"] == claude.MAX_DEFERRED
+    assert limits["default_results"] == claude.DEFAULT_LIMIT
+    assert limits["limit_range"] == [1, claude.MAX_LIMIT]
     assert claude.VARIANTS[REGEX].keys[0] == blocks["input_keys"]["regex"]
     assert claude.VARIANTS[BM25].keys[0] == blocks["input_keys"]["bm25"]
     assert {*SEED.codes.values(), SEED.code} <= {*blocks["error_codes_2025"]}
@@ -213,12 +216,12 @@ def test_nothing_found_is_a_result_without_references() -> None:
     assert ToolSearch([]).search(BM25, {"query": "boat"}) == empty
 
 
-@pytest.mark.parametrize(("limit", "count"), [(None, 5), (1, 1), (7, 7), (10_000, 8)])
+@pytest.mark.parametrize(("limit", "expected"), [(None, 5), (1, 1), (7, 7), (10_000, 8)])
 def test_a_search_answers_with_five_tools_unless_it_is_told_otherwise(
-    limit: int | None, count: int
+    limit: int | None, expected: int
 ) -> None:
     search = ToolSearch([tool(f"boat_{number}") for number in range(8)])
-    first = [f"boat_{number}" for number in range(count)]
+    first = [f"boat_{number}" for number in range(expected)]
     assert names(search.search(REGEX, {"pattern": "boat", "limit": limit})) == first
     assert names(search.search(BM25, {"query": "boat", "limit": limit})) == first
 
@@ -251,8 +254,7 @@ def test_a_query_that_is_no_text_is_an_error(query: object) -> None:
 
 def test_a_pattern_over_its_time_is_an_error() -> None:
     for edition, code in ((SEED, "unavailable"), (CURRENT, "execution_time_exceeded")):
-        seconds = iter(range(1_000))
-        search = ToolSearch(HARBOUR, edition, clock=lambda ticks=seconds: float(next(ticks)))
+        search = ToolSearch(HARBOUR, edition, clock=map(float, count()).__next__)
         assert error(search.search(REGEX, {"pattern": r"(\w)\1"})) == code
 
 

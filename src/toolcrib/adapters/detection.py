@@ -118,7 +118,13 @@ def _format(entry: Mapping[str, Any]) -> _Format:
             return candidate
     if entry.get("type") not in (None, "function"):
         raise not_a_function(entry)
+    raise _unknown(entry)
+
+
+def _unknown(entry: Mapping[str, Any]) -> InvalidTool:
+    """The error for a shape we do not know: what was seen, and what we know."""
+    subject, fields = seen(entry), field_names(entry)
+    if fields not in subject:
+        subject = f"{subject} ({fields})"
     known = "; ".join(candidate.shape for candidate in _FORMATS)
-    raise InvalidTool(
-        f"{seen(entry)}: the fields {field_names(entry)} are not those of a tool; known are {known}"
-    )
+    return InvalidTool(f"{subject} is not in a known format; known are {known}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from toolcrib import __version__
 from toolcrib.cli.printing import plain
 from toolcrib.errors import ToolcribError
 
@@ -49,6 +50,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
 def toolcrib(context: click.Context) -> None:
     """Tool search for LLM agents: the few tools a task needs, out of thousands.

@@ -87,8 +87,15 @@ class Table:
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """A text in as many lines as it takes."""
-    return textwrap.fill(text, max(width(), 20), initial_indent=indent, subsequent_indent=indent)
+    """A text in as many lines as it takes; ids stay whole, so that they can be copied."""
+    return textwrap.fill(
+        text,
+        max(width(), 20),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def note(text: str) -> None:

@@ -17,7 +17,7 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.printing import Table, plain, print_json, wrapped
 from toolcrib.cli.reason import reasons_in_json, reasons_in_words
-from toolcrib.core.engine import RANKERS, Explanation, SearchEngine, SearchResult
+from toolcrib.core.engine import MAX_LIMIT, RANKERS, Explanation, SearchEngine, SearchResult
 from toolcrib.core.facet import Where
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.pattern import Regex
@@ -100,7 +100,7 @@ def command(**options: Any) -> None:
         why = engine.explain(
             question.query,
             question.why,
-            limit=question.offset + question.limit,
+            limit=min(question.offset + question.limit, MAX_LIMIT),
             mode=question.mode,
             where=question.where,
         )
@@ -141,12 +141,13 @@ def _print_hits(question: _Question, result: SearchResult) -> None:
     if not result.hits:
         click.echo(wrapped(_nothing(question)))
     elif not result.confident:
-        click.echo("Nothing fits well; these are the nearest.")
+        click.echo(wrapped("Nothing fits well; these are the nearest."))
     table = Table.of((hit.tool.id for hit in result.hits), lead_columns=6)
     for hit in result.hits:
         click.echo(table.row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
-        if question.explain and hit.reasons:
-            click.secho(table.aside(f"for {reasons_in_words(hit.reasons)}"), fg="yellow")
+        reasons = reasons_in_words(hit.reasons) if question.explain else ""
+        if reasons:
+            click.secho(table.aside(f"for {reasons}"), fg="yellow")
     for text in result.notes:
         click.secho(wrapped(f"Note: {plain(text)}"), dim=True)
     if result.more:

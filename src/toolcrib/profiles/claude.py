@@ -15,8 +15,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.pattern import Regex
@@ -148,8 +146,8 @@ class ToolSearch:
     def _best(self, query: str) -> list[Tool]:
         """The tools with a word of the query, the best first; equals in their own order."""
         ranking = self._bm25.rank(_plain(query))
-        order = np.argsort(-ranking.scores, kind="stable")
-        return self._tools(ranking.slots[order].tolist())
+        scored = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
+        return self._tools([slot for slot, _ in sorted(scored, key=lambda one: -one[1])])
 
     def _tools(self, slots: list[int]) -> list[Tool]:
         return [tool for slot in slots if (tool := self._catalog.at(slot))]

@@ -19,7 +19,6 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.query import (
     And,
     Boost,
-    Everything,
     Field,
     Must,
     Node,
@@ -209,8 +208,7 @@ def _translated(node: Node) -> Node:
             return And(tuple(map(_translated, node.nodes)))
         case Or():
             return Or(tuple(map(_translated, node.nodes)))
-        case Everything():
-            return node
+    return node
 
 
 def _index(catalog: Catalog, field: str, of: Callable[[Tool], str]) -> LexicalIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -58,13 +59,19 @@ class AtomReader:
     postings: Postings
 
     def plain(self, query: str) -> list[Atom]:
-        """The atoms of a query that is nothing but words, each word once."""
-        words = {word.whole: word for word in self.reading.words(query)}
+        """The atoms of a query that is nothing but words."""
+        words = self.reading.words(query)
         is_stop_word = self.reading.is_stop_word
-        telling = [word for word in words.values() if not is_stop_word(word.whole)]
-        telling = telling or list(words.values())
-        guessing = len(telling) <= MAX_GUESSED_WORDS
-        return [atom for word in telling for atom in self._word(word, "", guessing)]
+        telling = [word for word in words if not is_stop_word(word.whole)] or words
+        distinct = {word.whole: word for word in telling}
+        times = Counter(word.whole for word in telling)
+        guessing = len(distinct) <= MAX_GUESSED_WORDS
+        # A word said again counts more, but not twice as much.
+        return [
+            atom if times[whole] == 1 else atom._replace(weight=atom.weight * times[whole] ** 0.5)
+            for whole, word in distinct.items()
+            for atom in self._word(word, "", guessing)
+        ]
 
     def leaf(self, leaf: Word | Phrase, field: str, guessing: bool) -> list[Atom]:
         """The atoms of one leaf of a query. None, if it holds nothing but stop words."""

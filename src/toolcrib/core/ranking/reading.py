@@ -102,15 +102,15 @@ def _texts(tool: Tool) -> tuple[str, ...]:
 
 TOOL_READING: Final = Reading(
     fields=(
-        Field("name", weight=3.0, b=0.3, pivot=3, identifiers=True),
+        Field("name", weight=3.0, b=0.6, pivot=3, identifiers=True),
         Field("title", weight=1.5, b=0.3, pivot=3),
         Field("description", weight=1.0, b=0.6, pivot=20),
         Field("hint", weight=1.0, b=0.6, pivot=20),
         Field("tags", weight=1.5, b=0.3, pivot=3, identifiers=True),
         Field("category", weight=0.5, b=0.3, pivot=2, identifiers=True),
         Field("server", weight=1.0, b=0.3, pivot=2, identifiers=True),
-        Field("parameter", weight=0.8, b=0.6, pivot=6, identifiers=True),
-        Field("parameter_text", weight=0.5, b=0.6, pivot=30),
+        Field("parameter", weight=0.8, b=0.8, pivot=6, identifiers=True),
+        Field("parameter_text", weight=0.5, b=0.8, pivot=20),
         Field("server_description", weight=0.3, b=0.6, pivot=20),
     ),
     texts=_texts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -17,7 +18,7 @@ from toolcrib.core.regex.spelling import automaton, backtracker
 from toolcrib.core.regex.syntax import Pattern, required
 
 Indexes = NDArray[np.int64]
-Runs = Iterable[tuple[int, int]]
+Runs = Iterator[tuple[int, int]]
 
 _RE2_MEMORY_BYTES = 1 << 21
 # The clock is looked at between chunks. RE2 at its slowest, when its automaton outgrows its
@@ -27,6 +28,7 @@ _SMALLEST_CHUNK_BYTES = 1 << 12
 _CHUNK_BYTES = 1 << 15
 _CHUNK_TEXTS = 1_000
 _MOST_SIEVES = 4
+_COMPILED_CHARACTERS_A_SECOND = 200_000
 
 
 class Blob:
@@ -54,8 +56,8 @@ class Blob:
                 continue  # Found even in an empty text, it would hold nothing back.
             found, too_long = self._sifted(maybe, sieve, deadline)
             if decides:
-                return np.union1d(found, self._backtracked(too_long, pattern, deadline))
-            maybe = np.union1d(found, too_long)
+                return _merged(found, self._backtracked(too_long, pattern, deadline))
+            maybe = _merged(found, too_long)
         return self._backtracked(maybe, pattern, deadline)
 
     def _sieve(self, spelling: str) -> Any:
@@ -74,9 +76,9 @@ class Blob:
     def _sifted(self, texts: Indexes, sieve: Any, deadline: Deadline) -> tuple[Indexes, Indexes]:
         """Those of the texts the sieve is found in, and those too long to try it on."""
 
-        def runs(chunk: bytes) -> Runs:
+        def runs(chunk: bytes, first: int) -> Runs:
             deadline.remaining_seconds()
-            return _runs(sieve.finditer(chunk), chunk, SEPARATOR.encode())
+            return _runs(sieve.finditer(chunk), partial(chunk.count, SEPARATOR.encode()), first)
 
         fitting = _CHUNK_STEPS // sieve.programsize
         most_bytes = min(max(fitting, _SMALLEST_CHUNK_BYTES), _CHUNK_BYTES)
@@ -90,53 +92,63 @@ class Blob:
         spelling = backtracker(pattern.tree, self._script, deadline.remaining_seconds)
         # What a text left in a capture must not be there in the next text of a run.
         times = "" if pattern.remembers else "++"
-        compiled = regex.compile(
-            rf"^(?:[^\n]*?(?:{spelling})[^\n]*+\n){times}", regex.VERSION0 | regex.MULTILINE
-        )
+        text = rf"^(?:[^\n]*?(?:{spelling})[^\n]*+\n){times}"
+        # Compiling cannot be stopped, so what will not be ready in time is not begun.
+        if len(text) > deadline.remaining_seconds() * _COMPILED_CHARACTERS_A_SECOND:
+            raise deadline.missed()
+        compiled = regex.compile(text, regex.VERSION0 | regex.MULTILINE)
 
-        def runs(chunk: bytes) -> Runs:
+        def runs(chunk: bytes, first: int) -> Runs:
             text = chunk.decode()
-            timeout = deadline.remaining_seconds()
-            return _runs(compiled.finditer(text, timeout=timeout), text, SEPARATOR)
+            matches = compiled.finditer(text, timeout=deadline.remaining_seconds())
+            return _runs(matches, partial(text.count, SEPARATOR), first)
 
         try:
             return self._scanned(texts, _CHUNK_BYTES, runs)
         except TimeoutError:
             raise deadline.missed() from None
 
-    def _scanned(self, texts: Indexes, most_bytes: int, runs: Callable[[bytes], Runs]) -> Indexes:
-        """Those of the texts that are in one of the runs of their chunk."""
-        steps = np.zeros(len(texts) + 1, np.int8)
+    def _scanned(
+        self, texts: Indexes, most_bytes: int, runs: Callable[[bytes, int], Runs]
+    ) -> Indexes:
+        """Those of the texts that are in one of the runs."""
+        found: list[tuple[int, int]] = []
         for first, end in self._cuts(texts, most_bytes):
-            found = np.array(list(runs(self._joined(texts[first:end]))), np.int64).reshape(-1, 2)
-            steps[first + found[:, 0]] += 1
-            steps[first + found[:, 1]] -= 1
-        return texts[np.cumsum(steps[:-1]) > 0]
+            found.extend(runs(self._joined(texts[first:end]), first))
+        firsts, ends = np.array(found, np.int64).reshape(-1, 2).T
+        steps = np.zeros(len(texts) + 1, np.int8)
+        steps[firsts] += 1
+        steps[ends] -= 1
+        return texts[np.cumsum(steps[:-1], dtype=np.int8) > 0]
 
     def _cuts(self, texts: Indexes, most_bytes: int) -> Iterator[tuple[int, int]]:
         """First and end of each chunk of texts; a longer text is a chunk of its own."""
         sizes = np.cumsum(np.diff(self._bounds)[texts])
         first = passed = 0
         while first < len(texts):
-            fitting = int(np.searchsorted(sizes, passed + most_bytes, "right"))
+            fitting = int(sizes.searchsorted(passed + most_bytes, "right"))
             end = max(first + 1, min(fitting, first + _CHUNK_TEXTS))
             yield first, end
             first, passed = end, int(sizes[end - 1])
 
     def _joined(self, texts: Indexes) -> bytes:
-        first, last = texts[[0, -1]].tolist()
+        first, last = texts[0], texts[-1]
         if last - first < len(texts):
             return self._bytes[self._bounds[first] : self._bounds[last + 1]]
         starts, ends = self._bounds[texts].tolist(), self._bounds[texts + 1].tolist()
         return b"".join(map(self._bytes.__getitem__, map(slice, starts, ends)))
 
 
-def _runs(matches: Iterable[Any], chunk: Any, separator: Any) -> Runs:
-    """First and end of the texts in each match, counted from the first of the chunk."""
-    at = text = 0
+def _runs(matches: Iterable[Any], texts_between: Callable[[int, int], int], text: int) -> Runs:
+    """First and end of the texts in each match, of which the one to begin with is `text`."""
+    at = 0
     for match in matches:
         start, end = match.span()
-        first = text + chunk.count(separator, at, start)
-        text = first + chunk.count(separator, start, end)
+        first = text + texts_between(at, start)
+        text = first + texts_between(start, end)
         yield first, text
         at = end
+
+
+def _merged(some: Indexes, others: Indexes) -> Indexes:
+    return np.sort(np.concatenate([some, others]), kind="stable")

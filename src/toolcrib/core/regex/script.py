@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import NamedTuple
+
+import regex
 
 from toolcrib.core.regex.syntax import Chars, Literal
 
@@ -21,7 +23,11 @@ class Ranges(NamedTuple):
 
 
 class Script(NamedTuple):
-    """An alphabet in which the separator and lone surrogates are written as unused characters."""
+    """An alphabet in which some characters are written as others, which no text has.
+
+    These are the separator, lone surrogates, which UTF-8 cannot write, and characters that are
+    part of a word to `regex` and not to `re`, or the other way round.
+    """
 
     letters: str
     stand_ins: tuple[tuple[str, str], ...]
@@ -29,14 +35,15 @@ class Script(NamedTuple):
     @classmethod
     def of(cls, letters: Iterable[str]) -> Script:
         """The script of texts that have these letters."""
-        known = frozenset(letters)
-        unwritable = [SEPARATOR, *sorted(filter(_is_surrogate, known))]
-        points = chain(range(0xD800), range(0xE000, 0x110000))
-        unused = (char for char in map(chr, points) if char not in known and char != SEPARATOR)
-        stand_ins = tuple(zip(unwritable, unused, strict=False))
-        if len(stand_ins) < len(unwritable):
-            raise ValueError("the texts use every Unicode character; leave one of them unused")
-        return cls("".join(sorted(known)), stand_ins)
+        known = "".join(sorted(set(letters)))
+        words = frozenset(re.findall(r"\w", known))
+        disputed = words.symmetric_difference(regex.findall(r"\w", known))
+        unwritable = sorted({SEPARATOR, *filter(_is_surrogate, known), *disputed})
+        unused = {is_word: _unused(known, is_word) for is_word in (False, True)}
+        try:
+            return cls(known, tuple((char, next(unused[char in words])) for char in unwritable))
+        except RuntimeError:
+            raise ValueError("the texts use every character there is; leave one unused") from None
 
     @property
     def is_ascii(self) -> bool:
@@ -61,6 +68,14 @@ class Script(NamedTuple):
 
 def _is_surrogate(char: str) -> bool:
     return "\ud800" <= char <= "\udfff"
+
+
+def _unused(known: str, is_word: bool) -> Iterator[str]:
+    """Characters that can be written, are not known, and are or are not word characters."""
+    taken = frozenset(known + SEPARATOR)
+    for char in map(chr, chain(range(0xD800), range(0xE000, 0x110000))):
+        if char not in taken and bool(regex.match(r"\w", char)) == is_word:
+            yield char
 
 
 @lru_cache(maxsize=1024)

@@ -33,7 +33,7 @@ from toolcrib.core.regex.syntax import (
 _MOST_INSTRUCTIONS_WITH_COUNTS = 250
 _MOST_INSTRUCTIONS = 2_000
 _INSTRUCTIONS_A_WIDE_RANGE = 4
-_NOTHING_IN_RE2 = r"[^\x00-\x{10ffff}]"
+_NOTHING_IN_RE2 = r"[^\s\S]"
 _NOTHING_IN_REGEX = "(?!)"
 # Until Python 3.14.
 _EMPTY_TEXT_HAS_NO_INSIDE = re.search(r"\B", "") is None
@@ -210,12 +210,11 @@ class _BacktrackerSpelling:
 
     def _boundary(self, boundary: Boundary) -> str:
         not_empty = "(?!^$)" if boundary.negated and _EMPTY_TEXT_HAS_NO_INSIDE else ""
-        if self._script.is_ascii:
+        if self._script.is_ascii or not boundary.word.flags & re.ASCII:
             return not_empty + (r"\B" if boundary.negated else r"\b")
-        # What `regex` takes for a word character outside ASCII is not what `re` does.
         word = self._class(boundary.word)
-        after, not_after = ("=", "!") if boundary.negated else ("!", "=")
-        return f"{not_empty}(?:(?<={word})(?{after}{word})|(?<!{word})(?{not_after}{word}))"
+        inside, outside = ("=", "!") if boundary.negated else ("!", "=")
+        return f"{not_empty}(?:(?<={word})(?{inside}{word})|(?<!{word})(?{outside}{word}))"
 
 
 def _class(ranges: Ranges, escape: Callable[[str], str], nothing: str) -> str:
@@ -236,7 +235,10 @@ def _re2_escape(char: str) -> str:
 
 
 def _regex_escape(char: str) -> str:
-    return char if char.isascii() and char.isalnum() else f"\\U{ord(char):08x}"
+    code = ord(char)
+    if code < 128:
+        return char if char.isalnum() else f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _any_of(texts: Iterable[str]) -> str:

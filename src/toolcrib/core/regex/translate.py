@@ -63,7 +63,7 @@ _GREEDS = {
 
 
 def read(pattern: str, *, ignore_case: bool = False) -> Pattern:
-    """The pattern as `re` understands it, or InvalidPattern with what is wrong, where, and the cure."""
+    """The pattern as `re` understands it, or InvalidPattern: what is wrong, where, the cure."""
     if len(pattern) > MOST_CHARACTERS:
         raise InvalidPattern(
             f"the pattern has {len(pattern):,} characters, {MOST_CHARACTERS:,} are allowed; "

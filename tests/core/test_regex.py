@@ -1,0 +1,477 @@
+from __future__ import annotations
+
+import multiprocessing
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.golden import vectors
+from toolcrib.core.regex import Passages, blob, read
+from toolcrib.core.regex.translate import MOST_CHARACTERS
+from toolcrib.errors import InvalidPattern, SearchTimeout
+
+HANG_SECONDS = 5.0
+
+
+def stopped_clock() -> float:
+    return 0.0
+
+
+class ClockThatRunsOut:
+    """Shows 0 for some looks and far later ever after."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def __call__(self) -> float:
+        self.looks -= 1
+        return 0.0 if self.looks >= 0 else 1e9
+
+
+def found(pattern: str, texts: Sequence[str], *, ignore_case: bool = False) -> list[int]:
+    """What we find, with all the time it takes."""
+    understood = read(pattern, ignore_case=ignore_case)
+    return Passages(texts).matching(understood, budget_seconds=60, clock=stopped_clock).tolist()
+
+
+def truth(pattern: str, texts: Sequence[str], flags: int = 0) -> list[int]:
+    """What Python finds."""
+    search = re.compile(pattern, flags).search
+    return [index for index, text in enumerate(texts) if search(text)]
+
+
+# --- the same as `re` -----------------------------------------------------------------------------
+
+TRICKY_TEXTS = [
+    "",
+    "\n",
+    "\n\n",
+    "\0",
+    "a",
+    "a\n",
+    "\na",
+    "a\nb",
+    "a\n\nb\n",
+    "foo\0bar",
+    "foo bar foo",
+    "Foo_Bar-1",
+    "create an issue",
+    "e<=1",
+    "[:alpha:]",
+    "(?R)",
+    "aaaaaa",
+    "abab",
+    "a\x1cb\x85c\u2028d",
+    "naïve café",
+    "cafe\u0301",
+    "ſtraße STRASSE Straẞe",
+    "K k K",
+    "ıIiİ",
+    "µμΜ",
+    "ςσΣ",
+    "½ ² ٣ Ⅷ",
+    "हिन्दी",
+    "日本語 test",
+    "e😀\ufe0f!",
+    "\U0001f600",
+    "\ud800",
+    "a\udfffb\ud800",
+    "é\nb\n",
+    "é\0\x01\x02",
+    "ⓐⒶ",
+]
+
+TRICKY_PATTERNS = [
+    # nothing, anything, everywhere
+    "", ".", ".*", "(?s).", "(?s)^.*$", "(?!)", "a{0}", "(?:){3}", "()", "|a",
+    # edges
+    "^", "$", r"\A", r"\Z", "^$", "^a$", r"\Aa\Z", "a$", r"a\Z", "$a", "a^", r"a$\n", r"\n$", "$$",
+    "(?m)^", "(?m)$", "(?m)^b", "(?m)a$", "(?m)^$", r"(?m)^b\Z", r"(?m)a$\nb", "(?m)b^", "(?:^a|b$)",
+    "(?:a$)?b", "(?:^a)?", "(?m)(?:^a)+", "(?m)(?:b$)+", "(?m:^)b$",
+    # words
+    r"\bfoo\b", r"\b", r"\B", r"\Bo", r"(?a)\b", r"(?a)\Bt", r"(?a:\b)\W", r"\w\b\W", r"\b\b", r"\B\B",
+    # kinds of characters
+    r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"(?a)\w", r"(?a)\W", r"(?a)\d", r"(?a)\s", r"(?a:\w)é",
+    r"[^\W\d_]+", r"[\w-]+", r"[^\n]", "[^a]", "[é-ÿ]", "[\0-\x1f]", r"\x00", r"\n", "[一-龥]",
+    "[\U0001f600-\U0001f64f]", "[\ud800-\udfff]", "\ud800", r"[\s\S]", r"[^\s\S]", "[]]", "[a^-]",
+    # case
+    "(?i)foo", "(?i)k", "(?i)K", "(?i)s", "(?i)ß", "(?i)STRASSE", "(?i)i", "(?i)ı", "(?i)µ", "(?i)σ",
+    "(?i)[^k]", "(?i)[a-z]+ [A-Z]", "(?i)[Z-a]", "(?ia)k", "(?ia)s", "(?i:F)oo", "(?i)(?-i:f)oo", "(?i)ⓐ",
+    r"(?i)(k) \1", r"(f)oo.*\1", r"(?i)(f)oo.*\1",
+    # counts
+    "a{2}", "a{2,}", "a{,2}b", "a{1,3}?b", "(?:ab){2}", "a{1,300}", "(?:a{1,40}){1,40}", "a{2000}", "(?:a?){400}b",
+    "x{0,5000}y?",
+    # what RE2 cannot do
+    r"(a)\1", r"(.)(.)\1\2", r"(?P<x>a)(?P=x)", r"(a)?(?(1)b|\n)", r"(?:(a)|b)+(?(1)b|x)", r"(a)?(?(1)b)",
+    "(?=a)", "(?!a)", "(?=.*b)a", "(?=.*foo)(?=.*bar)", "^(?!.*a)", "(?<=a)b", "(?<!a)b", r"(?<=\n)a", r"(?<=^a)b",
+    "(?>a+)b", "(?>a|ab)c?b", "a++b", "a*+a", "a?+b", "(?:a|ab){1,2}+b", r"(?:\w{2,}){2}+", r"(?=(a))\1\1",
+    "(?:(?=a)a)+b", "(?>(?=.*b)a)", r"(?<=(a))\1", r"(?:^|\s)b$", "(?=a$)a", r"(?<!\w)b(?!\w)",
+    # what `regex` reads otherwise
+    "e<=1", "(?:e){1}", "[[:alpha:]]", "[[a]b]", "[a--b]", "[a||b]", "[a&&b]", r"\(\?R\)", "a{e<=1}", "a{1", "a{,",
+    r"(?x) a  # comment", r"(?x) [ ] b", "(?s:.)b", r"(?s-i:a.b)", "\x85", "[ab]|[b-c]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", TRICKY_PATTERNS)
+@pytest.mark.filterwarnings("ignore:Possible:FutureWarning")
+def test_a_tricky_pattern_is_found_in_the_same_tricky_texts_as_by_re(pattern: str) -> None:
+    assert found(pattern, TRICKY_TEXTS) == truth(pattern, TRICKY_TEXTS)
+    ignored = found(pattern, TRICKY_TEXTS, ignore_case=True)
+    assert ignored == truth(pattern, TRICKY_TEXTS, re.IGNORECASE)
+
+
+ALPHABETS = ["ab", "abAB_1 -\n", "aAkKsſKéÉßıİ日\n\0½\u0301\ufe0f😀\ud800µμ"]
+CLASSES = [".", r"\w", r"\W", r"\d", r"\s", r"\S", "[ab]", "[^a]", "[a-z]", r"[^\W_]", "[Z-a]", "[é-ÿ]"]  # fmt: skip
+PLACES = ["^", "$", r"\A", r"\Z", r"\b", r"\B"]
+COUNTS = ["*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}"]
+
+
+@st.composite
+def bodies(draw: st.DrawFn, depth: int, counts: int, captures: list[int]) -> str:
+    """A pattern of every construct; `counts` bounds nested repeats, which `re` may never finish."""
+
+    def inner(*, fewer: int = 0, remember: bool = True) -> str:
+        return draw(bodies(depth - 1, counts - fewer, captures if remember else []))
+
+    kinds = ["literal", "literal", "class", "place"]
+    if depth:
+        kinds += [
+            "sequence",
+            "sequence",
+            "choice",
+            "capture",
+            "look",
+            "atomic",
+            "flags",
+            "reference",
+        ]
+        kinds += ["repeat", "repeat", "possessive"] if counts else []
+    match draw(st.sampled_from(kinds)):
+        case "literal":
+            return re.escape(draw(st.sampled_from("".join(ALPHABETS))))
+        case "class":
+            return draw(st.sampled_from(CLASSES))
+        case "place":
+            return draw(st.sampled_from(PLACES))
+        case "sequence":
+            return inner() + inner()
+        case "choice":
+            return f"(?:{inner()}|{inner()})"
+        case "repeat":
+            return f"(?:{inner(fewer=1)}){draw(st.sampled_from(COUNTS))}{draw(st.sampled_from(['', '?']))}"
+        case "possessive":
+            # Captures in possessive repeats are broken in CPython itself.
+            return f"(?:{inner(fewer=1, remember=False)}){draw(st.sampled_from(COUNTS))}+"
+        case "look":
+            return f"({draw(st.sampled_from(['?=', '?!', '?<=', '?<!']))}{inner()})"
+        case "atomic":
+            return f"(?>{inner()})"
+        case "flags":
+            return f"(?{draw(st.sampled_from(['i', 's', 'm', '-i', 'im']))}:{inner()})"
+        case "reference" if captures:
+            number = draw(st.sampled_from(captures))
+            return draw(st.sampled_from([rf"(?:\{number})", f"(?({number}){inner()}|{inner()})"]))
+    body = inner()
+    captures.append(len(captures) + 1)
+    return f"({body})"
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> str:
+    flags = draw(st.sampled_from(["", "", "(?i)", "(?m)", "(?s)", "(?a)", "(?ims)"]))
+    return flags + draw(bodies(depth=4, counts=2, captures=[]))
+
+
+def is_valid(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
+
+
+texts = st.lists(
+    st.sampled_from(ALPHABETS).flatmap(lambda letters: st.text(letters, max_size=8)), max_size=12
+)
+
+
+@settings(max_examples=1_500, deadline=None, derandomize=True)
+@given(patterns().filter(is_valid), texts)
+def test_any_pattern_is_found_in_the_same_texts_as_by_re(pattern: str, texts: list[str]) -> None:
+    assert found(pattern, texts) == truth(pattern, texts)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.text(st.sampled_from(r"ab()[]{}*+?|^$.\-<!=:PiRe1,&#~ "), max_size=12))
+@pytest.mark.filterwarnings("ignore:Possible:FutureWarning")
+def test_any_text_is_read_as_re_reads_it_or_refused_as_re_refuses_it(pattern: str) -> None:
+    texts = ["", "a", "ab", "aabb", "b\na", "(a)", "{1}", "é-é"]
+    try:
+        expected = truth(pattern, texts)
+    except re.error as error:
+        with pytest.raises(InvalidPattern) as caught:
+            read(pattern)
+        assert caught.value.position == error.pos
+    else:
+        assert found(pattern, texts) == expected
+
+
+def test_equal_texts_are_all_found() -> None:
+    assert found("b", ["ab", "é", "ab", "b", "ab"]) == [0, 2, 3, 4]
+
+
+def test_no_texts_have_no_hits() -> None:
+    indexes = Passages([]).matching(read(""))
+    assert indexes.dtype == np.int32
+    assert indexes.tolist() == []
+
+
+@pytest.mark.parametrize("pattern", ["b.*e", "^a.e$", "(a).*e", "(?=.*e)a"])
+@pytest.mark.parametrize("letters", ["abe", "abe\0", "abeé"])
+def test_a_match_never_reaches_into_the_next_text(pattern: str, letters: str) -> None:
+    texts = [letters[:2], letters[2:], letters[:2] + "\n" + letters[2:]]
+    assert found(pattern, texts) == truth(pattern, texts)
+
+
+@pytest.mark.parametrize("pattern", ["a", r"(a)\1?", "a{1,300}", "^(?!b)"])
+def test_a_long_text_among_short_ones_is_found(pattern: str) -> None:
+    texts = ["a", "b" * 100_000 + "a", "b", "c" * 100_000, "é" * 50_000 + "a"]
+    assert found(pattern, texts) == truth(pattern, texts)
+
+
+def test_the_answer_is_the_same_when_re2_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blob, "_RE2_MEMORY_BYTES", 1)
+    assert found("b+c|x", ["abc", "ac", "xé"]) == [0, 2]
+
+
+def test_a_pattern_too_large_for_re2_gets_its_answer() -> None:
+    wide = "".join(chr(code) for code in range(0x100, 0x400, 2))
+    texts = [wide, "a" * 500, "日" * 400]
+    assert found(r"[\w-]" * 300, texts) == [0, 1, 2]
+
+
+def test_texts_that_leave_no_character_unused_are_refused() -> None:
+    everything = "".join(map(chr, range(0x110000)))
+    with pytest.raises(ValueError, match="leave one unused"):
+        Passages([everything])
+
+
+# --- bad patterns ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "position", "says"),
+    [
+        ("get_(a", 4, r"at character 5: missing ), unterminated subpattern; escape it as \("),
+        ("a)", 1, r"at character 2: unbalanced parenthesis; escape it as \)"),
+        ("[a", 0, r"at character 1: unterminated character set; escape it as \["),
+        ("*", 0, r"at character 1: nothing to repeat; escape it as \*"),
+        ("a\\", 1, r"at character 2: bad escape (end of pattern); escape it as \\"),
+        ("a{2,1}", 2, "at character 3: min repeat greater than max repeat; correct it"),
+        ("(?P<n", 4, "at character 5: missing >, unterminated name; correct it"),
+        ("(?<=a+)b", None, "look-behind requires fixed-width pattern; make it simpler"),
+        ("a{99999999999999}", None, "the repetition number is too large; make it simpler"),
+        ("(?a)(?u)b", None, "flags are incompatible; make it simpler"),
+        ("(" * 300 + ")" * 300, None, "nests deeper than 60 levels; make it simpler"),
+        ("(" * 499 + ")" * 499, None, "make it simpler"),
+        ("(?i)" + "[\0-\uffff]" * 9, None, "span more than 131,072 characters; make it simpler"),
+        ("a" * 1_001, 1_000, "has 1,001 characters, 1,000 are allowed; shorten it"),
+    ],
+)
+def test_a_bad_pattern_says_so_instead_of_finding_nothing(
+    pattern: str, position: int | None, says: str
+) -> None:
+    with pytest.raises(InvalidPattern) as caught:
+        read(pattern)
+    assert says in str(caught.value)
+    assert str(caught.value).endswith("or search with plain words")
+    assert caught.value.position == position
+
+
+def test_the_longest_allowed_pattern_is_read() -> None:
+    assert found("a?" * (MOST_CHARACTERS // 2), ["", "a"]) == [0, 1]
+
+
+# --- the time budget ------------------------------------------------------------------------------
+
+WORDS = "get list create issue invoice user price calendar a aa ab x b d zq zz qa the to of".split()
+EVIL = [
+    "a" * 40 + "!",
+    "a" * 60,
+    "a" * 31,
+    "a" * 30 + "b",
+    "aaaa " * 15 + "!",
+    "x" * 50 + "y",
+    "aé" + "a" * 50 + "!",
+    "日" + "a" * 40,
+    "word " * 60 + "#",
+    "0123456789" * 8,
+    "\n" * 60 + ";",
+    "a" * 100_000,
+    "ab" * 50_000 + "!",
+    "é" + "ba" * 50_000,
+]
+
+HOSTILE = [
+    # a pattern that hangs or bursts an engine, and a harmless one that is found in the same texts
+    (r"(a+)+$", r"a$"),
+    (r"(a|aa)+$", r"a$"),
+    (r"(.*a){25}", r"a(?:[^a\n]*a){24}"),
+    (r"^(\w+\s?)*$", r"^(?:\w+(?:\s\w+)*\s?)?$"),
+    (r"^(a?){30}a{30}$", r"^a{30,60}$"),
+    (r"(x+x+)+y", r"xxy"),
+    (r"([a-zA-Z]+)*!!", r"!!"),
+    (r"(\w+\s?)+#", r"\w\s?#"),
+    (r"(a{0,300}){3}zq", r"zq"),
+    (r"[a-q][^u-z]{13}x", r"[a-q][^u-z]{13}x"),
+    (r"(?:.{0,50}){15}zz", r"zz"),
+    (r"[\w-]{0,1000}" * 5, r""),
+    (r"(((a{1,100}){1,100}){1,100})", r"a"),
+    (r"(?:a{1000}){1000}", r"(?!)"),
+    (r"(?=(a+)+$)b", r"(?!)"),
+    (r"(a+)+\1$", r"aa$"),
+    (r"(?:a|a)*b", r"b"),
+    (r"(a*)*c", r"c"),
+    (r"(?:(?:a*)*)*d\b", r"d\b"),
+    (r"(.*)(.*)(.*)(.*)(.*)\5q{9}", r"q{9}"),
+    (r"(?i)(a|A)+[^\x00-\x7f]z", r"(?i)a[^\x00-\x7f]z"),
+    (r"\b(\w+\W?)+~~", r"\w\W?~~"),
+    (r"(?:a?){60}a{60}$", r"a{60}$"),
+    (r"(?<=a)(?:a+)+b", r"aab"),
+    (r"(?>(?:a+)+)$", r"a$"),
+    (r"(?:(?:a+)+)++$", r"a$"),
+    (r"()?(?(1)(?:a+)+|b)$", r"[ab]$"),
+    (r"(?s)(?:.|\n)*(?:.|\n)*(?:.|\n)*@@@", r"@@@"),
+    (r"(?m)^(?:\s*\w*)*;$", r"(?m)^[\s\w]*;$"),
+    (r"(?:\d+)*(?:\d+)*(?:\d+)*%", r"%"),
+    (r"a" + "[ab]" * 240 + "x", r"(?!)"),
+    (r"\b" * 499, r"\b"),
+    (r".*" * 499, r""),
+    (r"\w?" * 333, r""),
+    ("(a)?" + r"\1?" * 300 + "@@@", "@@@"),
+    ("(?i)" + "".join(map(chr, range(0xC0, 0xC0 + 990))), r"(?!)"),
+]
+
+
+@pytest.fixture(scope="module")
+def catalog() -> list[str]:
+    """The texts of 10,000 tools: names, descriptions, parameters, some of them evil."""
+    chance = random.Random(7)
+
+    def words(least: int, most: int) -> str:
+        return " ".join(chance.choices(WORDS, k=chance.randint(least, most)))
+
+    texts: list[str] = []
+    for number in range(10_000):
+        texts += [f"{'_'.join(chance.choices(WORDS, k=3))}_{number}", words(30, 60)]
+        texts += [words(1, 16) for _ in range(6)]
+        if number % 20 == 0:
+            texts.append(f"{words(20, 40)} – naïve\n")
+    return texts + EVIL
+
+
+@pytest.fixture(scope="module")
+def passages(catalog: list[str]) -> Passages:
+    return Passages(catalog)
+
+
+@pytest.fixture
+def hang_guard() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < HANG_SECONDS
+
+
+@pytest.mark.usefixtures("hang_guard")
+@pytest.mark.parametrize(("hostile", "harmless"), HOSTILE)
+def test_a_hostile_pattern_ends_with_the_truth_or_a_timeout(
+    hostile: str, harmless: str, catalog: list[str], passages: Passages
+) -> None:
+    try:
+        indexes = passages.matching(read(hostile))
+    except SearchTimeout:
+        return
+    assert indexes.tolist() == truth(harmless, catalog)
+
+
+@pytest.mark.usefixtures("hang_guard")
+@pytest.mark.parametrize("hazard", vectors("anthropic", "regex_hazards"))
+def test_a_known_hazard_is_answered(hazard: dict[str, Any]) -> None:
+    harmless = dict(HOSTILE)[hazard["pattern"]]
+    texts = [hazard["text"], hazard["text"] + "a", hazard["text"] + "é", "a"]
+    assert found(hazard["pattern"], texts) == truth(harmless, texts)
+
+
+def test_a_timeout_says_the_budget_and_the_cure() -> None:
+    evil = Passages(["a" * 60 + "!$"])
+    with pytest.raises(
+        SearchTimeout, match=r"not done within 20 ms; make it simpler .* plain words"
+    ):
+        evil.matching(read(r"(?:(a+)+)+\1[$]b?(?=!)"), budget_seconds=0.02)
+
+
+@pytest.mark.parametrize("pattern", ["a", r"(a)\1?", r"(?=.*b)a", r"\w+b|é", "[ab]{400}"])
+def test_time_that_is_up_at_any_look_leaves_no_partial_answer(pattern: str) -> None:
+    passages = Passages(["ab", "é a", *map(str, range(3_000)), "b" * 40_000])
+    clock = ClockThatRunsOut(10**9)
+    whole = passages.matching(read(pattern), clock=clock)
+    looks = 10**9 - clock.looks
+    assert (
+        whole.tolist() == passages.matching(read(pattern), clock=ClockThatRunsOut(looks)).tolist()
+    )
+    for fewer in range(1, looks):
+        with pytest.raises(SearchTimeout):
+            passages.matching(read(pattern), clock=ClockThatRunsOut(fewer))
+
+
+def test_a_pattern_that_takes_longer_to_compile_than_there_is_time_is_not_begun() -> None:
+    with pytest.raises(SearchTimeout):
+        Passages(["a"]).matching(
+            read("(a)" + r"\1?" * 300), budget_seconds=0.001, clock=stopped_clock
+        )
+
+
+def test_no_budget_is_no_search() -> None:
+    with pytest.raises(SearchTimeout):
+        Passages(["a"]).matching(read("a"), budget_seconds=0)
+
+
+def test_a_search_leaves_no_thread_and_no_process_behind(passages: Passages) -> None:
+    threads = threading.enumerate()
+    for pattern in ("zzz", r"(a+)+\1$", "(?=(a+)+$)b"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", pytest.fail)
+            try:
+                passages.matching(read(pattern))
+            except SearchTimeout:
+                continue
+    assert threading.enumerate() == threads
+    assert multiprocessing.active_children() == []
+
+
+def test_other_threads_go_on_during_a_hostile_search() -> None:
+    evil = Passages(["a" * 60 + "!$"])
+    counted, over = 0, threading.Event()
+
+    def count() -> None:
+        nonlocal counted
+        while not over.is_set():
+            counted += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    before = counted
+    with pytest.raises(SearchTimeout):
+        evil.matching(read(r"(?:(a+)+)+\1[$]b?(?=!)"), budget_seconds=0.3)
+    during = counted - before
+    over.set()
+    counter.join()
+    assert during > 100

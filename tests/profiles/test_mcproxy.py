@@ -1,0 +1,478 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.golden import golden, vectors
+from toolcrib.core.tool import Tool
+from toolcrib.profiles import mcproxy, mcproxy_source
+from toolcrib.profiles.mcproxy import (
+    FRESH,
+    SEARCH_TOOL,
+    Config,
+    InvalidConfig,
+    Listing,
+    Reply,
+    RpcError,
+    Session,
+    ToolSearch,
+)
+from toolcrib.profiles.mcproxy_source import SourceToolSearch
+
+FARM = [
+    Tool("barn___feed_cow", "Give hay to the cow"),
+    Tool("barn___milk_cow", "Draw milk from the cow"),
+    Tool("field___sow_wheat", "Put wheat into the ground"),
+    Tool("field___cut_hay", "Mow the meadow for hay"),
+    Tool("yard___lock_gate"),
+    Tool("ring_bell", "Call everybody to the table"),
+]
+FARM_NAMES = [tool.name for tool in FARM]
+BOTH = [ToolSearch, SourceToolSearch]
+
+
+def config(limit: int = 50, threshold: float = 0.0, **more: Any) -> Config:
+    return Config(max_tools=limit, threshold=threshold, **more)
+
+
+def names(tools: tuple[Tool, ...]) -> list[str]:
+    return [tool.name for tool in tools]
+
+
+def searched(search: ToolSearch, query: str, session: Session = FRESH) -> Reply:
+    reply = search.search({"query": query}, session)
+    assert isinstance(reply, Reply)
+    return reply
+
+
+def found(query: str, kind: type[ToolSearch] = ToolSearch, **more: Any) -> list[str]:
+    reply = searched(kind(FARM, config(**more)), query)
+    assert not reply.is_error
+    return names(reply.session.exposed)
+
+
+# ------------------------------------------------------------------------------- golden vectors
+
+
+def recorded_tools(catalog: str) -> list[Tool]:
+    listed = golden("mcproxy")["catalogs"][catalog]
+    return [Tool(one["name"], one["description"] or "") for one in listed]
+
+
+@pytest.mark.parametrize("vector", vectors("mcproxy", "search_vectors"))
+def test_the_source_answers_a_search_as_recorded(vector: dict[str, Any]) -> None:
+    search = SourceToolSearch(recorded_tools(vector["catalog"]), Config.read(vector["config"]))
+    reply = search.search(vector["arguments"])
+    recorded = vector["output"]
+    if "error" in recorded:
+        assert isinstance(reply, RpcError)
+        assert {"code": reply.code, "message": reply.message} == recorded["error"]
+        return
+    assert isinstance(reply, Reply)
+    if "panic" in recorded:
+        # Where the program panics, ours answers.
+        assert not reply.is_error
+        return
+    assert [[tool.name, round(score, 4)] for tool, score in reply.matches] == recorded["raw"]
+    assert reply.to_dict() == recorded["result"]
+    assert names(reply.session.exposed) == vector["exposed_after"]
+    question = mcproxy_source.read(vector["arguments"]["query"])
+    if question is not None:
+        assert ("quoted" if question.quoted else "parsed") == recorded["query_read_as"]
+
+
+@pytest.mark.parametrize("vector", vectors("mcproxy", "list_vectors"))
+def test_the_source_lists_as_recorded(vector: dict[str, Any]) -> None:
+    session = FRESH
+    tools: list[Tool] = []
+    for (step, argument), recorded in zip(vector["steps"], vector["outputs"], strict=True):
+        if step == "list":
+            tools = recorded_tools(argument)
+            listing = SourceToolSearch(tools, Config.read(vector["config"])).list_tools(session)
+            session = listing.session
+            described = [one.description for one in listing.tools if one.name == SEARCH_TOOL]
+            assert names(listing.tools) == recorded["tools"]
+            description = recorded["search_tool_description"]
+            assert described == ([] if description is None else [description])
+        else:
+            assert step == "search"
+            search = SourceToolSearch(tools, Config.read(vector["config"]))
+            reply = searched(search, argument, session)
+            session = reply.session
+            if "panic" not in recorded:
+                assert reply.text == recorded["text"]
+                assert reply.list_changed == recorded["list_changed_sent"]
+
+
+@pytest.mark.parametrize("vector", vectors("mcproxy", "seed_document", "selection"))
+def test_the_seed_lists_as_its_page_says(vector: dict[str, Any]) -> None:
+    tools = recorded_tools("gateway22")
+    search = ToolSearch(
+        tools, Config.read(vector["config"]), servers=vector.get("server_order", [])
+    )
+    listing = search.list_tools()
+    if "expect_tools" not in vector:
+        assert vector["expect"] == "all tools, no search tool"
+        assert names(listing.tools) == [tool.name for tool in tools]
+        return
+    assert names(listing.tools) == vector["expect_tools"]
+    template = golden("mcproxy")["seed_document"]["search_tool"]["description"]
+    assert listing.tools[-1].description == template.replace("<hidden>", str(vector["hidden"]))
+
+
+def test_the_sentences_of_both_readings_are_as_recorded() -> None:
+    system = golden("mcproxy")
+    page = system["seed_document"]
+    assert SourceToolSearch([]).search_tool(1).input_schema == system["search_tool_schema"]
+    ours = ToolSearch([]).search_tool(1)
+    assert ours.name == page["search_tool"]["name"]
+    query = ours.input_schema["properties"]["query"]
+    assert query["description"] == page["search_tool"]["query_description"]
+    text = ToolSearch([]).found_text("", [Tool("<name>", "<description>")] * 2)
+    assert text == page["result_text"].replace("<n>", "2")
+    lines = [line.format_map(Placeholders()) for line in mcproxy.DEBUG_LINES]
+    assert lines == page["debug_lines"]
+    assert Config.read(system["defaults"]) == Config()
+
+
+class Placeholders(dict[str, str]):
+    """Stands in for every fact of a debug line."""
+
+    def __missing__(self, key: str) -> str:
+        return "<q>" if key == "query" else "<n>"
+
+
+# -------------------------------------------------------------------------------- configuration
+
+
+def test_a_configuration_is_read_from_its_json_form() -> None:
+    read = Config.read(
+        {
+            "enabled": False,
+            "maxToolsLimit": 7,
+            "searchThreshold": 1,
+            "toolSelectionOrder": ["random"],
+            "debug": True,
+            "somebodyElses": None,
+        }
+    )
+    assert read == Config(False, 7, 1, ("random",), True)
+    assert Config.read(None) == Config.read({}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ([], "config"),
+        ({"enabled": 1}, "enabled"),
+        ({"enabled": None}, "enabled"),
+        ({"maxToolsLimit": -1}, "maxToolsLimit"),
+        ({"maxToolsLimit": 2.0}, "maxToolsLimit"),
+        ({"maxToolsLimit": True}, "maxToolsLimit"),
+        ({"searchThreshold": "0.1"}, "searchThreshold"),
+        ({"searchThreshold": False}, "searchThreshold"),
+        ({"searchThreshold": float("nan")}, "searchThreshold"),
+        ({"toolSelectionOrder": "random"}, "toolSelectionOrder"),
+        ({"toolSelectionOrder": [1]}, "toolSelectionOrder"),
+        ({"debug": "yes"}, "debug"),
+    ],
+)
+def test_a_configuration_of_a_wrong_type_says_which_key(wrong: object, key: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{key} must be"):
+        Config.read(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("a___b", "a"),
+        ("a___b___c", "a"),
+        ("plain", "unknown"),
+        ("___b", "unknown"),
+        ("a__b", "unknown"),
+    ],
+)
+def test_a_server_is_what_stands_before_the_first_separator(name: str, server: str) -> None:
+    assert mcproxy.server_of(name) == server
+    assert next(iter(ToolSearch([Tool(name)]).catalog)).server == server
+
+
+def test_a_tool_that_knows_its_server_is_shown_under_its_public_name() -> None:
+    listing = ToolSearch([Tool("feed_cow", server="barn")]).list_tools()
+    assert names(listing.tools) == ["barn___feed_cow"]
+
+
+# -------------------------------------------------------------------------------------- listing
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("given", [config(6), config(7), config(2, enabled=False)])
+def test_few_tools_or_a_disabled_middleware_hide_nothing(
+    kind: type[ToolSearch], given: Config
+) -> None:
+    assert kind(FARM, given).list_tools() == Listing(tuple(kind(FARM).catalog), FRESH)
+
+
+def test_servers_come_in_the_order_of_the_configuration_or_of_their_names() -> None:
+    given = config(3)
+    servers = ["field", "yard"]
+    ours = ToolSearch(FARM, given, servers=servers).list_tools()
+    assert names(ours.tools) == [
+        "field___cut_hay",
+        "field___sow_wheat",
+        "yard___lock_gate",
+        SEARCH_TOOL,
+    ]
+    theirs = SourceToolSearch(FARM, given, servers=servers).list_tools()
+    assert names(theirs.tools) == [
+        "barn___feed_cow",
+        "barn___milk_cow",
+        "field___cut_hay",
+        SEARCH_TOOL,
+    ]
+    for listing in (ours, theirs):
+        assert "3 additional" in listing.tools[-1].description
+
+
+def test_servers_that_are_not_configured_come_last_as_they_appear() -> None:
+    listing = ToolSearch(FARM, config(4), servers=["yard"]).list_tools()
+    assert [tool.server for tool in listing.tools[:-1]] == ["yard", "barn", "barn", "field"]
+
+
+def test_the_first_strategy_decides_in_ours_and_the_last_in_theirs() -> None:
+    # A tool without a prefix is of the server `unknown`, so the two orders differ in its place.
+    tools = [Tool("z___1"), Tool("q___1"), Tool("plain"), Tool("z___0")]
+
+    def order(kind: type[ToolSearch], *strategies: str) -> list[str]:
+        search = kind(tools, Config(selection_order=strategies), servers=["z", "unknown", "q"])
+        return [tool.name for tool in search.ordered()]
+
+    by_configuration = ["z___0", "z___1", "plain", "q___1"]
+    by_server_name = ["q___1", "plain", "z___0", "z___1"]
+    by_name = ["plain", "q___1", "z___0", "z___1"]
+    assert order(ToolSearch, "server_priority", "alphabetical") == by_configuration
+    assert order(ToolSearch, "alphabetical", "server_priority") == by_name
+    assert order(SourceToolSearch, "server_priority", "alphabetical") == by_name
+    assert order(SourceToolSearch, "alphabetical", "server_priority") == by_server_name
+
+
+def test_strategies_that_nobody_has_are_passed_over() -> None:
+    unknown = Config(selection_order=("usage_frequency", "phase_of_the_moon"))
+    assert [tool.name for tool in ToolSearch(FARM, unknown).ordered()] == sorted(FARM_NAMES)
+    assert [tool.name for tool in SourceToolSearch(FARM, unknown).ordered()] == FARM_NAMES
+    random = Config(selection_order=("random",))
+    assert [tool.name for tool in SourceToolSearch(FARM, random).ordered()] == FARM_NAMES
+
+
+def test_a_random_selection_depends_on_the_seed_alone() -> None:
+    given = Config(selection_order=("random",))
+
+    def order(seed: int, tools: list[Tool] = FARM) -> list[str]:
+        return [tool.name for tool in ToolSearch(tools, given, seed=seed).ordered()]
+
+    assert order(1) == order(1)
+    assert len({tuple(order(seed)) for seed in range(9)}) > 1
+    without = [name for name in order(1) if name != "ring_bell"]
+    assert order(1, [tool for tool in FARM if tool.name != "ring_bell"]) == without
+
+
+def test_a_limit_of_0_switches_search_off_in_ours_and_hides_everything_in_theirs() -> None:
+    none = config(0)
+    ours = ToolSearch(FARM, none)
+    assert names(ours.list_tools().tools) == FARM_NAMES
+    assert ours.search({"query": "hay"}) == RpcError(-32603, mcproxy.SEARCH_OFF)
+    theirs = SourceToolSearch(FARM, none)
+    assert names(theirs.list_tools().tools) == [SEARCH_TOOL]
+    # The program panics here: "Limit must be strictly greater than 0."
+    assert len(searched(theirs, "hay").matches) == 2
+
+
+def test_a_list_follows_the_catalog_in_ours_and_is_frozen_in_theirs() -> None:
+    given, fewer = config(2), FARM[3:]
+    for kind, later in ((ToolSearch, FARM_NAMES[3:5]), (SourceToolSearch, FARM_NAMES[:2])):
+        first = kind(FARM, given).list_tools()
+        assert names(first.tools) == [*FARM_NAMES[:2], SEARCH_TOOL]
+        second = kind(fewer, given).list_tools(first.session)
+        assert names(second.tools) == [*later, SEARCH_TOOL]
+        hidden = 1 if kind is ToolSearch else 4
+        assert f"{hidden} additional" in second.tools[-1].description
+
+
+def test_what_was_found_and_has_gone_is_not_listed() -> None:
+    given = config(2)
+    hay = searched(ToolSearch(FARM, given), "hay").session
+    assert len(hay.exposed) == 2
+    without_field = ToolSearch([*FARM[:2], *FARM[4:]], given).list_tools(hay)
+    assert names(without_field.tools) == ["barn___feed_cow", SEARCH_TOOL]
+    without_hay = ToolSearch([FARM[1], *FARM[4:]], given).list_tools(hay)
+    assert names(without_hay.tools) == ["barn___milk_cow", "yard___lock_gate", SEARCH_TOOL]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_search_replaces_what_its_own_session_is_shown(kind: type[ToolSearch]) -> None:
+    search = kind(FARM, config(2))
+    before = search.list_tools()
+    reply = searched(search, "wheat", before.session)
+    assert reply.list_changed
+    after = search.list_tools(reply.session)
+    assert names(after.tools) == ["field___sow_wheat", SEARCH_TOOL]
+    assert "5 additional" in after.tools[-1].description
+    assert search.list_tools(after.session) == after
+    assert search.list_tools() == before
+
+
+def test_a_search_among_few_tools_hides_the_others_only_in_theirs() -> None:
+    for kind, shown in ((ToolSearch, FARM_NAMES), (SourceToolSearch, ["ring_bell", SEARCH_TOOL])):
+        search = kind(FARM, config(6))
+        reply = searched(search, "table")
+        assert names(search.list_tools(reply.session).tools) == shown
+
+
+def test_more_finds_than_tools_leave_none_hidden() -> None:
+    listing = SourceToolSearch(FARM[:1], config(2)).list_tools(Session(tuple(FARM[:3])))
+    assert "0 additional" in listing.tools[-1].description
+
+
+# -------------------------------------------------------------------------------------- search
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 7}, {"text": "hay"}])
+def test_a_call_without_a_query_is_an_rpc_error(
+    kind: type[ToolSearch], arguments: dict[str, Any]
+) -> None:
+    assert kind(FARM).search(arguments) == RpcError(-32602, mcproxy.QUERY_MISSING)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_call_to_a_disabled_middleware_is_an_rpc_error(kind: type[ToolSearch]) -> None:
+    reply = kind(FARM, config(enabled=False)).search({"query": "hay"})
+    assert reply == RpcError(-32603, mcproxy.SEARCH_OFF)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("query", ["tractor", "", "  ", "tractor ?"])
+def test_a_search_without_finds_says_so_and_changes_nothing(
+    kind: type[ToolSearch], query: str
+) -> None:
+    before = Session(tuple(FARM[:1]))
+    reply = searched(kind(FARM), query, before)
+    assert reply.text == f"No tools found matching '{query}'. Try a different search term."
+    assert reply.to_dict() == {"content": [{"type": "text", "text": reply.text}], "isError": False}
+    assert (reply.list_changed, reply.session) == (True, before)
+
+
+def test_finds_are_told_in_the_words_of_each_reading() -> None:
+    tools = (Tool("yard___lock_gate"), Tool("yard___open_gate", "Let {people} in"))
+    assert ToolSearch([]).found_text("gate", tools) == (
+        "Found 2 matching tools:\n\n1. yard___lock_gate\n2. yard___open_gate - Let {people} in"
+    )
+    assert SourceToolSearch([]).found_text("{gate}", tools) == (
+        "Found 2 tool(s) matching '{gate}':\n\n1. **yard___lock_gate**\n\n"
+        f"2. **yard___open_gate**\n   Let {{people}} in\n\n{mcproxy_source.NOW_AVAILABLE}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "ours", "theirs"),
+    [
+        # A beginning is a beginning, though Tantivy drops the star.
+        ("whe*", ["field___sow_wheat"], []),
+        ("wheat*", ["field___sow_wheat"], ["field___sow_wheat"]),
+        # Excluding excludes; what Tantivy cannot parse is searched for as a phrase.
+        ("-cow", FARM_NAMES[2:], ["barn___feed_cow", "barn___milk_cow"]),
+        ("-cow -hay", ["field___sow_wheat", "yard___lock_gate", "ring_bell"], []),
+        ("server:yard", ["yard___lock_gate"], ["yard___lock_gate"]),
+        ("server:unknown", ["ring_bell"], ["ring_bell"]),
+        ("name:lock AND gate", ["yard___lock_gate"], ["yard___lock_gate"]),
+        ('description:"wheat into"', ["field___sow_wheat"], ["field___sow_wheat"]),
+        ('"milk from"', ["barn___milk_cow"], ["barn___milk_cow"]),
+        (
+            "+hay mow",
+            ["field___cut_hay", "barn___feed_cow"],
+            ["field___cut_hay", "barn___feed_cow"],
+        ),
+    ],
+)
+def test_a_query_finds_what_each_reading_means_by_it(
+    query: str, ours: list[str], theirs: list[str]
+) -> None:
+    assert found(query, ToolSearch) == ours
+    assert found(query, SourceToolSearch) == theirs
+
+
+def test_a_query_that_cannot_be_read_is_an_error_with_the_cure_in_ours() -> None:
+    before = Session(tuple(FARM[:1]))
+    reply = searched(ToolSearch(FARM), "(cow", before)
+    assert reply.is_error and "close it" in reply.text
+    assert (reply.session, reply.list_changed) == (before, False)
+    assert found("(cow", SourceToolSearch) == ["barn___feed_cow", "barn___milk_cow"]
+
+
+def test_the_threshold_is_a_share_in_ours_and_a_tenth_of_the_raw_score_in_theirs() -> None:
+    two = [Tool("barn___feed_cow", "Give hay"), Tool("yard___lock_gate", "Bar the way")]
+    given = Config(threshold=0.1)
+    perfect = searched(ToolSearch(two, given), "cow")
+    assert perfect.matches[0].score > 0.4
+    assert names(perfect.session.exposed) == ["barn___feed_cow"]
+    dropped = searched(SourceToolSearch(two, given), "cow")
+    assert 0.5 < dropped.matches[0].score < 1.0
+    assert dropped.session.exposed == ()
+    assert found("cow", threshold=1.01) == []
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_results_are_cut_to_the_limit_before_the_threshold(kind: type[ToolSearch]) -> None:
+    assert len(searched(kind(FARM, config(2)), "*").matches) == 2
+    assert len(searched(kind(FARM, config(20_000)), "*").matches) == len(FARM)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_debug_lines_tell_of_the_search_if_they_are_asked_for(kind: type[ToolSearch]) -> None:
+    ticks = iter([1.0, 1.0024])
+    search = kind(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
+    assert searched(search, "hay").debug == (
+        'Tool search query: "hay"',
+        "Index size: 6 tools",
+        "Matches before threshold: 2",
+        "Matches after threshold: 0",
+        "Search time: 2ms",
+    )
+    assert searched(kind(FARM), "hay").debug == ()
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_an_empty_catalog_is_listed_and_searched(kind: type[ToolSearch]) -> None:
+    assert kind([]).list_tools().tools == ()
+    for query in ("hay", "name:hay", "*"):
+        assert searched(kind([], config()), query).matches == ()
+
+
+# ------------------------------------------------------------------------------------- promises
+
+
+words = st.sampled_from(
+    ["cow", "hay", "AND", "NOT", "(", ")", '"', "-", "+", "*", "name:", "^2", "?"]
+)
+queries = st.lists(words, max_size=5).map(" ".join) | st.text(max_size=8)
+
+
+@given(st.lists(queries, max_size=4), st.integers(0, 8), st.sampled_from(BOTH))
+def test_whatever_is_asked_lists_stay_within_the_limit_and_sessions_apart(
+    asked: list[str], limit: int, kind: type[ToolSearch]
+) -> None:
+    search = kind(FARM, config(limit))
+    untouched = search.list_tools()
+    session = FRESH
+    for query in asked:
+        reply = search.search({"query": query}, session)
+        if isinstance(reply, Reply):
+            session = reply.session
+            assert len(reply.matches) <= (limit or len(FARM))
+        shown = search.list_tools(session).tools
+        assert len(set(names(shown))) == len(shown)
+        assert all(tool.id in search.catalog or tool == shown[-1] for tool in shown)
+    assert search.list_tools() == untouched
