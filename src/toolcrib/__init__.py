@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import Explanation, Hit, SearchEngine, SearchResult
-from toolcrib.core.facet import Where
-from toolcrib.core.tool import Tool
-from toolcrib.errors import ToolcribError
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolcrib.core.catalog import Catalog
+    from toolcrib.core.engine import Explanation, Hit, SearchEngine, SearchResult
+    from toolcrib.core.facet import Where
+    from toolcrib.core.tool import Tool
+    from toolcrib.errors import ToolcribError
 
 __version__ = "0.1.0"
 
@@ -20,3 +24,21 @@ __all__ = [
     "ToolcribError",
     "Where",
 ]
+
+_HOMES = {
+    "Catalog": "toolcrib.core.catalog",
+    "Explanation": "toolcrib.core.engine",
+    "Hit": "toolcrib.core.engine",
+    "SearchEngine": "toolcrib.core.engine",
+    "SearchResult": "toolcrib.core.engine",
+    "Tool": "toolcrib.core.tool",
+    "ToolcribError": "toolcrib.errors",
+    "Where": "toolcrib.core.facet",
+}
+
+
+def __getattr__(name: str) -> object:
+    """A public name, imported when first asked for: `toolcrib --help` needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'toolcrib' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

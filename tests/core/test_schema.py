@@ -113,6 +113,10 @@ def test_a_huge_or_deep_schema_is_cut() -> None:
     for _ in range(100):
         deep = {"properties": {"a": deep}}
     assert len(parameters(deep)) < 20
+    lists: dict[str, Any] = {"properties": {"a": {}}}
+    for _ in range(900):
+        lists = {"items": lists}
+    assert parameters(lists) == ()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Parameter:
 def parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     """Every parameter of a schema, nested ones included, in the order of the schema."""
     found: dict[str, Parameter] = {}
-    for parameter in _walk(schema, schema, "", frozenset()):
+    for parameter in _walk(schema, schema, "", frozenset(), 0):
         # Alternatives may declare one parameter twice: the first that says something is kept.
         known = found.get(parameter.path)
         if known is None or (not known.description and parameter.description):
@@ -84,17 +84,17 @@ def _type_name(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -
 
 
 def _walk(
-    schema: Mapping[str, Any], root: Mapping[str, Any], path: str, seen: frozenset[str]
+    schema: Mapping[str, Any], root: Mapping[str, Any], path: str, seen: frozenset[str], depth: int
 ) -> Iterator[Parameter]:
     """The parameters below one schema. `seen` are the references on the way here: cycles end."""
+    if depth > MAX_DEPTH:
+        return
     reference = schema.get("$ref")
     if isinstance(reference, str):
         if reference in seen:
             return
         seen |= {reference}
         schema = _resolved(schema, root)
-    if path.count(".") >= MAX_DEPTH:
-        return
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
         required = schema.get("required")
@@ -103,9 +103,9 @@ def _walk(
             if isinstance(inner, Mapping):
                 below = f"{path}.{name}" if path else str(name)
                 yield _parameter(below, inner, root, name in needed)
-                yield from _walk(inner, root, below, seen)
+                yield from _walk(inner, root, below, seen, depth + 1)
     for inner in _inner_schemas(schema):
-        yield from _walk(inner, root, path, seen)
+        yield from _walk(inner, root, path, seen, depth + 1)
 
 
 def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -21,6 +21,7 @@ MAX_SCHEMA_CHARS = 4 * 1024 * 1024
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _TEXT_FIELDS = (
+    "id",
     "name",
     "description",
     "title",
@@ -94,6 +95,7 @@ class Tool:
         policy: Policy = "automatic",
     ) -> None:
         put = object.__setattr__
+        put(self, "id", id)
         put(self, "name", name)
         put(self, "description", description)
         put(self, "title", title)
@@ -105,11 +107,11 @@ class Tool:
         put(self, "tags", _tags(name, tags))
         put(self, "policy", policy)
         self._check()
-        put(self, "id", id or (f"{server}{SERVER_SEPARATOR}{name}" if server else name))
+        put(self, "id", id or _default_id(server, name))
         put(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
         put(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
         put(self, "_annotations", _schema_text(name, "annotations", annotations))
-        put(self, "_examples", _json_text(name, "examples", list(examples)))
+        put(self, "_examples", _json_text(name, "examples", _listed(name, "examples", examples)))
 
     def _check(self) -> None:
         for field in _TEXT_FIELDS:
@@ -120,7 +122,7 @@ class Tool:
                 )
         if not self.name.strip():
             raise InvalidTool("a tool needs a name; this one has none")
-        for field in ("name", "server"):
+        for field in ("id", "name", "server"):
             value = getattr(self, field)
             if len(value) > MAX_NAME_CHARS:
                 raise InvalidTool(
@@ -194,7 +196,7 @@ class Tool:
     def replace(self, **changes: Any) -> Tool:
         """This tool with some fields changed. Its id follows name and server unless it was given."""
         fields = self.to_dict()
-        if self.id == (f"{self.server}{SERVER_SEPARATOR}{self.name}" if self.server else self.name):
+        if self.id == _default_id(self.server, self.name):
             del fields["id"]
         return Tool(**{**fields, **changes})
 
@@ -229,11 +231,22 @@ def _shown(name: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
+def _default_id(server: str, name: str) -> str:
+    return f"{server}{SERVER_SEPARATOR}{name}" if server else name
+
+
 def _tags(name: object, tags: Iterable[str]) -> tuple[str, ...]:
-    found = (tags,) if isinstance(tags, str) else tuple(tags)
+    found = [tags] if isinstance(tags, str) else _listed(name, "tags", tags)
     if not all(isinstance(tag, str) for tag in found):
         raise InvalidTool(f"tool {_shown(name)}: tags must be a list of texts")
-    return found
+    return tuple(found)
+
+
+def _listed(name: object, field: str, values: Iterable[Any]) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise InvalidTool(f"tool {_shown(name)}: {field} must be a list") from None
 
 
 def _schema_text(name: str, field: str, value: Mapping[str, Any] | None) -> str:
