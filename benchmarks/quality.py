@@ -71,7 +71,7 @@ def quality(questions: Sequence[Question], search: Search) -> Quality:
 
 def ours(tools: Sequence[Tool]) -> Search:
     """Our lexical ranker, as one would use it on whatever a model writes."""
-    engine = SearchEngine(Catalog(tools), {**RANKERS, "lexical": Lexical(lenient=True)})
+    engine = SearchEngine(Catalog(tools), {**RANKERS, "lexical": Lexical(syntax="lenient")})
     return lambda text: [hit.tool.id for hit in engine.search(text, limit=DEPTH)]
 
 
@@ -115,12 +115,15 @@ def _rows(path: Path) -> Iterable[dict[str, Any]]:
 
 
 def _tool(row: dict[str, Any]) -> Tool:
-    texts = ("title", "description", "server", "server_description", "category")
     return Tool(
         row["name"],
+        row.get("description") or "",
+        row.get("input_schema"),
         id=str(row["id"]),
-        input_schema=row.get("input_schema"),
-        **{field: row.get(field) or "" for field in texts},
+        title=row.get("title") or "",
+        server=row.get("server") or "",
+        server_description=row.get("server_description") or "",
+        category=row.get("category") or "",
     )
 
 

@@ -10,6 +10,7 @@
     │   └── QueryTooLong     … because it is over the stated limit
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
+    ├── InvalidConfig        a configuration that cannot be used
     └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
 
 Nothing found is not an error: it is a `SearchResult` without hits.
@@ -60,6 +61,10 @@ class InvalidLimit(ToolcribError):
 
 class SearchTimeout(ToolcribError):
     """A search went over its time budget."""
+
+
+class InvalidConfig(ToolcribError):
+    """A configuration that cannot be used."""
 
 
 class InvalidCatalogFile(ToolcribError):

@@ -150,7 +150,7 @@ def test_an_updated_engine_knows_what_changed_in_every_mode(
 
 
 def test_rankers_can_be_others(office: Catalog) -> None:
-    lenient = SearchEngine(office, {**RANKERS, "lexical": Lexical(lenient=True)})
+    lenient = SearchEngine(office, {**RANKERS, "lexical": Lexical(syntax="lenient")})
     assert "send_email" in _names(lenient.search("(email"))
     with pytest.raises(InvalidQuery):
         SearchEngine(office).search("(email")

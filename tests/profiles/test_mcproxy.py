@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tests.golden import golden, vectors
 from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
 from toolcrib.profiles import mcproxy, mcproxy_source
 from toolcrib.profiles.mcproxy import (
     FRESH,
     SEARCH_TOOL,
     Config,
-    InvalidConfig,
     Listing,
     Reply,
     RpcError,

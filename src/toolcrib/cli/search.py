@@ -48,7 +48,7 @@ class _Question:
         """The engine's rankers, set as was asked."""
         return {
             **RANKERS,
-            "lexical": Lexical(lenient=self.lenient),
+            "lexical": Lexical(syntax="lenient" if self.lenient else "strict"),
             "regex": Regex(ignore_case=self.ignore_case),
         }
 

@@ -25,7 +25,7 @@ from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownToo
 MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000
 # Below this the best hit is only the nearest thing there is.
-CONFIDENT_SCORE: Final = 0.2
+CONFIDENT_SCORE: Final = 0.25
 
 RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
     {

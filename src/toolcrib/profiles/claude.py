@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,9 +47,6 @@ VERSION: Final = "20251119"
 DEFAULT_LIMIT: Final = 5
 MAX_LIMIT: Final = 10_000
 MAX_DEFERRED: Final = 10_000
-
-_SIGN = re.compile(r'["()*^:+-]')
-_OPERATOR = re.compile(r"\b(?:AND|OR|NOT)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +141,7 @@ class ToolSearch:
 
     def _best(self, query: str) -> list[Tool]:
         """The tools with a word of the query, the best first; equals in their own order."""
-        ranking = self._bm25.rank(_plain(query))
+        ranking = self._bm25.rank(query)
         scored = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
         return self._tools([slot for slot, _ in sorted(scored, key=lambda one: -one[1])])
 
@@ -177,7 +173,7 @@ class ToolSearch:
                 " ".join(text for name, text in found if name == field.name) for field in fields
             ]
 
-        return Lexical(reading=Reading(fields, texts)).fit(self._catalog)
+        return Lexical("words", Reading(fields, texts)).fit(self._catalog)
 
 
 def blocks(
@@ -247,11 +243,6 @@ def _limit(input: Mapping[str, Any]) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
         raise InvalidLimit(LIMIT_WRONG.format(limit=limit, most=f"{MAX_LIMIT:,}"))
     return limit
-
-
-def _plain(query: str) -> str:
-    """A query in which our query language finds nothing but words."""
-    return _OPERATOR.sub(lambda found: found[0].lower(), _SIGN.sub(" ", query))
 
 
 def _faults(body: Mapping[str, Any]) -> Iterator[str]:

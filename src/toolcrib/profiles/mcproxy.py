@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import MAX_LIMIT, SearchEngine
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
-from toolcrib.errors import InvalidQuery, ToolcribError
+from toolcrib.errors import InvalidConfig, InvalidQuery
 
 SEARCH_DESCRIPTION: Final = (
     "Search through {hidden} additional available tools. "
@@ -45,10 +45,6 @@ ALPHABETICAL: Final = "alphabetical"
 RANDOM: Final = "random"
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
-
-
-class InvalidConfig(ToolcribError):
-    """A configuration that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)

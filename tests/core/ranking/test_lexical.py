@@ -97,7 +97,7 @@ def test_scores_lie_between_0_and_1_and_a_boost_shifts_them(index: LexicalIndex)
 def test_a_bad_query_says_so_unless_leniency_was_asked_for(office: Catalog) -> None:
     with pytest.raises(InvalidQuery, match="never closed"):
         Lexical().fit(office).rank("(email")
-    lenient = Lexical(lenient=True).fit(office)
+    lenient = Lexical(syntax="lenient").fit(office)
     assert set(_found(lenient, "(email")) == {"send_email", "read_email"}
     assert lenient.rank("(email").notes[0].startswith("read as plain words: the parenthesis")
 

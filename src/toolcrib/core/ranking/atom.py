@@ -119,8 +119,8 @@ class AtomReader:
 
     def _prefix(self, written: str, field: str) -> Atom:
         """The terms that begin as the last word of a text does."""
-        last = text.name_key(_WORD.findall(written)[-1])
-        terms = self._held(self.vocabulary.starting_with(last))
+        last = _WORD.findall(written)[-1]
+        terms = self._held(self.vocabulary.starting_with(text.name_key(last)))
         if not terms:
             # Terms are stems: none begins with `notifications`, but `notif` does.
             stem = self.reading.words(last)[-1].whole

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from toolcrib.core.ranking.vocabulary import Vocabulary
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery
 
+Syntax = Literal["strict", "lenient", "words"]
+
 # How soon further occurrences of a term stop counting.
 K1: Final = 1.2
 
@@ -43,9 +45,13 @@ _LAID_OUT: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Lexical:
-    """Words, ranked by BM25. `lenient` reads what is not a valid query as plain words."""
+    """Words, ranked by BM25.
 
-    lenient: bool = False
+    `syntax` says how a query is read: "strict" refuses what is not one, "lenient" reads that as
+    plain words and says so, "words" knows no operators at all.
+    """
+
+    syntax: Syntax = "strict"
     reading: Reading = TOOL_READING
     k1: float = K1
 
@@ -152,13 +158,13 @@ class LexicalIndex:
 
     def _read(self, query: str) -> tuple[Node | str, tuple[str, ...]]:
         """A query read: a text where it is nothing but words, which is nearly always."""
-        if _OPERATOR.search(query) is None:
+        if self._ranker.syntax == "words" or _OPERATOR.search(query) is None:
             return query, ()
         notes: tuple[str, ...] = ()
         try:
             node = self._relaxed(language.parse(query))
         except InvalidQuery as fault:
-            if not self._ranker.lenient:
+            if self._ranker.syntax == "strict":
                 raise
             node = language.plain(query)
             notes = (f"read as plain words: {fault}",)

@@ -1,0 +1,64 @@
+"""Rules of the house that are about the code as a whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import toolcrib
+
+ROOT = Path(__file__).parents[2]
+LONGEST_MODULE = 500
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert toolcrib.__all__ == [
+        "Catalog",
+        "Explanation",
+        "Hit",
+        "SearchEngine",
+        "SearchResult",
+        "Tool",
+        "ToolcribError",
+        "Where",
+    ]
+    for name in toolcrib.__all__:
+        assert getattr(toolcrib, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        getattr(toolcrib, "Nothing")  # noqa: B009
+
+
+def test_no_module_is_longer_than_one_can_read_at_a_sitting() -> None:
+    for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= LONGEST_MODULE, f"{path.relative_to(ROOT)} has {lines} lines"
+
+
+_WORLDLY = ["asyncio", "click", "http.client", "socket", "sqlite3", "ssl", "subprocess"]
+_SCRIPT = """
+import sys, numpy
+before = set(sys.modules)
+from toolcrib import Catalog, SearchEngine, Tool
+SearchEngine(Catalog([Tool('a', 'send mail')])).search('mail')
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_searching_imports_nothing_that_talks_to_the_world() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True
+    ).stdout
+    imported = printed.split()
+    assert "toolcrib.core.engine" in imported
+    assert not set(imported) & set(_WORLDLY)
+
+
+def test_importing_the_package_does_nothing() -> None:
+    script = "import sys; import toolcrib; print('numpy' in sys.modules)"
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.strip() == "False"

@@ -1,0 +1,90 @@
+"""What the documents say is so: snippets run, links lead somewhere, help texts are the real ones."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toolcrib
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+_PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_HELP = re.compile(r"^<!-- help: (.*?) -->\n+```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if _PYTHON.search(_read(p))], ids=_name)
+def test_every_python_block_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "docs"}
+    for number, block in enumerate(_PYTHON.findall(_read(page)), 1):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = _HEADING.findall(_FENCED.sub("", _read(page)))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in _LINK.findall(_FENCED.sub("", _read(page))):
+        if link.startswith(("https://", "http://", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
+_HELPS = [(page, *found) for page in PAGES for found in _HELP.findall(_read(page))]
+
+
+@pytest.mark.parametrize(("page", "command", "text"), _HELPS, ids=[help[1] for help in _HELPS])
+def test_help_in_the_docs_is_what_the_command_prints(page: Path, command: str, text: str) -> None:
+    program, *arguments = shlex.split(command)
+    assert program == "toolcrib"
+    printed = subprocess.run(
+        [sys.executable, "-m", "toolcrib", *arguments],
+        env={"COLUMNS": "100", "PATH": "", "PYTHONUTF8": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed.strip() == text.strip()
+
+
+def test_every_command_has_its_help_in_the_docs() -> None:
+    commands = {command for _, command, _ in _HELPS}
+    listed = subprocess.run(
+        [sys.executable, "-m", "toolcrib", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    names = re.findall(r"^  (\w+)  ", listed.partition("Commands:")[2], re.MULTILINE)
+    assert len(names) >= 3
+    assert commands == {"toolcrib --help", *(f"toolcrib {name} --help" for name in names)}
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    found = re.search(r"^## (\S+)", _read(ROOT / "CHANGELOG.md"), re.MULTILINE)
+    assert found
+    assert found[1] == toolcrib.__version__

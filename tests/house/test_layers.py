@@ -1,0 +1,68 @@
+"""Each import contract is seen to fail when it is broken."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONSAFEPATH": ""},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_house_stands(house: Path) -> None:
+    result = _lint(house)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("core/tool.py", "import toolcrib.adapters.mcp", "Imports point down"),
+        ("adapters/mcp.py", "import toolcrib.profiles.shipit", "Imports point down"),
+        ("newcomer.py", "", "Imports point down"),
+        ("core/text.py", "import toolcrib.core.engine", "Imports point down inside the core"),
+        ("core/newcomer.py", "", "Imports point down inside the core"),
+        (
+            "core/ranking/fuzzy.py",
+            "import toolcrib.core.ranking.lexical",
+            "Rankers do not know each other",
+        ),
+        (
+            "profiles/shipit.py",
+            "import toolcrib.profiles.everruns",
+            "Profiles do not know each other",
+        ),
+        ("core/catalog.py", "import socket", "The core is pure"),
+        ("core/ranking/pattern.py", "import threading", "The core is pure"),
+        ("adapters/anthropic.py", "import os", "The core is pure"),
+    ],
+)
+def test_a_broken_contract_is_seen(house: Path, module: str, line: str, contract: str) -> None:
+    path = house / "src" / "toolcrib" / module
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")
+    result = _lint(house)
+    assert result.returncode == 1
+    broken = [line for line in result.stdout.splitlines() if " BROKEN" in line]
+    assert any(line.startswith(contract) for line in broken), result.stdout
