@@ -14,16 +14,21 @@ class Entry(NamedTuple):
     statement: str
 
     @property
-    def full_title(self) -> str:
-        """The title with the version that is installed."""
+    def version(self) -> str | None:
+        """What is installed: a version, nothing for the standard library, None if it is missing."""
         try:
-            return f"{self.title} {version(self.package)}" if self.package else self.title
+            return version(self.package) if self.package else ""
         except PackageNotFoundError:
-            return self.title
+            return None
+
+    @property
+    def full_title(self) -> str:
+        """The title with the version."""
+        return f"{self.title} {self.version}" if self.version else self.title
 
 
 ROSTER: dict[str, Entry] = {
-    OURS: Entry("**Toolcrib**, lexical", "toolcrib", "import toolcrib"),
+    OURS: Entry("**Toolcrib**, lexical", "toolcrib", "from toolcrib import Catalog, SearchEngine"),
     "fastmcp": Entry(
         "FastMCP BM25SearchTransform",
         "fastmcp",

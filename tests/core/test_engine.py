@@ -250,22 +250,31 @@ _queries = st.lists(_pieces, max_size=8).map("".join) | st.text(max_size=30)
 
 
 @settings(max_examples=300, deadline=None)
-@given(_queries, st.sampled_from(sorted(RANKERS)), st.integers(1, 5), st.sets(st.integers(0, 11)))
+@given(
+    query=_queries,
+    mode=st.sampled_from(sorted(RANKERS)),
+    limit=st.integers(1, 5),
+    refused=st.sets(st.integers(0, 11)),
+    where=st.sampled_from([Where(), Where(server="mail"), Where(read_only=True)]),
+)
 def test_any_text_gives_allowed_hits_within_the_limit_or_one_of_our_errors(
-    office: Catalog, query: str, mode: str, limit: int, refused: set[int]
+    office: Catalog, query: str, mode: str, limit: int, refused: set[int], where: Where
 ) -> None:
     ids = [tool.id for slot, tool in enumerate(office) if slot not in refused]
     engine = SearchEngine(office)
     try:
-        result = engine.search(query, mode=mode, limit=limit, allowed=set(ids))
+        result = engine.search(query, mode=mode, limit=limit, where=where, allowed=set(ids))
     except ToolcribError:
         return
     assert len(result) <= limit
     assert all(hit.tool.id in ids for hit in result)
+    assert not any(where.unmet(hit.tool) for hit in result)
     assert all(0 <= hit.score <= 1 for hit in result)
     scores = [hit.score for hit in result]
     assert scores == sorted(scores, reverse=True)
-    again = engine.search(query, mode=mode, limit=limit, allowed=lambda tool: tool.id in ids)
+    again = engine.search(
+        query, mode=mode, limit=limit, where=where, allowed=lambda tool: tool.id in ids
+    )
     assert again == result
     for hit in result:
         assert hit.reasons or mode == "lexical" or not query.strip()

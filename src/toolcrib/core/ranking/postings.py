@@ -123,25 +123,36 @@ class Postings:
         )
 
     def streams(self, slots: Slots) -> Streams:
-        """The terms of these tools in order. A tool's n-th field has place `its index * fields + n`."""
+        """The terms of these tools in order; a tool's n-th field has place `index * fields + n`."""
         base = self._base
-        changed = [at for at, slot in enumerate(slots.tolist()) if slot in self._documents]
-        at_rest = np.delete(np.arange(len(slots)), changed)
-        tokens, places = _gathered(base, slots[at_rest], at_rest)
         fields = base.lengths.shape[1]
-        for at in changed:
-            document = self._documents[int(slots[at])]
+        changed = self._changed_among(slots)
+        at_rest = np.delete(np.arange(len(slots)), list(changed))
+        tokens, places = _gathered(base, slots[at_rest], at_rest)
+        for at, document in changed.items():
             tokens.append(np.array(document.tokens, np.int32))
             places.append(np.repeat(np.arange(fields), document.lengths) + at * fields)
         return Streams(np.concatenate(tokens), np.concatenate(places))
 
     def lengths(self, slots: Slots) -> NDArray[np.int64]:
         """How many terms each field of these tools has: a row a tool."""
+        changed = self._changed_among(slots)
+        at_rest = np.delete(np.arange(len(slots)), list(changed))
         found = np.zeros((len(slots), self._base.lengths.shape[1]), np.int64)
-        for at, slot in enumerate(slots.tolist()):
-            changed = self._documents.get(slot)
-            found[at] = self._base.lengths[slot] if changed is None else changed.lengths
+        found[at_rest] = self._base.lengths[slots[at_rest]]
+        for at, document in changed.items():
+            found[at] = document.lengths
         return found
+
+    def _changed_among(self, slots: Slots) -> dict[int, Document]:
+        """Those of these tools that are not at rest, by their index."""
+        if not self._documents:
+            return {}
+        return {
+            at: self._documents[slot]
+            for at, slot in enumerate(slots.tolist())
+            if slot in self._documents
+        }
 
     def updated(self, changes: Mapping[int, Document | None], *, span: int, count: int) -> Postings:
         """A successor in which these slots hold other documents, or none."""
