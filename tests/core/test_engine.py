@@ -208,6 +208,40 @@ def test_explain_says_why_a_tool_was_not_returned(engine: SearchEngine) -> None:
     assert other.verdict == "the query is the name of another tool: mail___send_email"
 
 
+def test_nothing_said_gives_away_a_tool_that_is_not_allowed() -> None:
+    engine = SearchEngine(
+        Catalog([Tool("send_email", "Post", server="mail"), Tool("get_refund", server="secret")])
+    )
+    mail = {"mail___send_email"}
+    told = engine.explain("get_refund", "mail___send_email", allowed=mail)
+    assert told.verdict == "does not match 'get_refund' in mode lexical"
+    assert engine.search("refnud").notes
+    assert engine.search("refnud", allowed=mail).notes == ()
+    hidden = engine.search("email", where=Where(server="secret"), allowed=mail)
+    nowhere = engine.search("email", where=Where(server="secret"), allowed=set())
+    assert hidden.notes == nowhere.notes == ("no tool at all has server secret",)
+    assert engine.search("email", where=Where(server="secret")).notes == ()
+
+
+def test_one_id_or_tag_given_as_text_is_one(engine: SearchEngine) -> None:
+    tags: Any = "message"
+    assert len(engine.search("", where=Where(tags=tags))) == 3
+    assert _names(engine.search("email", allowed="mail___send_email")) == ["send_email"]
+
+
+def test_an_operator_before_a_name_is_an_operator(engine: SearchEngine) -> None:
+    assert "send_email" not in _names(engine.search("-send_email", limit=50))
+    assert "refund" not in _names(engine.search("-refund", limit=50))
+    assert _names(engine.search("read_email -send_email")) == ["read_email"]
+    assert _names(engine.search("email -send_email")) == ["read_email"]
+    assert _names(engine.search("+send_email message")) == ["send_email"]
+
+
+def test_names_win_under_whatever_name_the_mode_goes(office: Catalog) -> None:
+    engine = SearchEngine(office, {"words": Lexical()})
+    assert _names(engine.search("sendEmail")) == ["send_email"]
+
+
 def test_explain_does_not_know_a_tool_that_is_not_allowed(engine: SearchEngine) -> None:
     with pytest.raises(UnknownTool) as unknown:
         engine.explain("email", "nobody")

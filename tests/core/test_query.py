@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from toolcrib.core.query import (
     leaves,
     parse,
     plain,
+    rewritten,
 )
 from toolcrib.errors import InvalidQuery, QueryTooLong
 
@@ -112,6 +115,12 @@ def test_plain_reads_anything_as_words() -> None:
     assert plain('(a "b') == Or((A, B))
     assert plain("a") == A
     assert plain("^^") == Or(())
+
+
+def test_every_word_and_phrase_can_be_rewritten() -> None:
+    query = '+a NOT b name:(c^2 "c") AND * OR git*'
+    louder = rewritten(parse(query), lambda leaf: replace(leaf, text=leaf.text.upper()))
+    assert louder == parse('+A NOT B name:(C^2 "C") AND * OR GIT*')
 
 
 def test_leaves_are_what_is_asked_for_with_field_and_boost() -> None:

@@ -115,7 +115,7 @@ TRICKY_PATTERNS = [
     "(?>a+)b", "(?>a|ab)c?b", "a++b", "a*+a", "a?+b", "(?:a|ab){1,2}+b", r"(?:\w{2,}){2}+", r"(?=(a))\1\1",
     "(?:(?=a)a)+b", "(?>(?=.*b)a)", r"(?<=(a))\1", r"(?:^|\s)b$", "(?=a$)a", r"(?<!\w)b(?!\w)",
     # what `regex` reads otherwise
-    "e<=1", "(?:e){1}", "[[:alpha:]]", "[[a]b]", "[a--b]", "[a||b]", "[a&&b]", r"\(\?R\)", "a{e<=1}", "a{1", "a{,",
+    "e<=1", "(?:e){1}", "[[:alpha:]]", "[[a]b]", "[!--]", "[a||b]", "[a&&b]", r"\(\?R\)", "a{e<=1}", "a{1", "a{,",
     r"(?x) a  # comment", r"(?x) [ ] b", "(?s:.)b", r"(?s-i:a.b)", "\x85", "[ab]|[b-c]",
 ]  # fmt: skip
 
@@ -166,7 +166,8 @@ def bodies(draw: st.DrawFn, depth: int, counts: int, captures: list[int]) -> str
         case "choice":
             return f"(?:{inner()}|{inner()})"
         case "repeat":
-            return f"(?:{inner(fewer=1)}){draw(st.sampled_from(COUNTS))}{draw(st.sampled_from(['', '?']))}"
+            counts = draw(st.sampled_from(COUNTS)) + draw(st.sampled_from(["", "?"]))
+            return f"(?:{inner(fewer=1)}){counts}"
         case "possessive":
             # Captures in possessive repeats are broken in CPython itself.
             return f"(?:{inner(fewer=1, remember=False)}){draw(st.sampled_from(COUNTS))}+"
@@ -203,7 +204,7 @@ texts = st.lists(
 )
 
 
-@settings(max_examples=1_500, deadline=None, derandomize=True)
+@settings(max_examples=500, deadline=None, derandomize=True)
 @given(patterns().filter(is_valid), texts)
 def test_any_pattern_is_found_in_the_same_texts_as_by_re(pattern: str, texts: list[str]) -> None:
     assert found(pattern, texts) == truth(pattern, texts)
@@ -248,14 +249,12 @@ def test_a_long_text_among_short_ones_is_found(pattern: str) -> None:
 
 
 def test_the_answer_is_the_same_when_re2_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blob, "_RE2_MEMORY_BYTES", 1)
+    monkeypatch.setattr(blob, "_RE2_MEMORY_BYTES", 1_500)
     assert found("b+c|x", ["abc", "ac", "xé"]) == [0, 2]
 
 
 def test_a_pattern_too_large_for_re2_gets_its_answer() -> None:
-    wide = "".join(chr(code) for code in range(0x100, 0x400, 2))
-    texts = [wide, "a" * 500, "日" * 400]
-    assert found(r"[\w-]" * 300, texts) == [0, 1, 2]
+    assert found(r"\w" * 500, ["a" * 500, "a" * 499, "é" * 500]) == [0, 2]
 
 
 def test_texts_that_leave_no_character_unused_are_refused() -> None:
@@ -340,6 +339,9 @@ EVIL = [
     "ab" * 50_000 + "!",
     "é" + "ba" * 50_000,
 ]
+
+# Even `regex` does not finish this one.
+EVIL_PASSAGES, EVIL_PATTERN = Passages(["a" * 60 + "!$"]), read(r"^(?:a|aa)+(?=[$])")
 
 HOSTILE = [
     # a pattern that hangs or bursts an engine, and a harmless one that is found in the same texts
@@ -432,11 +434,10 @@ def test_a_known_hazard_is_answered(hazard: dict[str, Any]) -> None:
 
 
 def test_a_timeout_says_the_budget_and_the_cure() -> None:
-    evil = Passages(["a" * 60 + "!$"])
     with pytest.raises(
         SearchTimeout, match=r"not done within 20 ms; make it simpler .* plain words"
     ):
-        evil.matching(read(r"(?:(a+)+)+\1[$]b?(?=!)"), budget_seconds=0.02)
+        EVIL_PASSAGES.matching(EVIL_PATTERN, budget_seconds=0.02)
 
 
 @pytest.mark.parametrize("pattern", ["a", r"(a)\1?", r"(?=.*b)a", r"\w+b|é", "[ab]{400}"])
@@ -479,7 +480,6 @@ def test_a_search_leaves_no_thread_and_no_process_behind(passages: Passages) -> 
 
 
 def test_other_threads_go_on_during_a_hostile_search() -> None:
-    evil = Passages(["a" * 60 + "!$"])
     counted, over = 0, threading.Event()
 
     def count() -> None:
@@ -487,11 +487,11 @@ def test_other_threads_go_on_during_a_hostile_search() -> None:
         while not over.is_set():
             counted += 1
 
-    counter = threading.Thread(target=count)
+    counter = threading.Thread(target=count, daemon=True)
     counter.start()
     before = counted
     with pytest.raises(SearchTimeout):
-        evil.matching(read(r"(?:(a+)+)+\1[$]b?(?=!)"), budget_seconds=0.3)
+        EVIL_PASSAGES.matching(EVIL_PATTERN, budget_seconds=0.3)
     during = counted - before
     over.set()
     counter.join()

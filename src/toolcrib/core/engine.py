@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.name import Named, NameIndex
 from toolcrib.core.ranking.pattern import Regex
 from toolcrib.core.ranking.prefix import Prefix
-from toolcrib.core.ranking.ranker import Index, Ranker, Ranking, Reason
+from toolcrib.core.ranking.ranker import Index, Note, Ranker, Ranking, Reason
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 
@@ -36,10 +36,8 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
         "prefix": Prefix(),
     }
 )
-# In these modes a query that is a tool's name is answered with that tool.
-_NAMES_WIN: Final = frozenset(("lexical",))
-
-Allowed = Callable[[Tool], bool] | Collection[str]
+Accepts = Callable[[Tool], bool]
+Allowed = Accepts | Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +129,15 @@ class SearchEngine:
         _check_page(limit, offset)
         mode = self._known_mode(mode)
         ranking, named = self._ranked(query, mode)
-        notes = ranking.notes
-        if where is not ANYWHERE:
-            ranking, notes = self._filtered(ranking, where)
         accepts = None if allowed is None else _accepting(allowed)
+        if where is not ANYWHERE:
+            ranking = self._filtered(ranking, where, accepts)
         chosen = self._best(ranking, accepts, offset + limit + 1)
         hits = tuple(
             self._hit(query, mode, slot, score, named)
             for slot, score in chosen[offset : offset + limit]
         )
+        notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
         return SearchResult(query, mode, hits, len(chosen) > offset + limit, notes)
 
     def explain(
@@ -165,11 +163,13 @@ class SearchEngine:
             asked = ", ".join(f"{facet} {value!r}" if value else facet for facet, value in unmet)
             return Explanation(tool, False, None, 0.0, f"left out by the filter: {asked}")
         ranking, named = self._ranked(query, mode)
-        ranking, _ = self._filtered(ranking, where)
+        ranking = self._filtered(ranking, where, accepts)
         matches = self._best(ranking, accepts, len(ranking.slots))
         place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
         if place is None:
-            return Explanation(tool, False, None, 0.0, self._why_unmatched(query, mode, named))
+            return Explanation(
+                tool, False, None, 0.0, self._why_unmatched(query, mode, named, accepts)
+            )
         verdict = f"returned: number {place + 1} of {len(matches)} that match"
         if place >= limit:
             last = self._hit(query, mode, *matches[limit - 1], named)
@@ -197,7 +197,7 @@ class SearchEngine:
             )
         if not query.strip():
             return self._everything(), None
-        if mode not in _NAMES_WIN:
+        if not self._rankers[mode].names_win:
             return self._index(mode).rank(query), None
         named = self._name_index().named(query)
         if named is None:
@@ -213,19 +213,27 @@ class SearchEngine:
             slots = slots[[self.catalog.at(slot) is not None for slot in slots.tolist()]]
         return Ranking(slots, np.ones(len(slots), np.float32))
 
-    def _filtered(self, ranking: Ranking, where: Where) -> tuple[Ranking, tuple[str, ...]]:
+    def _filtered(self, ranking: Ranking, where: Where, accepts: Accepts | None) -> Ranking:
         if self._facets is None:
             self._facets = FacetIndex.fit(self.catalog)
         mask = self._facets.mask(where, self.catalog)
         kept = mask[ranking.slots]
         notes = ranking.notes
-        if not mask.any():
+        # A filter that fits no tool is probably misspelt. To one who may see none of the tools it
+        # fits, it fits none.
+        if not kept.any() and not any(self._accepted(mask.nonzero()[0].tolist(), accepts)):
             asked = ", ".join(f"{facet} {value}".strip() for facet, value in where.conditions())
-            notes = (*notes, f"no tool at all has {asked}")
-        return Ranking(ranking.slots[kept], ranking.scores[kept], notes), notes
+            notes = (*notes, Note(f"no tool at all has {asked}"))
+        return Ranking(ranking.slots[kept], ranking.scores[kept], notes)
+
+    def _accepted(self, slots: Iterable[int], accepts: Accepts | None) -> Iterator[Tool]:
+        for slot in slots:
+            tool = self.catalog.at(slot)
+            if tool is not None and (accepts is None or accepts(tool)):
+                yield tool
 
     def _best(
-        self, ranking: Ranking, accepts: Callable[[Tool], bool] | None, count: int
+        self, ranking: Ranking, accepts: Accepts | None, count: int
     ) -> list[tuple[int, float]]:
         """The best slots that are accepted, with their scores; equal scores in catalog order."""
         if accepts is None:
@@ -254,10 +262,13 @@ class SearchEngine:
             return ()
         return self._index(mode).reasons(query, slot)
 
-    def _why_unmatched(self, query: str, mode: str, named: Named | None) -> str:
-        if named is not None and named.only:
-            ids = [tool.id for slot in named.slots if (tool := self.catalog.at(slot))]
-            return f"the query is the name of another tool: {', '.join(ids)}"
+    def _why_unmatched(
+        self, query: str, mode: str, named: Named | None, accepts: Accepts | None
+    ) -> str:
+        others = self._accepted(named.slots, accepts) if named is not None and named.only else ()
+        ids = ", ".join(tool.id for tool in others)
+        if ids:
+            return f"the query is the name of another tool: {ids}"
         return f"does not match {query!r} in mode {mode}"
 
     def _index(self, mode: str) -> Index:
@@ -279,10 +290,21 @@ def _check_page(limit: int, offset: int) -> None:
         raise InvalidLimit(f"offset must be a whole number from 0, not {offset!r}")
 
 
-def _accepting(allowed: Allowed) -> Callable[[Tool], bool]:
+def _notes(ranking: Ranking, chosen: list[int]) -> tuple[str, ...]:
+    """The notes that are about nobody, or about a tool that was chosen: others would give away
+    tools that the asker may not see."""
+    return tuple(
+        note.text
+        for note in ranking.notes
+        if note.slots is None or np.isin(note.slots, chosen).any()
+    )
+
+
+def _accepting(allowed: Allowed) -> Accepts:
     if callable(allowed):
         return allowed
-    ids = allowed if isinstance(allowed, Set) else frozenset(allowed)
+    ids = {allowed} if isinstance(allowed, str) else allowed
+    ids = ids if isinstance(ids, Set) else frozenset(ids)
     return lambda tool: tool.id in ids
 
 

@@ -23,6 +23,10 @@ class Where:
     tags: tuple[str, ...] = ()
     read_only: bool = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.tags, str):
+            object.__setattr__(self, "tags", (self.tags,))
+
     def conditions(self) -> Iterator[tuple[str, str]]:
         """What is asked, as pairs of facet and value."""
         if self.server:

@@ -12,7 +12,7 @@ A query is read into the values below; `str` writes a value so that reading it g
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -146,6 +146,27 @@ def plain(text: str) -> Node:
     """Read a text as nothing but words: what to fall back on when it is not a query."""
     nodes = tuple(Word(word) for word in _PLAIN_WORD.findall(text[:MAX_QUERY_CHARS]))
     return nodes[0] if len(nodes) == 1 else Or(nodes)
+
+
+def rewritten(node: Node, change: Callable[[Word | Phrase], Node]) -> Node:
+    """A query with each of its words and phrases changed."""
+    match node:
+        case Word() | Phrase():
+            return change(node)
+        case Field():
+            return Field(node.field, rewritten(node.inner, change))
+        case Boost():
+            return Boost(rewritten(node.inner, change), node.factor)
+        case Must():
+            return Must(rewritten(node.inner, change))
+        case Not():
+            return Not(rewritten(node.inner, change))
+        case And():
+            return And(tuple(rewritten(inner, change) for inner in node.nodes))
+        case Or():
+            return Or(tuple(rewritten(inner, change) for inner in node.nodes))
+        case _:
+            return node
 
 
 def leaves(

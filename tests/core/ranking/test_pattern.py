@@ -51,8 +51,8 @@ def test_a_hit_in_the_name_counts_more_than_one_elsewhere(office: Catalog) -> No
     scores = dict(zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True))
     assert scores == pytest.approx({5: 1.0, 3: 0.6, 9: 0.6})
     assert index.reasons("customer", 3) == (
-        Reason("customer", "description", 0.6),
-        Reason("customer", "parameter", 0.5),
+        Reason("customer", "description", 0.5455),
+        Reason("customer", "parameter", 0.4545),
     )
     assert index.reasons("customer", 0) == ()
 

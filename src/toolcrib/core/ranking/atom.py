@@ -81,11 +81,13 @@ class AtomReader:
         if isinstance(leaf, Phrase):
             return self._phrase(leaf, words, field)
         atoms = []
+        identifiers = {one.name for one in self.reading.fields if one.identifiers}
         if leaf.star:
             atoms.append(self._prefix(leaf.text, field))
             words = words[:-1]
         for word in words:
-            if field or not self.reading.is_stop_word(word.whole):
+            # Prose is read without its stop words, so asking for one there asks nothing.
+            if field in identifiers or not self.reading.is_stop_word(word.whole):
                 atoms += self._word(word, field, guessing)
         return atoms
 

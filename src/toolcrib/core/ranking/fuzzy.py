@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import ClassVar
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.ranker import Ranking, Reason, ranking
@@ -34,6 +35,8 @@ def score(query: str, haystack: str, token_bonus: float = TOKEN_BONUS) -> float:
 @dataclass(frozen=True, slots=True)
 class Fuzzy:
     """Ranks by likeness of spelling. Reads every tool's text for every query."""
+
+    names_win: ClassVar[bool] = False
 
     token_bonus: float = TOKEN_BONUS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import regex
 
@@ -56,6 +56,8 @@ def score(asked: Question, searched: Texts) -> int:
 @dataclass(frozen=True, slots=True)
 class Keyword:
     """Ranks by terms found inside names and descriptions."""
+
+    names_win: ClassVar[bool] = False
 
     def fit(self, catalog: Catalog) -> KeywordIndex:
         """Fit to a catalog."""

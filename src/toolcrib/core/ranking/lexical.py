@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, Literal, cast
+from typing import ClassVar, Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from toolcrib.core.query import Node, Or, Phrase, Word
 from toolcrib.core.ranking.atom import MAX_GUESSED_WORDS, Atom, AtomReader, Sequence
 from toolcrib.core.ranking.boolean import Answer, evaluate
 from toolcrib.core.ranking.postings import NOWHERE, Document, Posting, Postings
-from toolcrib.core.ranking.ranker import Ranking, Reason, Scores, Slots
+from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Scores, Slots
 from toolcrib.core.ranking.reading import GAP, TOOL_READING, Reading
 from toolcrib.core.ranking.vocabulary import Vocabulary
 from toolcrib.core.tool import Tool
@@ -50,6 +50,8 @@ class Lexical:
     `syntax` says how a query is read: "strict" refuses what is not one, "lenient" reads that as
     plain words and says so, "words" knows no operators at all.
     """
+
+    names_win: ClassVar[bool] = True
 
     syntax: Syntax = "strict"
     reading: Reading = TOOL_READING
@@ -105,7 +107,7 @@ class LexicalIndex:
             if answer is None:
                 return Ranking(*NOWHERE, notes)
             (slots, scores), ideal = answer
-            return Ranking(slots, _share(scores, ideal), notes + _notes(atoms))
+            return Ranking(slots, _share(scores, ideal), notes + self._notes(atoms))
         atoms = []
         guessing = _is_short(node)
 
@@ -118,24 +120,24 @@ class LexicalIndex:
         if scored is None:
             return Ranking(*NOWHERE, notes)
         slots = scored.matches.nonzero()[0]
-        return Ranking(slots, _share(scored.scores[slots], scored.ideal), notes + _notes(atoms))
+        return Ranking(
+            slots, _share(scored.scores[slots], scored.ideal), notes + self._notes(atoms)
+        )
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """Which words hit which fields of a tool, the strongest first."""
-        asked = list(self._asked(query))
-        ideal = sum(weight for _, weight in asked)
-        found: list[Reason] = []
-        for atom, weight in asked:
-            counts = self._counts(atom, np.array([slot], np.int32))[0]
-            count = float(counts.sum())
-            if count:
-                scale = atom.certainty * weight / ideal / (self._ranker.k1 + count)
-                found += [
-                    Reason(atom.label, field.name, round(scale * float(part), 4))
-                    for field, part in zip(self._ranker.reading.fields, counts, strict=True)
-                    if part
-                ]
-        return tuple(sorted(found, key=lambda reason: -reason.share))
+        found: list[tuple[float, str, str]] = []
+        for atom, weight in self._asked(query):
+            counts = self._counts(atom, np.array([slot], np.int32))[0].tolist()
+            scale = atom.certainty * weight / (self._ranker.k1 + sum(counts))
+            found += [
+                (scale * count, atom.label, field.name)
+                for field, count in zip(self._ranker.reading.fields, counts, strict=True)
+                if scale * count
+            ]
+        whole = sum(score for score, _, _ in found)
+        found.sort(key=lambda one: -one[0])
+        return tuple(Reason(term, field, round(score / whole, 4)) for score, term, field in found)
 
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
@@ -156,20 +158,25 @@ class LexicalIndex:
     def _atom_reader(self) -> AtomReader:
         return AtomReader(self._ranker.reading, self._vocabulary, self._postings)
 
-    def _read(self, query: str) -> tuple[Node | str, tuple[str, ...]]:
+    def _read(self, query: str) -> tuple[Node | str, tuple[Note, ...]]:
         """A query read: a text where it is nothing but words, which is nearly always."""
         if self._ranker.syntax == "words" or _OPERATOR.search(query) is None:
             return query, ()
-        notes: tuple[str, ...] = ()
+        notes: tuple[Note, ...] = ()
         try:
-            node = self._relaxed(language.parse(query))
+            node = self._relaxed(language.rewritten(language.parse(query), self._phrased))
         except InvalidQuery as fault:
             if self._ranker.syntax == "strict":
                 raise
             node = language.plain(query)
-            notes = (f"read as plain words: {fault}",)
+            notes = (Note(f"read as plain words: {fault}"),)
         words = _only_words(node)
         return (node if words is None else " ".join(words)), notes
+
+    def _phrased(self, leaf: Word | Phrase) -> Word | Phrase:
+        """An identifier of several words (`send_email`) means these words side by side."""
+        is_one_word = len(self._ranker.reading.words(leaf.text)) < 2
+        return leaf if is_one_word else Phrase(leaf.text, leaf.star)
 
     def _relaxed(self, node: Node) -> Node:
         """A query in which a quotation that no tool holds stands for its words.
@@ -294,6 +301,15 @@ class LexicalIndex:
     def _rarity_of(self, count: int) -> float:
         return math.log(1 + (self._postings.count - count + 0.5) / (count + 0.5))
 
+    def _notes(self, atoms: list[Atom]) -> tuple[Note, ...]:
+        guesses = {atom.label: atom for atom in atoms if atom.certainty < 1}
+        return tuple(
+            Note(
+                f"no tool has this word, so a near one was used: {label}", self._posting(atom).slots
+            )
+            for label, atom in guesses.items()
+        )
+
     def _everyone(self) -> NDArray[np.bool_]:
         if len(self._catalog) == self._catalog.span:
             return np.ones(self._catalog.span, np.bool_)
@@ -337,8 +353,3 @@ def _only_words(node: Node) -> list[str] | None:
 
 def _is_short(node: Node) -> bool:
     return sum(1 for _ in language.leaves(node)) <= MAX_GUESSED_WORDS
-
-
-def _notes(atoms: list[Atom]) -> tuple[str, ...]:
-    guesses = dict.fromkeys(atom.label for atom in atoms if atom.certainty < 1)
-    return tuple(f"no tool has this word, so a near one was used: {label}" for label in guesses)

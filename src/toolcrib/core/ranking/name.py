@@ -19,6 +19,8 @@ MAX_NAMES = 50
 
 _SEPARATOR = regex.compile(r"[\s,;]+(?:and[\s,;]+)?")
 _WRAPPING = " \t\r\n\"'`.,;:!?()[]{}"
+# An operator of the query language: a sign before a word, a star or boost behind it.
+_NO_NAME = regex.compile(r"^[+-]|\*|\^\d")
 # Written as nobody writes a word: a sign inside, or a capital after a small letter.
 _IDENTIFIER = regex.compile(r"[\p{L}\p{N}][_.:/-]+[\p{L}\p{N}]|\p{Ll}\p{Lu}")
 
@@ -87,7 +89,7 @@ class NameIndex:
 
     def _slots_of(self, name: str) -> list[int]:
         key = name_key(name)
-        if not key:
+        if not key or _NO_NAME.search(name):
             return []
         value = hash(key)
         slots = set(self._fresh.get(value, ()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,8 @@ def passages(tool: Tool) -> Iterable[tuple[str, str]]:
 @dataclass(frozen=True, slots=True)
 class Regex:
     """Python's `re.search` over each text of a tool. Over budget, `SearchTimeout` is raised."""
+
+    names_win: ClassVar[bool] = False
 
     ignore_case: bool = False
     budget_seconds: float = BUDGET_SECONDS
@@ -109,14 +111,17 @@ class RegexIndex:
         return Ranking(slots, best[slots])
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
-        """The fields of a tool in which the pattern is found, the strongest first."""
+        """The fields of a tool in which the pattern is found, the most telling first."""
         pattern = read(query, ignore_case=self._ranker.ignore_case)
         laid = _Laid.out(self._ranker, self._catalog, (slot,))
         found = laid.passages.matching(
             pattern, budget_seconds=self._ranker.budget_seconds, clock=self._ranker.clock
         )
-        fields = dict.fromkeys(sorted(laid.fields[found].tolist()))
-        return tuple(Reason(query, _FIELDS[at], _FIELD_SCORES[_FIELDS[at]]) for at in fields)
+        scores = {_FIELDS[at]: float(_SCORES[at]) for at in sorted({*laid.fields[found].tolist()})}
+        whole = sum(scores.values())
+        return tuple(
+            Reason(query, field, round(score / whole, 4)) for field, score in scores.items()
+        )
 
     def updated(self, catalog: Catalog) -> RegexIndex:
         """This index brought to a later catalog."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.ranker import Ranking, Reason, ranking
@@ -52,6 +52,8 @@ def tally(asked: Iterable[str], postings: Mapping[str, Iterable[Key]]) -> dict[K
 @dataclass(frozen=True, slots=True)
 class Prefix:
     """Ranks by whole words and beginnings of words."""
+
+    names_win: ClassVar[bool] = False
 
     def fit(self, catalog: Catalog) -> PrefixIndex:
         """Fit to a catalog."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,22 @@ Scores = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a tool was found: which term hit which field, and its share of the score."""
+    """Why a tool was found: which term hit which field, and its share of the tool's score.
+
+    The shares of a tool's reasons add up to 1.
+    """
 
     term: str
     field: str
     share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Note:
+    """Something to tell the asker. A note about tools is for those who get to see one of them."""
+
+    text: str
+    slots: Slots | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +40,7 @@ class Ranking:
 
     slots: Slots
     scores: Scores
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class Index(Protocol):
@@ -46,14 +57,19 @@ class Index(Protocol):
 
 
 class Ranker(Protocol):
-    """A way to rank, not yet fitted."""
+    """A way to rank, not yet fitted.
+
+    `names_win` says that a query which is a tool's name is answered with that tool.
+    """
+
+    names_win: ClassVar[bool]
 
     def fit(self, catalog: Catalog) -> Index:
         """Fit to a catalog."""
 
 
-def ranking(scores: dict[int, float], notes: tuple[str, ...] = ()) -> Ranking:
+def ranking(scores: dict[int, float]) -> Ranking:
     """A ranking from scores by slot, for rankers that look at one tool at a time."""
     slots = np.array(sorted(scores), dtype=np.int32)
     values = np.array([scores[slot] for slot in slots.tolist()], dtype=np.float32)
-    return Ranking(slots, values, notes)
+    return Ranking(slots, values)

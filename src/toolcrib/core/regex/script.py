@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import NamedTuple
@@ -22,7 +23,8 @@ class Ranges(NamedTuple):
     negated: bool
 
 
-class Script(NamedTuple):
+@dataclass(frozen=True)
+class Script:
     """An alphabet in which some characters are written as others, which no text has.
 
     These are the separator, lone surrogates, which UTF-8 cannot write, and characters that are
@@ -30,7 +32,7 @@ class Script(NamedTuple):
     """
 
     letters: str
-    stand_ins: tuple[tuple[str, str], ...]
+    stand_ins: dict[int, str] = field(compare=False)
 
     @classmethod
     def of(cls, letters: Iterable[str]) -> Script:
@@ -41,8 +43,8 @@ class Script(NamedTuple):
         unwritable = sorted({SEPARATOR, *filter(_is_surrogate, known), *disputed})
         unused = {is_word: _unused(known, is_word) for is_word in (False, True)}
         try:
-            return cls(known, tuple((char, next(unused[char in words])) for char in unwritable))
-        except RuntimeError:
+            return cls(known, {ord(char): next(unused[char in words]) for char in unwritable})
+        except StopIteration:
             raise ValueError("the texts use every character there is; leave one unused") from None
 
     @property
@@ -57,9 +59,7 @@ class Script(NamedTuple):
 
     def write(self, text: str) -> str:
         """The text as it is written between separators."""
-        for char, stand_in in self.stand_ins:
-            text = text.replace(char, stand_in)
-        return text
+        return text.translate(self.stand_ins)
 
     def ranges(self, node: Literal | Chars) -> Ranges:
         """The written characters that the node matches, of all that are in the script."""

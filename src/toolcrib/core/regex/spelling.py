@@ -103,8 +103,7 @@ class _AutomatonSpelling:
                     for at, part in enumerate(parts)
                 )
             case Choice(options):
-                texts = [self.spell(option, head=head, tail=tail) for option in options]
-                return _any_of(texts) if texts else _NOTHING_IN_RE2
+                return _any_of(self.spell(option, head=head, tail=tail) for option in options)
             case Repeat(body, _, most):
                 once = most == 1
                 inner = self.spell(body, head=head and once, tail=tail and once)
@@ -125,7 +124,7 @@ class _AutomatonSpelling:
             case Atomic(body):
                 return self.spell(body, head=head, tail=tail)
             case Conditional(_, yes, no):
-                return _any_of([self.spell(each, head=head, tail=tail) for each in (yes, no)])
+                return _any_of(self.spell(option, head=head, tail=tail) for option in (yes, no))
             case Reference():
                 return r"[^\n]*"
         return ""
@@ -169,7 +168,7 @@ class _BacktrackerSpelling:
             case Sequence(parts):
                 return "".join(map(self.spell, parts))
             case Choice(options):
-                return _any_of(map(self.spell, options)) if options else _NOTHING_IN_REGEX
+                return _any_of(map(self.spell, options))
             case Repeat(body, least, most, greed):
                 # In `re` a possessive repeat gives nothing back within itself either.
                 group = "?>" if greed is Greed.ALL else "?:"
@@ -187,8 +186,7 @@ class _BacktrackerSpelling:
                 return f"(?(g{number})(?:{self.spell(yes)})|(?:{self.spell(no)}))"
             case Edge():
                 return self._edge(node)
-            case Boundary():
-                return self._boundary(node)
+        return self._boundary(node)
 
     def _class(self, node: Literal | Chars) -> str:
         self._look()
@@ -205,8 +203,7 @@ class _BacktrackerSpelling:
                 return f"(?:^|(?<={newline}))"
             case Edge.LINE_END:
                 return f"(?:$|(?={newline}))"
-            case Edge.LAST_LINE_END:
-                return f"(?={newline}?$)"
+        return f"(?={newline}?$)"
 
     def _boundary(self, boundary: Boundary) -> str:
         not_empty = "(?!^$)" if boundary.negated and _EMPTY_TEXT_HAS_NO_INSIDE else ""

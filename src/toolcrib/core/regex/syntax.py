@@ -49,7 +49,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The first of the options that lets the rest match; without options, nothing."""
+    """The first of the options that lets the rest match."""
 
     options: tuple[Node, ...]
 

@@ -166,8 +166,6 @@ class _Reader:
                 return _place(place.name, flags)
             case "BRANCH", (_, options):
                 return Choice(tuple(self.sequence(option, flags) for option in options))
-            case "FAILURE", _:
-                return Choice(())
             case "SUBPATTERN", (number, added, removed, body):
                 inside = self.sequence(body, _combined(flags, added, removed))
                 return Capture(number, inside) if number in self._remembered else inside
