@@ -76,15 +76,15 @@ class Worker:
         tools = [self._engine.prepare(row) for row in feed]
         prepared, loaded = process_time(), resident_bytes()
         self._engine.fit(tools)
-        fitted = process_time()
+        fitted, grown = process_time(), resident_bytes()
+        # From here on an engine holds only what it needs.
         del tools
-        resident = resident_bytes()
         built = Built(
             prepare_seconds=prepared - started - feed.seconds,
             fit_seconds=fitted - prepared,
             tools_bytes=loaded - before,
-            index_bytes=resident - loaded,
-            process_bytes=resident,
+            index_bytes=grown - loaded,
+            process_bytes=resident_bytes(),
             peak_bytes=peak_bytes(),
         )
         self._plan: Plan = json.loads(self._plan_path.read_text(encoding="utf-8"))

@@ -39,7 +39,8 @@ class ClockThatRunsOut:
 def found(pattern: str, texts: Sequence[str], *, ignore_case: bool = False) -> list[int]:
     """What we find, with all the time it takes."""
     understood = read(pattern, ignore_case=ignore_case)
-    return Passages(texts).matching(understood, budget_seconds=60, clock=stopped_clock).tolist()
+    indexes = Passages(texts).matching(understood, budget_seconds=60, clock=stopped_clock)
+    return list(map(int, indexes))
 
 
 def truth(pattern: str, texts: Sequence[str], flags: int = 0) -> list[int]:
@@ -166,8 +167,8 @@ def bodies(draw: st.DrawFn, depth: int, counts: int, captures: list[int]) -> str
         case "choice":
             return f"(?:{inner()}|{inner()})"
         case "repeat":
-            counts = draw(st.sampled_from(COUNTS)) + draw(st.sampled_from(["", "?"]))
-            return f"(?:{inner(fewer=1)}){counts}"
+            times = draw(st.sampled_from(COUNTS)) + draw(st.sampled_from(["", "?"]))
+            return f"(?:{inner(fewer=1)}){times}"
         case "possessive":
             # Captures in possessive repeats are broken in CPython itself.
             return f"(?:{inner(fewer=1, remember=False)}){draw(st.sampled_from(COUNTS))}+"
@@ -249,7 +250,7 @@ def test_a_long_text_among_short_ones_is_found(pattern: str) -> None:
 
 
 def test_the_answer_is_the_same_when_re2_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blob, "_RE2_MEMORY_BYTES", 1_500)
+    monkeypatch.setattr(blob, "_RE2_MEMORY_BYTES", 500)
     assert found("b+c|x", ["abc", "ac", "xé"]) == [0, 2]
 
 

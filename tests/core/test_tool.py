@@ -122,6 +122,7 @@ def test_a_tool_prints_as_its_id() -> None:
         ({"name": "a\ud800"}, "control"),
         ({"name": "a", "server": "x\x1b[31m"}, "server holds a line break or another control"),
         ({"name": "a" * (MAX_NAME_CHARS + 1)}, "name has 513 characters; the limit is 512"),
+        ({"name": "a", "server": {}}, "server must be text, not dict"),
         ({"name": "a", "description": 5}, "description must be text, not int"),
         ({"name": "a", "id": 5}, "id must be text, not int"),
         ({"name": "a", "id": "x\ny"}, "id holds a line break"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,11 +58,11 @@ class FacetIndex:
     @classmethod
     def fit(cls, catalog: Catalog) -> FacetIndex:
         """Fit to a catalog."""
-        slots: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        slots: defaultdict[tuple[str, str], array[int]] = defaultdict(lambda: array("i"))
         for slot in range(catalog.span):
             for facet in _facets(catalog.at(slot)):
                 slots[facet].append(slot)
-        return cls(catalog, {facet: np.array(s, np.int32) for facet, s in slots.items()})
+        return cls(catalog, {facet: np.asarray(s) for facet, s in slots.items()})
 
     def updated(self, catalog: Catalog) -> FacetIndex:
         """This index, or a new one where too much has changed for `mask` to look it up."""

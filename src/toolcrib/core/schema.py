@@ -53,7 +53,7 @@ def signature(name: str, schema: Mapping[str, Any]) -> str:
 
 def type_name(schema: object, root: Mapping[str, Any] | None = None) -> str:
     """A short name of the type a schema describes, such as `string`, `integer[]` or `a | b`."""
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, dict):
         return "any"
     return _type_name(schema, root if root is not None else schema, 0)
 
@@ -66,7 +66,7 @@ def _type_name(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -
     if kind == "array":
         items = schema.get("items")
         inner = "any"
-        if isinstance(items, Mapping) and depth < MAX_DEPTH:
+        if isinstance(items, dict) and depth < MAX_DEPTH:
             inner = _type_name(items, root, depth + 1)
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
     if isinstance(kind, str):
@@ -74,7 +74,7 @@ def _type_name(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -
     for key in _ALTERNATIVES:
         if isinstance(schema.get(key), list) and depth < MAX_DEPTH:
             names = [
-                _type_name(one, root, depth + 1) for one in schema[key] if isinstance(one, Mapping)
+                _type_name(one, root, depth + 1) for one in schema[key] if isinstance(one, dict)
             ]
             return " | ".join(dict.fromkeys(names)) or "any"
     if "properties" in schema:
@@ -96,11 +96,11 @@ def _walk(
         seen |= {reference}
         schema = _resolved(schema, root)
     properties = schema.get("properties")
-    if isinstance(properties, Mapping):
+    if isinstance(properties, dict):
         required = schema.get("required")
         needed = set(map(str, required)) if isinstance(required, list) else set()
         for name, inner in properties.items():
-            if isinstance(inner, Mapping):
+            if isinstance(inner, dict):
                 below = f"{path}.{name}" if path else str(name)
                 yield _parameter(below, inner, root, name in needed)
                 yield from _walk(inner, root, below, seen, depth + 1)
@@ -113,14 +113,14 @@ def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for key in _ALTERNATIVES:
         many = schema.get(key)
         if isinstance(many, list):
-            yield from (one for one in many if isinstance(one, Mapping))
+            yield from (one for one in many if isinstance(one, dict))
     for key in ("items", "additionalProperties", *_BRANCHES):
         one = schema.get(key)
-        if isinstance(one, Mapping):
+        if isinstance(one, dict):
             yield one
     prefix = schema.get("prefixItems")
     if isinstance(prefix, list):
-        yield from (one for one in prefix if isinstance(one, Mapping))
+        yield from (one for one in prefix if isinstance(one, dict))
 
 
 def _parameter(
@@ -135,7 +135,7 @@ def _parameter(
 def _choices(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """The values a parameter may take, of itself or of its items."""
     items = schema.get("items")
-    for one in (schema, items if isinstance(items, Mapping) else {}):
+    for one in (schema, items if isinstance(items, dict) else {}):
         values = one.get("enum")
         if isinstance(values, list):
             return tuple(str(value) for value in values[:MAX_CHOICES] if _is_plain(value))
@@ -157,8 +157,8 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
         target: Any = root
         for part in reference[1:].split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
-            target = target.get(key) if isinstance(target, Mapping) else None
-        if not isinstance(target, Mapping):
+            target = target.get(key) if isinstance(target, dict) else None
+        if not isinstance(target, dict):
             return schema
         schema = target
     return schema

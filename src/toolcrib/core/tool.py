@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NoReturn, get_args
 
 from toolcrib.errors import InvalidSchema, InvalidTool
@@ -107,6 +108,8 @@ class Tool:
         put(self, "tags", _tags(name, tags))
         put(self, "policy", policy)
         self._check()
+        put(self, "server", _shared(server))
+        put(self, "category", _shared(category))
         put(self, "id", id or _default_id(server, name))
         put(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
         put(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
@@ -231,6 +234,12 @@ def _shown(name: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
+@lru_cache(maxsize=10_000)
+def _shared(text: str) -> str:
+    """One copy of a text that many tools have, such as the name of their server."""
+    return text
+
+
 def _default_id(server: str, name: str) -> str:
     return f"{server}{SERVER_SEPARATOR}{name}" if server else name
 
@@ -239,7 +248,7 @@ def _tags(name: object, tags: Iterable[str]) -> tuple[str, ...]:
     found = [tags] if isinstance(tags, str) else _listed(name, "tags", tags)
     if not all(isinstance(tag, str) for tag in found):
         raise InvalidTool(f"tool {_shown(name)}: tags must be a list of texts")
-    return tuple(found)
+    return tuple(map(_shared, found))
 
 
 def _listed(name: object, field: str, values: Iterable[Any]) -> list[Any]:

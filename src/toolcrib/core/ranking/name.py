@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -48,15 +49,14 @@ class NameIndex:
     @classmethod
     def fit(cls, catalog: Catalog) -> NameIndex:
         """Fit to a catalog."""
-        hashes: list[int] = []
-        slots: list[int] = []
+        hashes = array("q")
+        slots = array("i")
         for slot in range(catalog.span):
             for key in _keys(catalog.at(slot)):
                 hashes.append(hash(key))
                 slots.append(slot)
-        values = np.array(hashes, np.int64)
-        order = np.argsort(values, kind="stable")
-        return cls(catalog, values[order], np.array(slots, np.int32)[order])
+        order = np.argsort(np.asarray(hashes), kind="stable")
+        return cls(catalog, np.asarray(hashes)[order], np.asarray(slots)[order])
 
     def updated(self, catalog: Catalog) -> NameIndex:
         """This index brought to a later catalog."""

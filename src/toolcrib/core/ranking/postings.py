@@ -249,6 +249,15 @@ def _take_out(delta: dict[int, Posting], slot: int, document: Document) -> None:
             delta[term] = Posting(slots[others], impacts[others])
 
 
+class _Chunk(NamedTuple):
+    """Postings sorted by term: each of the terms has as many as its count."""
+
+    terms: _Ints
+    counts: NDArray[np.int64]
+    slots: Slots
+    impacts: Scores
+
+
 class _Fitting:
     """Collects documents in flat arrays and sorts them by term, a chunk at a time."""
 
@@ -258,7 +267,7 @@ class _Fitting:
         self._impacts = array("f")
         self._tokens = array("i")
         self._lengths = array("H")
-        self._chunks: list[tuple[_Ints, Slots, Scores]] = []
+        self._chunks: list[_Chunk] = []
 
     def add(self, slot: int, document: Document | None, fields: int) -> None:
         if document is None:
@@ -275,35 +284,30 @@ class _Fitting:
 
     def base(self, fields: int) -> _Base:
         self._sort()
-        counts = np.zeros(max(int(c[0].max(initial=-1)) for c in self._chunks) + 1, np.int64)
-        for terms, _, _ in self._chunks:
-            counts += np.bincount(terms, minlength=len(counts))
+        counts = np.zeros(max(int(c.terms.max(initial=-1)) for c in self._chunks) + 1, np.int64)
+        for chunk in self._chunks:
+            counts[chunk.terms] += chunk.counts
         starts = _starts(counts)
         slots = np.empty(starts[-1], np.int32)
         impacts = np.empty(starts[-1], np.float32)
         filled = starts[:-1].copy()
         while self._chunks:
             # Chunks come in the order of slots, so each term's postings end up ascending.
-            terms, chunk_slots, chunk_impacts = self._chunks.pop(0)
-            here = np.bincount(terms, minlength=len(counts))
-            first = np.concatenate(([0], np.cumsum(here)[:-1]))
-            targets = (filled - first)[terms] + np.arange(len(terms))
-            slots[targets] = chunk_slots
-            impacts[targets] = chunk_impacts
-            filled += here
+            chunk = self._chunks.pop(0)
+            shifts = filled[chunk.terms] - _starts(chunk.counts)[:-1]
+            targets = np.repeat(shifts, chunk.counts) + np.arange(len(chunk.slots))
+            slots[targets] = chunk.slots
+            impacts[targets] = chunk.impacts
+            filled[chunk.terms] += chunk.counts
         lengths = np.asarray(self._lengths).reshape(-1, fields)
         token_starts = _starts(lengths.sum(axis=1, dtype=np.int64))
         tokens = np.asarray(self._tokens)
         return _Base(starts.data, slots, impacts, token_starts, tokens, lengths)
 
     def _sort(self) -> None:
-        terms = np.array(self._terms, np.int32)
+        terms = np.asarray(self._terms)
         order = np.argsort(terms, kind="stable")
-        self._chunks.append(
-            (
-                terms[order],
-                np.array(self._slots, np.int32)[order],
-                np.array(self._impacts, np.float32)[order],
-            )
-        )
+        distinct, counts = np.unique(terms, return_counts=True)
+        slots, impacts = np.asarray(self._slots), np.asarray(self._impacts)
+        self._chunks.append(_Chunk(distinct, counts, slots[order], impacts[order]))
         self._terms, self._slots, self._impacts = array("i"), array("i"), array("f")

@@ -46,6 +46,8 @@ class Blob:
     def matching(self, pattern: Pattern, deadline: Deadline) -> Indexes:
         """The ascending indexes of the texts in which the pattern is found."""
         maybe = np.arange(len(self))
+        if not len(self):
+            return maybe
         for node in islice(chain([pattern.tree], required(pattern.tree)), _MOST_SIEVES):
             spelling = automaton(node, self._script, deadline.remaining_seconds)
             sieve = spelling and self._sieve(spelling.text)
