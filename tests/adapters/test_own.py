@@ -110,3 +110,10 @@ def test_a_long_name_and_many_fields_are_shortened_in_errors() -> None:
     with pytest.raises(InvalidTool) as fault:
         tools_from_wire({f"field{number}": number for number in range(1_000)})
     assert len(str(fault.value)) < 200
+
+
+def test_a_misspelt_field_is_named_even_where_it_is_all_there_is() -> None:
+    entry = {"name": "a", "descripton": "Say something"}
+    assert recognises(entry)
+    with pytest.raises(InvalidTool, match="did you mean 'description'"):
+        tools_from_wire(entry)

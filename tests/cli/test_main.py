@@ -72,7 +72,7 @@ def test_help_loads_nothing_heavy() -> None:
         (["search", "zzqxzz"], 0),
         (["search", "(refund"], 1),
         (["search", "refund", "--catalog", "no such file"], 1),
-        (["search", "refund", "--limit", "99999"], 1),
+        (["search", "refund", "--limit", "99999"], 2),
         (["search"], 2),
         (["search", "refund", "--limit", "0"], 2),
         (["search", "refund", "--mode", "guess"], 2),

@@ -38,9 +38,10 @@ _FOREIGN = ("type", "function", "parameters", "inputSchema")
 
 def recognises(entry: Mapping[str, Any]) -> bool:
     """Whether this has a name or a schema as we call it, and nothing that only others have."""
-    if not {"name", "input_schema"}.isdisjoint(entry) and set(_FOREIGN).isdisjoint(entry):
-        return set(FIELDS).issuperset(entry) or "input_schema" in entry or "description" in entry
-    return False
+    if {"name", "input_schema"}.isdisjoint(entry) or not set(_FOREIGN).isdisjoint(entry):
+        return False
+    telling = {"input_schema", "description"}.intersection(entry) or set(FIELDS).issuperset(entry)
+    return bool(telling) or any(_misspelt(str(field)) for field in entry)
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:

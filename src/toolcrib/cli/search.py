@@ -59,7 +59,7 @@ class _Question:
 @click.option(
     "--limit",
     default=5,
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_LIMIT),
     metavar="N",
     help="How many tools at most.  [default: 5]",
 )

@@ -16,18 +16,7 @@ import regex
 
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.query import (
-    And,
-    Boost,
-    Field,
-    Must,
-    Node,
-    Not,
-    Or,
-    Phrase,
-    Word,
-    parse,
-)
+from toolcrib.core.query import Node, Not, Or, Phrase, Word, parse, rewritten
 from toolcrib.core.ranking import reading
 from toolcrib.core.ranking.boolean import Answer, evaluate
 from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
@@ -181,34 +170,20 @@ def _parsed(query: str) -> Node:
     clauses = node.nodes if isinstance(node, Or) else (node,)
     if clauses and all(isinstance(clause, Not) for clause in clauses):
         raise InvalidQuery(ONLY_EXCLUDING)
-    return _translated(node)
+    return rewritten(node, _translated)
 
 
-def _translated(node: Node) -> Node:
+def _translated(leaf: Word | Phrase) -> Word | Phrase:
     """What our grammar read, in Tantivy's meaning: a word of several terms is a phrase."""
-    match node:
-        case Word():
-            if _NO_WORD.search(node.text):
-                raise InvalidQuery(NOT_A_WORD.format(text=node.text))
-            # The star is dropped: Tantivy knows beginnings of phrases, but not of words.
-            return Phrase(node.text) if len(words(node.text)) > 1 else Word(node.text)
-        case Phrase():
-            if node.star and len(words(node.text)) < 2:
-                raise InvalidQuery(PREFIX_ALONE.format(text=node.text))
-            return node
-        case Field():
-            return Field(node.field, _translated(node.inner))
-        case Boost():
-            return Boost(_translated(node.inner), node.factor)
-        case Not():
-            return Not(_translated(node.inner))
-        case Must():
-            return Must(_translated(node.inner))
-        case And():
-            return And(tuple(map(_translated, node.nodes)))
-        case Or():
-            return Or(tuple(map(_translated, node.nodes)))
-    return node
+    several = len(words(leaf.text)) > 1
+    if isinstance(leaf, Phrase):
+        if leaf.star and not several:
+            raise InvalidQuery(PREFIX_ALONE.format(text=leaf.text))
+        return leaf
+    if _NO_WORD.search(leaf.text):
+        raise InvalidQuery(NOT_A_WORD.format(text=leaf.text))
+    # The star is dropped: Tantivy knows beginnings of phrases, but not of words.
+    return Phrase(leaf.text) if several else Word(leaf.text)
 
 
 def _index(catalog: Catalog, field: str, of: Callable[[Tool], str]) -> LexicalIndex:

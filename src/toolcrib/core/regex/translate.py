@@ -71,24 +71,25 @@ def read(pattern: str, *, ignore_case: bool = False) -> Pattern:
             MOST_CHARACTERS,
         )
     try:
-        return _understood(pattern, re.IGNORECASE if ignore_case else 0)
+        parsed = _parsed(pattern, re.IGNORECASE if ignore_case else 0)
     except re.error as error:
         raise InvalidPattern(_complaint(pattern, error), error.pos) from error
     except (OverflowError, RecursionError, MemoryError, ValueError) as error:
         raise InvalidPattern(
             f"not a valid pattern: {error}; make it simpler or search with plain words"
         ) from error
+    remembered = frozenset(_remembered(parsed))
+    tree = _Reader(remembered).sequence(parsed, parsed.state.flags)
+    return Pattern(pattern, tree, remembers=bool(remembered))
 
 
-def _understood(pattern: str, flags: int) -> Pattern:
+def _parsed(pattern: str, flags: int) -> Any:
     with _silence, warnings.catch_warnings(action="ignore"):
         parsed = _parser.parse(pattern, flags)
         _hold_limits(parsed)
         # The parser leaves some faults to the compiler, such as look-behind of no fixed width.
         re.compile(pattern, flags)
-    remembered = frozenset(_remembered(parsed))
-    tree = _Reader(remembered).sequence(parsed, parsed.state.flags)
-    return Pattern(pattern, tree, remembers=bool(remembered))
+    return parsed
 
 
 def _complaint(pattern: str, error: re.error) -> str:
@@ -171,8 +172,10 @@ class _Reader:
                 return Capture(number, inside) if number in self._remembered else inside
             case "ATOMIC_GROUP", body:
                 return Atomic(self.sequence(body, flags))
-            case (("ASSERT" | "ASSERT_NOT"), (direction, body)):
-                return Look(self.sequence(body, flags), direction < 0, name == "ASSERT_NOT")
+            case (("ASSERT" | "ASSERT_NOT" | "FAILURE"), _):
+                # Newer Pythons have a word of its own, without operand, for `(?!)`.
+                direction, body = operand or (1, ())
+                return Look(self.sequence(body, flags), direction < 0, name != "ASSERT")
             case "GROUPREF", number:
                 return Reference(number, bool(flags & re.IGNORECASE))
             case "GROUPREF_EXISTS", (number, yes, no):
