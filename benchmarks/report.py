@@ -138,7 +138,7 @@ def _row(name: str, entry: Measured) -> list[str]:
 def _ratios(catalog: Results) -> str:
     present = dict(_present(catalog))
     ours = present.pop(OURS, None)
-    if ours is None:
+    if ours is None or not present:
         return ""
     columns: dict[str, Callable[[Measured], float]] = {
         "build": lambda entry: entry["built"]["fit_seconds"] if entry["built"] else 0,

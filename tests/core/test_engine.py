@@ -36,6 +36,9 @@ def test_a_search_gives_the_best_tools_with_scores_and_reasons(engine: SearchEng
     assert 0 < hit.score < 1
     assert {reason.term for reason in hit.reasons} == {"bill", "customer"}
     assert hit == engine.search("bill a customer").hits[0]
+    assert len({hit, engine.search("bill a customer").hits[0]}) == 1
+    assert hit != "createInvoice"
+    assert repr(hit) == f"Hit('books___createInvoice', {hit.score})"
 
 
 def test_every_mode_searches_and_an_unknown_one_names_the_known(engine: SearchEngine) -> None:
@@ -126,6 +129,16 @@ def test_pages_of_a_search_fit_together(engine: SearchEngine) -> None:
     whole = _names(engine.search("email message issue", limit=50))
     pages = [engine.search("email message issue", limit=2, offset=at) for at in range(0, 10, 2)]
     assert [name for page in pages for name in _names(page)] == whole
+
+
+def test_the_best_of_many_are_the_best_of_all() -> None:
+    words = [f"w{number}" for number in range(40)]
+    tools = [Tool(f"t{n}", " ".join(words[: n * 7919 % 41])) for n in range(3_000)]
+    engine = SearchEngine(Catalog(tools))
+    everything = engine.search("w3 w17 w30", limit=3_000)
+    assert len(everything) > 2_000
+    for limit in (1, 7, 50, 600):
+        assert engine.search("w3 w17 w30", limit=limit).hits == everything.hits[:limit]
 
 
 def test_equal_scores_come_in_catalog_order() -> None:

@@ -94,10 +94,11 @@ class AtomReader:
     def _word(self, word: text.Word, field: str, guessing: bool) -> list[Atom]:
         written, whole, parts = word
         if parts[0] == whole:
-            place = self._numbers((whole,))
-            if guessing and not place:
-                return [self._guess(word, field)]
-            return [Atom(written, (place,), (place,), field)]
+            number = self.vocabulary.get(whole)
+            if number is not None and self.postings.holds(number):
+                sequence = ((number,),)
+                return [Atom(written, sequence, sequence, field)]
+            return [self._guess(word, field) if guessing else Atom(written, ((),), ((),), field)]
         places = [(term, self._numbers((term,))) for term in (whole, *parts)]
         return [
             Atom(term, (place,), (place,), field, COMPOUND_WEIGHT)

@@ -228,7 +228,7 @@ class LexicalIndex:
             scores.append(posting.impacts * np.float32(weight * atom.certainty))
         # Adding up by counting with weights: far fewer calls than adding posting by posting.
         totals = cast(Scores, np.bincount(np.concatenate(slots), np.concatenate(scores)))
-        found = totals.nonzero()[0]
+        found = (totals > 0).nonzero()[0]
         return Answer(Posting(found, totals[found]), ideal)
 
     def _posting(self, atom: Atom) -> Posting:
@@ -242,7 +242,7 @@ class LexicalIndex:
         for term in terms:
             slots, impacts = self._postings.posting(term)
             strongest[slots] = np.maximum(strongest[slots], impacts)
-        slots = strongest.nonzero()[0]
+        slots = (strongest > 0).nonzero()[0]
         return Posting(slots, strongest[slots])
 
     def _located(self, atom: Atom) -> Posting:

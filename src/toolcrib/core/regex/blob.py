@@ -24,8 +24,10 @@ _RE2_MEMORY_BYTES = 1 << 21
 # The clock is looked at between chunks. RE2 at its slowest, when its automaton outgrows its
 # memory, takes 5 to 10 ns a byte and instruction.
 _CHUNK_STEPS = 2_000_000
+_LONGEST_TEXT_STEPS = 10_000_000
 _SMALLEST_CHUNK_BYTES = 1 << 12
 _CHUNK_BYTES = 1 << 15
+_LONG_TEXT_BYTES = 1 << 14
 _CHUNK_TEXTS = 1_000
 _MOST_SIEVES = 4
 _COMPILED_CHARACTERS_A_SECOND = 200_000
@@ -39,6 +41,7 @@ class Blob:
         self._bytes = "".join(script.write(text) + SEPARATOR for text in texts).encode()
         ends = np.flatnonzero(np.frombuffer(self._bytes, np.uint8) == ord(SEPARATOR)) + 1
         self._bounds = np.concatenate([np.zeros(1, np.int64), ends])
+        self._sizes = np.diff(self._bounds)
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -82,27 +85,37 @@ class Blob:
             deadline.remaining_seconds()
             return _runs(sieve.finditer(chunk), partial(chunk.count, SEPARATOR.encode()), first)
 
-        fitting = _CHUNK_STEPS // sieve.programsize
-        most_bytes = min(max(fitting, _SMALLEST_CHUNK_BYTES), _CHUNK_BYTES)
-        is_long = np.diff(self._bounds)[texts] > most_bytes
-        return self._scanned(texts[~is_long], most_bytes, runs), texts[is_long]
+        fitting = max(_CHUNK_STEPS // sieve.programsize, _SMALLEST_CHUNK_BYTES)
+        is_too_long = self._sizes[texts] > max(_LONGEST_TEXT_STEPS // sieve.programsize, fitting)
+        found = self._scanned(texts[~is_too_long], min(fitting, _CHUNK_BYTES), runs)
+        return found, texts[is_too_long]
 
     def _backtracked(self, texts: Indexes, pattern: Pattern, deadline: Deadline) -> Indexes:
         """Those of the texts in which `regex` finds the pattern."""
+        is_long = self._sizes[texts] > _LONG_TEXT_BYTES
+        return _merged(
+            self._searched(texts[~is_long], pattern, deadline, in_steps=False),
+            self._searched(texts[is_long], pattern, deadline, in_steps=True),
+        )
+
+    def _searched(
+        self, texts: Indexes, pattern: Pattern, deadline: Deadline, *, in_steps: bool
+    ) -> Indexes:
         if not len(texts):
             return texts
-        spelling = backtracker(pattern.tree, self._script, deadline.remaining_seconds)
+        look = deadline.remaining_seconds
+        spelling = backtracker(pattern.tree, self._script, look, in_steps=in_steps)
         # What a text left in a capture must not be there in the next text of a run.
         times = "" if pattern.remembers else "++"
         text = rf"^(?:[^\n]*?(?:{spelling})[^\n]*+\n){times}"
         # Compiling cannot be stopped, so what will not be ready in time is not begun.
-        if len(text) > deadline.remaining_seconds() * _COMPILED_CHARACTERS_A_SECOND:
+        if len(text) > look() * _COMPILED_CHARACTERS_A_SECOND:
             raise deadline.missed()
         compiled = regex.compile(text, regex.VERSION0 | regex.MULTILINE)
 
         def runs(chunk: bytes, first: int) -> Runs:
             text = chunk.decode()
-            matches = compiled.finditer(text, timeout=deadline.remaining_seconds())
+            matches = compiled.finditer(text, timeout=look())
             return _runs(matches, partial(text.count, SEPARATOR), first)
 
         try:
@@ -125,7 +138,7 @@ class Blob:
 
     def _cuts(self, texts: Indexes, most_bytes: int) -> Iterator[tuple[int, int]]:
         """First and end of each chunk of texts; a longer text is a chunk of its own."""
-        sizes = np.cumsum(np.diff(self._bounds)[texts])
+        sizes = np.cumsum(self._sizes[texts])
         first = passed = 0
         while first < len(texts):
             fitting = int(sizes.searchsorted(passed + most_bytes, "right"))

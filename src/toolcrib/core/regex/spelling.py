@@ -59,9 +59,9 @@ def automaton(node: Node, script: Script, look: Callable[[], object]) -> Automat
     return None
 
 
-def backtracker(node: Node, script: Script, look: Callable[[], object]) -> str:
-    """The node for `regex`, always exact; `look` is called often and may raise."""
-    return _BacktrackerSpelling(script, look).spell(node)
+def backtracker(node: Node, script: Script, look: Callable[[], object], *, in_steps: bool) -> str:
+    """The node for `regex`, always exact, to be run slower `in_steps`; `look` may raise."""
+    return _BacktrackerSpelling(script, look, in_steps).spell(node)
 
 
 class _AutomatonSpelling:
@@ -156,9 +156,12 @@ class _AutomatonSpelling:
 class _BacktrackerSpelling:
     """Spells nodes for `regex`, in signs that it and `re` read alike."""
 
-    def __init__(self, script: Script, look: Callable[[], object]) -> None:
+    def __init__(self, script: Script, look: Callable[[], object], in_steps: bool) -> None:
         self._script = script
         self._look = look
+        # `regex` repeats single characters in one go, however many, and does not look at its
+        # timeout meanwhile; it does if there is another option, be it one that never matches.
+        self._other_option = f"|{_NOTHING_IN_REGEX}" if in_steps else ""
 
     def spell(self, node: Node) -> str:
         """The node's text."""
@@ -172,7 +175,8 @@ class _BacktrackerSpelling:
             case Repeat(body, least, most, greed):
                 # In `re` a possessive repeat gives nothing back within itself either.
                 group = "?>" if greed is Greed.ALL else "?:"
-                return f"({group}{self.spell(body)}){_counts(least, most)}{greed.value}"
+                inner = f"({group}{self.spell(body)}{self._other_option})"
+                return f"{inner}{_counts(least, most)}{greed.value}"
             case Capture(number, body):
                 return f"(?P<g{number}>{self.spell(body)})"
             case Atomic(body):
