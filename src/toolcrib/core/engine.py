@@ -347,11 +347,7 @@ def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:
         if len(scores) > 4 * step * count:
             sample = scores[::step]
             last = np.partition(sample, len(sample) - count)[len(sample) - count]
-            kept = scores >= last
+            kept = (scores >= last).nonzero()[0]
             slots, scores = slots[kept], scores[kept]
-    # Slots ascend, so a stable sort leaves equal scores in catalog order.
-    order = np.argsort(-scores, kind="stable")[:count]
-    return [
-        (slot, round(score, 6))
-        for slot, score in zip(slots[order].tolist(), scores[order].tolist(), strict=True)
-    ]
+    best = sorted(zip((-scores).tolist(), slots.tolist(), strict=True))[:count]
+    return [(slot, round(-score, 6)) for score, slot in best]

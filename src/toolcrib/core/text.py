@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -60,11 +60,6 @@ def words(text: str) -> list[Word]:
     ]
 
 
-def is_stop_word(term: str) -> bool:
-    """Whether a term is one of the common words that say nothing about a tool."""
-    return term in _STOP_TERMS
-
-
 def name_key(name: str) -> str:
     """A name without its case and style: `sendEmail`, `send-email`, `Send email` are one."""
     if name.isascii():
@@ -112,4 +107,6 @@ def _pieces(word: str) -> Iterator[str]:
         yield word[end:]
 
 
-_STOP_TERMS = frozenset(map(_term, _STOP_WORDS.split()))
+# Whether a term is one of the common words that say nothing about a tool. Asked for every word of
+# every tool, so it is the set's own method.
+is_stop_word: Final[Callable[[str], bool]] = frozenset(map(_term, _STOP_WORDS.split())).__contains__

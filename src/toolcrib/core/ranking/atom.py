@@ -64,13 +64,16 @@ class AtomReader:
         is_stop_word = self.reading.is_stop_word
         telling = [word for word in words if not is_stop_word(word.whole)] or words
         distinct = {word.whole: word for word in telling}
-        times = Counter(word.whole for word in telling)
         guessing = len(distinct) <= MAX_GUESSED_WORDS
+        atoms = [(whole, self._word(word, "", guessing)) for whole, word in distinct.items()]
+        if len(distinct) == len(telling):
+            return [atom for _, some in atoms for atom in some]
         # A word said again counts more, but not twice as much.
+        times = Counter(word.whole for word in telling)
         return [
-            atom if times[whole] == 1 else atom._replace(weight=atom.weight * times[whole] ** 0.5)
-            for whole, word in distinct.items()
-            for atom in self._word(word, "", guessing)
+            atom._replace(weight=atom.weight * times[whole] ** 0.5)
+            for whole, some in atoms
+            for atom in some
         ]
 
     def leaf(self, leaf: Word | Phrase, field: str, guessing: bool) -> list[Atom]:
@@ -95,7 +98,7 @@ class AtomReader:
         written, whole, parts = word
         if parts[0] == whole:
             number = self.vocabulary.get(whole)
-            if number is not None and self.postings.holds(number):
+            if number is not None and (not guessing or self.postings.holds(number)):
                 sequence = ((number,),)
                 return [Atom(written, sequence, sequence, field)]
             return [self._guess(word, field) if guessing else Atom(written, ((),), ((),), field)]

@@ -7,6 +7,7 @@ between queries.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator
@@ -39,6 +40,9 @@ _GAP_TOKEN: Final = -1
 _OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
 # A quotation of more words than this is a sentence.
 _LONGEST_PHRASE: Final = 6
+# Answers to single words that are kept, as most words are asked for again: how many, and how long.
+_MOST_KNOWN: Final = 1_000
+_LONGEST_KNOWN: Final = 2_000
 # Tools whose terms are laid out at a time to look for a phrase: bounds the memory of a search.
 _LAID_OUT: Final = 20_000
 
@@ -96,6 +100,7 @@ class LexicalIndex:
     _catalog: Catalog
     _vocabulary: Vocabulary
     _postings: Postings
+    _known: dict[int, Answer] = dataclasses.field(default_factory=dict)
 
     def rank(self, query: str) -> Ranking:
         """Every tool that matches, scored."""
@@ -221,15 +226,30 @@ class LexicalIndex:
         slots: list[Slots] = []
         scores: list[Scores] = []
         for atom in atoms:
-            posting = self._posting(atom)
-            weight = atom.weight * self._rarity(atom, len(posting.slots))
-            ideal += weight
-            slots.append(posting.slots)
-            scores.append(posting.impacts * np.float32(weight * atom.certainty))
+            (found, impacts), rarity = self._found(atom)
+            ideal += rarity * atom.weight
+            weight = atom.weight * atom.certainty
+            slots.append(found)
+            scores.append(impacts if weight == 1 else impacts * weight)
         # Adding up by counting with weights: far fewer calls than adding posting by posting.
         totals = cast(Scores, np.bincount(np.concatenate(slots), np.concatenate(scores)))
-        found = (totals > 0).nonzero()[0]
-        return Answer(Posting(found, totals[found]), ideal)
+        hits = (totals > 0).nonzero()[0]
+        return Answer(Posting(hits, totals[hits]), ideal)
+
+    def _found(self, atom: Atom) -> Answer:
+        """What one atom finds, by impact and rarity, and the score of a perfect match of it."""
+        terms = atom.prose[0] if atom.is_word else ()
+        known = self._known.get(terms[0]) if len(terms) == 1 else None
+        if known is not None:
+            return known
+        slots, impacts = self._posting(atom)
+        rarity = self._rarity(atom, len(slots))
+        answer = Answer(Posting(slots, impacts * rarity), rarity)
+        if len(terms) == 1 and len(slots) <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[terms[0]] = answer
+        return answer
 
     def _posting(self, atom: Atom) -> Posting:
         """The tools that hold an atom."""

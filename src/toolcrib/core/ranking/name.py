@@ -20,6 +20,8 @@ MAX_NAMES = 50
 
 _SEPARATOR = regex.compile(r"[\s,;]+(?:and[\s,;]+)?")
 _WRAPPING = " \t\r\n\"'`.,;:!?()[]{}"
+# What several names have that a sentence seldom has: a comma or quote, or an identifier at the head.
+_SEVERAL = regex.compile(r"[,;`'\"]|^\S*(?:[\p{L}\p{N}][_.:/-]+[\p{L}\p{N}]|\p{Ll}\p{Lu})\S*\s")
 # An operator of the query language: a sign before a word, a star or boost behind it.
 _NO_NAME = regex.compile(r"^[+-]|\*|\^\d")
 # Written as nobody writes a word: a sign inside, or a capital after a small letter.
@@ -75,8 +77,7 @@ class NameIndex:
         slots = self._slots_of(written)
         if slots:
             return Named(slots, _is_identifier(written))
-        first = written.split(None, 1)[:1]
-        if first == [written] or not any(self._slots_of(name.strip(_WRAPPING)) for name in first):
+        if not _SEVERAL.search(written):
             return None
         names = [name.strip(_WRAPPING) for name in _SEPARATOR.split(written, maxsplit=MAX_NAMES)]
         found: dict[int, None] = {}

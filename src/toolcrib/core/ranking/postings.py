@@ -112,6 +112,8 @@ class Postings:
     def posting(self, term: int) -> Posting:
         """Where a term stands."""
         base = self._base.posting(term)
+        if self._alive is None and not self._delta:
+            return base
         if self._alive is not None and len(base.slots):
             alive = self._alive[base.slots]
             base = Posting(base.slots[alive], base.impacts[alive])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from toolcrib.core.regex.deadline import Deadline
 from toolcrib.core.regex.script import SEPARATOR, Script
-from toolcrib.core.regex.spelling import automaton, backtracker
+from toolcrib.core.regex.spelling import automaton, backtracker, unrolled
 from toolcrib.core.regex.syntax import Pattern, required
 
 Indexes = NDArray[np.int64]
@@ -30,6 +30,7 @@ _CHUNK_BYTES = 1 << 15
 _LONG_TEXT_BYTES = 1 << 14
 _CHUNK_TEXTS = 1_000
 _MOST_SIEVES = 4
+_MOST_UNROLLED = 5_000
 _COMPILED_CHARACTERS_A_SECOND = 200_000
 
 
@@ -108,8 +109,10 @@ class Blob:
         # What a text left in a capture must not be there in the next text of a run.
         times = "" if pattern.remembers else "++"
         text = rf"^(?:[^\n]*?(?:{spelling})[^\n]*+\n){times}"
-        # Compiling cannot be stopped, so what will not be ready in time is not begun.
-        if len(text) > look() * _COMPILED_CHARACTERS_A_SECOND:
+        # Compiling cannot be stopped, so what will not be ready in time is not begun; a part in a
+        # dozen nested repeats, or repeated a million times, would even take all memory or crash.
+        is_huge = unrolled(pattern.tree) > _MOST_UNROLLED
+        if is_huge or len(text) > look() * _COMPILED_CHARACTERS_A_SECOND:
             raise deadline.missed()
         compiled = regex.compile(text, regex.VERSION0 | regex.MULTILINE)
 

@@ -64,6 +64,20 @@ def backtracker(node: Node, script: Script, look: Callable[[], object], *, in_st
     return _BacktrackerSpelling(script, look, in_steps).spell(node)
 
 
+def unrolled(node: Node) -> int:
+    """About how many parts `regex` makes of the node, of which it writes least counts out."""
+    match node:
+        case Sequence(parts) | Choice(parts):
+            return 1 + sum(map(unrolled, parts))
+        case Repeat(body, least, most):
+            return 1 + (least + (most != least)) * unrolled(body)
+        case Capture(_, body) | Atomic(body) | Look(body):
+            return 1 + unrolled(body)
+        case Conditional(_, yes, no):
+            return 1 + unrolled(yes) + unrolled(no)
+    return 1
+
+
 class _AutomatonSpelling:
     """Spells one node for RE2, and notes in `exact` if it had to allow more than the node does."""
 
