@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.ranker import Ranking, Reason, Slots
-from toolcrib.core.regex import Passages, Pattern, read
+from toolcrib.core.regex import Deadline, Passages, Pattern, read
 from toolcrib.core.schema import parameters
 from toolcrib.core.tool import Tool
 
@@ -60,6 +60,10 @@ class Regex:
     texts: Callable[[Tool], Iterable[tuple[str, str]]] = passages
     clock: Callable[[], float] = time.monotonic
 
+    def deadline(self) -> Deadline:
+        """When a search that begins now has to end."""
+        return Deadline(self.budget_seconds, self.clock)
+
     def fit(self, catalog: Catalog) -> RegexIndex:
         """Fit to a catalog."""
         at_rest = _Laid.out(self, catalog, range(catalog.span))
@@ -102,11 +106,11 @@ class RegexIndex:
     def rank(self, query: str) -> Ranking:
         """Every tool with a text in which the pattern is found."""
         pattern = read(query, ignore_case=self._ranker.ignore_case)
-        deadline = self._ranker.clock() + self._ranker.budget_seconds
+        deadline = self._ranker.deadline()
         best = np.zeros(self._catalog.span, np.float32)
-        self._note_hits(best, self._at_rest, pattern, deadline)
+        _note_hits(best, self._at_rest, pattern, deadline)
         best[list(self._changed_slots)] = 0
-        self._note_hits(best, self._changed, pattern, deadline)
+        _note_hits(best, self._changed, pattern, deadline)
         slots = np.flatnonzero(best).astype(np.int32)
         return Ranking(slots, best[slots])
 
@@ -114,9 +118,7 @@ class RegexIndex:
         """The fields of a tool in which the pattern is found, the most telling first."""
         pattern = read(query, ignore_case=self._ranker.ignore_case)
         laid = _Laid.out(self._ranker, self._catalog, (slot,))
-        found = laid.passages.matching(
-            pattern, budget_seconds=self._ranker.budget_seconds, clock=self._ranker.clock
-        )
+        found = laid.passages.matching(pattern, self._ranker.deadline())
         scores = {_FIELDS[at]: float(_SCORES[at]) for at in sorted({*laid.fields[found].tolist()})}
         whole = sum(scores.values())
         return tuple(
@@ -133,12 +135,9 @@ class RegexIndex:
             self._ranker, catalog, self._fitted_to, self._at_rest, changed, tuple(slots)
         )
 
-    def _note_hits(
-        self, best: NDArray[np.float32], laid: _Laid, pattern: Pattern, deadline: float
-    ) -> None:
-        found = laid.passages.matching(
-            pattern,
-            budget_seconds=deadline - self._ranker.clock(),
-            clock=self._ranker.clock,
-        )
-        np.maximum.at(best, laid.slots[found], _SCORES[laid.fields[found]])
+
+def _note_hits(
+    best: NDArray[np.float32], laid: _Laid, pattern: Pattern, deadline: Deadline
+) -> None:
+    found = laid.passages.matching(pattern, deadline)
+    np.maximum.at(best, laid.slots[found], _SCORES[laid.fields[found]])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -30,15 +29,8 @@ class Passages:
         others_script = Script.of(chain.from_iterable(other))
         self._blobs = Blob(plain, _ASCII), Blob(other, others_script)
 
-    def matching(
-        self,
-        pattern: Pattern,
-        *,
-        budget_seconds: float = 0.05,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> NDArray[np.int32]:
+    def matching(self, pattern: Pattern, deadline: Deadline) -> NDArray[np.int32]:
         """The ascending indexes of the texts in which the pattern is found, or SearchTimeout."""
-        deadline = Deadline(budget_seconds, clock)
         plain, other = self._blobs
         found = np.zeros(len(plain) + len(other), np.bool_)
         found[plain.matching(pattern, deadline)] = True

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import regex
 
 from toolcrib.core.regex.syntax import Chars, Literal
+from toolcrib.errors import InvalidTool
 
 SEPARATOR = "\n"
 
@@ -45,7 +46,7 @@ class Script:
         try:
             return cls(known, {ord(char): next(unused[char in words]) for char in unwritable})
         except StopIteration:
-            raise ValueError("the texts use every character there is; leave one unused") from None
+            raise InvalidTool("the tools use every character there is; leave one unused") from None
 
     @property
     def is_ascii(self) -> bool:
