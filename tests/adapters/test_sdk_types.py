@@ -1,6 +1,8 @@
-"""What the official SDKs write is what the adapters read. Without an SDK its test is skipped."""
+"""What the official SDKs write is what the adapters read."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 import pytest
 
@@ -11,15 +13,15 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 
 
 def test_a_tool_of_the_anthropic_sdk_is_read() -> None:
-    types = pytest.importorskip("anthropic.types")
+    types = import_module("anthropic.types")
     entry = types.ToolParam(name="a", description="b", input_schema=SCHEMA, defer_loading=True)
     assert anthropic.recognises(entry)
     assert tools_from_any(entry)[0].policy == "always"
 
 
 def test_a_tool_of_the_openai_sdk_is_read_for_chat_and_responses() -> None:
-    chat = pytest.importorskip("openai.types.chat")
-    responses = pytest.importorskip("openai.types.responses")
+    chat = import_module("openai.types.chat")
+    responses = import_module("openai.types.responses")
     function = {"name": "a", "description": "b", "parameters": SCHEMA}
     wrapped = chat.ChatCompletionFunctionToolParam(type="function", function=function)
     flat = responses.FunctionToolParam(type="function", strict=True, **function)
@@ -30,7 +32,7 @@ def test_a_tool_of_the_openai_sdk_is_read_for_chat_and_responses() -> None:
 
 @pytest.mark.parametrize("by_alias", [True, False])
 def test_a_tool_of_the_gemini_sdk_is_read_in_both_cases(by_alias: bool) -> None:
-    types = pytest.importorskip("google.genai.types")
+    types = import_module("google.genai.types")
     declaration = types.FunctionDeclaration(
         name="a",
         description="b",
@@ -53,7 +55,7 @@ def test_a_tool_of_the_gemini_sdk_is_read_in_both_cases(by_alias: bool) -> None:
 
 
 def test_a_listing_of_the_mcp_sdk_is_read() -> None:
-    types = pytest.importorskip("mcp.types")
+    types = import_module("mcp.types")
     annotations = types.ToolAnnotations(title="T", readOnlyHint=True)
     tool = types.Tool(name="a", description="b", inputSchema=SCHEMA, annotations=annotations)
     listing = types.ListToolsResult(tools=[tool]).model_dump(by_alias=True, mode="json")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import tantivy
 
 from tests.profiles.test_mcproxy import BOTH, FARM, config, found, searched
 from toolcrib.profiles import mcproxy_source
@@ -69,7 +70,6 @@ QUERIES = [
 
 def tantivy_scores(search: SourceToolSearch, query: str) -> dict[str, float]:
     """What the engine of the original finds, the best first."""
-    tantivy = pytest.importorskip("tantivy")
     builder = tantivy.SchemaBuilder()
     for field in mcproxy_source.FIELDS:
         builder.add_text_field(field, stored=field == "name")

@@ -190,6 +190,16 @@ def test_a_phrase_longer_than_the_text_or_of_common_words_only_finds_nothing() -
     assert _found(index, '"of the"') == []
 
 
+def test_answers_that_are_kept_are_few_and_stay_true(
+    office: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.core.ranking.lexical._MOST_KNOWN", 2)
+    index = Lexical().fit(office)
+    for query in ("email message invoice refund weather", "email", "refund", "email"):
+        assert _found(index, query) == _found(Lexical().fit(office), query)
+        assert len(index._known) <= 2
+
+
 def test_a_shared_server_text_finds_all_its_tools() -> None:
     tools = [Tool(name, server="s", server_description="Everything about orchids") for name in "ab"]
     assert _found(Lexical().fit(Catalog(tools)), "orchids") == ["a", "b"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tantivy
 
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
@@ -19,8 +20,6 @@ from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
 from toolcrib.core.ranking.postings import Posting
 from toolcrib.core.ranking.reading import Field, Reading
 from toolcrib.core.tool import Tool
-
-tantivy = pytest.importorskip("tantivy")
 
 K1 = 1.2
 B = 0.75
