@@ -124,6 +124,7 @@ def test_a_tool_prints_as_its_id() -> None:
         ({"name": "a" * (MAX_NAME_CHARS + 1)}, "name has 513 characters; the limit is 512"),
         ({"name": "a", "server": {}}, "server must be text, not dict"),
         ({"name": "a", "description": 5}, "description must be text, not int"),
+        ({"name": "a", "hint": "x" * 1_000_001}, "hint has 1,000,001 characters; the limit is"),
         ({"name": "a", "id": 5}, "id must be text, not int"),
         ({"name": "a", "id": "x\ny"}, "id holds a line break"),
         ({"name": "a", "tags": 5}, "tags must be a list"),

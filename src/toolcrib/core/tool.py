@@ -15,6 +15,7 @@ Policy = Literal["never", "automatic", "always"]
 
 SERVER_SEPARATOR = "___"
 MAX_NAME_CHARS = 512
+MAX_TEXT_CHARS = 1_000_000
 MAX_SCHEMA_CHARS = 4 * 1024 * 1024
 
 # Line breaks and other controls would let a name forge lines in a prompt or a log;
@@ -122,6 +123,11 @@ class Tool:
             if not isinstance(value, str):
                 raise InvalidTool(
                     f"tool {_shown(self.name)}: {field} must be text, not {type(value).__name__}"
+                )
+            if len(value) > MAX_TEXT_CHARS:
+                raise InvalidTool(
+                    f"tool {_shown(self.name)}: {field} has {len(value):,} characters; "
+                    f"the limit is {MAX_TEXT_CHARS:,}"
                 )
         if not self.name.strip():
             raise InvalidTool("a tool needs a name; this one has none")

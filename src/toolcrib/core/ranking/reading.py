@@ -13,8 +13,9 @@ from toolcrib.core import text
 from toolcrib.core.schema import parameters
 from toolcrib.core.tool import Tool
 
-# Somebody else's text may be a book. What comes after this many terms of a field is not searched.
+# Somebody else's text may be a book. What comes after this much of a field is not searched.
 MAX_FIELD_TERMS: Final = 2_000
+MAX_FIELD_CHARS: Final = 40_000
 
 # Stands between terms that are not neighbours in the text.
 GAP: Final = ""
@@ -70,7 +71,7 @@ class Reading:
         stream: list[str] = []
         other: list[str] = []
         is_stop_word = self.is_stop_word
-        for _, whole, parts in self.words(written):
+        for _, whole, parts in self.words(written[:MAX_FIELD_CHARS]):
             if field.identifiers:
                 stream += parts
                 if parts[0] != whole:
