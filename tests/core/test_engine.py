@@ -213,6 +213,11 @@ def test_explain_says_why_a_tool_was_not_returned(engine: SearchEngine) -> None:
     unmatched = engine.explain("weather", "mail___send_email")
     assert unmatched.rank is None
     assert unmatched.verdict == "does not match 'weather' in mode lexical"
+    partly = engine.explain("email AND newest", "mail___send_email")
+    assert (
+        partly.verdict == "does not match 'email AND newest' in mode lexical, though it has email"
+    )
+    assert {reason.term for reason in partly.reasons} == {"email"}
     filtered = engine.explain(
         "email", "mail___send_email", where=Where(server="chat", read_only=True)
     )

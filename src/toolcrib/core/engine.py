@@ -101,7 +101,7 @@ class Explanation:
 
 
 class SearchEngine:
-    """Searches one catalog. Its indexes are fitted once, when first needed, and shared with successors."""
+    """Searches one catalog. Each index is fitted once, when first needed; successors build on it."""
 
     def __init__(self, catalog: Catalog, rankers: Mapping[str, Ranker] = RANKERS) -> None:
         self.catalog = catalog
@@ -181,9 +181,10 @@ class SearchEngine:
         matches = self._best(ranking, accepts, len(ranking.slots))
         place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
         if place is None:
-            return Explanation(
-                tool, False, None, 0.0, self._why_unmatched(query, mode, named, accepts)
-            )
+            reasons = self._reasons(query, mode, slot, named)
+            others = self._accepted(named.slots, accepts) if named and named.only else ()
+            verdict = _why_unmatched(query, mode, reasons, [other.id for other in others])
+            return Explanation(tool, False, None, 0.0, verdict, reasons)
         verdict = f"returned: number {place + 1} of {len(matches)} that match"
         if place >= limit:
             last = self._hit(query, mode, *matches[limit - 1], named)
@@ -284,15 +285,6 @@ class SearchEngine:
             return ()
         return self._index(mode).reasons(query, slot)
 
-    def _why_unmatched(
-        self, query: str, mode: str, named: Named | None, accepts: Accepts | None
-    ) -> str:
-        others = self._accepted(named.slots, accepts) if named is not None and named.only else ()
-        ids = ", ".join(tool.id for tool in others)
-        if ids:
-            return f"the query is the name of another tool: {ids}"
-        return f"does not match {query!r} in mode {mode}"
-
     def _index(self, mode: str) -> Index:
         index = self._indexes.get(mode)
         if index is None:
@@ -328,6 +320,13 @@ def _accepting(allowed: Allowed) -> Accepts:
     ids = {allowed} if isinstance(allowed, str) else allowed
     ids = ids if isinstance(ids, Set) else frozenset(ids)
     return lambda tool: tool.id in ids
+
+
+def _why_unmatched(query: str, mode: str, reasons: tuple[Reason, ...], named: list[str]) -> str:
+    if named:
+        return f"the query is the name of another tool: {', '.join(named)}"
+    has = ", ".join(dict.fromkeys(reason.term for reason in reasons))
+    return f"does not match {query!r} in mode {mode}" + (f", though it has {has}" if has else "")
 
 
 def _with_names_first(ranking: Ranking, named: Named) -> Ranking:
