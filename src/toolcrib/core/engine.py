@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -348,5 +349,7 @@ def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:
             last = np.partition(sample, len(sample) - count)[len(sample) - count]
             kept = (scores >= last).nonzero()[0]
             slots, scores = slots[kept], scores[kept]
-    best = sorted(zip((-scores).tolist(), slots.tolist(), strict=True))[:count]
-    return [(slot, round(-score, 6)) for score, slot in best]
+    best = list(zip(slots.tolist(), scores.tolist(), strict=True))
+    # Slots ascend and the sort is stable, so equal scores stay in catalog order.
+    best.sort(key=itemgetter(1), reverse=True)
+    return [(slot, round(score, 6)) for slot, score in best[:count]]

@@ -36,7 +36,8 @@ Syntax = Literal["strict", "lenient", "words"]
 K1: Final = 1.2
 
 _GAP_TOKEN: Final = -1
-# A text without any of these has no operator and need not be parsed.
+# A text without any of these signs, or of these operators, need not be parsed.
+_SIGN = re.compile(r"""["()*^:+-]|AND|OR|NOT""")
 _OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
 # A quotation of more words than this is a sentence.
 _LONGEST_PHRASE: Final = 6
@@ -165,7 +166,11 @@ class LexicalIndex:
 
     def _read(self, query: str) -> tuple[Node | str, tuple[Note, ...]]:
         """A query read: a text where it is nothing but words, which is nearly always."""
-        if self._ranker.syntax == "words" or _OPERATOR.search(query) is None:
+        if (
+            self._ranker.syntax == "words"
+            or _SIGN.search(query) is None
+            or _OPERATOR.search(query) is None
+        ):
             return query, ()
         notes: tuple[Note, ...] = ()
         try:
@@ -322,12 +327,12 @@ class LexicalIndex:
         return math.log(1 + (self._postings.count - count + 0.5) / (count + 0.5))
 
     def _notes(self, atoms: list[Atom]) -> tuple[Note, ...]:
-        guesses = {atom.label: atom for atom in atoms if atom.certainty < 1}
+        guesses = [atom for atom in atoms if atom.certainty < 1]
         return tuple(
             Note(
                 f"no tool has this word, so a near one was used: {label}", self._posting(atom).slots
             )
-            for label, atom in guesses.items()
+            for label, atom in {atom.label: atom for atom in guesses}.items()
         )
 
     def _everyone(self) -> NDArray[np.bool_]:

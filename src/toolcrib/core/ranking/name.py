@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,7 @@ MAX_NAMES = 50
 
 _SEPARATOR = regex.compile(r"[\s,;]+(?:and[\s,;]+)?")
 _WRAPPING = " \t\r\n\"'`.,;:!?()[]{}"
-# What several names have that a sentence seldom has: a comma or quote, or an identifier at the head.
-_SEVERAL = regex.compile(r"[,;`'\"]|^\S*(?:[\p{L}\p{N}][_.:/-]+[\p{L}\p{N}]|\p{Ll}\p{Lu})\S*\s")
+_LISTED = re.compile(r"[,;`'\"]")
 # An operator of the query language: a sign before a word, a star or boost behind it.
 _NO_NAME = regex.compile(r"^[+-]|\*|\^\d")
 # Written as nobody writes a word: a sign inside, or a capital after a small letter.
@@ -77,7 +77,8 @@ class NameIndex:
         slots = self._slots_of(written)
         if slots:
             return Named(slots, _is_identifier(written))
-        if not _SEVERAL.search(written):
+        # What several names have that a sentence seldom has.
+        if not _LISTED.search(written) and not _is_identifier(written.partition(" ")[0]):
             return None
         names = [name.strip(_WRAPPING) for name in _SEPARATOR.split(written, maxsplit=MAX_NAMES)]
         found: dict[int, None] = {}

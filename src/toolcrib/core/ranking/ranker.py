@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ class Note:
     slots: Slots | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranking:
+class Ranking(NamedTuple):
     """The slots that match, ascending, each with a score from 0 to 1, and what to tell the asker."""
 
     slots: Slots
