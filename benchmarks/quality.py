@@ -7,7 +7,6 @@ one of each group is needed).
 
 import argparse
 import json
-import math
 import os
 import re
 import statistics
@@ -20,6 +19,7 @@ import bm25s
 import Stemmer
 
 from benchmarks import machine
+from benchmarks.metric import DEPTH, TOP, Quality, Question, needs, score
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.core.engine import RANKERS
 from toolcrib.core.ranking.lexical import Lexical
@@ -27,17 +27,8 @@ from toolcrib.core.schema import parameters
 
 REPOSITORY = Path(__file__).parents[1]
 DATA = REPOSITORY.parent / "shared" / "data"
-DEPTH = 10
-TOP = 5
 
 Search = Callable[[str], list[str]]
-
-
-class Question(NamedTuple):
-    """A query and, for each thing it needs, the tools any of which will do."""
-
-    text: str
-    needs: tuple[frozenset[str], ...]
 
 
 class EvalSet(NamedTuple):
@@ -48,24 +39,16 @@ class EvalSet(NamedTuple):
     questions: list[Question]
 
 
-class Quality(NamedTuple):
-    """Means over a set's questions."""
-
-    ndcg: float
-    recall: float
-    mrr: float
-
-
 def read(folder: Path) -> EvalSet:
     """An eval set from its folder; questions that nothing answers are left out."""
     tools = [_tool(row) for row in _rows(folder / "tools.jsonl")]
-    questions = [Question(row["query"], _needs(row)) for row in _rows(folder / "queries.jsonl")]
+    questions = [Question(row["query"], needs(row)) for row in _rows(folder / "queries.jsonl")]
     return EvalSet(folder.name, tools, [question for question in questions if question.needs])
 
 
 def quality(questions: Sequence[Question], search: Search) -> Quality:
     """How well a search answers the questions."""
-    scored = [_score(search(question.text), question.needs) for question in questions]
+    scored = [score(search(question.text), question.needs) for question in questions]
     return Quality(*(statistics.fmean(column) for column in zip(*scored, strict=True)))
 
 
@@ -124,32 +107,6 @@ def _tool(row: dict[str, Any]) -> Tool:
         server=row.get("server") or "",
         server_description=row.get("server_description") or "",
         category=row.get("category") or "",
-    )
-
-
-def _needs(row: dict[str, Any]) -> tuple[frozenset[str], ...]:
-    relevant = [str(id) for id in row["relevant"]]
-    if row.get("groups"):
-        return tuple(frozenset(map(str, group)) for group in row["groups"])
-    if row.get("any_of") and relevant:
-        return (frozenset(relevant),)
-    return tuple(frozenset((id,)) for id in relevant)
-
-
-def _score(found: list[str], needs: tuple[frozenset[str], ...]) -> Quality:
-    """nDCG@10, recall@5 and the reciprocal rank of the first hit; a need is met once."""
-    open_needs = list(needs)
-    places = []
-    for place, id in enumerate(found[:DEPTH]):
-        met = next((need for need in open_needs if id in need), None)
-        if met is not None:
-            open_needs.remove(met)
-            places.append(place)
-    ideal = sum(1 / math.log2(place + 2) for place in range(min(len(needs), DEPTH)))
-    return Quality(
-        sum(1 / math.log2(place + 2) for place in places) / ideal,
-        sum(place < TOP for place in places) / len(needs),
-        1 / (places[0] + 1) if places else 0.0,
     )
 
 
