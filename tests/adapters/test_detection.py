@@ -190,3 +190,8 @@ def test_no_json_raises_anything_but_our_errors(value: object) -> None:
     except ToolcribError:
         return
     assert all(isinstance(tool, Tool) for tool in tools)
+
+
+def test_a_clients_configuration_is_told_from_a_list_of_tools() -> None:
+    with pytest.raises(InvalidTool, match="the configuration of an MCP client"):
+        tools_from_any({"mcpServers": {"files": {"command": "npx"}}})

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib import Catalog, Tool
 from toolcrib.core.catalog import Difference
-from toolcrib.errors import DuplicateTool, UnknownTool
+from toolcrib.errors import DuplicateTool, InvalidTool, UnknownTool
 
 
 def _tools(names: str, description: str = "") -> list[Tool]:
@@ -34,6 +36,16 @@ def test_an_unknown_id_says_so() -> None:
         Catalog(_tools("a"))["x"]
     with pytest.raises(UnknownTool, match="no tool 'x'"):
         Catalog(_tools("a")).without(["x"])
+
+
+def test_what_is_not_a_tool_is_refused_with_the_way_to_read_it() -> None:
+    bad: Any = [Tool("a"), {"name": "b"}]
+    with pytest.raises(InvalidTool, match="entry 2 of a catalog is not a Tool but dict"):
+        Catalog(bad)
+
+
+def test_one_id_given_as_text_is_one_id() -> None:
+    assert _names(Catalog([Tool("a"), Tool("b"), Tool("ab")]).without("ab")) == "ab"
 
 
 def test_two_tools_with_one_id_are_refused_by_number() -> None:

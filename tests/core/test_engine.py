@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool, ToolcribError, Where
 from toolcrib.core.engine import MAX_QUERY_CHARS, RANKERS
 from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.ranker import Reason
+from toolcrib.core.ranking.postings import NOWHERE
+from toolcrib.core.ranking.ranker import Ranking, Reason
 from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 
 
@@ -66,6 +67,56 @@ def test_a_name_written_as_words_comes_first_and_others_follow(engine: SearchEng
     assert result.hits[1].reasons
 
 
+def test_the_name_of_a_tool_that_is_out_of_reach_is_just_words(office: Catalog) -> None:
+    engine = SearchEngine(office)
+    without = SearchEngine(office.without("mail___send_email"))
+    expected = _names(without.search("send_email"))
+    assert expected
+    refused = engine.search("send_email", allowed=lambda tool: tool.name != "send_email")
+    assert _names(refused) == expected
+    assert "send_message" in _names(engine.search("send_email", where=Where(server="chat")))
+    told = engine.explain("send_email", "chat___send_message", where=Where(server="chat"))
+    assert told.returned
+
+
+def test_an_engine_can_go_back_to_a_shorter_catalog(office: Catalog) -> None:
+    longer = office.with_tools([Tool("rocket", "Fly", server="mail")])
+    engine = SearchEngine(longer)
+    for mode in engine.modes:
+        assert "rocket" in _names(engine.search("rocket", mode=mode, where=Where(server="mail")))
+    back = engine.updated(office)
+    for mode in back.modes:
+        found = back.search("rocket", mode=mode, where=Where(server="mail"))
+        assert "rocket" not in _names(found)
+
+
+def test_an_index_fitted_while_another_catalog_is_made_disturbs_nobody(office: Catalog) -> None:
+    class Meddling:
+        names_win = False
+
+        def fit(self, catalog: Catalog) -> Any:
+            return self
+
+        def rank(self, query: str) -> Ranking:
+            return Ranking(*NOWHERE)
+
+        def updated(self, catalog: Catalog) -> Any:
+            searched.search("email", mode="lexical")
+            return self
+
+    rankers: Any = {"meddling": Meddling(), "lexical": Lexical()}
+    searched = SearchEngine(office, rankers)
+    searched.search("email")
+    assert searched.updated(office).search("email", mode="lexical").hits
+
+
+def test_a_blank_is_a_pattern_but_no_question(engine: SearchEngine) -> None:
+    assert len(engine.search(" ", limit=50)) == 12
+    assert len(engine.search(" ", limit=50, mode="regex")) == 12
+    assert len(engine.search("  ", limit=50, mode="regex")) == 0
+    assert len(engine.search("", limit=50, mode="regex")) == 12
+
+
 def test_several_names_load_exactly_those(engine: SearchEngine) -> None:
     assert _names(engine.search("send_email, createInvoice")) == ["send_email", "createInvoice"]
 
@@ -88,7 +139,7 @@ def test_rights_hold_for_names_pages_and_every_mode(engine: SearchEngine) -> Non
     def may_not_mail(tool: Tool) -> bool:
         return tool.server != "mail"
 
-    assert _names(engine.search("send_email", allowed=may_not_mail)) == []
+    assert "send_email" not in _names(engine.search("send_email", allowed=may_not_mail))
     for mode in engine.modes:
         for query in ("send_email", "email", ""):
             found = engine.search(query, mode=mode, limit=50, allowed=may_not_mail)
@@ -239,6 +290,26 @@ def test_nothing_said_gives_away_a_tool_that_is_not_allowed() -> None:
     nowhere = engine.search("email", where=Where(server="secret"), allowed=set())
     assert hidden.notes == nowhere.notes == ("no tool at all has server secret",)
     assert engine.search("email", where=Where(server="secret")).notes == ()
+
+
+def test_a_guess_tells_only_of_words_that_the_asker_may_see() -> None:
+    engine = SearchEngine(Catalog([Tool("read_cart"), Tool("secret_card")]))
+    result = engine.search("carx", allowed={"read_cart"})
+    assert result.notes == ("no tool has this word, so a near one was used: carx → cart",)
+    assert [reason.term for reason in result.hits[0].reasons] == ["carx → cart"]
+    assert len(engine.search("carx").notes) == 2
+
+
+@pytest.mark.parametrize("bad", [[], 5, None])
+def test_what_is_not_text_is_refused_by_name(engine: SearchEngine, bad: Any) -> None:
+    if bad is not None:
+        with pytest.raises(InvalidQuery, match="must be text"):
+            Where(server=bad)
+    with pytest.raises(UnknownTool):
+        engine.explain("x", bad)
+    if bad:
+        with pytest.raises(InvalidQuery, match="no mode"):
+            engine.search("x", mode=bad)
 
 
 def test_one_id_or_tag_given_as_text_is_one(engine: SearchEngine) -> None:

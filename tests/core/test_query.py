@@ -106,6 +106,11 @@ def test_a_query_has_a_limit() -> None:
         parse("x" * (MAX_QUERY_CHARS + 1))
 
 
+def test_a_query_with_operators_asks_for_so_many_things_at_most() -> None:
+    with pytest.raises(QueryTooLong, match="asks for 301 words and phrases"):
+        parse("a* " * 301)
+
+
 def test_the_known_fields_can_be_others() -> None:
     assert parse("owner:me", fields=("owner",)) == Field("owner", Word("me"))
     assert parse("owner:5", fields=("owner",)) == Field("owner", Word("5"))

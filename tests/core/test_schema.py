@@ -23,8 +23,9 @@ def test_parameters_come_in_the_order_of_the_schema_with_their_texts() -> None:
         "required": ["to"],
     }
     assert parameters(schema) == (
-        Parameter("to", "string", "Who gets it", required=True),
-        Parameter("kind", "string", choices=("letter", "2")),
+        Parameter("to", "to", "string", "Who gets it", required=True),
+        Parameter("kind", "kind", "string", choices=("letter", "2")),
+        Parameter("anything", "anything", "any"),
     )
 
 
@@ -86,11 +87,11 @@ def test_local_references_are_followed_and_what_stands_beside_them_counts() -> N
 
 
 @pytest.mark.parametrize(
-    "reference", ["#/nowhere/at/all", "https://example.com/x.json", "#/type/x"]
+    "reference", ["#/nowhere/at/all", "#anchor", "https://example.com/x.json", "#/type/x"]
 )
 def test_a_reference_that_leads_nowhere_or_out_is_left_alone(reference: str) -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
-    assert parameters(schema) == (Parameter("a", "any"),)
+    assert parameters(schema) == (Parameter("a", "a", "any"),)
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
@@ -139,6 +140,19 @@ def test_a_huge_or_deep_schema_is_cut() -> None:
 )
 def test_types_have_short_names(schema: object, name: str) -> None:
     assert type_name(schema) == name
+
+
+def test_a_schema_that_fans_out_without_end_is_left_in_time() -> None:
+    fan = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 10} for n in range(12)}
+    bomb = {"$defs": fan, "properties": {"x": {"$ref": "#/$defs/a0"}, "y": {}}}
+    assert parameters(bomb)[0].name == "x"
+    assert signature("f", bomb).startswith("f(x?: any")
+
+
+def test_a_name_with_a_dot_is_one_name() -> None:
+    schema = {"properties": {"filter.status": {"type": "string"}}}
+    assert parameters(schema)[0].name == "filter.status"
+    assert signature("f", schema) == "f(filter.status?: string)"
 
 
 def test_endless_types_have_names_too() -> None:

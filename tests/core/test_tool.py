@@ -103,6 +103,18 @@ def test_only_a_true_hint_makes_a_tool_read_only() -> None:
     assert not Tool("a", annotations={"title": "readOnlyHint"}).read_only
 
 
+def test_a_long_default_id_is_refused_at_once_and_not_on_the_way_back() -> None:
+    with pytest.raises(InvalidTool, match="id has 1,003 characters"):
+        Tool("n" * 500, server="s" * 500)
+
+
+def test_the_order_of_a_schema_is_part_of_a_tool() -> None:
+    one = Tool("a", "", {"properties": {"x": {}, "y": {}}})
+    other = Tool("a", "", {"properties": {"y": {}, "x": {}}})
+    assert one != other
+    assert one.fingerprint != other.fingerprint
+
+
 def test_one_tag_given_as_text_is_one_tag() -> None:
     assert Tool("a", tags="mail").tags == ("mail",)
 

@@ -344,3 +344,7 @@ def test_a_pattern_finds_what_python_finds_or_is_an_error(pattern: str) -> None:
 @given(st.text(max_size=40))
 def test_no_words_are_an_error(query: str) -> None:
     assert set(names(by_words(query))) <= set(HARBOUR_NAMES)
+
+
+def test_a_request_with_odd_tools_is_judged_and_not_stumbled_over() -> None:
+    assert claude.refusal({"tools": [{"name": []}, {"name": "a", "defer_loading": True}]}) is None

@@ -485,3 +485,9 @@ def test_what_is_registered_last_is_what_is_found(
     for name, description in dict(definitions).items():
         at_once.register({"name": name, "description": description}, add)
     same_groups(step_by_step.search(query), at_once.search(query))
+
+
+@pytest.mark.parametrize("arguments", [[], None, "x"])
+def test_arguments_that_are_no_object_are_answered(arguments: Any) -> None:
+    answer = json.loads(DynamicToolRegistry().call("search_tools", arguments))
+    assert answer["error"].startswith("arguments must be an object")

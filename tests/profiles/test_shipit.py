@@ -298,3 +298,15 @@ def test_no_call_raises_and_none_lists_more_than_allowed(
     assert output == run(tool, tools, query=query, limit=limit)
     assert output.text
     assert len(output.metadata["matches"]) <= 3
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"function": None},
+        {"function": {"parameters": {"properties": {"x": True}}}},
+        {"function": 5},
+    ],
+)
+def test_an_odd_schema_still_has_a_signature(schema: dict[str, Any]) -> None:
+    assert shipit.signature("f", schema).startswith("f(")

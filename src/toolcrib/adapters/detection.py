@@ -113,6 +113,11 @@ def _format(entry: Mapping[str, Any]) -> _Format:
             f"{seen(entry)}: has {' and '.join(schemas)}, which belong to different formats; "
             "keep the one that describes the arguments"
         )
+    if isinstance(entry.get("mcpServers"), Mapping):
+        raise InvalidTool(
+            "this is the configuration of an MCP client, not a list of tools; "
+            "save what its servers answer to tools/list"
+        )
     for candidate in _FORMATS:
         if candidate.recognises(entry):
             return candidate

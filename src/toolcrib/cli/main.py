@@ -45,6 +45,11 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
         except ToolcribError as fault:
             raise click.ClickException(plain(str(fault))) from fault
+        except BrokenPipeError:
+            raise
+        except OSError as fault:
+            # Such as a full disk behind standard output.
+            raise click.ClickException(plain(str(fault))) from fault
         except KeyboardInterrupt:
             raise SystemExit(_INTERRUPTED) from None
 

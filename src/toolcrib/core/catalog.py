@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from toolcrib.core.tool import Tool
-from toolcrib.errors import DuplicateTool, UnknownTool
+from toolcrib.errors import DuplicateTool, InvalidTool, UnknownTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,11 @@ class Catalog:
         self._base: list[Tool | None] = []
         self._base_slots: dict[str, int] = {}
         for slot, tool in enumerate(tools):
+            if not isinstance(tool, Tool):
+                raise InvalidTool(
+                    f"entry {slot + 1} of a catalog is not a Tool but {type(tool).__name__}; "
+                    "toolcrib.adapters.detection.tools_from_any reads other formats"
+                )
             first = self._base_slots.setdefault(tool.id, slot)
             if first != slot:
                 raise DuplicateTool(
@@ -100,6 +108,13 @@ class Catalog:
         return self._base[slot] if slot < len(self._base) else None
 
     @cached_property
+    def occupied(self) -> NDArray[np.bool_]:
+        """Which slots hold a tool."""
+        if self._length == self._span:
+            return np.ones(self._span, np.bool_)
+        return np.array([self.at(slot) is not None for slot in range(self._span)], np.bool_)
+
+    @cached_property
     def version(self) -> str:
         """A digest of the tools in their order: equal for equal catalogs, on every machine."""
         digest = hashlib.blake2b(digest_size=16)
@@ -126,7 +141,7 @@ class Catalog:
         """A successor that lacks these tools."""
         changes: dict[int, Tool | None] = {}
         moved: dict[str, int | None] = {}
-        for id in ids:
+        for id in (ids,) if isinstance(ids, str) else ids:
             slot = self.slot(id)
             if slot is None:
                 raise UnknownTool(f"no tool {id!r} in this catalog of {self._length}")

@@ -119,7 +119,9 @@ class SearchEngine:
     def updated(self, catalog: Catalog) -> SearchEngine:
         """An engine for a later catalog, which fits only what has changed."""
         later = SearchEngine(catalog, self._rankers)
-        later._indexes = {mode: index.updated(catalog) for mode, index in self._indexes.items()}
+        # Copied first: another thread may be fitting an index to search in a mode of its own.
+        indexes = list(self._indexes.items())
+        later._indexes = {mode: index.updated(catalog) for mode, index in indexes}
         later._names = self._names and self._names.updated(catalog)
         later._facets = self._facets and self._facets.updated(catalog)
         return later
@@ -141,9 +143,9 @@ class SearchEngine:
         """
         _check_page(limit, offset)
         mode = self._known_mode(mode)
-        ranking, named = self._ranked(query, mode)
         accepts = None if allowed is None else _accepting(allowed)
-        if where is not ANYWHERE:
+        ranking, named = self._ranked(query, mode, where, accepts)
+        if where is not ANYWHERE and where != ANYWHERE:
             ranking = self._filtered(ranking, where, accepts)
         if isinstance(allowed, Set) and len(allowed) < len(ranking.slots):
             ranking = self._of_these(ranking, allowed)
@@ -168,8 +170,8 @@ class SearchEngine:
         """Why a search returns a tool or does not. A tool that is not allowed is not known either."""
         _check_page(limit, 0)
         mode = self._known_mode(mode)
-        slot = self.catalog.slot(tool_id)
-        tool = self.catalog.get(tool_id)
+        slot = self.catalog.slot(tool_id) if isinstance(tool_id, str) else None
+        tool = None if slot is None else self.catalog.at(slot)
         accepts = None if allowed is None else _accepting(allowed)
         if slot is None or tool is None or (accepts and not accepts(tool)):
             raise UnknownTool(f"no tool {tool_id!r} in this catalog; `search` finds its name")
@@ -177,14 +179,14 @@ class SearchEngine:
         if unmet:
             asked = ", ".join(f"{facet} {value!r}" if value else facet for facet, value in unmet)
             return Explanation(tool, False, None, 0.0, f"left out by the filter: {asked}")
-        ranking, named = self._ranked(query, mode)
+        ranking, named = self._ranked(query, mode, where, accepts)
         ranking = self._filtered(ranking, where, accepts)
         matches = self._best(ranking, accepts, len(ranking.slots))
         place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
         if place is None:
             reasons = self._reasons(query, mode, slot, named)
-            others = self._accepted(named.slots, accepts) if named and named.only else ()
-            verdict = _why_unmatched(query, mode, reasons, [other.id for other in others])
+            others = map(self.catalog.at, named.slots) if named and named.only else ()
+            verdict = _why_unmatched(query, mode, reasons, [other.id for other in others if other])
             return Explanation(tool, False, None, 0.0, verdict, reasons)
         verdict = f"returned: number {place + 1} of {len(matches)} that match"
         if place >= limit:
@@ -199,11 +201,13 @@ class SearchEngine:
     def _known_mode(self, mode: str) -> str:
         if not mode:
             return next(iter(self._rankers))
-        if mode not in self._rankers:
+        if not isinstance(mode, str) or mode not in self._rankers:
             raise InvalidQuery(f"no mode {mode!r}; the modes are {', '.join(self._rankers)}")
         return mode
 
-    def _ranked(self, query: str, mode: str) -> tuple[Ranking, Named | None]:
+    def _ranked(
+        self, query: str, mode: str, where: Where, accepts: Accepts | None
+    ) -> tuple[Ranking, Named | None]:
         if not isinstance(query, str):
             raise InvalidQuery(f"a query must be text, not {type(query).__name__}")
         if len(query) > MAX_QUERY_CHARS:
@@ -211,11 +215,17 @@ class SearchEngine:
                 f"the query has {len(query):,} characters; the limit is {MAX_QUERY_CHARS:,}; "
                 "say what the tool should do in a sentence"
             )
-        if not query.strip():
+        if self._asks_nothing(query, mode):
             return self._everything(), None
-        if not self._rankers[mode].names_win:
-            return self._index(mode).rank(query), None
-        named = self._name_index().named(query)
+        named = self._name_index().named(query) if self._rankers[mode].names_win else None
+        if named is not None:
+            # Names come after rights: to one who may not see a tool, its name is just words.
+            may_see = [
+                slot
+                for slot in named.slots
+                if any(not where.unmet(tool) for tool in self._accepted([slot], accepts))
+            ]
+            named = Named(may_see, named.only) if may_see else None
         if named is None:
             return self._index(mode).rank(query), None
         if named.only:
@@ -223,16 +233,18 @@ class SearchEngine:
             return Ranking(slots, np.ones(len(slots), np.float32)), named
         return _with_names_first(self._index(mode).rank(query), named), named
 
+    def _asks_nothing(self, query: str, mode: str) -> bool:
+        """Whether this is the empty query. A blank is a pattern, but no question in words."""
+        return not (query.strip() if self._rankers[mode].names_win else query)
+
     def _everything(self) -> Ranking:
-        slots = np.arange(self.catalog.span, dtype=np.int32)
-        if len(self.catalog) < self.catalog.span:
-            slots = slots[[self.catalog.at(slot) is not None for slot in slots.tolist()]]
+        slots = self.catalog.occupied.nonzero()[0]
         return Ranking(slots, np.ones(len(slots), np.float32))
 
     def _filtered(self, ranking: Ranking, where: Where, accepts: Accepts | None) -> Ranking:
         if self._facets is None:
             self._facets = FacetIndex.fit(self.catalog)
-        mask = self._facets.mask(where, self.catalog)
+        mask = self._facets.mask(where)
         kept = mask[ranking.slots]
         notes = ranking.notes
         # A filter that fits no tool is probably misspelt. To one who may see none of the tools it
@@ -282,7 +294,7 @@ class SearchEngine:
     def _reasons(self, query: str, mode: str, slot: int, named: Named | None) -> tuple[Reason, ...]:
         if named is not None and slot in named.slots:
             return (Reason(query.strip(), "name", 1.0),)
-        if not query.strip():
+        if self._asks_nothing(query, mode):
             return ()
         return self._index(mode).reasons(query, slot)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Where:
     def __post_init__(self) -> None:
         if isinstance(self.tags, str):
             object.__setattr__(self, "tags", (self.tags,))
+        if not all(isinstance(text, str) for text in (self.server, self.category, *self.tags)):
+            raise InvalidQuery("a filter's server, category and tags must be text")
 
     def conditions(self) -> Iterator[tuple[str, str]]:
         """What is asked, as pairs of facet and value."""
@@ -47,13 +50,18 @@ class Where:
 
 ANYWHERE: Final = Where()
 
+# Changed tools are few compared with those at rest; beyond this they are worth a new fit.
+_MOST_CHANGED: Final = 256
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FacetIndex:
-    """Which slots of one catalog have which facets."""
+    """Which slots of one catalog have which facets: most as they were, the changed ones apart."""
 
     _catalog: Catalog
+    _fitted_to: Catalog
     _slots: dict[tuple[str, str], NDArray[np.int32]]
+    _changed: tuple[int, ...] = ()
 
     @classmethod
     def fit(cls, catalog: Catalog) -> FacetIndex:
@@ -62,23 +70,25 @@ class FacetIndex:
         for slot in range(catalog.span):
             for facet in _facets(catalog.at(slot)):
                 slots[facet].append(slot)
-        return cls(catalog, {facet: np.asarray(s) for facet, s in slots.items()})
+        return cls(catalog, catalog, {facet: np.asarray(some) for facet, some in slots.items()})
 
     def updated(self, catalog: Catalog) -> FacetIndex:
-        """This index, or a new one where too much has changed for `mask` to look it up."""
-        changed = catalog.changed_slots(self._catalog)
-        return FacetIndex.fit(catalog) if changed is None or len(changed) > 256 else self
+        """This index brought to a later catalog."""
+        changed = catalog.changed_slots(self._fitted_to)
+        if changed is None or len(changed) > _MOST_CHANGED or catalog.span < self._fitted_to.span:
+            return FacetIndex.fit(catalog)
+        return FacetIndex(catalog, self._fitted_to, self._slots, tuple(changed))
 
-    def mask(self, where: Where, catalog: Catalog) -> NDArray[np.bool_]:
-        """Which slots of the catalog, or of a later one, meet every condition."""
-        mask = np.ones(catalog.span, np.bool_)
+    def mask(self, where: Where) -> NDArray[np.bool_]:
+        """Which slots meet every condition."""
+        mask = self._catalog.occupied.copy()
         nowhere = np.empty(0, np.int32)
         for condition in where.conditions():
-            met = np.zeros(catalog.span, np.bool_)
+            met = np.zeros(len(mask), np.bool_)
             met[self._slots.get(condition, nowhere)] = True
             mask &= met
-        for slot in catalog.changed_slots(self._catalog) or ():
-            tool = catalog.at(slot)
+        for slot in self._changed:
+            tool = self._catalog.at(slot)
             mask[slot] = tool is not None and not where.unmet(tool)
         return mask
 

@@ -21,6 +21,7 @@ from toolcrib.errors import InvalidQuery, QueryTooLong
 MAX_QUERY_CHARS: Final = 4_000
 MAX_DEPTH: Final = 32
 MAX_BOOST: Final = 1_000
+MAX_LEAVES: Final = 300
 FIELDS: Final = (
     "name",
     "title",
@@ -139,7 +140,13 @@ def parse(text: str, fields: Collection[str] = FIELDS) -> Node:
         raise QueryTooLong(
             f"the query has {len(text):,} characters; the limit is {MAX_QUERY_CHARS:,}"
         )
-    return _Parser(text, fields).query()
+    node = _Parser(text, fields).query()
+    count = sum(1 for _ in leaves(node))
+    if count > MAX_LEAVES:
+        raise QueryTooLong(
+            f"the query asks for {count} words and phrases; with operators the limit is {MAX_LEAVES}"
+        )
+    return node
 
 
 def plain(text: str) -> Node:

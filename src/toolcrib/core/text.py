@@ -64,7 +64,8 @@ def name_key(name: str) -> str:
     """A name without its case and style: `sendEmail`, `send-email`, `Send email` are one."""
     if name.isascii():
         return "".join(_ASCII_WORD.findall(name)).lower()
-    return "".join(_WORD.findall(_without_accents(name))).casefold()
+    # A name of nothing but signs, such as an emoji, is its own key.
+    return "".join(_WORD.findall(_without_accents(name))).casefold() or name.casefold()
 
 
 @lru_cache(maxsize=100_000)

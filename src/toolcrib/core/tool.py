@@ -97,7 +97,8 @@ class Tool:
         policy: Policy = "automatic",
     ) -> None:
         put = object.__setattr__
-        put(self, "id", id)
+        has_names = isinstance(server, str) and isinstance(name, str)
+        put(self, "id", id or (_default_id(server, name) if has_names else ""))
         put(self, "name", name)
         put(self, "description", description)
         put(self, "title", title)
@@ -111,7 +112,6 @@ class Tool:
         self._check()
         put(self, "server", _shared(server))
         put(self, "category", _shared(category))
-        put(self, "id", id or _default_id(server, name))
         put(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
         put(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
         put(self, "_annotations", _schema_text(name, "annotations", annotations))
@@ -131,7 +131,7 @@ class Tool:
                 )
         if not self.name.strip():
             raise InvalidTool("a tool needs a name; this one has none")
-        for field in ("id", "name", "server"):
+        for field in ("name", "server", "id"):
             value = getattr(self, field)
             if len(value) > MAX_NAME_CHARS:
                 raise InvalidTool(
@@ -177,8 +177,8 @@ class Tool:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of every field: equal for equal tools, on every machine."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        """A digest of every field, order included: equal for equal tools, on every machine."""
+        text = json.dumps(self.to_dict(), separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 `ToolSearch.search` gives what the API puts into a `tool_search_tool_result` block. `refusal` and
 `beta_headers` say of a request what the API would. `CURRENT` is the API of 2026, `SEED` that of
-2025, which the seed page describes.
+2025, as its pages of that year describe it.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def _faults(body: Mapping[str, Any]) -> Iterator[str]:
         for tool in tools:
             if tool.get("input_examples"):
                 yield EXAMPLES_AND_SEARCH.format(name=tool.get("name"))
-    defined = {tool.get("name") for tool in tools}
+    defined = {str(tool.get("name")) for tool in tools}
     for name in references(body):
         if name not in defined:
             yield UNKNOWN_REFERENCE.format(name=name)

@@ -221,6 +221,8 @@ class DynamicToolRegistry:
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Answer a call of a meta-tool with JSON, whatever goes wrong."""
         try:
+            if not isinstance(arguments, Mapping):
+                raise InvalidQuery(f"arguments must be an object, not {type(arguments).__name__}")
             if name == SEARCH:
                 return _json(self._searched(arguments))
             if name == EXECUTE:

@@ -283,4 +283,8 @@ def _shown(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bytes(value: object) -> int:
-    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    return len(
+        json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(
+            "utf-8", "surrogatepass"
+        )
+    )

@@ -1,6 +1,6 @@
 """MCProxy's `tool_search`: a long list is cut, and a search puts its finds in place of the list.
 
-`ToolSearch` does what the seed page promises. What the program itself did where it differs from
+`ToolSearch` does what its documentation promises. What the program itself did where it differs from
 that page is `toolcrib.profiles.mcproxy_source`. What one client is shown is a `Session`, a value
 that each call takes and gives back: one client's search never changes another one's list.
 """

@@ -343,13 +343,18 @@ def signature(name: str, schema: Mapping[str, Any] | None) -> str:
     """How to call a tool, in one line: `name(needed: type, other?: type)`."""
     if not schema:
         return name
-    parameters = schema.get("function", {}).get("parameters") or {}
+    parameters = _object(_object(schema.get("function")).get("parameters"))
     needed = parameters.get("required") or ()
     arguments = (
-        f"{argument}{'' if argument in needed else '?'}: {(inner or {}).get('type', 'any')}"
-        for argument, inner in (parameters.get("properties") or {}).items()
+        f"{argument}{'' if argument in needed else '?'}: {_object(inner).get('type', 'any')}"
+        for argument, inner in _object(parameters.get("properties")).items()
     )
     return f"{name}({', '.join(arguments)})"
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    """A value that should be an object, which a schema by somebody else need not have."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def advertised(

@@ -10,6 +10,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking import fuzzy
 from toolcrib.core.ranking.fuzzy import Fuzzy
 from toolcrib.core.tool import Tool
+from toolcrib.errors import QueryTooLong
 
 HARBOUR = Catalog(
     [
@@ -100,3 +101,9 @@ def test_every_score_is_above_nothing_and_at_most_one(query: str, bonus: float) 
     assert [bool(index.reasons(query, slot)) for slot in range(3)] == [
         slot in ranking.slots.tolist() for slot in range(3)
     ]
+
+
+def test_a_query_too_long_to_compare_is_refused() -> None:
+    index = Fuzzy().fit(Catalog([Tool("a")]))
+    with pytest.raises(QueryTooLong, match="in mode fuzzy the limit is 500"):
+        index.rank("x" * 501)

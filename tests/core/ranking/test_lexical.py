@@ -200,6 +200,31 @@ def test_answers_that_are_kept_are_few_and_stay_true(
         assert len(index._known) <= 2
 
 
+@pytest.mark.parametrize("query", ["™*", "㎐*", "a-\u0301*", '"Ⓐ Ⓐ"*', "-\u0301*", "😀*"])
+def test_odd_characters_before_a_star_are_read_like_any_others(
+    index: LexicalIndex, query: str
+) -> None:
+    for fitted in (index, Lexical().fit(Catalog())):
+        assert isinstance(_found(fitted, query), list)
+
+
+def test_a_phrase_may_end_in_the_beginning_of_a_common_word() -> None:
+    tools = [Tool("total_cost"), Tool("send_note", "send to anyone"), Tool("send_total", "x")]
+    index = Lexical().fit(Catalog(tools))
+    assert _found(index, '"send to"*') == ["send_total"]
+
+
+def test_the_words_of_tools_that_are_gone_are_not_kept_for_ever() -> None:
+    catalog = Catalog([Tool("x")])
+    index = Lexical().fit(catalog)
+    for number in range(0, 30_000, 1_500):
+        words = " ".join(f"w{n}" for n in range(number, number + 1_500))
+        catalog = catalog.with_tools([Tool("x", words)])
+        index = index.updated(catalog)
+    assert len(index._vocabulary) < 15_000
+    assert _found(index, "w29999") == ["x"]
+
+
 def test_a_shared_server_text_finds_all_its_tools() -> None:
     tools = [Tool(name, server="s", server_description="Everything about orchids") for name in "ab"]
     assert _found(Lexical().fit(Catalog(tools)), "orchids") == ["a", "b"]

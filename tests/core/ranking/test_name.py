@@ -73,6 +73,20 @@ def test_names_come_go_and_change_with_the_catalog() -> None:
     assert index.updated(other).named("otherFile") == Named([0], True)
 
 
+def test_a_tool_that_changes_often_is_named_once() -> None:
+    catalog = Catalog([Tool("get_file")])
+    index = NameIndex.fit(catalog)
+    for number in range(50):
+        catalog = catalog.with_tools([Tool("get_file", str(number))])
+        index = index.updated(catalog)
+    assert set(index._fresh.values()) == {(0,)}
+
+
+def test_a_name_of_nothing_but_signs_is_a_name() -> None:
+    index = NameIndex.fit(Catalog([Tool("🔥"), Tool("💧")]))
+    assert index.named("💧") == Named([1], False)
+
+
 def test_many_changes_are_fitted_anew() -> None:
     catalog = Catalog([Tool("get_file")])
     index = NameIndex.fit(catalog)

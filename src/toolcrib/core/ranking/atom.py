@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import regex
-
 from toolcrib.core import text
 from toolcrib.core.query import Phrase, Word
 from toolcrib.core.ranking.postings import Postings
@@ -27,14 +25,13 @@ MAX_ALTERNATIVES: Final = 100
 # One tuple a place, with the terms that may take it.
 Sequence = tuple[tuple[int, ...], ...]
 
-_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
-
 
 class Atom(NamedTuple):
     """The smallest thing a query asks for.
 
     Identifiers are cut finer than prose, so a phrase reads differently there. `weight` is how much
-    of the query this is; `certainty` is below 1 where the asker did not write it.
+    of the query this is; `certainty` is below 1 where the asker did not write it, and `guesses` are
+    then the terms he may have meant.
     """
 
     label: str
@@ -43,6 +40,7 @@ class Atom(NamedTuple):
     field: str = ""
     weight: float = 1.0
     certainty: float = 1.0
+    guesses: tuple[str, ...] = ()
 
     @property
     def is_word(self) -> bool:
@@ -86,8 +84,7 @@ class AtomReader:
         atoms = []
         identifiers = {one.name for one in self.reading.fields if one.identifiers}
         if leaf.star:
-            atoms.append(self._prefix(leaf.text, field))
-            words = words[:-1]
+            atoms.append(self._prefix(words.pop(), field))
         for word in words:
             # Prose is read without its stop words, so asking for one there asks nothing.
             if field in identifiers or not self.reading.is_stop_word(word.whole):
@@ -118,31 +115,25 @@ class AtomReader:
             terms = self._held(self.vocabulary.holding(word.whole))
         if not terms:
             return Atom(word.written, ((),), ((),), field)
-        terms = sorted(terms)[:MAX_ALTERNATIVES]
-        place = self._numbers(terms)
-        label = f"{word.written} → {' | '.join(terms[:3])}"
-        return Atom(label, (place,), (place,), field, certainty=GUESS_CERTAINTY)
+        guesses = tuple(sorted(terms)[:MAX_ALTERNATIVES])
+        place = self._numbers(guesses)
+        return Atom(word.written, (place,), (place,), field, 1.0, GUESS_CERTAINTY, guesses)
 
-    def _prefix(self, written: str, field: str) -> Atom:
-        """The terms that begin as the last word of a text does."""
-        last = _WORD.findall(written)[-1]
-        terms = self._held(self.vocabulary.starting_with(text.name_key(last)))
+    def _prefix(self, word: text.Word, field: str) -> Atom:
+        """The terms that begin as a word does."""
+        terms = self._held(self.vocabulary.starting_with(text.name_key(word.written)))
         if not terms:
             # Terms are stems: none begins with `notifications`, but `notif` does.
-            stem = self.reading.words(last)[-1].whole
-            terms = self._held(self.vocabulary.starting_with(stem))
+            terms = self._held(self.vocabulary.starting_with(word.whole))
         place = self._numbers(sorted(terms)[:MAX_ALTERNATIVES])
-        return Atom(f"{last}*", (place,), (place,), field)
+        return Atom(f"{word.written}*", (place,), (place,), field)
 
     def _phrase(self, phrase: Phrase, words: list[text.Word], field: str) -> list[Atom]:
-        wholes = [w.whole for w in words if not self.reading.is_stop_word(w.whole)]
-        prose = [self._numbers((term,)) for term in wholes]
+        last = self._prefix(words.pop(), field).prose if phrase.star else ()
+        is_stop_word = self.reading.is_stop_word
+        prose = [self._numbers((w.whole,)) for w in words if not is_stop_word(w.whole)]
         identifiers = [self._numbers((part,)) for word in words for part in word.parts]
-        if phrase.star:
-            last = self._prefix(phrase.text, field).prose
-            prose[-1:] = last
-            identifiers[-1:] = last
-        return [Atom(str(phrase), tuple(prose), tuple(identifiers), field)]
+        return [Atom(str(phrase), (*prose, *last), (*identifiers, *last), field)]
 
     def _held(self, terms: Iterable[str]) -> list[str]:
         """Those terms that some tool holds: a vocabulary also remembers terms of earlier tools."""

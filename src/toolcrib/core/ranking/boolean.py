@@ -69,7 +69,7 @@ def _combined(nodes: tuple[Node, ...], ask: Ask, everyone: Mask, field: str) -> 
     refused: Mask | None = None
     scores = np.zeros(len(everyone), np.float32)
     ideal = 0.0
-    for node in nodes:
+    for node in dict.fromkeys(nodes):
         scored = evaluate(node.inner if isinstance(node, Not) else node, ask, everyone, field)
         if scored is None:
             continue

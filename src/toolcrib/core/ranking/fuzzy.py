@@ -11,9 +11,12 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.ranker import Ranking, Reason, ranking
 from toolcrib.core.ranking.slots import read_slots
 from toolcrib.core.tool import Tool
+from toolcrib.errors import QueryTooLong
 
 TOKEN_BONUS = 0.12
 NOISE_FLOOR = 0.05
+# The work is that of comparing the query with every tool's whole text, letter by letter.
+MAX_QUERY_CHARS = 500
 
 
 def haystack(name: str, description: str, hint: str) -> str:
@@ -36,7 +39,7 @@ def score(query: str, haystack: str, token_bonus: float = TOKEN_BONUS) -> float:
 class Fuzzy:
     """Ranks by likeness of spelling. Reads every tool's text for every query."""
 
-    names_win: ClassVar[bool] = False
+    names_win: ClassVar[bool] = True
 
     token_bonus: float = TOKEN_BONUS
 
@@ -58,6 +61,10 @@ class FuzzyIndex:
         query = query.strip()
         if not query:
             return ranking({})
+        if len(query) > MAX_QUERY_CHARS:
+            raise QueryTooLong(
+                f"the query has {len(query):,} characters; in mode fuzzy the limit is {MAX_QUERY_CHARS}"
+            )
         best = 1 + self.token_bonus * len(query.split())
         raw = {slot: score(query, text, self.token_bonus) for slot, text in self.haystacks.items()}
         return ranking({slot: one / best for slot, one in raw.items() if one > NOISE_FLOOR})

@@ -57,7 +57,7 @@ def score(asked: Question, searched: Texts) -> int:
 class Keyword:
     """Ranks by terms found inside names and descriptions."""
 
-    names_win: ClassVar[bool] = False
+    names_win: ClassVar[bool] = True
 
     def fit(self, catalog: Catalog) -> KeywordIndex:
         """Fit to a catalog."""

@@ -44,6 +44,8 @@ _LONGEST_PHRASE: Final = 6
 # Answers to single words that are kept, as most words are asked for again: how many, and how long.
 _MOST_KNOWN: Final = 1_000
 _LONGEST_KNOWN: Final = 2_000
+# How many terms of tools that are gone may be kept, beside as many again as there were at first.
+_MOST_GONE_TERMS: Final = 10_000
 # Tools whose terms are laid out at a time to look for a phrase: bounds the memory of a search.
 _LAID_OUT: Final = 20_000
 
@@ -70,7 +72,7 @@ class Lexical:
             for tool in map(catalog.at, range(catalog.span))
         )
         postings = Postings.fit(documents, len(self.reading.fields))
-        return LexicalIndex(self, catalog, vocabulary, postings)
+        return LexicalIndex(self, catalog, vocabulary, postings, len(vocabulary))
 
     def document(self, tool: Tool, vocabulary: Vocabulary) -> Document:
         """A tool's terms, and what each counts: from 0 to 1, whatever other tools there are."""
@@ -101,6 +103,7 @@ class LexicalIndex:
     _catalog: Catalog
     _vocabulary: Vocabulary
     _postings: Postings
+    _terms: int
     _known: dict[int, Answer] = dataclasses.field(default_factory=dict)
 
     def rank(self, query: str) -> Ranking:
@@ -122,7 +125,7 @@ class LexicalIndex:
             atoms.extend(found)
             return self._answer(found)
 
-        scored = evaluate(node, ask, self._everyone())
+        scored = evaluate(node, ask, self._catalog.occupied)
         if scored is None:
             return Ranking(*NOWHERE, notes)
         slots = scored.matches.nonzero()[0]
@@ -136,8 +139,9 @@ class LexicalIndex:
         for atom, weight in self._asked(query):
             counts = self._counts(atom, np.array([slot], np.int32))[0].tolist()
             scale = atom.certainty * weight / (self._ranker.k1 + sum(counts))
+            label = self._label(atom, slot)
             found += [
-                (scale * count, atom.label, field.name)
+                (scale * count, label, field.name)
                 for field, count in zip(self._ranker.reading.fields, counts, strict=True)
                 if scale * count
             ]
@@ -152,14 +156,15 @@ class LexicalIndex:
     def updated(self, catalog: Catalog) -> LexicalIndex:
         """This index brought to a later catalog."""
         slots = catalog.changed_slots(self._catalog)
-        if slots is None:
+        # A vocabulary keeps the terms of tools that are gone; when they may be most of it, start anew.
+        if slots is None or len(self._vocabulary) > 2 * self._terms + _MOST_GONE_TERMS:
             return self._ranker.fit(catalog)
         documents = {
             slot: None if tool is None else self._ranker.document(tool, self._vocabulary)
             for slot, tool in zip(slots, map(catalog.at, slots), strict=True)
         }
         postings = self._postings.updated(documents, span=catalog.span, count=len(catalog))
-        return LexicalIndex(self._ranker, catalog, self._vocabulary, postings)
+        return LexicalIndex(self._ranker, catalog, self._vocabulary, postings, self._terms)
 
     def _atom_reader(self) -> AtomReader:
         return AtomReader(self._ranker.reading, self._vocabulary, self._postings)
@@ -327,19 +332,26 @@ class LexicalIndex:
         return math.log(1 + (self._postings.count - count + 0.5) / (count + 0.5))
 
     def _notes(self, atoms: list[Atom]) -> tuple[Note, ...]:
-        guesses = [atom for atom in atoms if atom.certainty < 1]
+        guesses = [atom for atom in atoms if atom.guesses]
         return tuple(
             Note(
-                f"no tool has this word, so a near one was used: {label}", self._posting(atom).slots
+                f"no tool has this word, so a near one was used: {atom.label} → {term}",
+                self._postings.posting(number).slots,
             )
-            for label, atom in {atom.label: atom for atom in guesses}.items()
+            for atom in {atom.label: atom for atom in guesses}.values()
+            for term, number in zip(atom.guesses, atom.prose[0], strict=True)
         )
 
-    def _everyone(self) -> NDArray[np.bool_]:
-        if len(self._catalog) == self._catalog.span:
-            return np.ones(self._catalog.span, np.bool_)
-        slots = range(self._catalog.span)
-        return np.array([self._catalog.at(slot) is not None for slot in slots], np.bool_)
+    def _label(self, atom: Atom, slot: int) -> str:
+        """What a tool has of an atom: of several guesses only its own."""
+        if not atom.guesses:
+            return atom.label
+        own = [
+            term
+            for term, number in zip(atom.guesses, atom.prose[0], strict=True)
+            if slot in self._postings.posting(number).slots
+        ]
+        return f"{atom.label} → {' | '.join(own)}"
 
 
 def _beginnings(

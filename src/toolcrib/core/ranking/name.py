@@ -68,7 +68,8 @@ class NameIndex:
         fresh = dict(self._fresh)
         for slot in changed:
             for key in _keys(catalog.at(slot)):
-                fresh[hash(key)] = (*fresh.get(hash(key), ()), slot)
+                slots = fresh.get(hash(key), ())
+                fresh[hash(key)] = slots if slot in slots else (*slots, slot)
         return NameIndex(catalog, self._hashes, self._slots, fresh)
 
     def named(self, query: str) -> Named | None:

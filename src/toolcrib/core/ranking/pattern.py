@@ -128,7 +128,7 @@ class RegexIndex:
     def updated(self, catalog: Catalog) -> RegexIndex:
         """This index brought to a later catalog."""
         slots = catalog.changed_slots(self._fitted_to)
-        if slots is None or len(slots) > _MOST_CHANGED:
+        if slots is None or len(slots) > _MOST_CHANGED or catalog.span < self._fitted_to.span:
             return self._ranker.fit(catalog)
         changed = _Laid.out(self._ranker, catalog, slots)
         return RegexIndex(

@@ -53,7 +53,7 @@ def tally(asked: Iterable[str], postings: Mapping[str, Iterable[Key]]) -> dict[K
 class Prefix:
     """Ranks by whole words and beginnings of words."""
 
-    names_win: ClassVar[bool] = False
+    names_win: ClassVar[bool] = True
 
     def fit(self, catalog: Catalog) -> PrefixIndex:
         """Fit to a catalog."""

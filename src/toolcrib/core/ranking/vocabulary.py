@@ -25,6 +25,9 @@ class Vocabulary:
         self._terms: list[str] = []
         self._sorted = _Sorted.of(())
 
+    def __len__(self) -> int:
+        return len(self._numbers)
+
     def get(self, term: str) -> int | None:
         """The number of a term, if it has one."""
         return self._numbers.get(term)
