@@ -147,9 +147,11 @@ class SearchEngine:
         ranking, named = self._ranked(query, mode, where, accepts)
         if where is not ANYWHERE and where != ANYWHERE:
             ranking = self._filtered(ranking, where, accepts)
-        if isinstance(allowed, Set) and len(allowed) < len(ranking.slots):
+        count = offset + limit + 1
+        # Looking up a few ids is cheaper than asking of tool after tool until enough are allowed.
+        if isinstance(allowed, Set) and len(allowed) ** 2 <= 16 * count * len(self.catalog):
             ranking = self._of_these(ranking, allowed)
-        chosen = self._best(ranking, accepts, offset + limit + 1)
+        chosen = self._best(ranking, accepts, count)
         hits = tuple(
             self._hit(query, mode, slot, score, named)
             for slot, score in chosen[offset : offset + limit]
@@ -255,7 +257,7 @@ class SearchEngine:
         return Ranking(ranking.slots[kept], ranking.scores[kept], notes)
 
     def _of_these(self, ranking: Ranking, ids: Set[str]) -> Ranking:
-        """What is left of a ranking of more tools than may be seen: cheaper than asking of each."""
+        """What is left of a ranking if only these may be seen."""
         mask = np.zeros(self.catalog.span, np.bool_)
         slots = map(self.catalog.slot, ids)
         mask[[slot for slot in slots if slot is not None]] = True

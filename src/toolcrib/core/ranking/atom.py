@@ -108,9 +108,7 @@ class AtomReader:
 
     def _guess(self, word: text.Word, field: str) -> Atom:
         """What a word that no tool has was probably meant to be."""
-        near = self.vocabulary.near(word.whole)
-        held = [(slips, term) for slips, term in near if self._numbers((term,))]
-        terms = [term for slips, term in held if slips == min(held)[0]]
+        terms = self.vocabulary.near(word.whole, lambda term: bool(self._numbers((term,))))
         if not terms and len(word.whole) >= MIN_GUESSED_CHARS:
             terms = self._held(self.vocabulary.holding(word.whole))
         if not terms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,16 +52,20 @@ class Vocabulary:
         at_rest, fresh = self._at_rest_and_fresh()
         yield from (term for term in itertools.chain(at_rest.terms, fresh) if part in term)
 
-    def near(self, word: str) -> Iterator[tuple[int, str]]:
-        """The terms a slip or two away (a letter missing, added, wrong or swapped), and how far."""
+    def near(self, word: str, counts: Callable[[str], bool]) -> list[str]:
+        """The nearest of the terms that count, a slip or two away.
+
+        A slip is a letter missing, added, wrong or swapped.
+        """
         if len(word) < MIN_GUESSED_CHARS:
-            return
-        slips = 2 if len(word) >= _TWO_SLIPS_FROM_CHARS else 1
+            return []
         at_rest, fresh = self._at_rest_and_fresh()
-        for term in itertools.chain(at_rest.alike(word, slips), fresh):
-            distance = _slips(word, term, slips)
-            if distance <= slips:
-                yield distance, term
+        for slips in (1, 2) if len(word) >= _TWO_SLIPS_FROM_CHARS else (1,):
+            alike = itertools.chain(at_rest.alike(word, slips), fresh)
+            found = [term for term in alike if _slips(word, term, slips) <= slips and counts(term)]
+            if found:
+                return found
+        return []
 
     def _at_rest_and_fresh(self) -> tuple[_Sorted, list[str]]:
         """The sorted terms, and those that came since, which are sorted in when they are many."""
