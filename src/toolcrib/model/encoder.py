@@ -1,0 +1,138 @@
+"""The contextual encoder: a text into a vector that says what it means. BERT's layers in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.model.wordpiece import WordPiece
+
+Array = NDArray[np.float32]
+
+HEADS: Final = 12
+MAX_TOKENS: Final = 64
+# Texts encoded together: more would leave the processor's cache.
+BATCH: Final = 16
+
+_EPSILON: Final = np.float32(1e-12)
+_HALF: Final = np.float32(0.5)
+_GELU_SCALE: Final = np.float32(np.sqrt(2 / np.pi))
+_GELU_CUBE: Final = np.float32(0.044715)
+
+
+class Norm(NamedTuple):
+    """Values brought to mean 0 and variance 1, then scaled and shifted."""
+
+    scale: Array
+    shift: Array
+
+    def __call__(self, x: Array) -> Array:
+        x -= x.mean(axis=-1, keepdims=True)
+        spread = np.einsum("...i,...i->...", x, x)[..., None] / np.float32(x.shape[-1])
+        x *= self.scale / np.sqrt(spread + _EPSILON)
+        x += self.shift
+        return x
+
+
+class Dense(NamedTuple):
+    """A matrix and what is added after it."""
+
+    weight: Array
+    bias: Array
+
+    def __call__(self, x: Array) -> Array:
+        y: Array = x @ self.weight
+        y += self.bias
+        return y
+
+
+class Layer(NamedTuple):
+    """Attention, then two dense layers; each adds to what it was given and is normalised."""
+
+    qkv: Dense
+    mix: Dense
+    mix_norm: Norm
+    widen: Dense
+    narrow: Dense
+    norm: Norm
+
+    def __call__(self, x: Array) -> Array:
+        x = self.mix_norm(x + self.mix(_attention(self.qkv(x))))
+        return self.norm(x + self.narrow(_gelu(self.widen(x))))
+
+
+class Encoder:
+    """Texts into vectors of length one."""
+
+    def __init__(self, pieces: WordPiece, weights: Mapping[str, Any]) -> None:
+        self._pieces = pieces
+        self._words, self._word_scales = weights["words"], weights["words.scale"]
+        self._places: Array = weights["places"]
+        self._norm = Norm(weights["norm.scale"], weights["norm.shift"])
+        self._layers = [_layer(weights, at) for at in range(int(weights["layers"]))]
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        """One row a text."""
+        ids = [self._pieces.ids(text, MAX_TOKENS) for text in texts]
+        vectors = np.empty((len(ids), self._places.shape[1]), np.float32)
+        # Texts of one length go together: nothing is padded, so nothing need be masked.
+        order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
+        for _, alike in groupby(order, key=lambda at: len(ids[at])):
+            rows = list(alike)
+            for start in range(0, len(rows), BATCH):
+                some = rows[start : start + BATCH]
+                vectors[some] = self._forward(np.array([ids[at] for at in some]))
+        return vectors
+
+    def _forward(self, ids: NDArray[np.int64]) -> Array:
+        words = self._words[ids] * self._word_scales[ids][..., None]
+        x = self._norm(words + self._places[: ids.shape[1]])
+        for layer in self._layers:
+            x = layer(x)
+        mean: Array = x.mean(axis=1)
+        mean /= np.linalg.norm(mean, axis=1, keepdims=True)
+        return mean
+
+
+def _layer(weights: Mapping[str, Any], at: int) -> Layer:
+    def dense(part: str) -> Dense:
+        matrix = weights[f"{at}.{part}"].astype(np.float32)
+        matrix *= weights[f"{at}.{part}.scale"]
+        return Dense(matrix, weights[f"{at}.{part}.bias"])
+
+    def norm(part: str) -> Norm:
+        return Norm(weights[f"{at}.{part}.scale"], weights[f"{at}.{part}.shift"])
+
+    return Layer(
+        dense("qkv"), dense("mix"), norm("mix_norm"), dense("widen"), dense("narrow"), norm("norm")
+    )
+
+
+def _attention(qkv: Array) -> Array:
+    """Every token's mean of what the others say, weighted by how much they concern it."""
+    count, length, width = qkv.shape
+    q, k, v = qkv.reshape(count, length, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
+    concern = q @ k.swapaxes(2, 3)
+    concern -= concern.max(axis=-1, keepdims=True)
+    np.exp(concern, out=concern)
+    concern /= concern.sum(axis=-1, keepdims=True)
+    seen: Array = concern @ v
+    return seen.transpose(0, 2, 1, 3).reshape(count, length, width // 3)
+
+
+def _gelu(x: Array) -> Array:
+    """The smooth ramp between the dense layers, by its usual approximation."""
+    y = x * x
+    y *= x
+    y *= _GELU_CUBE
+    y += x
+    y *= _GELU_SCALE
+    np.tanh(y, out=y)
+    y += np.float32(1)
+    y *= x
+    y *= _HALF
+    return y
