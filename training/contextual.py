@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,7 +18,6 @@ from training.data import Data, Key, Lesson
 from training.encoder import Encoder, cosine_schedule
 
 BATCH = 64
-RATE = 8e-5
 SHARPNESS = 20.0
 # Two tools this alike are taken to do the same: none is a counter-example for the other's queries.
 TWINS = 0.8
@@ -25,6 +25,19 @@ TWINS = 0.8
 ABSOLUTE = 0.3
 MAX_TOKENS = 64
 WITNESSES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of training: how long, how fast, on which part of the given lessons."""
+
+    epochs: int
+    rate: float
+    part: float = 1.0
+    with_own: bool = False
+    # The trained weights are drawn back a little to those the round began with: what the stock model
+    # knows of the world, and training forgets, is worth more on needs unlike those trained on.
+    kept: float = 0.7
 
 
 class Scale(nn.Module):
@@ -39,29 +52,32 @@ class Scale(nn.Module):
 class Trainer:
     """One run of training, which can be stopped and taken up again at the end of an epoch."""
 
-    def __init__(self, data: Data, pieces: WordPiece, encoder: Encoder, epochs: int, out: Path):
-        self._data, self._encoder, self._epochs, self._out = data, encoder, epochs, out
+    def __init__(
+        self, data: Data, pieces: WordPiece, encoder: Encoder, plan: Round, out: Path
+    ) -> None:
+        self._data, self._encoder, self._plan, self._out = data, encoder, plan, out
         self._ids = {key: pieces.ids(text, MAX_TOKENS) for key, text in data.passages().items()}
         self._pieces = pieces
         self._scale = Scale()
         self._seen: dict[Key, Tensor] = {}
-        steps = sum(1 for epoch in range(epochs) for _ in self._plain_batches(epoch))
+        steps = sum(1 for epoch in range(plan.epochs) for _ in self._plain_batches(epoch))
         groups = [
             {"params": [p for n, p in encoder.named_parameters() if n != "words.weight"]},
             {"params": [encoder.words.weight], "weight_decay": 0.0},
-            {"params": list(self._scale.parameters()), "lr": 50 * RATE, "weight_decay": 0.0},
+            {"params": list(self._scale.parameters()), "lr": 50 * plan.rate, "weight_decay": 0.0},
         ]
-        self._optimizer = torch.optim.AdamW(groups, lr=RATE, weight_decay=0.01)
+        self._optimizer = torch.optim.AdamW(groups, lr=plan.rate, weight_decay=0.01)
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
             self._optimizer, lambda step: cosine_schedule(step, steps, steps // 20)
         )
-        print(f"{steps} steps of {BATCH} tools, {epochs} epochs", flush=True)
+        print(f"{steps} steps of {BATCH} tools, {plan.epochs} epochs", flush=True)
 
     def run(self) -> None:
         """Train, and write the weights and the witness's figures after every epoch."""
+        before = {name: tensor.clone() for name, tensor in self._encoder.state_dict().items()}
         step, began = 0, time.monotonic()
         self._report(0, 0)
-        for epoch in range(self._epochs):
+        for epoch in range(self._plan.epochs):
             for batch in self._batches(epoch):
                 loss = self._step(batch, random.Random(step))
                 step += 1
@@ -72,6 +88,11 @@ class Trainer:
                     self._report(epoch, step)
             self._report(epoch, step)
             torch.save(self._encoder.state_dict(), self._out / f"encoder-{epoch + 1}.pt")
+        after, kept = self._encoder.state_dict(), self._plan.kept
+        self._encoder.load_state_dict(
+            {name: kept * after[name] + (1 - kept) * before[name] for name in before}
+        )
+        self._report(self._plan.epochs, step)
 
     def _step(self, batch: Sequence[Lesson], chance: random.Random) -> float:
         texts = [text for lesson in batch for text in lesson.queries]
@@ -112,7 +133,7 @@ class Trainer:
         if epoch == 0:
             yield from self._plain_batches(epoch)
             return
-        left = self._data.epoch(epoch)
+        left = self._lessons(epoch)
         chance = random.Random(epoch)
         known = [lesson for lesson in left if lesson.tool in self._seen]
         rest = [lesson for lesson in left if lesson.tool not in self._seen]
@@ -139,8 +160,11 @@ class Trainer:
         for start in range(0, len(rest), BATCH):
             yield rest[start : start + BATCH]
 
+    def _lessons(self, epoch: int) -> list[Lesson]:
+        return self._data.epoch(epoch, self._plan.part, self._plan.with_own)
+
     def _plain_batches(self, epoch: int) -> Iterator[list[Lesson]]:
-        lessons = self._data.epoch(epoch)
+        lessons = self._lessons(epoch)
         for start in range(0, len(lessons), BATCH):
             yield lessons[start : start + BATCH]
 

@@ -18,6 +18,8 @@ from toolcrib.core.ranking.passage import passage
 from toolcrib.core.tool import Tool
 
 PAIRS: Final = "training_pairs/pairs.jsonl"
+# More of the same kind, written for this repository: ids of tools and queries, no tool's text.
+OWN_PAIRS: Final = Path(__file__).with_name("queries.jsonl")
 STYLES: Final = ("need", "ask", "agent")
 # How many queries of each training file an epoch sees: large sets of alike queries about few tools
 # would drown the rest.
@@ -52,26 +54,28 @@ class Data:
 
     tools: dict[Key, Tool]
     pairs: list[Lesson]
+    own: list[Lesson]
     witness: list[Lesson]
     asked: dict[str, list[Lesson]]
 
-    def epoch(self, seed: int) -> list[Lesson]:
-        """The lessons of one epoch, in the order to take them."""
+    def epoch(self, seed: int, part: float, with_own: bool) -> list[Lesson]:
+        """The lessons of one epoch, in the order to take them: a part of all, and our own."""
         chance = random.Random(seed)
-        lessons = list(self.pairs)
+        lessons = chance.sample(self.pairs, round(part * len(self.pairs)))
+        lessons += self.own if with_own else []
         for name, count in TRAIN_FILES.items():
             found = self.asked[name]
-            lessons += chance.sample(found, min(count, len(found)))
+            lessons += chance.sample(found, round(part * min(count, len(found))))
         kept_apart = {lesson.tool for lesson in self.witness}
-        own = sorted(key for key in self.tools if key[0] in CATALOGS and key not in kept_apart)
-        for key in chance.sample(own, NAMES_PER_EPOCH):
+        named = sorted(key for key in self.tools if key[0] in CATALOGS and key not in kept_apart)
+        for key in chance.sample(named, round(part * NAMES_PER_EPOCH)):
             lessons.append(Lesson(key, (_own_words(self.tools[key], chance),)))
         chance.shuffle(lessons)
         return lessons
 
     def passages(self) -> dict[Key, str]:
         """The text of every tool that a lesson is about."""
-        lessons = [*self.pairs, *self.witness, *(one for some in self.asked.values() for one in some)]
+        lessons = [*self.pairs, *self.own, *self.witness, *(one for some in self.asked.values() for one in some)]
         keys = {lesson.tool for lesson in lessons} | {key for key in self.tools if key[0] in CATALOGS}
         return {key: passage(self.tools[key]) for key in sorted(keys)}
 
@@ -82,14 +86,12 @@ def read(folder: Path) -> Data:
     for name in (*CATALOGS, *TRAIN_FILES):
         for row in rows(folder / name / "tools.jsonl"):
             tools[name, str(row["id"])] = tool(row)
-    pairs: list[Lesson] = []
-    witness: list[Lesson] = []
-    for row in rows(folder / PAIRS):
-        key = (row["source"], str(row["id"]))
-        lesson = Lesson(key, tuple(row[style] for style in STYLES))
-        (witness if is_held_back(key) else pairs).append(lesson)
+    given, own = list(_pairs(folder / PAIRS)), list(_pairs(OWN_PAIRS))
+    pairs = [lesson for lesson in given if not is_held_back(lesson.tool)]
+    witness = [lesson for lesson in (*given, *own) if is_held_back(lesson.tool)]
+    own = [lesson for lesson in own if not is_held_back(lesson.tool)]
     asked = {name: list(_asked(folder / name / "train.jsonl", name)) for name in TRAIN_FILES}
-    return Data(tools, pairs, witness, asked)
+    return Data(tools, pairs, own, witness, asked)
 
 
 def is_held_back(key: Key) -> bool:
@@ -115,6 +117,11 @@ def tool(row: dict[str, Any]) -> Tool:
         server=row.get("server") or "",
         category=row.get("category") or "",
     )
+
+
+def _pairs(path: Path) -> Iterator[Lesson]:
+    for row in rows(path):
+        yield Lesson((row["source"], str(row["id"])), tuple(row[style] for style in STYLES))
 
 
 def _asked(path: Path, name: str) -> Iterator[Lesson]:

@@ -10,6 +10,7 @@
     │   └── QueryTooLong     … because it is over the stated limit
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
+    ├── EmbeddingFailed      an embedder did not give the vectors it was asked for
     ├── InvalidConfig        a configuration that cannot be used
     └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
 
@@ -61,6 +62,10 @@ class InvalidLimit(ToolcribError):
 
 class SearchTimeout(ToolcribError):
     """A search went over its time budget."""
+
+
+class EmbeddingFailed(ToolcribError):
+    """An embedder did not give the vectors it was asked for."""
 
 
 class InvalidConfig(ToolcribError):

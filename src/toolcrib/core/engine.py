@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
@@ -13,24 +14,37 @@ import numpy as np
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.facet import ANYWHERE, FacetIndex, Where
+from toolcrib.core.ranking.dense import Dense
 from toolcrib.core.ranking.fuzzy import Fuzzy
+from toolcrib.core.ranking.hybrid import Hybrid
 from toolcrib.core.ranking.keyword import Keyword
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.name import Named, NameIndex
 from toolcrib.core.ranking.pattern import Regex
 from toolcrib.core.ranking.prefix import Prefix
-from toolcrib.core.ranking.ranker import Index, Note, Ranker, Ranking, Reason
+from toolcrib.core.ranking.ranker import (
+    Index,
+    Note,
+    Ranker,
+    Ranking,
+    Reason,
+    Settling,
+)
 from toolcrib.core.tool import Tool
+from toolcrib.model.shipped import SHIPPED
 from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 
 MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000
-# Below this the best hit is only the nearest thing there is.
-CONFIDENT_SCORE: Final = 0.25
+# How fast confidence grows around the floor: at the floor itself it is one half.
+_CONFIDENCE_SLOPE: Final = 20
 
 RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
     {
+        "hybrid": Hybrid(Lexical(syntax="lenient"), Dense(SHIPPED)),
+        "fast": Hybrid(Lexical(syntax="lenient"), Dense(SHIPPED.sketches)),
         "lexical": Lexical(),
+        "dense": Dense(SHIPPED),
         "regex": Regex(),
         "fuzzy": Fuzzy(),
         "keyword": Keyword(),
@@ -76,11 +90,13 @@ class SearchResult:
     hits: tuple[Hit, ...]
     more: bool = False
     notes: tuple[str, ...] = ()
+    # How sure it is that the best tool fits, from 0 to 1; one half is the border.
+    confidence: float = 0.0
 
     @property
     def confident(self) -> bool:
-        """Whether the best hit fits. If not, the hits are only the nearest there is."""
-        return bool(self.hits) and self.hits[0].score >= CONFIDENT_SCORE
+        """Whether the best tool fits. If not, the hits are only the nearest there is."""
+        return self.confidence >= 0.5
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -126,6 +142,15 @@ class SearchEngine:
         later._facets = self._facets and self._facets.updated(catalog)
         return later
 
+    def settle(self, mode: str = "", most: int = MAX_LIMIT) -> int:
+        """Read up to so many tools that this mode has only sketched; say how many are left.
+
+        Searching works without it, and reads what it finds promising. Settling ahead makes the
+        first searches as good and as fast as the later ones.
+        """
+        index = self._index(self._known_mode(mode))
+        return index.settle(most) if isinstance(index, Settling) else 0
+
     def search(
         self,
         query: str,
@@ -157,7 +182,8 @@ class SearchEngine:
             for slot, score in chosen[offset : offset + limit]
         )
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
-        return SearchResult(query, mode, hits, len(chosen) > offset + limit, notes)
+        more = len(chosen) > offset + limit
+        return SearchResult(query, mode, hits, more, notes, _confidence(ranking, chosen))
 
     def explain(
         self,
@@ -247,22 +273,20 @@ class SearchEngine:
         if self._facets is None:
             self._facets = FacetIndex.fit(self.catalog)
         mask = self._facets.mask(where)
-        kept = mask[ranking.slots]
-        notes = ranking.notes
+        found = ranking.only(mask[ranking.slots])
         # A filter that fits no tool is probably misspelt. To one who may see none of the tools it
         # fits, it fits none.
-        if not kept.any() and not any(self._accepted(mask.nonzero()[0].tolist(), accepts)):
+        if not len(found.slots) and not any(self._accepted(mask.nonzero()[0].tolist(), accepts)):
             asked = ", ".join(f"{facet} {value}".strip() for facet, value in where.conditions())
-            notes = (*notes, Note(f"no tool at all has {asked}"))
-        return Ranking(ranking.slots[kept], ranking.scores[kept], notes)
+            found = found._replace(notes=(*found.notes, Note(f"no tool at all has {asked}")))
+        return found
 
     def _of_these(self, ranking: Ranking, ids: Set[str]) -> Ranking:
         """What is left of a ranking if only these may be seen."""
         mask = np.zeros(self.catalog.span, np.bool_)
         slots = map(self.catalog.slot, ids)
         mask[[slot for slot in slots if slot is not None]] = True
-        kept = mask[ranking.slots]
-        return Ranking(ranking.slots[kept], ranking.scores[kept], ranking.notes)
+        return ranking.only(mask[ranking.slots])
 
     def _accepted(self, slots: Iterable[int], accepts: Accepts | None) -> Iterator[Tool]:
         for slot in slots:
@@ -329,6 +353,13 @@ def _notes(ranking: Ranking, chosen: list[int]) -> tuple[str, ...]:
     )
 
 
+def _confidence(ranking: Ranking, chosen: list[tuple[int, float]]) -> float:
+    if not chosen:
+        return 0.0
+    margin = ranking.margin(chosen[0][0])
+    return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
+
+
 def _accepting(allowed: Allowed) -> Accepts:
     if callable(allowed):
         return allowed
@@ -350,7 +381,7 @@ def _with_names_first(ranking: Ranking, named: Named) -> Ranking:
     slots = np.concatenate((ranking.slots[others], np.array(named.slots, np.int32)))
     scores = np.concatenate((ranking.scores[others], np.ones(len(named.slots), np.float32)))
     order = np.argsort(slots)
-    return Ranking(slots[order], scores[order], ranking.notes)
+    return ranking._replace(slots=slots[order], scores=scores[order], fits=None)
 
 
 def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,3 +22,11 @@ class Embedder(Protocol):
 
     def tools(self, texts: Sequence[str]) -> Vectors:
         """What tools say of themselves: `toolcrib.core.ranking.passage`."""
+
+
+@runtime_checkable
+class PromptEmbedder(Embedder, Protocol):
+    """An embedder that can say something of a tool at once, and more when it has time to read it."""
+
+    def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+        """Vectors that need no waiting, and which of them are as good as those of `tools`."""

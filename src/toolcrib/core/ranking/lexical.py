@@ -149,6 +149,10 @@ class LexicalIndex:
         found.sort(key=lambda one: -one[0])
         return tuple(Reason(term, field, round(score / whole, 4)) for score, term, field in found)
 
+    def is_plain(self, query: str) -> bool:
+        """Whether a query is nothing but words: it has no operators, or none that are read as such."""
+        return isinstance(self._read(query)[0], str)
+
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
         return self._answer(self._atom_reader().leaf(leaf, "", guessing=False))

@@ -22,6 +22,8 @@ _CUT = re.compile(rf"({_STRONG})|({_WEAK})", re.IGNORECASE)
 # "In our GitLab repo, …" and "zendesk: …" are said of all that follows.
 _SCOPE = re.compile(r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+# A word with a capital that no sentence begins with.
+_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![^\s'\"(])[A-Z][\w.-]*\w")
 # What may stand before the verb of a request.
 _LEAD: Final = frozenset(
     """also and afterwards please finally lastly next so now just can could would you i i'd want need
@@ -74,6 +76,11 @@ def needs(query: str) -> tuple[str, ...]:
     if len(pieces) < 2:
         return (query,)
     return tuple(f"{shared}: {piece}" if shared else piece for piece in pieces[:MAX_NEEDS])
+
+
+def names(query: str) -> tuple[str, ...]:
+    """The names that a query mentions, as far as capitals tell: of services, places, people."""
+    return tuple(dict.fromkeys(_NAME.findall(query)))
 
 
 def _pieces(text: str) -> list[str]:

@@ -20,12 +20,19 @@ _SERVER_NOISE: Final = frozenset({"mcp", "server"})
 def passage(tool: Tool) -> str:
     """Server and name in words, the head of the description, the names of the parameters."""
     server = (word for word in _split(tool.server) if word.lower() not in _SERVER_NOISE)
-    title = tool.title if tool.title.lower() != tool.name.lower() else ""
-    head = " ".join([*server, *_split(tool.name), *title.split()])
+    name = _split(tool.name)
+    head = " ".join([*server, *name, *_unless_said(tool.title, name)])
     told = " ".join(f"{tool.description} {tool.hint}".split()[:MAX_DESCRIPTION_WORDS])
     named = parameters(tool.input_schema)[:MAX_PARAMETERS]
     taken = ", ".join(" ".join(_split(parameter.name)) for parameter in named)
     return f"{head}: {told} ({taken})" if taken else f"{head}: {told}"
+
+
+def _unless_said(title: str, name: list[str]) -> list[str]:
+    """The words of a title that say more than the name."""
+    said = {word.lower() for word in name}
+    words = _split(title)
+    return words if any(word.lower() not in said for word in words) else []
 
 
 def _split(name: str) -> list[str]:

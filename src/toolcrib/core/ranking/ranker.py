@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +34,32 @@ class Note:
     slots: Slots | None = None
 
 
+# From this score on a hit fits, where a ranker does not know better.
+FLOOR: Final = 0.25
+
+
 class Ranking(NamedTuple):
-    """The slots that match, ascending, each with a score from 0 to 1, and what to tell the asker."""
+    """The slots that match, ascending, each with a score from 0 to 1, and what to tell the asker.
+
+    A hit below the `floor` is only the nearest there is to what was asked. What is held against the
+    floor is the score, unless a ranker has a better measure of fitting than the one it orders by.
+    """
 
     slots: Slots
     scores: Scores
     notes: tuple[Note, ...] = ()
+    floor: float = FLOOR
+    fits: Scores | None = None
+
+    def only(self, kept: NDArray[np.bool_]) -> Ranking:
+        """What is left of it if only these of its slots are kept."""
+        fits = None if self.fits is None else self.fits[kept]
+        return self._replace(slots=self.slots[kept], scores=self.scores[kept], fits=fits)
+
+    def margin(self, slot: int) -> float:
+        """How far the tool in a slot is above the floor, or below."""
+        at = int(np.searchsorted(self.slots, slot))
+        return float((self.scores if self.fits is None else self.fits)[at]) - self.floor
 
 
 class Index(Protocol):
@@ -53,6 +73,14 @@ class Index(Protocol):
 
     def updated(self, catalog: Catalog) -> Index:
         """This index brought to a later catalog, without fitting what has not changed."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """An index that is good at once and gets better with work that can be done ahead."""
+
+    def settle(self, most: int) -> int:
+        """Do the work for up to so many tools, and say for how many it is left."""
 
 
 class Ranker(Protocol):

@@ -1,0 +1,149 @@
+"""Ranking by meaning: how near a query and a tool lie in the space of an encoder.
+
+Reading a tool takes an encoder milliseconds, and a catalog may bring thousands. So a tool is
+sketched at first, where the embedder can do that, and read when a query finds it promising.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors
+from toolcrib.core.ranking.passage import passage
+from toolcrib.core.ranking.ranker import Ranking, Reason
+from toolcrib.core.ranking.vectors import VectorTable, unit
+from toolcrib.errors import EmbeddingFailed
+
+# Two texts that have nothing in common are about this alike.
+NOISE: Final = 0.1
+# Tools that one query may have read, of those that are only sketched: bounds what it costs.
+READ_CLOSELY: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """Meaning, as an embedder reads it."""
+
+    names_win: ClassVar[bool] = True
+
+    embedder: Embedder
+
+    def fit(self, catalog: Catalog) -> DenseIndex:
+        """Fit to a catalog."""
+        return DenseIndex(self.embedder, Catalog(), None, frozenset()).updated(catalog)
+
+
+class DenseIndex:
+    """The vectors of one catalog's tools.
+
+    Reading a tool changes its vector for the better, whoever asked for it. The table is replaced,
+    never changed, so that searches in other threads go on with the one they have.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        catalog: Catalog,
+        table: VectorTable | None,
+        sketched: frozenset[int],
+    ) -> None:
+        self._embedder = embedder
+        self._catalog = catalog
+        self._table = table
+        self._sketched = sketched
+
+    @property
+    def sketched(self) -> int:
+        """How many tools have not been read yet."""
+        return len(self._sketched)
+
+    def rank(self, query: str) -> Ranking:
+        """Every tool that has something in common with the query."""
+        vectors = self.read([query])
+        likeness = self.likeness(vectors)[0]
+        if self.read_closely(np.argsort(-likeness, kind="stable").tolist()):
+            likeness = self.likeness(vectors)[0]
+        slots = (likeness > NOISE).nonzero()[0]
+        return Ranking(slots, np.minimum(likeness[slots], 1))
+
+    def read(self, queries: Sequence[str]) -> Vectors:
+        """What queries mean."""
+        vectors = unit(_checked(self._embedder.queries(queries), len(queries)))
+        if self._table is not None and vectors.shape[1] != self._table.width:
+            raise EmbeddingFailed(
+                f"the embedder gives queries {vectors.shape[1]} numbers and tools "
+                f"{self._table.width}; both must come from one model"
+            )
+        return vectors
+
+    def likeness(self, vectors: Vectors) -> list[NDArray[np.float32]]:
+        """How alike every slot is to each vector: a cosine."""
+        if self._table is None:
+            return [np.zeros(self._catalog.span, np.float32)] * len(vectors)
+        return [self._table.likeness(vector) for vector in vectors]
+
+    def alike(self, slot: int) -> NDArray[np.float32]:
+        """How alike every slot is to the tool in one."""
+        return self.likeness(np.zeros((1, 1), np.float32) if self._table is None else self._table[slot][None])[0]
+
+    def read_closely(self, promising: Iterable[int], most: int = READ_CLOSELY) -> int:
+        """Read the first few of these tools that are only sketched, and say how many they were."""
+        if not self._sketched:
+            return 0
+        slots = [slot for slot in promising if slot in self._sketched][:most]
+        tools = [tool for slot in slots if (tool := self._catalog.at(slot)) is not None]
+        if tools and self._table is not None:
+            read = _checked(self._embedder.tools(list(map(passage, tools))), len(tools))
+            self._table = self._table.updated(dict(zip(slots, read, strict=True)), self._table.span)
+            self._sketched -= frozenset(slots)
+        return len(tools)
+
+    def settle(self, most: int) -> int:
+        """Read up to so many of the tools that are only sketched, and say how many are left."""
+        self.read_closely(sorted(self._sketched), most)
+        return self.sketched
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        """One reason: what it means."""
+        return (Reason(query, "meaning", 1.0),) if self._catalog.at(slot) else ()
+
+    def updated(self, catalog: Catalog) -> DenseIndex:
+        """This index brought to a later catalog, looking only at what has changed."""
+        slots = catalog.changed_slots(self._catalog)
+        table, sketched = self._table, self._sketched
+        if slots is None:
+            slots, table, sketched = list(range(catalog.span)), None, frozenset()
+        tools = {slot: tool for slot in slots if (tool := catalog.at(slot)) is not None}
+        vectors: dict[int, Vectors | None] = dict.fromkeys(slots)
+        sketched -= frozenset(slots)
+        if tools:
+            texts = [passage(tool) for tool in tools.values()]
+            given, is_read = self._given(texts)
+            vectors.update(zip(tools, given, strict=True))
+            sketched |= {slot for slot, done in zip(tools, is_read.tolist(), strict=True) if not done}
+            table = table or VectorTable.empty(given.shape[1])
+        table = table and table.updated(vectors, catalog.span)
+        return DenseIndex(self._embedder, catalog, table, sketched)
+
+    def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+        if isinstance(self._embedder, PromptEmbedder):
+            vectors, is_read = self._embedder.at_once(texts)
+            return _checked(vectors, len(texts)), is_read
+        return _checked(self._embedder.tools(texts), len(texts)), np.ones(len(texts), np.bool_)
+
+
+def _checked(vectors: Vectors, count: int) -> Vectors:
+    """What an embedder gave, which may be anybody's, if it is what it has to be."""
+    found = np.asarray(vectors, np.float32)
+    if found.ndim != 2 or len(found) != count or not np.isfinite(found).all():
+        raise EmbeddingFailed(
+            f"the embedder gave an array of shape {found.shape} for {count} texts; it must give one "
+            "row of finite numbers for each"
+        )
+    return found

