@@ -11,7 +11,8 @@
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
     ├── InvalidConfig        a configuration that cannot be used
-    └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
+    ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
+    └── InvalidEvalSet       an eval set that cannot be read; names file, line and field
 
 Nothing found is not an error: it is a `SearchResult` without hits.
 """
@@ -69,3 +70,7 @@ class InvalidConfig(ToolcribError):
 
 class InvalidCatalogFile(ToolcribError):
     """A catalog file that cannot be read."""
+
+
+class InvalidEvalSet(ToolcribError):
+    """An eval set that cannot be read."""
