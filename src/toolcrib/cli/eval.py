@@ -120,7 +120,7 @@ def _measured(eval_set: EvalSet, foreign: Sequence[Tool], modes: Sequence[str]) 
 def _asked(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[Answer]:
     """A mode's answers, with a bar on standard error if somebody is watching."""
     given = answers(engine, eval_set.questions, mode)
-    if not sys.stderr.isatty():
+    if not is_watched():
         yield from given
         return
     label = f"{fitted(plain(eval_set.name), _MAX_NAME_COLUMNS)} {mode}"
@@ -128,6 +128,11 @@ def _asked(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[Answe
         given, length=len(eval_set.questions), label=label, file=sys.stderr
     ) as bar:
         yield from bar
+
+
+def is_watched() -> bool:
+    """Whether standard error is a terminal."""
+    return sys.stderr.isatty()
 
 
 def _write_dump(path: Path, outcomes: Sequence[_Outcome]) -> None:
