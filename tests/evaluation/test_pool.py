@@ -18,6 +18,12 @@ def test_twins_are_left_out_and_other_namesakes_are_not() -> None:
     assert (pool.added, pool.left_out) == (2, 2)
 
 
+def test_tools_without_a_description_are_twins_of_each_other_alone() -> None:
+    foreign = [Tool("search", server="a"), Tool("search", server="b")]
+    pool = pooled(OWN, foreign)
+    assert list(pool.tools) == [*OWN, foreign[0]]
+
+
 def test_a_taken_id_is_changed_and_the_sets_own_stay() -> None:
     pool = pooled(OWN, [Tool("jump", "Up."), Tool("search", "Find a customer's ledger.")])
     assert [tool.id for tool in pool.tools] == ["search", "pool-2", "jump", "pool-2'"]

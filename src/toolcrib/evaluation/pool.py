@@ -68,9 +68,13 @@ class _Known:
     def has_twin(self, tool: Tool) -> bool:
         namesakes = self.by_name.get(tool.name.casefold(), ())
         words = _words(tool) if namesakes else frozenset()
-        return any(
-            len(words & other) >= SIMILAR * min(len(words), len(other)) for other in namesakes
-        )
+        return any(words == other or _similar(words, other) for other in namesakes)
+
+
+def _similar(words: frozenset[str], other: frozenset[str]) -> bool:
+    # Of a tool without a description it is not known whether it is alike.
+    shorter = min(len(words), len(other))
+    return shorter > 0 and len(words & other) >= SIMILAR * shorter
 
 
 def _free_id(id: str, taken: Set[str]) -> str:
