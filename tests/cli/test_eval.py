@@ -66,6 +66,7 @@ def test_modes_stand_side_by_side_with_the_best_marked(office: Path) -> None:
     assert "all queries                         lexical           regex\n" in answer
     row = next(line for line in answer.splitlines() if line.startswith("  nDCG@10   "))
     assert "100.0* 100–100" in row
+    assert all(line == line.rstrip() for line in answer.splitlines())
     assert "regex against lexical: hit@5 -" in answer
     assert "* is the best of a row" in answer
 

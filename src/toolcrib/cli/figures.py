@@ -53,6 +53,8 @@ def print_summary(summary: Summary) -> None:
     if others > 0:
         click.echo(wrapped(f"… and {others:,} groups more, which --json has."))
     base, *modes = summary.modes
+    if modes:
+        click.echo()
     for mode in modes:
         click.echo(wrapped(_comparison(mode, base, summary.overall)))
 
@@ -148,8 +150,9 @@ def _cell(group: Group, figure: str, mode: str, best: frozenset[str]) -> str:
 
 def _styled(value: str, rest: str, is_best: bool) -> str:
     """A cell; of the best the value stands out, also where there are no colours."""
-    cell = f"{value}{'*' if is_best else ' '}{rest}".ljust(_CELL_COLUMNS)
-    return click.style(cell, fg="green", bold=True) if is_best else cell
+    cell = f"{value}{'*' if is_best else ' '}{rest}".rstrip()
+    gap = " " * (_CELL_COLUMNS - len(cell))
+    return f"{click.style(cell, fg='green', bold=True) if is_best else cell}{gap}"
 
 
 def _blocks(modes: Sequence[str]) -> list[Sequence[str]]:

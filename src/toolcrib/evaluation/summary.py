@@ -157,6 +157,8 @@ class _Measured:
 def _rows(answers: Sequence[Answer]) -> Values:
     """A row of figures for each answer; what does not apply to it is not a number."""
     nothing = (np.nan,) * len(NAMES)
+    # Where every question has an answer no refusal can be right, which tells nothing.
+    some_impossible = any(answer.question.impossible for answer in answers)
     rows = []
     for answer in answers:
         refused = not answer.confident
@@ -166,7 +168,7 @@ def _rows(answers: Sequence[Answer]) -> Values:
                 *(answer.scores or nothing),
                 np.nan if impossible else refused,
                 refused if impossible else np.nan,
-                impossible if refused else np.nan,
+                impossible if refused and some_impossible else np.nan,
             )
         )
     return np.array(rows, np.float64).reshape(len(rows), len(_COLUMNS))
