@@ -10,12 +10,12 @@ from click.testing import CliRunner, Result
 
 from toolcrib.cli.main import toolcrib
 
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {"id": "send_email", "name": "send_email", "description": "Send an email to someone."},
     {"id": "read_email", "name": "read_email", "description": "Read the newest email."},
     {"id": "book_table", "name": "book_table", "description": "Reserve a table to dine at."},
 ]
-QUERIES = [
+QUERIES: list[dict[str, Any]] = [
     {"id": "1", "query": "send an email", "relevant": ["send_email"], "kind": "exact"},
     {"id": "2", "query": "reserve a table", "relevant": ["book_table"], "kind": "exact"},
     {
