@@ -1,17 +1,14 @@
 """How often the right tool is found, beside plain BM25, in one run: `python -m benchmarks.quality`.
 
-An eval set is a folder with `tools.jsonl` (id, name, description, input_schema, and perhaps server
-and category) and `queries.jsonl` (id, query, relevant; `any_of`: one of them is enough; `groups`:
-one of each group is needed).
+An eval set is what `toolcrib eval` reads; figures are its figures.
 """
 
 import argparse
-import json
 import os
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +16,12 @@ import bm25s
 import Stemmer
 
 from benchmarks import machine
-from benchmarks.metric import DEPTH, TOP, Quality, Question, needs, score
-from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.engine import RANKERS
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib import Catalog, Tool
 from toolcrib.core.schema import parameters
+from toolcrib.evaluation.eval_set import read_eval_set
+from toolcrib.evaluation.metric import DEPTH, TOP, scores
+from toolcrib.evaluation.question import Question
+from toolcrib.evaluation.trial import engine_for
 
 REPOSITORY = Path(__file__).parents[1]
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -31,31 +29,25 @@ DATA = REPOSITORY.parent / "shared" / "data"
 Search = Callable[[str], list[str]]
 
 
-class EvalSet(NamedTuple):
-    """A catalog and the questions to it."""
+class Quality(NamedTuple):
+    """Means over a set's questions."""
 
-    name: str
-    tools: list[Tool]
-    questions: list[Question]
-
-
-def read(folder: Path) -> EvalSet:
-    """An eval set from its folder; questions that nothing answers are left out."""
-    tools = [_tool(row) for row in _rows(folder / "tools.jsonl")]
-    questions = [Question(row["query"], needs(row)) for row in _rows(folder / "queries.jsonl")]
-    return EvalSet(folder.name, tools, [question for question in questions if question.needs])
+    ndcg: float
+    recall: float
+    mrr: float
 
 
 def quality(questions: Sequence[Question], search: Search) -> Quality:
     """How well a search answers the questions."""
-    scored = [score(search(question.text), question.needs) for question in questions]
-    return Quality(*(statistics.fmean(column) for column in zip(*scored, strict=True)))
+    scored = [scores(search(question.text), question) for question in questions]
+    figures = [(one.ndcg_10, one.recall_5, one.mrr) for one in scored]
+    return Quality(*(statistics.fmean(column) for column in zip(*figures, strict=True)))
 
 
 def ours(tools: Sequence[Tool]) -> Search:
     """Our lexical ranker, as one would use it on whatever a model writes."""
-    engine = SearchEngine(Catalog(tools), {**RANKERS, "lexical": Lexical(syntax="lenient")})
-    return lambda text: [hit.tool.id for hit in engine.search(text, limit=DEPTH)]
+    engine = engine_for(Catalog(tools))
+    return lambda text: [hit.tool.id for hit in engine.search(text, limit=DEPTH, mode="lexical")]
 
 
 def plain_bm25(tools: Sequence[Tool]) -> Search:
@@ -92,24 +84,6 @@ def _one_text(tool: Tool) -> str:
     return " ".join([tool.server, tool.name, split, tool.title, tool.description, *names, *texts])
 
 
-def _rows(path: Path) -> Iterable[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
-def _tool(row: dict[str, Any]) -> Tool:
-    return Tool(
-        row["name"],
-        row.get("description") or "",
-        row.get("input_schema"),
-        id=str(row["id"]),
-        title=row.get("title") or "",
-        server=row.get("server") or "",
-        server_description=row.get("server_description") or "",
-        category=row.get("category") or "",
-    )
-
-
 def _markdown(results: dict[str, dict[str, Quality]], sizes: dict[str, str]) -> str:
     described = machine.described()
     lines = [
@@ -143,11 +117,13 @@ def main() -> None:
     results: dict[str, dict[str, Quality]] = {}
     sizes: dict[str, str] = {}
     for path in chosen:
-        eval_set = read(path)
-        sizes[path.name] = f"({len(eval_set.tools):,}, {len(eval_set.questions):,})"
+        eval_set = read_eval_set(path)
+        tools = tuple(eval_set.catalog)
+        # Whether nothing fits is asked by `toolcrib eval`, which knows how sure an engine is.
+        questions = [question for question in eval_set.questions if not question.impossible]
+        sizes[path.name] = f"({len(tools):,}, {len(questions):,})"
         results[path.name] = {
-            title: quality(eval_set.questions, engine(eval_set.tools))
-            for title, engine in ENGINES.items()
+            title: quality(questions, engine(tools)) for title, engine in ENGINES.items()
         }
         shown = "  ".join(f"{100 * q.ndcg:.1f}" for q in results[path.name].values())
         print(f"{path.name:16} {sizes[path.name]:16} {shown}", flush=True)

@@ -12,7 +12,8 @@
     ├── SearchTimeout        a search went over its time budget
     ├── EmbeddingFailed      an embedder did not give the vectors it was asked for
     ├── InvalidConfig        a configuration that cannot be used
-    └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
+    ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
+    └── InvalidEvalSet       an eval set that cannot be read; names file, line and field
 
 Nothing found is not an error: it is a `SearchResult` without hits.
 """
@@ -74,3 +75,7 @@ class InvalidConfig(ToolcribError):
 
 class InvalidCatalogFile(ToolcribError):
     """A catalog file that cannot be read."""
+
+
+class InvalidEvalSet(ToolcribError):
+    """An eval set that cannot be read."""

@@ -53,6 +53,11 @@ def test_the_house_stands(house: Path) -> None:
             "import toolcrib.profiles.everruns",
             "Profiles do not know each other",
         ),
+        (
+            "evaluation/metric.py",
+            "import toolcrib.evaluation.trial",
+            "Imports point down inside the evaluation",
+        ),
         ("core/catalog.py", "import socket", "The core is pure"),
         ("core/ranking/pattern.py", "import threading", "The core is pure"),
         ("adapters/anthropic.py", "import os", "The core is pure"),

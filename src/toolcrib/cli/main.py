@@ -18,6 +18,7 @@ from toolcrib.errors import ToolcribError
 # not import them; a test holds it equal to what each command says itself.
 _COMMANDS = {
     "demo": ("toolcrib.cli.demo", "See tool search at work on a small catalog."),
+    "eval": ("toolcrib.cli.eval", "Measure how well search finds the right tools."),
     "search": ("toolcrib.cli.search", "Find the tools that serve a need."),
     "tools": ("toolcrib.cli.tools", "List the tools of a catalog."),
 }

@@ -1,0 +1,180 @@
+"""`toolcrib eval`: how well search answers questions whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolcrib.catalog_file import read_catalog_file
+from toolcrib.cli.figures import print_meaning, print_means, print_summary
+from toolcrib.cli.options import json_option
+from toolcrib.cli.printing import fitted, note, plain, print_json, wrapped
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.engine import RANKERS, SearchEngine
+from toolcrib.core.tool import Tool
+from toolcrib.evaluation.document import answer_document, means_document, summary_document
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.picture import picture
+from toolcrib.evaluation.pool import Pool, pooled
+from toolcrib.evaluation.summary import Summary, summary
+from toolcrib.evaluation.trial import Answer, answers, engine_for
+
+_MAX_NAME_COLUMNS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A set, what it was searched in, and how the modes did."""
+
+    eval_set: EvalSet
+    pool: Pool
+    answers: dict[str, list[Answer]]
+    summary: Summary
+
+
+@click.command("eval")
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER...", type=click.Path())
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(tuple(RANKERS)),
+    help="How to search; repeat it to compare modes with the first.  "
+    f"[default: {next(iter(RANKERS))}]",
+)
+@click.option(
+    "--pool",
+    "pool_files",
+    multiple=True,
+    metavar="CATALOG",
+    help="Search each set's tools among those of this catalog file; may be repeated.",
+)
+@click.option(
+    "--limit-queries",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Ask only N queries of each set, evenly spread.",
+)
+@click.option(
+    "--dump", "dump_file", metavar="FILE", help="Write every answer to a file, as JSON Lines."
+)
+@click.option(
+    "--picture", "picture_file", metavar="FILE", help="Draw the figures into a file, as SVG."
+)
+@json_option
+def command(
+    folders: tuple[str, ...],
+    modes: tuple[str, ...],
+    pool_files: tuple[str, ...],
+    limit_queries: int | None,
+    dump_file: str | None,
+    picture_file: str | None,
+    as_json: bool,
+) -> None:
+    """Measure how well search finds the right tools.
+
+    FOLDER is an eval set: tools.jsonl (id, name, description, input_schema, and perhaps server,
+    category, title) and queries.jsonl (id, query, relevant, and perhaps groups, any_of, kind,
+    subset, lang).
+    """
+    # Everything is read before anything is measured, so that a mistake is told at once.
+    sets = [read_eval_set(folder) for folder in folders]
+    foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
+    outcomes = [
+        _measured(one.sample(limit_queries) if limit_queries else one, foreign, modes)
+        for one in sets
+    ]
+    summaries = [outcome.summary for outcome in outcomes]
+    if dump_file is not None:
+        _write_dump(Path(dump_file), outcomes)
+    if picture_file is not None:
+        Path(picture_file).write_text(picture(summaries), encoding="utf-8")
+    if as_json:
+        print_json(_document(outcomes))
+        return
+    for outcome in outcomes:
+        _print(outcome)
+    if len(outcomes) > 1:
+        print_means(summaries)
+    print_meaning(summaries)
+
+
+def _measured(eval_set: EvalSet, foreign: Sequence[Tool], modes: Sequence[str]) -> _Outcome:
+    pool = pooled(eval_set.catalog, foreign)
+    catalog = Catalog(pool.tools) if foreign else eval_set.catalog
+    engine = engine_for(catalog)
+    # A mode that was named twice is searched once.
+    asked = {
+        mode: list(_asked(engine, eval_set, mode))
+        for mode in dict.fromkeys(modes or engine.modes[:1])
+    }
+    return _Outcome(eval_set, pool, asked, summary(eval_set.name, len(catalog), asked))
+
+
+def _asked(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[Answer]:
+    """A mode's answers, with a bar on standard error if somebody is watching."""
+    given = answers(engine, eval_set.questions, mode)
+    if not is_watched():
+        yield from given
+        return
+    label = f"{fitted(plain(eval_set.name), _MAX_NAME_COLUMNS)} {mode}"
+    with click.progressbar(
+        given, length=len(eval_set.questions), label=label, file=sys.stderr
+    ) as bar:
+        yield from bar
+
+
+def is_watched() -> bool:
+    """Whether standard error is a terminal."""
+    return sys.stderr.isatty()
+
+
+def _write_dump(path: Path, outcomes: Sequence[_Outcome]) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        for outcome in outcomes:
+            for mode, given in outcome.answers.items():
+                for answer in given:
+                    row = answer_document(outcome.summary.name, mode, answer)
+                    file.write(f"{json.dumps(row, ensure_ascii=False)}\n")
+
+
+def _document(outcomes: Sequence[_Outcome]) -> dict[str, Any]:
+    sets = [
+        {
+            **summary_document(outcome.summary),
+            "pool": {"added": outcome.pool.added, "left_out": outcome.pool.left_out},
+        }
+        for outcome in outcomes
+    ]
+    return {"sets": sets, "means": means_document([outcome.summary for outcome in outcomes])}
+
+
+def _print(outcome: _Outcome) -> None:
+    overall, pool = outcome.summary.overall, outcome.pool
+    own = len(outcome.eval_set.catalog)
+    name = click.style(plain(outcome.eval_set.name), fg="cyan", bold=True)
+    click.echo()
+    click.echo(
+        f"{name}: {own:,} tools, {overall.answerable:,} queries with an answer, "
+        f"{overall.impossible:,} without"
+    )
+    if pool.added or pool.left_out:
+        click.echo(
+            wrapped(
+                f"searched among {pool.added:,} more tools; {pool.left_out:,} others of the pool "
+                "were left out: they have the name and a similar description of one that is there"
+            )
+        )
+    for mode, count in outcome.summary.unread.items():
+        if count:
+            fault = next(answer.fault for answer in outcome.answers[mode] if answer.fault)
+            note(
+                f"{mode} could not search {count:,} of the queries, which count as not found: {fault}"
+            )
+    print_summary(outcome.summary)

@@ -1,0 +1,1 @@
+"""How well searches answer questions whose answers are known."""

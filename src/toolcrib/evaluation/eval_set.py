@@ -1,0 +1,171 @@
+"""Reading an eval set: a folder with tools, and questions to them whose answers are known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from toolcrib.catalog_file import read_catalog_file
+from toolcrib.core.catalog import Catalog
+from toolcrib.errors import InvalidCatalogFile, InvalidEvalSet, ToolcribError
+from toolcrib.evaluation.question import FACETS, Question, needs
+from toolcrib.json_file import JsonFile, read_json_file
+
+TOOLS_FILE: Final = "tools.jsonl"
+QUERIES_FILE: Final = "queries.jsonl"
+FIELDS: Final = ("id", "query", "relevant", "groups", "any_of", *FACETS)
+
+_MAX_CHARS_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSet:
+    """A catalog, and the questions to it."""
+
+    name: str
+    catalog: Catalog
+    questions: tuple[Question, ...]
+
+    def sample(self, count: int) -> EvalSet:
+        """As many of its questions, evenly spread, so that every kind keeps its share."""
+        total = len(self.questions)
+        if count >= total:
+            return self
+        chosen = tuple(self.questions[number * total // count] for number in range(count))
+        return EvalSet(self.name, self.catalog, chosen)
+
+
+def read_eval_set(folder: str | PathLike[str]) -> EvalSet:
+    """The eval set of a folder.
+
+    Whatever is wrong raises `InvalidEvalSet`, which names the file, the line, the field and the
+    cure.
+    """
+    path = Path(folder)
+    for file in (TOOLS_FILE, QUERIES_FILE):
+        if not (path / file).exists():
+            raise InvalidEvalSet(
+                f"{path}: there is no {file} in it; an eval set is a folder with {TOOLS_FILE} "
+                f"and {QUERIES_FILE}"
+            )
+    try:
+        catalog = read_catalog_file(path / TOOLS_FILE)
+    except InvalidCatalogFile as fault:
+        raise InvalidEvalSet(str(fault)) from fault
+    source = read_json_file(path / QUERIES_FILE, InvalidEvalSet, "one query a line, as JSON")
+    return EvalSet(path.resolve().name, catalog, _questions(source, catalog))
+
+
+def _questions(source: JsonFile, catalog: Catalog) -> tuple[Question, ...]:
+    questions: dict[str, Question] = {}
+    starts: dict[str, int] = {}
+    for start, value in source.values():
+        row = _Row(source, start, value, catalog)
+        question = row.question()
+        if question.id in questions:
+            first = source.line(starts[question.id])
+            raise row.fault("id", f"is that of the query on line {first} already; change one")
+        questions[question.id] = question
+        starts[question.id] = start
+    return tuple(questions.values())
+
+
+class _Row:
+    """One line of the queries, read field by field."""
+
+    def __init__(self, source: JsonFile, start: int, value: object, catalog: Catalog) -> None:
+        self._source = source
+        self._start = start
+        self._catalog = catalog
+        if not isinstance(value, Mapping):
+            raise source.fault("a query is an object in { }, on a line of its own", start)
+        self._entry: Mapping[str, Any] = value
+
+    def question(self) -> Question:
+        """The question of this line."""
+        for field in self._entry:
+            if meant := _misspelt(field):
+                raise self.fault(field, f"is not known; did you mean {meant!r}?")
+        relevant = self._ids("relevant", self._required("relevant"))
+        groups = self._groups()
+        if groups and not relevant:
+            raise self.fault("groups", "name tools, but relevant is empty; list them there too")
+        any_of = self._entry.get("any_of") or False
+        if not isinstance(any_of, bool):
+            raise self.fault("any_of", "must be true or false")
+        return Question(
+            id=self._text("id", self._required("id")),
+            text=self._text("query", self._required("query")),
+            needs=needs(relevant, groups, any_of=any_of),
+            in_steps=bool(groups),
+            **{facet: self._facet(facet) for facet in FACETS},
+        )
+
+    def fault(self, field: str, fault: str) -> ToolcribError:
+        """The error about a field."""
+        return self._source.fault(f"{_short(field)} {fault}", self._start)
+
+    def _required(self, field: str) -> object:
+        value = self._entry.get(field)
+        if value is None:
+            cure = " (an empty list means that nothing fits)" if field == "relevant" else ""
+            raise self.fault(field, f"is missing; add it{cure}")
+        return value
+
+    def _text(self, field: str, value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise self.fault(field, "must be a text that is not empty; put it in quotes")
+        return value
+
+    def _facet(self, field: str) -> str:
+        value = self._entry.get(field)
+        return "" if value is None or value == "" else self._text(field, value)
+
+    def _groups(self) -> list[list[str]]:
+        value = self._entry.get("groups") or []
+        if not isinstance(value, list):
+            raise self.fault("groups", "must be a list of lists of tool ids, one for each step")
+        groups = [self._ids("groups", group) for group in value]
+        if not all(groups):
+            raise self.fault("groups", "has an empty list; name the tools that do the step")
+        return groups
+
+    def _ids(self, field: str, value: object) -> list[str]:
+        if not isinstance(value, list):
+            raise self.fault(field, "must be a list of tool ids")
+        for id in value:
+            if not isinstance(id, str):
+                raise self.fault(field, "must be a list of tool ids, which are texts")
+            if self._catalog.slot(id) is None:
+                nearest = _nearest(id, (tool.id for tool in self._catalog))
+                cure = f"did you mean {nearest!r}?" if nearest else f"add it to {TOOLS_FILE}"
+                raise self.fault(field, f"has {_short(id)!r}, which is no tool's id; {cure}")
+        return value
+
+
+def _nearest(id: str, ids: Iterable[str]) -> str:
+    """The id that was meant, if one is like it."""
+    wanted = id.casefold()
+    alike = {other.casefold(): other for other in ids}
+    if wanted in alike:
+        return alike[wanted]
+    ending = (other for other in alike if other.endswith(f"_{wanted}"))
+    found = next(ending, "") or next(iter(difflib.get_close_matches(wanted, alike, n=1)), "")
+    return alike.get(found, "")
+
+
+@lru_cache(maxsize=256)
+def _misspelt(field: str) -> str:
+    """The field that was meant by one we do not know; empty when there is none like it."""
+    if field in FIELDS:
+        return ""
+    return next(iter(difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.8)), "")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_CHARS_SHOWN else f"{text[: _MAX_CHARS_SHOWN - 1]}…"

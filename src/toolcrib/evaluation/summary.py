@@ -1,0 +1,192 @@
+"""The figures of a set: for each mode, over all questions and for each kind of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.evaluation.metric import NAMES
+from toolcrib.evaluation.question import FACETS, Question
+from toolcrib.evaluation.statistic import (
+    Difference,
+    Estimate,
+    Separation,
+    Values,
+    differences,
+    means,
+)
+from toolcrib.evaluation.trial import Answer
+
+WRONGLY_REFUSED: Final = "wrongly refused"
+RIGHTLY_REFUSED: Final = "rightly refused"
+REFUSAL_PRECISION: Final = "refusal precision"
+AUC: Final = "AUC"
+
+FIGURES: Final = (*NAMES, AUC, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
+LOWER_IS_BETTER: Final = frozenset({WRONGLY_REFUSED})
+MAX_VALUES: Final = 100
+
+_COLUMNS: Final = (*NAMES, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
+# Two modes refuse different questions, so their precisions have no pairs.
+_UNPAIRED: Final = frozenset({REFUSAL_PRECISION})
+
+_Told = TypeVar("_Told")
+Answers = Mapping[str, Sequence[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The figures of some of a set's questions.
+
+    `figures` and `gains` go by mode and then by figure; a gain is that over the first mode. What
+    cannot be told of these questions is absent.
+    """
+
+    facet: str
+    value: str
+    answerable: int
+    impossible: int
+    figures: Mapping[str, Mapping[str, Estimate]]
+    gains: Mapping[str, Mapping[str, Difference]]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of one set: over all, and by facet."""
+
+    name: str
+    tools: int
+    modes: tuple[str, ...]
+    overall: Group
+    groups: tuple[Group, ...]
+    # How many questions a mode could not search, such as a pattern that is none.
+    unread: Mapping[str, int]
+
+
+def summary(name: str, tools: int, answers: Answers) -> Summary:
+    """The figures of a set, from each mode's answers to the same questions."""
+    first = next(iter(answers.values()))
+    questions = [answer.question for answer in first]
+    everything = np.arange(len(questions))
+    impossible = np.array([question.impossible for question in questions], np.bool_)
+    measured = _Measured(answers, impossible)
+    groups = []
+    for facet in FACETS:
+        values = np.array([getattr(question, facet) for question in questions])
+        for value in _values(questions, facet):
+            groups.append(measured.group(facet, value, (values == value).nonzero()[0]))
+    unread = {mode: sum(bool(one.fault) for one in given) for mode, given in answers.items()}
+    overall = measured.group("", "", everything)
+    return Summary(name, tools, tuple(answers), overall, tuple(groups), unread)
+
+
+def means_over_sets(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
+    """By mode, each figure's mean over the sets that have it, every set counting alike."""
+    return {
+        mode: {
+            figure: fmean(found)
+            for figure in FIGURES
+            if (
+                found := [
+                    one.overall.figures[mode][figure].value
+                    for one in summaries
+                    if figure in one.overall.figures[mode]
+                ]
+            )
+        }
+        for mode in summaries[0].modes
+    }
+
+
+def best_modes(group: Group, figure: str) -> frozenset[str]:
+    """The modes whose figure is best as it is printed; none where all are alike."""
+    shown = {
+        mode: round(100 * figures[figure].value, 1)
+        for mode, figures in group.figures.items()
+        if figure in figures
+    }
+    if len(set(shown.values())) < 2:
+        return frozenset()
+    best = (min if figure in LOWER_IS_BETTER else max)(shown.values())
+    return frozenset(mode for mode, value in shown.items() if value == best)
+
+
+class _Measured:
+    """Every mode's answers as rows of numbers, from which groups take theirs."""
+
+    def __init__(self, answers: Answers, impossible: NDArray[np.bool_]) -> None:
+        self._impossible = impossible
+        self._rows = {mode: _rows(given) for mode, given in answers.items()}
+        self._confidences = {
+            mode: np.array([one.confidence for one in given]) for mode, given in answers.items()
+        }
+
+    def group(self, facet: str, value: str, places: NDArray[np.intp]) -> Group:
+        """The figures of the questions at these places."""
+        rows = {mode: all_rows[places] for mode, all_rows in self._rows.items()}
+        base = next(iter(rows))
+        figures = {mode: _told(means(values)) for mode, values in rows.items()}
+        gains = {
+            mode: _told(differences(values, rows[base]))
+            for mode, values in rows.items()
+            if mode != base
+        }
+        for gained in gains.values():
+            for figure in _UNPAIRED:
+                gained.pop(figure, None)
+        asked = places[~self._impossible[places]]
+        if len(asked) and self._impossible.any():
+            # An impossible question belongs to no kind of answerable ones: all of them count.
+            separations = {
+                mode: Separation(confidences[asked], confidences[self._impossible])
+                for mode, confidences in self._confidences.items()
+            }
+            for mode, separation in separations.items():
+                figures[mode][AUC] = separation.area()
+                if mode != base:
+                    gains[mode][AUC] = separation.gain(separations[base])
+        return Group(facet, value, len(asked), len(places) - len(asked), figures, gains)
+
+
+def _rows(answers: Sequence[Answer]) -> Values:
+    """A row of figures for each answer; what does not apply to it is not a number."""
+    nothing = (np.nan,) * len(NAMES)
+    # Where every question has an answer no refusal can be right, which tells nothing.
+    some_impossible = any(answer.question.impossible for answer in answers)
+    rows = []
+    for answer in answers:
+        refused = not answer.confident
+        impossible = answer.question.impossible
+        rows.append(
+            (
+                *(answer.scores or nothing),
+                np.nan if impossible else refused,
+                refused if impossible else np.nan,
+                impossible if refused and some_impossible else np.nan,
+            )
+        )
+    return np.array(rows, np.float64).reshape(len(rows), len(_COLUMNS))
+
+
+def _told(columns: Sequence[_Told | None]) -> dict[str, _Told]:
+    """The columns that have a figure, by its name."""
+    named = zip(_COLUMNS, columns, strict=True)
+    return {figure: value for figure, value in named if value is not None}
+
+
+def _values(questions: Sequence[Question], facet: str) -> list[str]:
+    """The values of a facet, the most frequent in their order of appearance.
+
+    A single value that all questions have would repeat the whole.
+    """
+    counts = Counter(getattr(question, facet) for question in questions)
+    if len(counts) == 1:
+        return []
+    frequent = {value for value, _ in counts.most_common(MAX_VALUES)}
+    return [value for value in counts if value and value in frequent]

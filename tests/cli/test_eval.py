@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from toolcrib.cli.main import toolcrib
+
+TOOLS: list[dict[str, Any]] = [
+    {"id": "send_email", "name": "send_email", "description": "Send an email to someone."},
+    {"id": "read_email", "name": "read_email", "description": "Read the newest email."},
+    {"id": "book_table", "name": "book_table", "description": "Reserve a table to dine at."},
+]
+QUERIES: list[dict[str, Any]] = [
+    {"id": "1", "query": "send an email", "relevant": ["send_email"], "kind": "exact"},
+    {"id": "2", "query": "reserve a table", "relevant": ["book_table"], "kind": "exact"},
+    {
+        "id": "3",
+        "query": "read the newest email, then send an answer",
+        "relevant": ["read_email", "send_email"],
+        "groups": [["read_email"], ["send_email"]],
+        "kind": "multi",
+    },
+    {"id": "4", "query": "fly to Oslo", "relevant": [], "kind": "impossible"},
+]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Path:
+    folder = tmp_path / "office"
+    folder.mkdir()
+    write(folder / "tools.jsonl", TOOLS)
+    write(folder / "queries.jsonl", QUERIES)
+    return folder
+
+
+def evaluate(*arguments: str | Path, columns: int = 100) -> Result:
+    runner = CliRunner(env={"COLUMNS": str(columns)})
+    return runner.invoke(toolcrib, ["eval", *map(str, arguments)])
+
+
+def test_figures_are_printed_with_intervals_and_what_they_mean(office: Path) -> None:
+    lines = evaluate(office).stdout.splitlines()
+    assert "office: 3 tools, 3 queries with an answer, 1 without" in lines
+    assert f"{'  hit@1':36}100.0  100–100" in lines
+    assert f"{'  recall@1':36} 83.3  50–100" in lines
+    assert f"{'  wrongly refused (less is better)':36}  0.0  0–0" in lines
+    assert "kind multi (1)                      lexical" in lines
+    assert "kind impossible (1)                 lexical" in lines
+    meaning = " ".join(lines)
+    assert "Percent, with 95% intervals" in meaning
+    assert "all-steps@5: every step of the task" in meaning
+    assert "best of a row" not in meaning
+
+
+def test_modes_stand_side_by_side_with_the_best_marked(office: Path) -> None:
+    answer = evaluate(office, "--mode", "lexical", "--mode", "regex", "--mode", "lexical").stdout
+    assert "all queries                         lexical           regex\n" in answer
+    row = next(line for line in answer.splitlines() if line.startswith("  nDCG@10   "))
+    assert "100.0* 100–100" in row
+    assert all(line == line.rstrip() for line in answer.splitlines())
+    assert "regex against lexical: hit@5 -" in answer
+    assert "* is the best of a row" in answer
+
+
+def test_modes_that_do_not_fit_into_a_line_stand_below(office: Path) -> None:
+    answer = evaluate(office, "--mode", "lexical", "--mode", "regex", columns=60).stdout
+    assert "all queries                         lexical\n" in answer
+    assert "all queries                         regex\n" in answer
+
+
+def test_several_sets_get_their_means(office: Path) -> None:
+    answer = evaluate(office, office).stdout
+    assert "nDCG@10 by set                      lexical\n  office " in answer
+    assert f"{'means of 2 sets':36}lexical\n{'  hit@1':36}100.0\n" in answer
+
+
+def test_one_json_document_has_everything(office: Path) -> None:
+    document = json.loads(evaluate(office, "--json", "--mode", "lexical", "--mode", "regex").stdout)
+    (found,) = document["sets"]
+    assert (found["set"], found["tools"], found["modes"]) == ("office", 3, ["lexical", "regex"])
+    assert found["pool"] == {"added": 0, "left_out": 0}
+    assert found["all"]["figures"]["lexical"]["nDCG@10"]["value"] == 1.0
+    assert found["all"]["gains"]["regex"]["nDCG@10"]["value"] < 0
+    assert document["means"]["lexical"]["nDCG@10"] == 1.0
+
+
+def test_the_same_set_gives_the_same_bytes(office: Path) -> None:
+    assert evaluate(office, "--json").stdout == evaluate(office, "--json").stdout
+
+
+def test_a_pool_is_searched_with_the_set_and_twins_are_left_out(office: Path) -> None:
+    pool = office / "pool.jsonl"
+    others = [
+        {"server": "other", "name": "send_email", "description": "Send an email to someone."},
+        {"server": "x", "name": "table", "description": "reserve a table reserve a table"},
+    ]
+    write(pool, others)
+    answer = evaluate(office, "--pool", pool).stdout
+    assert "searched among 1 more tools; 1 others of the pool were left out" in answer
+    document = json.loads(evaluate(office, "--pool", pool, "--json").stdout)
+    assert document["sets"][0]["pool"] == {"added": 1, "left_out": 1}
+    assert document["sets"][0]["tools"] == 4
+
+
+def test_every_answer_can_be_written_to_a_file(office: Path, tmp_path: Path) -> None:
+    dump = tmp_path / "answers.jsonl"
+    evaluate(office, "--dump", dump, "--limit-queries", "2")
+    rows = [json.loads(line) for line in dump.read_text(encoding="utf-8").splitlines()]
+    assert [(row["set"], row["mode"], row["id"]) for row in rows] == [
+        ("office", "lexical", "1"),
+        ("office", "lexical", "3"),
+    ]
+    assert rows[0]["ranks"] == {"send_email": 1}
+
+
+def test_a_picture_can_be_drawn(office: Path, tmp_path: Path) -> None:
+    file = tmp_path / "figures.svg"
+    assert evaluate(office, "--picture", file).exit_code == 0
+    assert file.read_text(encoding="utf-8").startswith("<svg ")
+
+
+def test_queries_that_a_mode_cannot_search_are_counted(office: Path) -> None:
+    write(office / "queries.jsonl", [{"id": "1", "query": "send (", "relevant": ["send_email"]}])
+    answer = evaluate(office, "--mode", "regex")
+    assert answer.exit_code == 0
+    assert "regex could not search 1 of the queries" in answer.stderr
+
+
+def test_many_groups_are_cut_in_print(office: Path) -> None:
+    queries = [
+        {"id": str(n), "query": "email", "relevant": ["send_email"], "subset": f"s{n}"}
+        for n in range(33)
+    ]
+    write(office / "queries.jsonl", queries)
+    assert "… and 3 groups more, which --json has." in evaluate(office).stdout
+
+
+def test_a_mistake_in_the_set_is_told_and_gives_1(office: Path) -> None:
+    write(office / "queries.jsonl", [{"id": "1", "query": "a", "relevant": ["send_mail"]}])
+    answer = evaluate(office)
+    assert answer.exit_code == 1
+    assert "queries.jsonl, line 1: relevant has 'send_mail'" in answer.stderr
+    assert "did you mean 'send_email'?" in answer.stderr
+
+
+def test_a_file_that_cannot_be_written_is_told_and_gives_1(office: Path) -> None:
+    answer = evaluate(office, "--dump", office / "none" / "dump.jsonl")
+    assert answer.exit_code == 1
+    assert "No such file or directory" in answer.stderr
+
+
+def test_whoever_watches_sees_a_bar(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, Any]] = []
+    real = click.progressbar
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        shown.append(options)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr("click.progressbar", watched)
+    assert evaluate(office).exit_code == 0
+    assert shown == []
+    monkeypatch.setattr("toolcrib.cli.eval.is_watched", lambda: True)
+    answer = evaluate(office)
+    assert (shown[0]["length"], shown[0]["label"]) == (4, "office lexical")
+    assert f"{'  hit@1':36}100.0" in answer.stdout

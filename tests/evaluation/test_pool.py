@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from toolcrib import Tool
+from toolcrib.evaluation.pool import MAX_NAMESAKES, pooled
+
+OWN = [Tool("search", "Search the web for pages."), Tool("read", "Read a page.", id="pool-2")]
+
+
+def test_twins_are_left_out_and_other_namesakes_are_not() -> None:
+    foreign = [
+        Tool("Search", "Search the web, for pages or images.", server="other"),
+        Tool("search", "Look up a customer in the ledger.", server="crm"),
+        Tool("find", "Search the web for pages.", server="other"),
+        Tool("find", "Search the web for all pages.", server="third"),
+    ]
+    pool = pooled(OWN, foreign)
+    assert list(pool.tools) == [*OWN, foreign[1], foreign[2]]
+    assert (pool.added, pool.left_out) == (2, 2)
+
+
+def test_tools_without_a_description_are_twins_of_each_other_alone() -> None:
+    foreign = [Tool("search", server="a"), Tool("search", server="b")]
+    pool = pooled(OWN, foreign)
+    assert list(pool.tools) == [*OWN, foreign[0]]
+
+
+def test_a_taken_id_is_changed_and_the_sets_own_stay() -> None:
+    pool = pooled(OWN, [Tool("jump", "Up."), Tool("search", "Find a customer's ledger.")])
+    assert [tool.id for tool in pool.tools] == ["search", "pool-2", "jump", "pool-2'"]
+    assert pool.tools[-1].name == "search"
+
+
+def test_without_a_pool_there_are_the_sets_own_tools() -> None:
+    pool = pooled(OWN, [])
+    assert (list(pool.tools), pool.added, pool.left_out) == (OWN, 0, 0)
+
+
+def test_a_name_that_all_tools_have_takes_bounded_time() -> None:
+    foreign = [Tool("a", f"word{number}", server=f"s{number}") for number in range(1_000)]
+    pool = pooled([], [*foreign, Tool("a", f"word{MAX_NAMESAKES - 1}", server="late")])
+    assert (pool.added, pool.left_out) == (1_000, 1)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.core.engine import RANKERS, SearchResult
+from toolcrib.core.ranking.pattern import Regex
+from toolcrib.evaluation.document import answer_document, means_document, summary_document
+from toolcrib.evaluation.metric import DEPTH
+from toolcrib.evaluation.question import Question, needs
+from toolcrib.evaluation.summary import (
+    AUC,
+    MAX_VALUES,
+    Summary,
+    best_modes,
+    means_over_sets,
+    summary,
+)
+from toolcrib.evaluation.trial import Answer, answers, engine_for
+
+CATALOG = Catalog(
+    [
+        Tool("send_email", "Send an email to someone."),
+        Tool("read_email", "Read the newest email."),
+        Tool("book_table", "Reserve a table in a restaurant."),
+    ]
+)
+QUESTIONS = [
+    Question(id="1", text="send an email", needs=needs(["send_email"]), kind="exact"),
+    Question(id="2", text="reserve a table", needs=needs(["book_table"]), kind="exact"),
+    Question(
+        id="3",
+        text="read the newest email, then send an answer",
+        needs=needs(["read_email", "send_email"], [["read_email"], ["send_email"]]),
+        in_steps=True,
+        kind="multi",
+        lang="en",
+    ),
+    Question(id="4", text="fly to Oslo", needs=(), kind="impossible"),
+]
+
+
+def summarised(*modes: str, questions: list[Question] = QUESTIONS) -> Summary:
+    engine = engine_for(CATALOG)
+    return summary("office", 3, {mode: list(answers(engine, questions, mode)) for mode in modes})
+
+
+def test_an_engine_is_asked_every_question_through_its_public_face() -> None:
+    found = list(answers(engine_for(CATALOG), QUESTIONS, "lexical"))
+    assert [answer.question for answer in found] == QUESTIONS
+    first, *_, last = found
+    assert first.found[0][0] == "send_email"
+    assert first.confidence == first.found[0][1]
+    assert first.confident and first.scores is not None and first.scores.hit_1 == 1
+    assert (last.found, last.confidence, last.confident, last.scores) == ((), 0.0, False, None)
+
+
+def test_a_result_that_knows_its_confidence_is_believed() -> None:
+    class Sure(SearchResult):
+        confidence = 0.125
+
+    class Engine(SearchEngine):
+        def search(self, query: str, **options: object) -> SearchResult:
+            assert options == {"limit": DEPTH, "mode": "lexical"}
+            return Sure(query, "lexical", ())
+
+    (answer,) = answers(Engine(CATALOG), QUESTIONS[:1], "lexical")
+    assert answer.confidence == 0.125
+
+
+def test_a_question_that_cannot_be_searched_counts_as_not_found() -> None:
+    engine = SearchEngine(CATALOG, {**RANKERS, "regex": Regex()})
+    question = Question(id="1", text="(", needs=needs(["send_email"]))
+    (answer,) = answers(engine, [question], "regex")
+    assert answer.scores is not None and answer.scores.hit_10 == 0
+    assert answer.fault
+    assert summary("s", 3, {"regex": [answer]}).unread == {"regex": 1}
+    assert answer_document("s", "regex", answer)["unread"] == answer.fault
+
+
+def test_words_that_look_like_operators_are_searched_as_words() -> None:
+    question = Question(id="1", text='send "email', needs=needs(["send_email"]))
+    (answer,) = answers(engine_for(CATALOG), [question], "lexical")
+    assert not answer.fault
+    assert answer.scores is not None and answer.scores.hit_1 == 1
+
+
+def test_figures_are_given_over_all_and_for_each_kind() -> None:
+    found = summarised("lexical")
+    overall = found.overall
+    assert (overall.answerable, overall.impossible) == (3, 1)
+    figures = overall.figures["lexical"]
+    assert figures["hit@5"].value == figures["all-steps@5"].value == 1
+    assert figures["recall@1"].value == pytest.approx(2.5 / 3)
+    assert figures[AUC] == (1, 1, 1)
+    assert (figures["wrongly refused"].value, figures["rightly refused"].value) == (0, 1)
+    assert figures["refusal precision"].value == 1
+    assert [(one.facet, one.value, one.answerable, one.impossible) for one in found.groups] == [
+        ("kind", "exact", 2, 0),
+        ("kind", "multi", 1, 0),
+        ("kind", "impossible", 0, 1),
+        ("lang", "en", 1, 0),
+    ]
+    exact, multi, impossible, _ = found.groups
+    assert "all-steps@5" not in exact.figures["lexical"]
+    assert multi.figures["lexical"]["all-steps@5"].value == 1
+    # Each kind is told from all impossible questions of the set.
+    assert exact.figures["lexical"][AUC].value == 1
+    assert list(impossible.figures["lexical"]) == ["rightly refused", "refusal precision"]
+
+
+def test_modes_are_compared_with_the_first() -> None:
+    found = summarised("lexical", "regex")
+    assert list(found.overall.gains) == ["regex"]
+    gains = found.overall.gains["regex"]
+    figures = found.overall.figures
+    for figure in ("hit@1", "nDCG@10", AUC):
+        difference = figures["regex"][figure].value - figures["lexical"][figure].value
+        assert gains[figure].value == pytest.approx(difference)
+        assert gains[figure].value < 0
+    assert "refusal precision" not in gains
+    assert best_modes(found.overall, "nDCG@10") == {"lexical"}
+    assert best_modes(found.overall, "wrongly refused") == {"lexical"}
+    same = summarised("lexical", "keyword", questions=QUESTIONS[:1]).overall
+    assert best_modes(same, "hit@1") == frozenset()
+
+
+def test_sets_count_alike_in_the_mean_and_only_those_that_have_the_figure() -> None:
+    whole = summarised("lexical")
+    easy = summarised("lexical", questions=QUESTIONS[:1])
+    means = means_over_sets([whole, easy])["lexical"]
+    assert means["recall@1"] == pytest.approx((2.5 / 3 + 1) / 2)
+    assert means[AUC] == 1
+    alone = means_over_sets([easy])["lexical"]
+    assert AUC not in alone and "refusal precision" not in alone
+
+
+def test_a_facet_that_all_share_or_that_has_too_many_values_is_cut() -> None:
+    alike = [Question(id=str(n), text="email", needs=(), kind="same") for n in range(3)]
+    assert summarised("lexical", questions=alike).groups == ()
+    many = [
+        Question(id=str(n), text="email", needs=(), subset=f"s{n}") for n in range(MAX_VALUES + 5)
+    ]
+    assert len(summarised("lexical", questions=many).groups) == MAX_VALUES
+
+
+def test_documents_hold_the_figures_and_every_answer() -> None:
+    found = summarised("lexical", "regex")
+    document = summary_document(found)
+    assert document["all"]["figures"]["lexical"]["hit@5"] == {"value": 1.0, "interval": [1.0, 1.0]}
+    assert set(document["all"]["gains"]["regex"]["hit@5"]) == {"value", "interval", "p"}
+    assert document["groups"][0]["value"] == "exact"
+    assert means_document([found])["lexical"]["hit@5"] == 1.0
+    hits = (("read_email", 0.5), ("x", 0.25))
+    answer = Answer(QUESTIONS[2], hits, 0.5, True, None)
+    row = answer_document("office", "lexical", answer)
+    assert row["ranks"] == {"read_email": 1, "send_email": None}
+    assert row["needs"] == [["read_email"], ["send_email"]]
+    assert row["hits"] == [{"id": "read_email", "score": 0.5}, {"id": "x", "score": 0.25}]
+    assert (row["kind"], row["lang"], row["confident"]) == ("multi", "en", True)
+    assert "subset" not in row and "unread" not in row
+    (scored,) = answers(engine_for(CATALOG), QUESTIONS[:1], "lexical")
+    figures = answer_document("office", "lexical", scored)["figures"]
+    assert figures["hit@1"] == 1.0
+    assert not any(math.isnan(value) for value in figures.values())
