@@ -11,7 +11,9 @@
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
     ├── InvalidConfig        a configuration that cannot be used
-    └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
+    ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
+    ├── InvalidCacheFile     a file of cached vectors that cannot be used
+    └── EmbedderFailed       an embedder that gave no usable vectors, or did not answer
 
 Nothing found is not an error: it is a `SearchResult` without hits.
 """
@@ -69,3 +71,11 @@ class InvalidConfig(ToolcribError):
 
 class InvalidCatalogFile(ToolcribError):
     """A catalog file that cannot be read."""
+
+
+class InvalidCacheFile(ToolcribError):
+    """A file of cached vectors that cannot be used."""
+
+
+class EmbedderFailed(ToolcribError):
+    """An embedder that gave no usable vectors, or did not answer."""
