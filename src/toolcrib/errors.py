@@ -10,10 +10,10 @@
     │   └── QueryTooLong     … because it is over the stated limit
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
+    ├── EmbeddingFailed      an embedder did not give the vectors it was asked for
     ├── InvalidConfig        a configuration that cannot be used
     ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
-    ├── InvalidCacheFile     a file of cached vectors that cannot be used
-    └── EmbedderFailed       an embedder that gave no usable vectors, or did not answer
+    └── InvalidCacheFile     a file of cached vectors that cannot be used
 
 Nothing found is not an error: it is a `SearchResult` without hits.
 """
@@ -65,6 +65,10 @@ class SearchTimeout(ToolcribError):
     """A search went over its time budget."""
 
 
+class EmbeddingFailed(ToolcribError):
+    """An embedder did not give the vectors it was asked for."""
+
+
 class InvalidConfig(ToolcribError):
     """A configuration that cannot be used."""
 
@@ -75,7 +79,3 @@ class InvalidCatalogFile(ToolcribError):
 
 class InvalidCacheFile(ToolcribError):
     """A file of cached vectors that cannot be used."""
-
-
-class EmbedderFailed(ToolcribError):
-    """An embedder that gave no usable vectors, or did not answer."""

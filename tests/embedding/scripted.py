@@ -12,7 +12,7 @@ from toolcrib import Catalog
 from toolcrib.core.ranking.embedder import Embedder, Vectors
 from toolcrib.core.ranking.ranker import Index, Ranking, Reason
 from toolcrib.core.ranking.vectors import VectorTable, unit
-from toolcrib.errors import EmbedderFailed
+from toolcrib.errors import EmbeddingFailed
 
 
 class WordEmbedder:
@@ -31,7 +31,7 @@ class WordEmbedder:
 
     def _rows(self, texts: Sequence[str]) -> Vectors:
         if self.down:
-            raise EmbedderFailed("the scripted embedder is down; set `down` to False")
+            raise EmbeddingFailed("the scripted embedder is down; set `down` to False")
         self.asked += texts
         rows = np.zeros((len(texts), self.width), np.float32)
         for row, text in zip(rows, texts, strict=True):

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.embedding.scripted import WordEmbedder
 from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.core.ranking.vectors import unit
 from toolcrib.embedding.cache import CachedEmbedder, packed, unpacked
 from toolcrib.embedding.store import VectorStore
-from toolcrib.errors import EmbedderFailed, InvalidCacheFile, InvalidConfig
-
-from tests.embedding.scripted import WordEmbedder
+from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 
 TEXTS = ["send an email", "read the weather", "resize a picture"]
 
@@ -104,7 +103,7 @@ def test_what_was_encoded_before_a_failure_is_kept(path: Path) -> None:
             return super().tools(texts)
 
     many = [f"text {number}" for number in range(300)]
-    with pytest.raises(EmbedderFailed):
+    with pytest.raises(EmbeddingFailed):
         CachedEmbedder(Failing(), "words", path).tools(many)
     words = WordEmbedder()
     CachedEmbedder(words, "words", path).tools(many)
@@ -132,7 +131,9 @@ def test_a_write_that_fails_leaves_nothing_behind(path: Path) -> None:
     assert store.get([b"good"]) == {}
 
 
-@pytest.mark.parametrize("content", [b"no database at all, but long enough to look at", b"\0" * 4096])
+@pytest.mark.parametrize(
+    "content", [b"no database at all, but long enough to look at", b"\0" * 4096]
+)
 def test_a_file_that_is_no_database_says_so_and_names_the_cure(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(InvalidCacheFile, match=r"vectors\.db: damaged.*delete it"):
@@ -144,7 +145,7 @@ def test_a_database_of_another_program_is_left_as_it_is(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
     before = path.read_bytes()
-    with pytest.raises(InvalidCacheFile, match="another program.*choose another path"):
+    with pytest.raises(InvalidCacheFile, match=r"another program.*choose another path"):
         CachedEmbedder(WordEmbedder(), "words", path)
     assert path.read_bytes() == before
 
@@ -153,7 +154,7 @@ def test_a_file_of_another_version_says_so(path: Path) -> None:
     VectorStore(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(InvalidCacheFile, match="another version.*delete the file"):
+    with pytest.raises(InvalidCacheFile, match=r"another version.*delete the file"):
         VectorStore(path)
 
 
@@ -205,7 +206,7 @@ def test_a_locked_file_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_model_that_changed_under_one_name_is_told(path: Path) -> None:
     CachedEmbedder(WordEmbedder(32), "words", path).tools(["old"])
-    with pytest.raises(EmbedderFailed, match=r"several widths \(32, 64\).*another name"):
+    with pytest.raises(EmbeddingFailed, match=r"several widths \(32, 64\).*another name"):
         CachedEmbedder(WordEmbedder(64), "words", path).tools(["old", "new"])
 
 
@@ -214,7 +215,7 @@ def test_an_embedder_that_gives_no_rows_is_told() -> None:
         def tools(self, texts: Sequence[str]) -> Vectors:
             return super().tools(texts)[:1]
 
-    with pytest.raises(EmbedderFailed, match="'words' gave vectors of the shape"):
+    with pytest.raises(EmbeddingFailed, match="'words' gave vectors of the shape"):
         CachedEmbedder(Wrong(), "words").tools(TEXTS)
 
 

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
+from tests.embedding.scripted import Meaning, WordEmbedder
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.core.ranking.embedder import Embedder
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.embedding.fallback import WithFallback
-
-from tests.embedding.scripted import Meaning, WordEmbedder
 
 CATALOG = Catalog(
     [Tool("a", "send an email"), Tool("b", "read the weather"), Tool("c", "resize a picture")]
@@ -104,7 +103,7 @@ def test_tools_that_came_while_the_first_was_down_are_found_then_and_later() -> 
     stage.clock.now = 31
     result = engine.search("water the garden")
     assert result.notes == ()
-    assert [hit.tool.id for hit in result][0] == "d"
+    assert result.hits[0].tool.id == "d"
     assert "b" not in [hit.tool.id for hit in result]
     # The engine of before goes on answering for its own catalog.
     assert stage.search().hits[0].tool.id == "b"

@@ -9,11 +9,10 @@ from typing import Any
 import openai
 import pytest
 
+from tests.embedding.endpoint import Endpoint, Reply, refusal, row, serving, vectors
 from toolcrib.embedding import openai as ours
 from toolcrib.embedding.openai import OpenAIEmbedder
-from toolcrib.errors import EmbedderFailed, InvalidConfig
-
-from tests.embedding.endpoint import Endpoint, Reply, refusal, row, serving, vectors
+from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 
 @pytest.fixture
@@ -96,14 +95,17 @@ def test_shorter_vectors_can_be_asked_for(endpoint: Endpoint) -> None:
     assert embedder.tools(["mail"]).tolist() == [row("mail")[:2]]
     assert endpoint.asked[0]["dimensions"] == 2
     endpoint.script = [lambda asked: vectors(asked | {"dimensions": 3})]
-    with pytest.raises(EmbedderFailed, match="3 numbers, not 2; leave `dimensions` out"):
+    with pytest.raises(EmbeddingFailed, match="3 numbers, not 2; leave `dimensions` out"):
         embedder.tools(["mail"])
 
 
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (refusal(401, "Incorrect API key"), r"status 401 \(Incorrect API key\); the key is missing"),
+        (
+            refusal(401, "Incorrect API key"),
+            r"status 401 \(Incorrect API key\); the key is missing",
+        ),
         (refusal(403, "no"), "check its rights"),
         (refusal(404, "The model `small` does not exist"), "does not exist.*address or model"),
         (Reply(404, b"<html>\n\n404</html>"), r"\(<html> 404</html>\)"),
@@ -130,14 +132,14 @@ def test_shorter_vectors_can_be_asked_for(endpoint: Endpoint) -> None:
 )
 def test_what_is_wrong_is_told_with_the_cure(endpoint: Endpoint, reply: Reply, told: str) -> None:
     endpoint.script = [reply]
-    with pytest.raises(EmbedderFailed, match=told):
+    with pytest.raises(EmbeddingFailed, match=told):
         OpenAIEmbedder(endpoint.url, "small", key="sk-secret").tools(["mail"])
     assert len(endpoint.asked) == 1
 
 
 def test_no_error_tells_the_key(endpoint: Endpoint) -> None:
     endpoint.script = [refusal(401, "wrong")]
-    with pytest.raises(EmbedderFailed) as caught:
+    with pytest.raises(EmbeddingFailed) as caught:
         OpenAIEmbedder(endpoint.url, "small", key="sk-secret").tools(["mail"])
     assert "sk-secret" not in repr(caught.value)
 
@@ -151,7 +153,7 @@ def test_a_passing_fault_is_tried_again(endpoint: Endpoint, status: int) -> None
 
 def test_tries_are_bounded(endpoint: Endpoint) -> None:
     endpoint.script = [refusal(503, "busy", Retry_After="soon")] * 9
-    with pytest.raises(EmbedderFailed, match=r"status 503 \(busy\)"):
+    with pytest.raises(EmbeddingFailed, match=r"status 503 \(busy\)"):
         OpenAIEmbedder(endpoint.url, "small").tools(["mail"])
     assert len(endpoint.asked) == 3
 
@@ -168,7 +170,7 @@ def test_a_server_that_asks_for_a_long_pause_does_not_get_it(
 
 def test_vectors_of_two_widths_are_refused(endpoint: Endpoint) -> None:
     endpoint.script = [vectors, lambda asked: vectors(asked | {"dimensions": 2})]
-    with pytest.raises(EmbedderFailed, match=r"several widths: \[2, 3\]"):
+    with pytest.raises(EmbeddingFailed, match=r"several widths: \[2, 3\]"):
         OpenAIEmbedder(endpoint.url, "small").tools(["mail"] * 129)
 
 
@@ -177,7 +179,7 @@ def test_a_huge_reply_is_not_read_to_its_end(
 ) -> None:
     monkeypatch.setattr(ours, "MAX_REPLY_BYTES", 1024 * 1024)
     endpoint.script = [Reply(200, b" " * 2_000_000)]
-    with pytest.raises(EmbedderFailed, match="more than 1 MiB"):
+    with pytest.raises(EmbeddingFailed, match="more than 1 MiB"):
         OpenAIEmbedder(endpoint.url, "small").tools(["mail"])
 
 
@@ -189,7 +191,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(endpoint: Endpoint) -> 
         return vectors(asked)
 
     endpoint.script = [silent] * 3
-    with pytest.raises(EmbedderFailed, match=r"within 0\.05 seconds; give it longer"):
+    with pytest.raises(EmbeddingFailed, match=r"within 0\.05 seconds; give it longer"):
         OpenAIEmbedder(endpoint.url, "small", timeout_seconds=0.05).tools(["mail"])
     done.set()
 
@@ -200,7 +202,7 @@ def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1/embeddings/"
-        with pytest.raises(EmbedderFailed, match="cannot be reached.*see that it runs"):
+        with pytest.raises(EmbeddingFailed, match=r"cannot be reached.*see that it runs"):
             OpenAIEmbedder(url, "small").tools(["mail"])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from toolcrib.embedding.transformers import TransformersEmbedder
-from toolcrib.errors import EmbedderFailed
+from toolcrib.errors import EmbeddingFailed
 
 
 class OldModel:
@@ -62,7 +62,7 @@ def test_a_model_that_tells_queries_from_documents_is_asked_accordingly() -> Non
     ],
 )
 def test_what_is_no_row_a_text_is_told_with_the_cure(found: object, told: str) -> None:
-    with pytest.raises(EmbedderFailed, match=told):
+    with pytest.raises(EmbeddingFailed, match=told):
         TransformersEmbedder(Says(found)).tools(["text"])
 
 

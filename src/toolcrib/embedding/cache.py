@@ -15,7 +15,7 @@ import numpy as np
 from toolcrib.core.ranking.embedder import Embedder, Vectors
 from toolcrib.embedding.rows import checked_rows
 from toolcrib.embedding.store import VectorStore
-from toolcrib.errors import EmbedderFailed, InvalidCacheFile, InvalidConfig
+from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 
 CAPACITY: Final = 10_000
 MAX_NAME_CHARS: Final = 512
@@ -132,7 +132,7 @@ class CachedEmbedder:
             return np.empty((0, 0), np.float32)
         widths = {len(row) for row in rows}
         if len(widths) > 1:
-            raise EmbedderFailed(
+            raise EmbeddingFailed(
                 f"vectors of several widths ({', '.join(map(str, sorted(widths)))}) go by the name "
                 f"{self._name!r}: its model has changed; give the new one another name"
             )

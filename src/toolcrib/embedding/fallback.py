@@ -13,7 +13,7 @@ from typing import ClassVar, Final, TypeVar
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.ranker import Index, Note, Ranker, Ranking, Reason
-from toolcrib.errors import EmbedderFailed
+from toolcrib.errors import EmbeddingFailed
 
 # How long a failed embedder is left alone: a search should not wait for it every time.
 RETRY_SECONDS: Final = 30.0
@@ -40,10 +40,10 @@ class WithFallback:
         self.second = second
         self._retry_seconds = retry_seconds
         self._clock = clock
-        self._down: tuple[float, EmbedderFailed] | None = None
+        self._down: tuple[float, EmbeddingFailed] | None = None
 
     @property
-    def fault(self) -> EmbedderFailed | None:
+    def fault(self) -> EmbeddingFailed | None:
         """Why the second answers; None while the first does."""
         return self._down and self._down[1]
 
@@ -58,7 +58,7 @@ class WithFallback:
             return None
         try:
             found = act()
-        except EmbedderFailed as fault:
+        except EmbeddingFailed as fault:
             self._down = (self._clock() + self._retry_seconds, fault)
             return None
         self._down = None
@@ -85,8 +85,8 @@ class _FallbackIndex:
         found = self._ranker.attempt(lambda: self._current().rank(query))
         if found is not None:
             return found
-        slots, scores, notes = self._second.rank(query)
-        return Ranking(slots, scores, (*notes, _NOTE))
+        ranking = self._second.rank(query)
+        return ranking._replace(notes=(*ranking.notes, _NOTE))
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         found = self._ranker.attempt(lambda: self._current().reasons(query, slot))

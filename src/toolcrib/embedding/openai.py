@@ -16,7 +16,7 @@ import numpy as np
 
 from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.embedding.rows import checked_rows
-from toolcrib.errors import EmbedderFailed, InvalidConfig
+from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 TIMEOUT_SECONDS: Final = 10.0
 MAX_TRIES: Final = 3
@@ -41,7 +41,7 @@ _CURES: Final = {
 }
 
 
-class _Passing(EmbedderFailed):
+class _Passing(EmbeddingFailed):
     """A fault that may be gone the next time, and how long to wait for that at least."""
 
     def __init__(self, message: str, pause_seconds: float = 0.0) -> None:
@@ -87,7 +87,8 @@ class OpenAIEmbedder:
     def _vectors(self, prefix: str, texts: Sequence[str]) -> Vectors:
         cut = [(prefix + text)[:MAX_TEXT_CHARS] for text in texts]
         parts = [
-            self._embedded(cut[start : start + MAX_TEXTS]) for start in range(0, len(cut), MAX_TEXTS)
+            self._embedded(cut[start : start + MAX_TEXTS])
+            for start in range(0, len(cut), MAX_TEXTS)
         ]
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
@@ -156,7 +157,7 @@ class OpenAIEmbedder:
                 raise self._slow()
         return bytes(content)
 
-    def _refused(self, fault: urllib.error.HTTPError) -> EmbedderFailed:
+    def _refused(self, fault: urllib.error.HTTPError) -> EmbeddingFailed:
         moved = fault.headers.get("Location") if 300 <= fault.code < 400 else None
         said = f"it has moved to {moved}" if moved else _plain(_said(fault))
         cure = _CURES.get(fault.code, "see its own log")
@@ -165,7 +166,7 @@ class OpenAIEmbedder:
         message = f"{self._url} refused with status {fault.code} ({said}); {cure}"
         if fault.code in _PASSING:
             return _Passing(message, _pause_seconds(fault.headers.get("Retry-After")))
-        return EmbedderFailed(message)
+        return EmbeddingFailed(message)
 
     def _read(self, content: bytes, count: int) -> list[Any]:
         """The rows of a reply, in the order of the texts."""
@@ -174,7 +175,14 @@ class OpenAIEmbedder:
             data = json.loads(content)["data"]
             for place, each in enumerate(data):
                 rows[each.get("index", place)] = _row(each["embedding"])
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as fault:
+        except (
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as fault:
             raise self._fault(
                 f"gave no embeddings but {_plain(content[:80])}; "
                 "see that it speaks OpenAI's embeddings API"
@@ -189,8 +197,8 @@ class OpenAIEmbedder:
             "give it longer (`timeout_seconds`), or see whether it is overloaded"
         )
 
-    def _fault(self, message: str) -> EmbedderFailed:
-        return EmbedderFailed(f"{self._url} {message}")
+    def _fault(self, message: str) -> EmbeddingFailed:
+        return EmbeddingFailed(f"{self._url} {message}")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.embedding.rows import checked_rows
-from toolcrib.errors import EmbedderFailed
+from toolcrib.errors import EmbeddingFailed
 
 _SOURCE = "the model"
 
@@ -41,7 +41,7 @@ def _encoded(encode: Callable[[list[str]], Any], texts: Sequence[str]) -> Vector
         found = encode(list(texts))
     # A model may fail in any way its library can; here that becomes one error of ours.
     except Exception as fault:
-        raise EmbedderFailed(
+        raise EmbeddingFailed(
             f"{_SOURCE} could not encode {len(texts)} texts: {type(fault).__name__}: {fault}; "
             "see that `model.encode` works on its own"
         ) from fault
