@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, NamedTuple
@@ -73,7 +73,9 @@ def serving() -> Iterator[Endpoint]:
             for key, value in reply.headers.items():
                 self.send_header(key.replace("_", "-"), value)
             self.end_headers()
-            self.wfile.write(reply.body)
+            # Who has waited too long, or read enough, is gone by now.
+            with suppress(ConnectionError):
+                self.wfile.write(reply.body)
 
         def log_message(self, *_: object) -> None:
             pass

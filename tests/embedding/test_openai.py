@@ -110,7 +110,7 @@ def test_shorter_vectors_can_be_asked_for(endpoint: Endpoint) -> None:
         (refusal(404, "The model `small` does not exist"), "does not exist.*address or model"),
         (Reply(404, b"<html>\n\n404</html>"), r"\(<html> 404</html>\)"),
         (Reply(404, b""), r"\(Not Found\)"),
-        (Reply(400, b'{"error": "bad\x1b[31m input"}'), r"\(bad \[31m input\)"),
+        (Reply(400, b'{"error": "bad\\u001b[31m input"}'), r"\(bad \[31m input\)"),
         (Reply(418, b"x" * 5_000), r"x{200}…\); see its own log"),
         (Reply(302, b"", {"Location": "http://elsewhere/"}), "moved to http://elsewhere/.*trust"),
         (Reply(200, b"<html>hello</html>"), "no embeddings but <html>hello"),

@@ -53,7 +53,8 @@ class VectorStore:
         """Keep these: all of them, or none if something goes wrong."""
         with self._connection() as connection, _transaction(connection):
             connection.executemany(
-                "INSERT OR IGNORE INTO vectors (key, vector) VALUES (?, ?)", vectors.items()
+                "INSERT INTO vectors (key, vector) VALUES (?, ?) ON CONFLICT (key) DO NOTHING",
+                vectors.items(),
             )
             connection.execute(
                 "DELETE FROM vectors WHERE id <= (SELECT max(id) FROM vectors) - ?", (self._most,)

@@ -1,8 +1,8 @@
 """The same encoder on onnxruntime, for those who have it installed: `pip install toolcrib[onnx]`.
 
 The model is written from the weights that the numpy encoder reads, when it is loaded; nothing more
-is shipped. Weights stay in eight bits, and what they meet is brought to eight bits too, with a
-scale of its own for every token: one scale for all would be that of the loudest, and drown the rest.
+is shipped. It multiplies in whole numbers: weights of seven bits, and what they meet in eight, with a
+scale of its own for every token; one scale for all would be that of the loudest, and drown the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
 
 from toolcrib.model.encoder import EPSILON, HEADS, Array, Encoder
 from toolcrib.model.graph import CONTRIB, Graph
@@ -61,9 +62,9 @@ class _Writer:
         self.graph = Graph(_INPUT)
         self._weights = weights
         self._width = int(weights["places"].shape[1])
-        self._one = self._number(1, np.float32)
-        self._top = self._number(127, np.float32)
-        self._middle = self._number(128, np.uint8)
+        self._one = self._number(1)
+        self._top = self._number(255)
+        self._tiny = self._number(1e-12)
         self._axis = self.graph.constant(np.array([_LAST_AXIS], np.int64))
         self._edges = [
             self.graph.constant(np.array([part * self._width], np.int64)) for part in range(4)
@@ -93,16 +94,19 @@ class _Writer:
         return self._contrib("SkipLayerNormalization", y, x, *own, epsilon=float(EPSILON))
 
     def _product(self, x: str, at: int, part: str) -> str:
-        """Times a matrix, in eight bits: each token is scaled to them, and its product back."""
-        loudest = self.graph.node("ReduceMax", self.graph.node("Abs", x), axes=[_LAST_AXIS])
-        step = self.graph.node("Div", loudest, self._top)
-        scaled = self.graph.node("Div", x, step)
-        small = self.graph.node("QuantizeLinear", scaled, self._one, self._middle)
-        matrix, scale = self._own(at, part), self._own(at, f"{part}.scale")
-        product = self._contrib(
-            "MatMulIntegerToFloat", small, matrix, self._one, scale, self._middle
-        )
-        return self.graph.node("Mul", product, step)
+        """Times a matrix, in whole numbers: each token is brought to 0…255, and its product back."""
+        node = self.graph.node
+        lowest = node("ReduceMin", x, axes=[_LAST_AXIS])
+        span = node("Sub", node("ReduceMax", x, axes=[_LAST_AXIS]), lowest)
+        # Where all numbers of a token are equal, the span is nothing to divide by.
+        step = node("Max", node("Div", span, self._top), self._tiny)
+        small = node("QuantizeLinear", node("Div", node("Sub", x, lowest), step), self._one)
+        matrix, scale = _seven_bits(self._weights, f"{at}.{part}")
+        inputs = small, self.graph.constant(matrix), self._one, self.graph.constant(scale)
+        product = node("Mul", self._contrib("MatMulIntegerToFloat", *inputs), step)
+        # What was taken from every number of a token is given back, times all of the matrix.
+        total = self.graph.constant(matrix.sum(axis=0, dtype=np.float32) * scale)
+        return node("Add", product, node("Mul", lowest, total))
 
     def _contrib(self, operator: str, *inputs: str, **attributes: float) -> str:
         return self.graph.node(operator, *inputs, domain=CONTRIB, **attributes)
@@ -110,5 +114,15 @@ class _Writer:
     def _own(self, at: int, name: str) -> str:
         return self.graph.constant(self._weights[f"{at}.{name}"])
 
-    def _number(self, value: float, type: type[np.generic]) -> str:
-        return self.graph.constant(np.array(value, type))
+    def _number(self, value: float) -> str:
+        return self.graph.constant(np.array(value, np.float32))
+
+
+def _seven_bits(weights: Mapping[str, Any], name: str) -> tuple[NDArray[np.int8], Array]:
+    """A matrix and its scales with one bit less.
+
+    Processors before VNNI add two products in 16 bits and cut off what does not fit. Twice 255 times
+    64 fits, so the answer is the same on all of them.
+    """
+    matrix = np.rint(weights[name] / np.float32(2)).astype(np.int8)
+    return matrix, weights[f"{name}.scale"] * np.float32(2)
