@@ -141,8 +141,8 @@ class CachedEmbedder:
 
 def packed(row: Vectors) -> bytes:
     """A vector in 16 bits a number, with what the largest stands for, and a check of the whole."""
-    scale = np.abs(row).max() or np.float32(1)
-    body = np.float32(scale).astype("<f4").tobytes() + (row / scale).astype("<f2").tobytes()
+    scale = np.array(np.abs(row).max() or 1, "<f4")
+    body: bytes = scale.tobytes() + (row / scale).astype("<f2").tobytes()
     return zlib.crc32(body).to_bytes(_CHECK_BYTES, "little") + body
 
 
