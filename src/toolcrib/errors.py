@@ -13,6 +13,7 @@
     ├── EmbeddingFailed      an embedder did not give the vectors it was asked for
     ├── InvalidConfig        a configuration that cannot be used
     ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
+    ├── InvalidCacheFile     a file of cached vectors that cannot be used
     └── InvalidEvalSet       an eval set that cannot be read; names file, line and field
 
 Nothing found is not an error: it is a `SearchResult` without hits.
@@ -79,3 +80,7 @@ class InvalidCatalogFile(ToolcribError):
 
 class InvalidEvalSet(ToolcribError):
     """An eval set that cannot be read."""
+
+
+class InvalidCacheFile(ToolcribError):
+    """A file of cached vectors that cannot be used."""

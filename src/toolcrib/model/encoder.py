@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from toolcrib.model.wordpiece import WordPiece
 
 Array = NDArray[np.float32]
+# From embedded tokens to what they mean in their text: [texts, tokens, width] in and out.
+Layers = Callable[[Array], Array]
 
 HEADS: Final = 12
 MAX_TOKENS: Final = 64
 # Texts encoded together: more would leave the processor's cache.
 BATCH: Final = 16
+EPSILON: Final = np.float32(1e-12)
 
-_EPSILON: Final = np.float32(1e-12)
-_HALF: Final = np.float32(0.5)
-_GELU_SCALE: Final = np.float32(np.sqrt(2 / np.pi))
-_GELU_CUBE: Final = np.float32(0.044715)
+_ONE: Final = np.float32(1)
+_GELU_SLOPE: Final = np.float32(-2 * np.sqrt(2 / np.pi))
+_GELU_CUBE: Final = np.float32(-2 * np.sqrt(2 / np.pi) * 0.044715)
 
 
 class Norm(NamedTuple):
@@ -33,7 +35,7 @@ class Norm(NamedTuple):
     def __call__(self, x: Array) -> Array:
         x -= x.mean(axis=-1, keepdims=True)
         spread = np.einsum("...i,...i->...", x, x)[..., None] / np.float32(x.shape[-1])
-        x *= self.scale / np.sqrt(spread + _EPSILON)
+        x *= self.scale / np.sqrt(spread + EPSILON)
         x += self.shift
         return x
 
@@ -60,25 +62,48 @@ class Layer(NamedTuple):
     narrow: Dense
     norm: Norm
 
+    def __call__(self, x: Array, count: int) -> Array:
+        """`x` holds the tokens of `count` texts of one length, one below the other."""
+        y = self.mix(_attention(self.qkv(x), count))
+        y += x
+        x = self.mix_norm(y)
+        y = self.narrow(_gelu(self.widen(x)))
+        y += x
+        return self.norm(y)
+
+
+class NumpyLayers:
+    """The layers in numpy, with weights as floats: nothing is faster there in eight bits."""
+
+    def __init__(self, weights: Mapping[str, Any]) -> None:
+        self._layers = [_layer(weights, at) for at in range(int(weights["layers"]))]
+
     def __call__(self, x: Array) -> Array:
-        x = self.mix_norm(x + self.mix(_attention(self.qkv(x))))
-        return self.norm(x + self.narrow(_gelu(self.widen(x))))
+        # All texts' tokens in one matrix: one large product instead of many small ones.
+        y = x.reshape(-1, x.shape[2])
+        for layer in self._layers:
+            y = layer(y, len(x))
+        return y.reshape(x.shape)
 
 
 class Encoder:
-    """Texts into vectors of length one."""
+    """Texts into vectors of length one. `layers` may be run by something else than numpy."""
 
-    def __init__(self, pieces: WordPiece, weights: Mapping[str, Any]) -> None:
+    def __init__(
+        self, pieces: WordPiece, weights: Mapping[str, Any], layers: Layers | None = None
+    ) -> None:
         self._pieces = pieces
         self._words, self._word_scales = weights["words"], weights["words.scale"]
         self._places: Array = weights["places"]
         self._norm = Norm(weights["norm.scale"], weights["norm.shift"])
-        self._layers = [_layer(weights, at) for at in range(int(weights["layers"]))]
+        self._layers = layers or NumpyLayers(weights)
+        self._project: Array | None = weights.get("project")
+        self._width = (self._places if self._project is None else self._project).shape[1]
 
     def encode(self, texts: Sequence[str]) -> Array:
         """One row a text."""
         ids = [self._pieces.ids(text, MAX_TOKENS) for text in texts]
-        vectors = np.empty((len(ids), self._places.shape[1]), np.float32)
+        vectors = np.empty((len(ids), self._width), np.float32)
         # Texts of one length go together: nothing is padded, so nothing need be masked.
         order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
         for _, alike in groupby(order, key=lambda at: len(ids[at])):
@@ -90,10 +115,10 @@ class Encoder:
 
     def _forward(self, ids: NDArray[np.int64]) -> Array:
         words = self._words[ids] * self._word_scales[ids][..., None]
-        x = self._norm(words + self._places[: ids.shape[1]])
-        for layer in self._layers:
-            x = layer(x)
+        x = self._layers(self._norm(words + self._places[: ids.shape[1]]))
         mean: Array = x.mean(axis=1)
+        if self._project is not None:
+            mean = mean @ self._project
         mean /= np.linalg.norm(mean, axis=1, keepdims=True)
         return mean
 
@@ -112,27 +137,30 @@ def _layer(weights: Mapping[str, Any], at: int) -> Layer:
     )
 
 
-def _attention(qkv: Array) -> Array:
+def _attention(qkv: Array, count: int) -> Array:
     """Every token's mean of what the others say, weighted by how much they concern it."""
-    count, length, width = qkv.shape
-    q, k, v = qkv.reshape(count, length, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
+    tokens, width = qkv.shape
+    q, k, v = qkv.reshape(count, tokens // count, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
     concern = q @ k.swapaxes(2, 3)
     concern -= concern.max(axis=-1, keepdims=True)
     np.exp(concern, out=concern)
     concern /= concern.sum(axis=-1, keepdims=True)
     seen: Array = concern @ v
-    return seen.transpose(0, 2, 1, 3).reshape(count, length, width // 3)
+    return seen.transpose(0, 2, 1, 3).reshape(tokens, width // 3)
 
 
 def _gelu(x: Array) -> Array:
-    """The smooth ramp between the dense layers, by its usual approximation."""
+    """The smooth ramp between the dense layers: x / (1 + exp(-2u)), where u is x and its cube.
+
+    That is the usual approximation, x * (1 + tanh(u)) / 2, with the cheaper of the two functions.
+    """
     y = x * x
-    y *= x
     y *= _GELU_CUBE
-    y += x
-    y *= _GELU_SCALE
-    np.tanh(y, out=y)
-    y += np.float32(1)
+    y += _GELU_SLOPE
     y *= x
-    y *= _HALF
+    # Far below zero this is infinite, and what is divided by it zero, as it should be.
+    with np.errstate(over="ignore"):
+        np.exp(y, out=y)
+    y += _ONE
+    np.divide(x, y, out=y)
     return y

@@ -1,0 +1,164 @@
+"""An embedder that remembers: a text it has seen is not encoded again."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from os import PathLike
+from threading import Lock
+from typing import Final
+
+import numpy as np
+
+from toolcrib.core.ranking.embedder import Embedder, Vectors
+from toolcrib.embedding.rows import checked_rows
+from toolcrib.embedding.store import VectorStore
+from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
+
+CAPACITY: Final = 10_000
+MAX_NAME_CHARS: Final = 512
+# Texts encoded before they are kept: what was done stays done if the next ones fail.
+_TOGETHER: Final = 256
+
+_CHECK_BYTES: Final = 4
+_SCALE_BYTES: Final = 4
+
+
+class CachedEmbedder:
+    """An embedder around another, with a memory of vectors by fingerprint of the text.
+
+    `name` is that of the model: under another name everything is encoded anew. Where a `path` is
+    given, tools' vectors are kept in that file too, for the next start and for other processes.
+    Queries stay in memory: a search writes nothing.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        name: str,
+        path: str | PathLike[str] | None = None,
+        *,
+        capacity: int = CAPACITY,
+    ) -> None:
+        if not 0 < len(name) <= MAX_NAME_CHARS:
+            raise InvalidConfig(
+                f"an embedder's name has 1 to {MAX_NAME_CHARS} characters; name it after its model"
+            )
+        if capacity < 1:
+            raise InvalidConfig(f"a cache holds 1 vector or more, not {capacity}")
+        self._embedder = embedder
+        self._name = name
+        self._capacity = capacity
+        self._recent: OrderedDict[bytes, bytes] = OrderedDict()
+        self._lock = Lock()
+        self._store = None if path is None else VectorStore(path)
+        self._fault: InvalidCacheFile | None = None
+
+    @property
+    def fault(self) -> InvalidCacheFile | None:
+        """Why the file is no longer used; None while it is. Searching goes on without it."""
+        return self._fault
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """What people and models ask for."""
+        return self._vectors("query", texts, self._embedder.queries, None)
+
+    def tools(self, texts: Sequence[str]) -> Vectors:
+        """What tools say of themselves."""
+        store = None if self._fault else self._store
+        return self._vectors("tool", texts, self._embedder.tools, store)
+
+    def _vectors(
+        self,
+        side: str,
+        texts: Sequence[str],
+        encode: Callable[[Sequence[str]], Vectors],
+        store: VectorStore | None,
+    ) -> Vectors:
+        keys = [_fingerprint(self._name, side, text) for text in texts]
+        wanted = dict(zip(keys, texts, strict=True))
+        known = self._remembered(wanted)
+        if store and len(known) < len(wanted):
+            known |= self._stored(store, [key for key in wanted if key not in known])
+        missing = [key for key in wanted if key not in known]
+        for start in range(0, len(missing), _TOGETHER):
+            some = missing[start : start + _TOGETHER]
+            found = encode([wanted[key] for key in some])
+            rows = checked_rows(found, len(some), f"the embedder {self._name!r}")
+            fresh = dict(zip(some, map(packed, rows), strict=True))
+            self._keep(store, fresh)
+            known |= fresh
+        self._remember(known)
+        # Fresh vectors are unpacked too: a restart must not change a score in the last digit.
+        return self._one_width([unpacked(known[key]) for key in keys])
+
+    def _remembered(self, keys: dict[bytes, str]) -> dict[bytes, bytes]:
+        with self._lock:
+            return {key: self._recent[key] for key in keys if key in self._recent}
+
+    def _remember(self, vectors: dict[bytes, bytes]) -> None:
+        with self._lock:
+            for key, vector in vectors.items():
+                self._recent[key] = vector
+                self._recent.move_to_end(key)
+            while len(self._recent) > self._capacity:
+                self._recent.popitem(last=False)
+
+    def _stored(self, store: VectorStore, keys: list[bytes]) -> dict[bytes, bytes]:
+        try:
+            found = store.get(keys)
+            for vector in found.values():
+                if not _is_whole(vector):
+                    raise InvalidCacheFile(
+                        f"{store.path}: holds a vector that is damaged; delete the file and those "
+                        "beside it that end in -wal and -shm, it is filled anew"
+                    )
+        except InvalidCacheFile as fault:
+            self._fault = fault
+            return {}
+        return found
+
+    def _keep(self, store: VectorStore | None, vectors: dict[bytes, bytes]) -> None:
+        if store and not self._fault:
+            try:
+                store.put(vectors)
+            except InvalidCacheFile as fault:
+                self._fault = fault
+
+    def _one_width(self, rows: list[Vectors]) -> Vectors:
+        if not rows:
+            return np.empty((0, 0), np.float32)
+        widths = {len(row) for row in rows}
+        if len(widths) > 1:
+            raise EmbeddingFailed(
+                f"vectors of several widths ({', '.join(map(str, sorted(widths)))}) go by the name "
+                f"{self._name!r}: its model has changed; give the new one another name"
+            )
+        return np.stack(rows)
+
+
+def packed(row: Vectors) -> bytes:
+    """A vector in 16 bits a number, with what the largest stands for, and a check of the whole."""
+    scale = np.array(np.abs(row).max() or 1, "<f4")
+    body: bytes = scale.tobytes() + (row / scale).astype("<f2").tobytes()
+    return zlib.crc32(body).to_bytes(_CHECK_BYTES, "little") + body
+
+
+def unpacked(vector: bytes) -> Vectors:
+    """The vector that was packed, but for rounding."""
+    scale = np.frombuffer(vector, "<f4", 1, _CHECK_BYTES)
+    row = np.frombuffer(vector, "<f2", offset=_CHECK_BYTES + _SCALE_BYTES)
+    return row.astype(np.float32) * scale.astype(np.float32)
+
+
+def _is_whole(vector: bytes) -> bool:
+    check = int.from_bytes(vector[:_CHECK_BYTES], "little")
+    return len(vector) > _CHECK_BYTES + _SCALE_BYTES and zlib.crc32(vector[_CHECK_BYTES:]) == check
+
+
+def _fingerprint(name: str, side: str, text: str) -> bytes:
+    """A text's key. The two sides differ: an embedder may read one text in two ways."""
+    head = f"{side} {len(name)} {name} "
+    return hashlib.blake2b((head + text).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,0 +1,266 @@
+"""Any endpoint that speaks OpenAI's embeddings API: OpenAI itself, Ollama, vLLM, and many others."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from toolcrib.core.ranking.embedder import Vectors
+from toolcrib.embedding.rows import checked_rows
+from toolcrib.errors import EmbeddingFailed, InvalidConfig
+
+TIMEOUT_SECONDS: Final = 10.0
+MAX_TRIES: Final = 3
+MAX_TEXTS: Final = 128
+# About 2,000 tokens of English: under the window of every embedding model in use.
+MAX_TEXT_CHARS: Final = 8_000
+MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
+MAX_PAUSE_SECONDS: Final = 2.0
+
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_CHUNK_BYTES: Final = 1 << 16
+# What may be otherwise a moment later.
+_PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_CURES: Final = {
+    400: "see whether it takes this model, these dimensions and texts this long",
+    401: "the key is missing or wrong: check it",
+    403: "the key may not use this model: check its rights",
+    404: "no such address or model there: check both",
+    413: "the request is too large for it: shorten the tools' descriptions",
+    422: "see whether it takes this model, these dimensions and texts this long",
+    429: "too many requests or no credit left: wait, or raise the quota",
+}
+
+
+class _Passing(EmbeddingFailed):
+    """A fault that may be gone the next time, and how long to wait for that at least."""
+
+    def __init__(self, message: str, pause_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause_seconds = pause_seconds
+
+
+class OpenAIEmbedder:
+    """Vectors from an embeddings endpoint, such as `https://api.openai.com/v1`.
+
+    `prefixes` are put before queries and tools, for models that were trained with such marks.
+    `dimensions` asks for shorter vectors, where a model can give them.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str = "",
+        dimensions: int | None = None,
+        prefixes: tuple[str, str] = ("", ""),
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._url = _endpoint(url)
+        self._model = model
+        self._headers = {"Content-Type": "application/json", "User-Agent": "toolcrib"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {_header_value(key)}"
+        self._dimensions = dimensions
+        self._prefixes = prefixes
+        self._timeout_seconds = timeout_seconds
+        self._opener = urllib.request.build_opener(_NoRedirect)
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """What people and models ask for."""
+        return self._vectors(self._prefixes[0], texts)
+
+    def tools(self, texts: Sequence[str]) -> Vectors:
+        """What tools say of themselves."""
+        return self._vectors(self._prefixes[1], texts)
+
+    def _vectors(self, prefix: str, texts: Sequence[str]) -> Vectors:
+        cut = [(prefix + text)[:MAX_TEXT_CHARS] for text in texts]
+        parts = [
+            self._embedded(cut[start : start + MAX_TEXTS])
+            for start in range(0, len(cut), MAX_TEXTS)
+        ]
+        widths = {part.shape[1] for part in parts}
+        if len(widths) > 1:
+            raise self._fault(f"gave vectors of several widths: {sorted(widths)}; use one model")
+        return np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
+
+    def _embedded(self, texts: list[str]) -> Vectors:
+        asked: dict[str, object] = {
+            "model": self._model,
+            "input": texts,
+            "encoding_format": "float",
+        }
+        if self._dimensions is not None:
+            asked["dimensions"] = self._dimensions
+        rows = checked_rows(self._read(self._asked(asked), len(texts)), len(texts), self._url)
+        if self._dimensions not in (None, rows.shape[1]):
+            raise self._fault(
+                f"gave vectors of {rows.shape[1]} numbers, not {self._dimensions}; "
+                "leave `dimensions` out, or use a model that can give them"
+            )
+        return rows
+
+    def _asked(self, body: dict[str, object]) -> bytes:
+        """The reply to a request, which is sent again a few times if the fault may pass."""
+        content = json.dumps(body).encode()
+        pause = _FIRST_PAUSE_SECONDS
+        for _ in range(MAX_TRIES - 1):
+            try:
+                return self._sent(content)
+            except _Passing as fault:
+                time.sleep(min(fault.pause_seconds or pause, MAX_PAUSE_SECONDS))
+                pause *= 2
+        return self._sent(content)
+
+    def _sent(self, content: bytes) -> bytes:
+        request = urllib.request.Request(self._url, content, self._headers, method="POST")
+        deadline = time.monotonic() + self._timeout_seconds
+        try:
+            with self._opener.open(request, timeout=self._timeout_seconds) as reply:
+                return self._bounded(reply, deadline)
+        except urllib.error.HTTPError as fault:
+            with fault:
+                raise self._refused(fault) from fault
+        except TimeoutError as fault:
+            raise self._slow() from fault
+        except (OSError, http.client.HTTPException) as fault:
+            reason = getattr(fault, "reason", None) or fault
+            if isinstance(reason, TimeoutError):
+                raise self._slow() from fault
+            raise _Passing(
+                f"{self._url} cannot be reached ({_plain(reason)}); "
+                "see that it runs and that the address is right"
+            ) from fault
+
+    def _bounded(self, reply: http.client.HTTPResponse, deadline: float) -> bytes:
+        """The whole reply, unless it is too large or trickles in too slowly."""
+        content = bytearray()
+        while chunk := reply.read1(_CHUNK_BYTES):
+            content += chunk
+            if len(content) > MAX_REPLY_BYTES:
+                raise self._fault(
+                    f"gave more than {MAX_REPLY_BYTES // 1024**2} MiB; see that it is an "
+                    "embeddings endpoint"
+                )
+            if time.monotonic() > deadline:
+                raise self._slow()
+        return bytes(content)
+
+    def _refused(self, fault: urllib.error.HTTPError) -> EmbeddingFailed:
+        moved = fault.headers.get("Location") if 300 <= fault.code < 400 else None
+        said = f"it has moved to {moved}" if moved else _plain(_said(fault))
+        cure = _CURES.get(fault.code, "see its own log")
+        if moved:
+            cure = "give that address, if you trust it"
+        message = f"{self._url} refused with status {fault.code} ({said}); {cure}"
+        if fault.code in _PASSING:
+            return _Passing(message, _pause_seconds(fault.headers.get("Retry-After")))
+        return EmbeddingFailed(message)
+
+    def _read(self, content: bytes, count: int) -> list[Any]:
+        """The rows of a reply, in the order of the texts."""
+        rows: list[Any] = [None] * count
+        try:
+            data = json.loads(content)["data"]
+            for place, each in enumerate(data):
+                rows[each.get("index", place)] = _row(each["embedding"])
+        except (
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as fault:
+            raise self._fault(
+                f"gave no embeddings but {_plain(content[:80])}; "
+                "see that it speaks OpenAI's embeddings API"
+            ) from fault
+        if len(data) != count or any(row is None for row in rows):
+            raise self._fault(f"gave {len(data)} vectors for {count} texts; use another server")
+        return rows
+
+    def _slow(self) -> _Passing:
+        return _Passing(
+            f"{self._url} did not answer within {self._timeout_seconds:g} seconds; "
+            "give it longer (`timeout_seconds`), or see whether it is overloaded"
+        )
+
+    def _fault(self, message: str) -> EmbeddingFailed:
+        return EmbeddingFailed(f"{self._url} {message}")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer, not an order: following it would carry the key to another host."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _endpoint(url: str) -> str:
+    """The address to send to, from that of the API or of the endpoint itself."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
+        raise InvalidConfig(
+            f"{url!r} is no address of an embeddings endpoint; "
+            "it should look like https://api.openai.com/v1"
+        )
+    if parts.username or parts.password:
+        raise InvalidConfig("an address must not hold a password; give it as `key`")
+    bare = url.rstrip("/")
+    return bare if bare.endswith("/embeddings") else f"{bare}/embeddings"
+
+
+def _header_value(key: str) -> str:
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidConfig(
+            "the key holds a line break or another sign no key has; copy it anew, without spaces"
+        )
+    return key
+
+
+def _row(embedding: Any) -> Any:
+    """One vector: numbers, or the same in base64, which some servers give unasked."""
+    if isinstance(embedding, str):
+        return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
+    return embedding
+
+
+def _said(fault: urllib.error.HTTPError) -> str:
+    """What a server says is wrong: the API's own field if there is one."""
+    try:
+        content = fault.read(_CHUNK_BYTES)
+    except (OSError, http.client.HTTPException):
+        return str(fault.reason)
+    try:
+        error = json.loads(content)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return content.decode("utf-8", "replace") or str(fault.reason)
+
+
+def _plain(said: object) -> str:
+    """A stranger's words, short and on one line."""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= 200 else f"{line[:200]}…"
+
+
+def _pause_seconds(header: str | None) -> float:
+    """What `Retry-After` asks for, where it is a number of seconds."""
+    return float(header) if header and header.isascii() and header.isdecimal() else 0.0

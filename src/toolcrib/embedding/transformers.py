@@ -1,0 +1,48 @@
+"""A model of sentence-transformers, or anything else that encodes a list of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from toolcrib.core.ranking.embedder import Vectors
+from toolcrib.embedding.rows import checked_rows
+from toolcrib.errors import EmbeddingFailed
+
+_SOURCE = "the model"
+
+
+class TextModel(Protocol):
+    """What is asked of a model that is already loaded."""
+
+    def encode(self, texts: list[str], /) -> Any:
+        """One row a text."""
+
+
+class TransformersEmbedder:
+    """An embedder around a loaded model. Its own ways to read queries and documents are used."""
+
+    def __init__(self, model: TextModel) -> None:
+        # Newer models know prompts for the two sides; older ones read both alike.
+        self._query: Callable[[list[str]], Any] = getattr(model, "encode_query", model.encode)
+        self._tool: Callable[[list[str]], Any] = getattr(model, "encode_document", model.encode)
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """What people and models ask for."""
+        return _encoded(self._query, texts)
+
+    def tools(self, texts: Sequence[str]) -> Vectors:
+        """What tools say of themselves."""
+        return _encoded(self._tool, texts)
+
+
+def _encoded(encode: Callable[[list[str]], Any], texts: Sequence[str]) -> Vectors:
+    try:
+        found = encode(list(texts))
+    # A model may fail in any way its library can; here that becomes one error of ours.
+    except Exception as fault:
+        raise EmbeddingFailed(
+            f"{_SOURCE} could not encode {len(texts)} texts: {type(fault).__name__}: {fault}; "
+            "see that `model.encode` works on its own"
+        ) from fault
+    return checked_rows(found, len(texts), _SOURCE)

@@ -1,0 +1,79 @@
+"""Embedders and a ranker by meaning for tests: small, exact, and they count what they are asked."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from toolcrib import Catalog
+from toolcrib.core.ranking.embedder import Embedder, Vectors
+from toolcrib.core.ranking.ranker import Index, Ranking, Reason
+from toolcrib.core.ranking.vectors import VectorTable, unit
+from toolcrib.errors import EmbeddingFailed
+
+
+class WordEmbedder:
+    """A vector is what its words are, hashed; a query's is shifted, so that sides can be told."""
+
+    def __init__(self, width: int = 32) -> None:
+        self.width = width
+        self.asked: list[str] = []
+        self.down = False
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        return self._rows(texts) * np.float32(2)
+
+    def tools(self, texts: Sequence[str]) -> Vectors:
+        return self._rows(texts)
+
+    def _rows(self, texts: Sequence[str]) -> Vectors:
+        if self.down:
+            raise EmbeddingFailed("the scripted embedder is down; set `down` to False")
+        self.asked += texts
+        rows = np.zeros((len(texts), self.width), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for word in text.lower().split():
+                row[zlib.crc32(word.encode("utf-8", "surrogatepass")) % self.width] += 1
+        return rows
+
+
+class Meaning:
+    """Every tool by its likeness to the query."""
+
+    names_win: ClassVar[bool] = True
+
+    def __init__(self, embedder: Embedder, width: int = 32) -> None:
+        self.embedder = embedder
+        self.width = width
+
+    def fit(self, catalog: Catalog) -> Index:
+        tools = [tool for slot in range(catalog.span) if (tool := catalog.at(slot))]
+        slots = [slot for tool in tools if (slot := catalog.slot(tool.id)) is not None]
+        rows = self.embedder.tools([tool.description for tool in tools])
+        table = VectorTable.empty(self.width).updated(
+            dict(zip(slots, rows, strict=True)), catalog.span
+        )
+        return _MeaningIndex(self, catalog, table)
+
+
+class _MeaningIndex:
+    def __init__(self, ranker: Meaning, catalog: Catalog, table: VectorTable) -> None:
+        self._ranker = ranker
+        self._catalog = catalog
+        self._table = table
+
+    def rank(self, query: str) -> Ranking:
+        vector = unit(self._ranker.embedder.queries([query])[0])
+        likeness = self._table.likeness(vector)
+        slots = (likeness > 0).nonzero()[0]
+        return Ranking(slots, likeness[slots])
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        self._ranker.embedder.queries([query])
+        return (Reason(query, f"meaning, {self._ranker.width} wide", 1.0),)
+
+    def updated(self, catalog: Catalog) -> Index:
+        return self._ranker.fit(catalog)

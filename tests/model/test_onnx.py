@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from tests.model.small import PIECES, TEXTS, weights
+from toolcrib.model.choice import fastest_encoder
+from toolcrib.model.encoder import Encoder
+
+
+@pytest.mark.parametrize("project", [0, 8])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_onnxruntime_reads_our_model_and_means_the_same(seed: int, project: int) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
+    from toolcrib.model.onnx import OnnxEncoder
+
+    arrays = weights(seed, project)
+    theirs, ours = OnnxEncoder(PIECES, arrays).encode(TEXTS), Encoder(PIECES, arrays).encode(TEXTS)
+    assert theirs.shape == ours.shape
+    assert theirs.dtype == np.float32
+    assert (theirs * ours).sum(axis=1).min() > 0.99
+    # Not by chance: other texts' vectors are less alike.
+    assert ((theirs @ ours.T).argmax(axis=1) == np.arange(len(TEXTS))).all()
+
+
+def test_a_token_whose_numbers_are_all_equal_does_no_harm() -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
+    from toolcrib.model.onnx import OnnxEncoder
+
+    arrays = weights()
+    # Nothing comes through the ramp of this layer: its product is nothing but zeros.
+    arrays["0.widen.bias"] = np.full_like(arrays["0.widen.bias"], -50)
+    theirs, ours = OnnxEncoder(PIECES, arrays).encode(TEXTS), Encoder(PIECES, arrays).encode(TEXTS)
+    assert (theirs * ours).sum(axis=1).min() > 0.99
+
+
+def test_onnxruntime_is_used_where_it_is_installed() -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
+    assert type(fastest_encoder(PIECES, weights())).__name__ == "OnnxEncoder"
+
+
+def test_without_onnxruntime_numpy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.delitem(sys.modules, "toolcrib.model.onnx", raising=False)
+    assert type(fastest_encoder(PIECES, weights())) is Encoder
