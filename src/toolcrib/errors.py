@@ -10,6 +10,7 @@
     │   └── QueryTooLong     … because it is over the stated limit
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
+    ├── InvalidEvidence      a use, or a saved experience, that nothing can be learned from
     ├── InvalidConfig        a configuration that cannot be used
     └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
 
@@ -61,6 +62,10 @@ class InvalidLimit(ToolcribError):
 
 class SearchTimeout(ToolcribError):
     """A search went over its time budget."""
+
+
+class InvalidEvidence(ToolcribError):
+    """A use, or a saved experience, that nothing can be learned from."""
 
 
 class InvalidConfig(ToolcribError):

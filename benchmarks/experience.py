@@ -1,0 +1,259 @@
+"""What learning from use gains, and what it can spoil: `python -m benchmarks.experience`.
+
+Of each tool's questions every second one is replayed: it is searched, and if the right tool is among
+the first 20 it is called, as a model would have done in the end. The others measure. Then again with
+every fifth use a wrong one, and with a hostile replay in which one tool claims every question.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import machine
+from benchmarks.metric import DEPTH, TOP, Quality, Question, score
+from benchmarks.quality import DATA, REPOSITORY, EvalSet, read
+from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.core.experience import Experience, Use
+from toolcrib.core.ranking.experienced import Experienced
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.ranker import Ranker
+from toolcrib.core.trail import Trail
+
+SETS = "apibank bfcl mcp_catalog mcptoolbenchpp metatool sealtools toolalpaca toollens toolret ultratool"
+SALT = b"the salt of a benchmark is no secret"
+# How far down a model reads before it calls.
+READ = 20
+NOISE = 0.2
+HAMMERING = 4
+MEASURED_PIECES = 10_000
+MEASURED_QUERIES = 300
+TRIES = 5
+
+Chooses = Callable[[Question, list[str]], Iterable[str]]
+
+
+class Measured(NamedTuple):
+    """One set, before and after."""
+
+    name: str
+    tools: int
+    learned: int
+    asked: int
+    cold: Quality
+    honest: Quality
+    noisy: Quality
+    hostile: Quality
+    fallen: int
+    deepest_fall: int
+
+
+def halves(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
+    """Questions to learn from and questions to measure with: every second one of each tool's."""
+    learning: list[Question] = []
+    asking: list[Question] = []
+    first = lambda question: min(question.needs[0])  # noqa: E731
+    for _, group in itertools.groupby(sorted(questions, key=first), first):
+        same = list(group)
+        asking += same[::2]
+        learning += same[1::2]
+    return learning, asking
+
+
+def right(question: Question, found: list[str]) -> Iterator[str]:
+    """The tools that a good model calls: the first found of each need."""
+    for need in question.needs:
+        yield from itertools.islice((id for id in found if id in need), 1)
+
+
+def sometimes_wrong(chance: random.Random) -> Chooses:
+    """The tools that a careless model calls: now and then any that was found."""
+
+    def choose(question: Question, found: list[str]) -> Iterator[str]:
+        for id in right(question, found):
+            yield chance.choice(found) if chance.random() < NOISE else id
+
+    return choose
+
+
+def replay(
+    engine: SearchEngine, experience: Experience, questions: Sequence[Question], choose: Chooses
+) -> None:
+    """Search and call, question by question, and learn from it."""
+    for question in questions:
+        found = [hit.tool.id for hit in engine.search(question.text, limit=READ)]
+        trail = Trail().searched(question.text, found)
+        for id in choose(question, found):
+            trail, use = trail.called(id)
+            if use is not None:
+                experience.record(use)
+
+
+def measure(data: EvalSet, ranker: Ranker, boost: float) -> Measured:
+    """One set cold, after honest use, after careless use, and after an attack on honest use."""
+    catalog = Catalog(data.tools)
+    learning, asking = halves(data.questions)
+    cold = _asked(SearchEngine(catalog, {"one": ranker}), asking)
+    ranked = {}
+    pieces = 0
+    for name, choose in [("honest", right), ("noisy", sometimes_wrong(random.Random(7)))]:
+        experience = Experience(SALT)
+        engine = SearchEngine(catalog, {"one": Experienced(ranker, experience, boost)})
+        replay(engine, experience, learning, choose)
+        ranked[name] = _asked(engine, asking)
+        if name == "honest":
+            pieces = experience.pieces
+            claimant = _claimant(data)
+            # The worst case: the attacker knows what will be asked, and repeats it.
+            for question in (*learning, *asking) * HAMMERING:
+                experience.record(Use(question.text, claimant))
+            ranked["hostile"] = _asked(engine, asking)
+    falls = [
+        _worst_fall(before, after, question)
+        for question, before, after in zip(asking, ranked["honest"], ranked["hostile"], strict=True)
+    ]
+    return Measured(
+        data.name,
+        len(data.tools),
+        pieces,
+        len(asking),
+        _quality(asking, cold),
+        _quality(asking, ranked["honest"]),
+        _quality(asking, ranked["noisy"]),
+        _quality(asking, ranked["hostile"]),
+        sum(fall.left_the_top for fall in falls),
+        max(fall.places for fall in falls),
+    )
+
+
+class Fall(NamedTuple):
+    """How many places the right tools lost, and whether one left the top five."""
+
+    places: int
+    left_the_top: bool
+
+
+def _worst_fall(before: list[str], after: list[str], question: Question) -> Fall:
+    falls = []
+    for id in right(question, before):
+        was = before.index(id)
+        now = after.index(id) if id in after else len(after)
+        falls.append(Fall(max(now - was, 0), was < TOP <= now))
+    return max(falls, default=Fall(0, False))
+
+
+def _claimant(data: EvalSet) -> str:
+    """A tool that is right for no question, where there is one."""
+    wanted = {id for question in data.questions for need in question.needs for id in need}
+    return next((tool.id for tool in data.tools if tool.id not in wanted), data.tools[-1].id)
+
+
+def _asked(engine: SearchEngine, questions: Sequence[Question]) -> list[list[str]]:
+    return [
+        [hit.tool.id for hit in engine.search(question.text, limit=READ)] for question in questions
+    ]
+
+
+def _quality(questions: Sequence[Question], ranked: list[list[str]]) -> Quality:
+    scored = [
+        score(found, question.needs) for question, found in zip(questions, ranked, strict=True)
+    ]
+    return Quality(*map(statistics.fmean, zip(*scored, strict=True)))
+
+
+def read_pairs(folder: Path, source: str) -> EvalSet:
+    """The hand-written pairs of a catalog as an eval set of its own."""
+    tools = read(folder / source).tools
+    with (folder / "training_pairs" / "pairs.jsonl").open(encoding="utf-8") as lines:
+        rows = [row for row in map(json.loads, lines) if row["source"] == source]
+    questions = [
+        Question(row[style], (frozenset((row["id"],)),))
+        for row in rows
+        for style in ("need", "ask", "agent")
+    ]
+    return EvalSet(f"{source}, pairs", tools, questions)
+
+
+class Cost(NamedTuple):
+    """What learning costs: CPU microseconds, and bytes of memory."""
+
+    pieces: int
+    pairs: int
+    plain: float
+    learned: float
+    recording: float
+    memory: int
+
+
+def cost(data: EvalSet, ranker: Ranker) -> Cost:
+    """The cost of a query with and without experience, and of the experience itself."""
+    catalog = Catalog(data.tools)
+    texts = [question.text for question in data.questions]
+    ids = [min(question.needs[0]) for question in data.questions]
+    tracemalloc.start()
+    experience = Experience(SALT)
+    uses = itertools.cycle(zip(texts, ids, strict=True))
+    for text, id in itertools.islice(uses, MEASURED_PIECES):
+        experience.record(Use(text, id))
+    memory = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    engines = [
+        SearchEngine(catalog, {"one": ranker}),
+        SearchEngine(catalog, {"one": Experienced(ranker, experience)}),
+    ]
+    asked = random.Random(1).sample(texts, min(MEASURED_QUERIES, len(texts)))
+    best = [float("inf")] * len(engines)
+    for _ in range(TRIES):
+        for at, engine in enumerate(engines):
+            best[at] = min(best[at], _seconds(lambda text, e=engine: e.search(text), asked))
+    recording = _seconds(lambda text: experience.record(Use(text, ids[0])), asked)
+    pairs = experience.pairs
+    return Cost(MEASURED_PIECES, pairs, *(1e6 * s for s in best), 1e6 * recording, memory)
+
+
+def _seconds(act: Callable[[str], object], texts: Sequence[str]) -> float:
+    """CPU seconds of an act on each text, the mean."""
+    started = time.process_time()
+    for text in texts:
+        act(text)
+    return (time.process_time() - started) / len(texts)
+
+
+def _sets(folder: Path, names: Sequence[str]) -> Iterator[EvalSet]:
+    for name in names:
+        if (folder / name / "queries.jsonl").is_file():
+            yield read(folder / name)
+        else:
+            print(f"{name}: skipped, there is no {folder / name / 'queries.jsonl'}")
+    if (folder / "training_pairs" / "pairs.jsonl").is_file() and "mcp_catalog" in names:
+        yield read_pairs(folder, "mcp_catalog")
+
+
+def main() -> None:
+    """Measure every set that is there, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.experience")
+    parser.add_argument("--data", type=Path, default=os.environ.get("TOOLCRIB_DATA") or DATA)
+    parser.add_argument("--sets", default=SETS.replace(" ", ","), help="folders in --data")
+    parser.add_argument("--boost", type=float, default=0.15)
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks/results/experience.md")
+    options = parser.parse_args()
+    ranker = Lexical(syntax="lenient")
+    rows = []
+    for data in _sets(options.data, options.sets.split(",")):
+        rows.append(measure(data, ranker, options.boost))
+        r = rows[-1]
+        print(r.name, r.tools, r.learned, r.asked, *(f"{100*q.ndcg:.1f}/{100*q.recall:.1f}" for q in (r.cold,r.honest,r.noisy,r.hostile)), r.fallen, r.deepest_fall, flush=True)
+    if not rows:
+        sys.exit(f"no eval sets in {options.data}: name their folder with --data")
+
+
+if __name__ == "__main__":
+    main()
