@@ -28,11 +28,11 @@ from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.trail import Trail
 
-SETS = "apibank,bfcl,mcp_catalog,mcptoolbenchpp,metatool,toolalpaca,ultratool"
+SETS = "apibank,mcptoolbenchpp,toolalpaca,training_pairs,metatool,ultratool,bfcl"
 SALT = b"the salt of a benchmark is no secret"
 # How far down a model reads before it calls.
 READ = 20
-PAIRS = "mcp_catalog, pairs"
+PAIRS = "training_pairs"
 NOISE = 0.2
 HAMMERING = 4
 MEASURED_PIECES = 10_000
@@ -177,14 +177,14 @@ def read_pairs(folder: Path) -> EvalSet:
     """Hand-written queries in three styles for tools of the MCP catalog, as a set of its own."""
     source = "mcp_catalog"
     tools = read(folder / source).tools
-    with (folder / "training_pairs" / "pairs.jsonl").open(encoding="utf-8") as lines:
+    with (folder / PAIRS / "pairs.jsonl").open(encoding="utf-8") as lines:
         rows = [row for row in map(json.loads, lines) if row["source"] == source]
     questions = [
         Question(row[style], (frozenset((row["id"],)),))
         for row in rows
         for style in ("need", "ask", "agent")
     ]
-    return EvalSet(PAIRS, tools, questions)
+    return EvalSet("mcp_catalog, hand-written pairs", tools, questions)
 
 
 class Cost(NamedTuple):
@@ -232,12 +232,11 @@ def _microseconds(act: Callable[[str], object], texts: Sequence[str]) -> float:
 
 def _sets(folder: Path, names: Sequence[str]) -> Iterator[EvalSet]:
     for name in names:
-        if (folder / name / "queries.jsonl").is_file():
-            yield read(folder / name)
+        path = folder / name / ("pairs.jsonl" if name == PAIRS else "queries.jsonl")
+        if not path.is_file():
+            print(f"{name}: skipped, there is no {path}")
         else:
-            print(f"{name}: skipped, there is no {folder / name / 'queries.jsonl'}")
-    if (folder / "training_pairs" / "pairs.jsonl").is_file() and "mcp_catalog" in names:
-        yield read_pairs(folder)
+            yield read_pairs(folder) if name == PAIRS else read(folder / name)
 
 
 def _markdown(rows: Sequence[Measured], spent: Cost | None, boost: float) -> str:
@@ -286,7 +285,7 @@ def main() -> None:
     for data in _sets(options.data, options.sets.split(",")):
         rows.append(measure(data, ranker, options.boost))
         print(f"{data.name:20} {100 * rows[-1].cold.ndcg:.1f} {100 * rows[-1].honest.ndcg:.1f}")
-        if data.name == PAIRS:
+        if data.name.startswith("mcp_catalog"):
             spent = cost(data, ranker)
         # Written set by set: a long run that is stopped leaves what it has.
         options.out.parent.mkdir(parents=True, exist_ok=True)

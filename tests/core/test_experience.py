@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def test_each_further_use_counts_less_and_none_counts_beyond_the_limit(
     for _ in range(6):
         _used(experience, QUERY, "route")
         seen.append(experience.support(QUERY)["route"])
-    gains = [after - before for before, after in zip(seen, seen[1:], strict=False)]
+    gains = [after - before for before, after in pairwise(seen)]
     assert gains == sorted(gains, reverse=True)
     _used(experience, QUERY, "route", 1_000)
     most = module.MAX_WEIGHT / (module.SATURATION + module.MAX_WEIGHT)
@@ -170,7 +171,7 @@ def test_a_long_query_is_read_as_far_as_its_first_words(experience: Experience) 
     letters = "abcdefghijklmnopqrstuvwxyz"
     _used(experience, " ".join(a + b for a in "bcdz" for b in letters), "tool")
     assert experience.pairs == module.MAX_TERMS
-    _used(experience, "x" * 10_000_000 + " \ud800 \n\0", "tool")
+    _used(experience, "\ud800 \n\0 " + "x" * 10_000_000, "tool")
     assert experience.pairs == module.MAX_TERMS + 1
 
 

@@ -191,9 +191,7 @@ class Experience:
 
     def words_for(self, query: str, tool_id: str) -> dict[str, float]:
         """The words of a query that speak for a tool, and what each adds to its support."""
-        return {
-            word: shares[tool_id] for word, shares in self._shares(query) if tool_id in shares
-        }
+        return {word: shares[tool_id] for word, shares in self._shares(query) if tool_id in shares}
 
     def to_data(self) -> dict[str, Any]:
         """What is known as plain data for JSON, without the salt and without queries."""

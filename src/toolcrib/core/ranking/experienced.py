@@ -91,9 +91,11 @@ class ExperiencedIndex:
         reasons = self._index.reasons(query, slot)
         tool = self._catalog.at(slot)
         words = self._ranker.experience.words_for(query, tool.id) if tool else {}
+        if not words:
+            return reasons
         own = self._score(self._index.rank(query), slot)
         score = self._score(self.rank(query), slot)
-        if not words or not score > own:
+        if not score > own:
             return reasons
         learned = 1 - own / score
         support = sum(words.values())
