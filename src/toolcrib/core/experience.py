@@ -88,7 +88,9 @@ class MemoryStore:
 
     def load(self) -> Mapping[str, Any] | None:
         """What was saved last, as a copy; None if nothing was."""
-        saved: Mapping[str, Any] | None = self._saved and json.loads(self._saved)
+        if self._saved is None:
+            return None
+        saved: Mapping[str, Any] = json.loads(self._saved)
         return saved
 
     def save(self, data: Mapping[str, Any]) -> None:
