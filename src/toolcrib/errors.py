@@ -11,6 +11,7 @@
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
     ├── EmbeddingFailed      an embedder did not give the vectors it was asked for
+    ├── InvalidEvidence      a use, or a saved experience, that nothing can be learned from
     ├── InvalidConfig        a configuration that cannot be used
     ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
     ├── InvalidCacheFile     a file of cached vectors that cannot be used
@@ -68,6 +69,10 @@ class SearchTimeout(ToolcribError):
 
 class EmbeddingFailed(ToolcribError):
     """An embedder did not give the vectors it was asked for."""
+
+
+class InvalidEvidence(ToolcribError):
+    """A use, or a saved experience, that nothing can be learned from."""
 
 
 class InvalidConfig(ToolcribError):

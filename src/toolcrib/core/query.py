@@ -34,6 +34,10 @@ FIELDS: Final = (
     "parameter_text",
 )
 
+# Most texts have not even one of these signs, which is quickly seen.
+_SIGN = re.compile(r"""["()*^:+-]|AND|OR|NOT""")
+_OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -147,6 +151,11 @@ def parse(text: str, fields: Collection[str] = FIELDS) -> Node:
             f"the query asks for {count} words and phrases; with operators the limit is {MAX_LEAVES}"
         )
     return node
+
+
+def has_operators(text: str) -> bool:
+    """Whether a text may ask for more than any of its words. If not, it need not be parsed."""
+    return _SIGN.search(text) is not None and _OPERATOR.search(text) is not None
 
 
 def plain(text: str) -> Node:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -36,9 +35,6 @@ Syntax = Literal["strict", "lenient", "words"]
 K1: Final = 1.2
 
 _GAP_TOKEN: Final = -1
-# A text without any of these signs, or of these operators, need not be parsed.
-_SIGN = re.compile(r"""["()*^:+-]|AND|OR|NOT""")
-_OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
 # A quotation of more words than this is a sentence.
 _LONGEST_PHRASE: Final = 6
 # Answers to single words that are kept, as most words are asked for again: how many, and how long.
@@ -175,11 +171,7 @@ class LexicalIndex:
 
     def _read(self, query: str) -> tuple[Node | str, tuple[Note, ...]]:
         """A query read: a text where it is nothing but words, which is nearly always."""
-        if (
-            self._ranker.syntax == "words"
-            or _SIGN.search(query) is None
-            or _OPERATOR.search(query) is None
-        ):
+        if self._ranker.syntax == "words" or not language.has_operators(query):
             return query, ()
         notes: tuple[Note, ...] = ()
         try:

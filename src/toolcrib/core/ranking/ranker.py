@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,12 +84,11 @@ class Settling(Protocol):
 
 
 class Ranker(Protocol):
-    """A way to rank, not yet fitted.
+    """A way to rank, not yet fitted."""
 
-    `names_win` says that a query which is a tool's name is answered with that tool.
-    """
-
-    names_win: ClassVar[bool]
+    @property
+    def names_win(self) -> bool:
+        """Whether a query which is a tool's name is answered with that tool."""
 
     def fit(self, catalog: Catalog) -> Index:
         """Fit to a catalog."""

@@ -1,0 +1,121 @@
+"""Any ranker, with what use has taught added to its scores: bounded, and never taken from any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.experience import Experience
+from toolcrib.core.query import has_operators
+from toolcrib.core.ranking.ranker import Index, Ranker, Ranking, Reason, Scores
+from toolcrib.errors import InvalidConfig
+
+# The most that use adds to a score, if nothing else is said, and the most that may be said.
+BOOST: Final = 0.15
+MAX_BOOST: Final = 0.5
+# The support from which a tool is shown that the ranker itself did not find.
+LIFTING_SUPPORT: Final = 0.25
+
+FIELD: Final = "use"
+
+
+@dataclass(frozen=True, slots=True)
+class Experienced:
+    """A ranker whose scores grow where tools have served before.
+
+    A score grows by at most `boost`, and by less the nearer it is to 1, which it never reaches by
+    use: a tool asked for by its name stays first. No score falls. Without evidence for any word of
+    a query its ranking is the ranker's own, to the bit.
+    """
+
+    ranker: Ranker
+    experience: Experience
+    boost: float = BOOST
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.boost, int | float) or not 0 <= self.boost <= MAX_BOOST:
+            raise InvalidConfig(
+                f"boost must be from 0 (learn nothing) to {MAX_BOOST}, not {self.boost!r}"
+            )
+
+    @property
+    def names_win(self) -> bool:
+        """As with the ranker itself."""
+        return self.ranker.names_win
+
+    def fit(self, catalog: Catalog) -> ExperiencedIndex:
+        """Fit to a catalog. What is learned later counts without fitting anew."""
+        return ExperiencedIndex(self, catalog, self.ranker.fit(catalog))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExperiencedIndex:
+    """An experienced ranker fitted to one catalog."""
+
+    _ranker: Experienced
+    _catalog: Catalog
+    _index: Index
+
+    def rank(self, query: str) -> Ranking:
+        """What the ranker finds, and tools that the words of the query have often led to."""
+        ranking = self._index.rank(query)
+        if not self._ranker.boost:
+            return ranking
+        slot_of = self._catalog.slot
+        support = {
+            slot: share
+            for tool_id, share in self._ranker.experience.support(query).items()
+            if (slot := slot_of(tool_id)) is not None
+        }
+        if not support:
+            return ranking
+        slots = np.array(sorted(support), ranking.slots.dtype)
+        boosts = self._ranker.boost * np.array([support[slot] for slot in slots.tolist()])
+        found = np.isin(slots, ranking.slots)
+        scores = ranking.scores.copy()
+        places = ranking.slots.searchsorted(slots[found])
+        scores[places] = _boosted(scores[places], boosts[found])
+        lifted = ~found & (boosts >= LIFTING_SUPPORT * self._ranker.boost)
+        if not lifted.any() or not self._may_lift(query):
+            return Ranking(ranking.slots, scores, ranking.notes)
+        slots = np.concatenate((ranking.slots, slots[lifted]))
+        scores = np.concatenate((scores, boosts[lifted].astype(scores.dtype)))
+        order = slots.argsort()
+        return Ranking(slots[order], scores[order], ranking.notes)
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        """The ranker's reasons, and the words that led to the tool before, as the field "use"."""
+        reasons = self._index.reasons(query, slot)
+        tool = self._catalog.at(slot)
+        words = self._ranker.experience.words_for(query, tool.id) if tool else {}
+        if not words:
+            return reasons
+        own = self._score(self._index.rank(query), slot)
+        score = self._score(self.rank(query), slot)
+        if not score > own:
+            return reasons
+        learned = 1 - own / score
+        support = sum(words.values())
+        used = [Reason(word, FIELD, learned * share / support) for word, share in words.items()]
+        told = [Reason(one.term, one.field, (1 - learned) * one.share) for one in reasons]
+        shown = sorted(told + used, key=lambda one: -one.share)
+        return tuple(Reason(one.term, one.field, round(one.share, 4)) for one in shown)
+
+    def updated(self, catalog: Catalog) -> ExperiencedIndex:
+        """This index brought to a later catalog."""
+        return ExperiencedIndex(self._ranker, catalog, self._index.updated(catalog))
+
+    def _may_lift(self, query: str) -> bool:
+        """Whether a query leaves open what may be found: operators and patterns do not."""
+        return self._ranker.names_win and not has_operators(query)
+
+    def _score(self, ranking: Ranking, slot: int) -> float:
+        return float(ranking.scores[ranking.slots == slot].sum())
+
+
+def _boosted(scores: Scores, boosts: Scores) -> Scores:
+    """Scores brought nearer to 1: those that are high have little left to learn."""
+    return scores + boosts * np.maximum(1 - scores, 0)

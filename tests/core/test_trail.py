@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from toolcrib.core.experience import Use
+from toolcrib.core.trail import MAX_RETURNED, MAX_SEARCHES, Trail
+
+
+def test_a_call_counts_for_the_latest_search_that_returned_the_tool() -> None:
+    trail = Trail().searched("first", ["a", "b"]).searched("second", ["b", "c"])
+    _, use = trail.called("b")
+    assert use == Use("second", "b")
+    _, use = trail.called("a", succeeded=False)
+    assert use == Use("first", "a", succeeded=False)
+
+
+def test_a_call_to_a_tool_that_no_search_returned_is_no_evidence() -> None:
+    trail = Trail().searched("first", ["a"])
+    assert trail.called("b") == (trail, None)
+    assert Trail().called("a") == (Trail(), None)
+
+
+def test_a_repeated_call_counts_once_and_a_success_after_failures_counts() -> None:
+    trail = Trail().searched("first", ["a"])
+    found = []
+    for succeeded in (False, False, True, True, True):
+        trail, use = trail.called("a", succeeded)
+        found.append(use)
+    assert found == [Use("first", "a", False), None, Use("first", "a"), None, None]
+
+
+def test_tools_that_one_search_led_to_share_its_weight() -> None:
+    trail = Trail().searched("all of it", "abc")
+    weights = []
+    for tool_id in "abc":
+        trail, use = trail.called(tool_id)
+        assert use
+        weights.append(use.weight)
+    assert weights == [1, 1 / 2, 1 / 3]
+
+
+def test_a_trail_does_not_change() -> None:
+    trail = Trail().searched("first", ["a"])
+    later, _ = trail.called("a")
+    assert later != trail
+    assert trail.called("a")[1] == Use("first", "a")
+
+
+def test_only_the_latest_searches_and_their_first_tools_are_remembered() -> None:
+    trail = Trail()
+    for number in range(MAX_SEARCHES + 1):
+        trail = trail.searched(f"search {number}", [f"tool{number}"])
+    assert trail.called("tool0")[1] is None
+    assert trail.called("tool1")[1] == Use("search 1", "tool1")
+    trail = Trail().searched("many", map(str, range(MAX_RETURNED + 1)))
+    assert trail.called(str(MAX_RETURNED - 1))[1]
+    assert trail.called(str(MAX_RETURNED))[1] is None
