@@ -10,6 +10,12 @@
     │   └── QueryTooLong     … because it is over the stated limit
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
+    ├── CallError            a call of a tool that gave no result
+    │   ├── InvalidArguments … because its arguments do not fit the schema
+    │   ├── ToolDisabled     … because the tool is switched off
+    │   ├── CallRefused      … because a hook said no, or too many calls are running
+    │   ├── CallTimeout      … because it took too long
+    │   └── ToolFailed       … because the function raised an exception, which is its `__cause__`
     ├── InvalidConfig        a configuration that cannot be used
     └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
 
@@ -61,6 +67,30 @@ class InvalidLimit(ToolcribError):
 
 class SearchTimeout(ToolcribError):
     """A search went over its time budget."""
+
+
+class CallError(ToolcribError):
+    """A call of a tool that gave no result. The message is written for a model to act on."""
+
+
+class InvalidArguments(CallError):
+    """The arguments do not fit the tool's schema."""
+
+
+class ToolDisabled(CallError):
+    """The tool is switched off."""
+
+
+class CallRefused(CallError):
+    """A call was not begun: a hook said no, or too many are running."""
+
+
+class CallTimeout(CallError):
+    """A call took too long and was given up."""
+
+
+class ToolFailed(CallError):
+    """The function raised an exception, which is the `__cause__` of this one."""
 
 
 class InvalidConfig(ToolcribError):
