@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from toolcrib.core.facet import Where
     from toolcrib.core.tool import Tool
     from toolcrib.errors import ToolcribError
+    from toolcrib.registry.registry import Registry
 
 __version__ = "0.1.0"
 
@@ -18,6 +19,7 @@ __all__ = [
     "Catalog",
     "Explanation",
     "Hit",
+    "Registry",
     "SearchEngine",
     "SearchResult",
     "Tool",
@@ -29,6 +31,7 @@ _HOMES = {
     "Catalog": "toolcrib.core.catalog",
     "Explanation": "toolcrib.core.engine",
     "Hit": "toolcrib.core.engine",
+    "Registry": "toolcrib.registry.registry",
     "SearchEngine": "toolcrib.core.engine",
     "SearchResult": "toolcrib.core.engine",
     "Tool": "toolcrib.core.tool",

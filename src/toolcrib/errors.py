@@ -16,6 +16,7 @@
     │   ├── CallRefused      … because a hook said no, or too many calls are running
     │   ├── CallTimeout      … because it took too long
     │   └── ToolFailed       … because the function raised an exception, which is its `__cause__`
+    ├── Unfinished           an agent that stopped before its task was done
     ├── InvalidConfig        a configuration that cannot be used
     └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
 
@@ -91,6 +92,14 @@ class CallTimeout(CallError):
 
 class ToolFailed(CallError):
     """The function raised an exception, which is the `__cause__` of this one."""
+
+
+class Unfinished(ToolcribError):
+    """An agent stopped before its task was done. `text` is what the model said last."""
+
+    def __init__(self, message: str, text: str = "") -> None:
+        super().__init__(message)
+        self.text = text
 
 
 class InvalidConfig(ToolcribError):

@@ -19,6 +19,7 @@ def test_the_public_names_are_these_and_no_others() -> None:
         "Catalog",
         "Explanation",
         "Hit",
+        "Registry",
         "SearchEngine",
         "SearchResult",
         "Tool",

@@ -7,8 +7,15 @@ import pytest
 
 from toolcrib.core.engine import SearchEngine
 from toolcrib.core.tool import Tool
-from toolcrib.errors import CallRefused, DuplicateTool, InvalidTool, ToolDisabled, UnknownTool
-from toolcrib.registry.entry import Usage
+from toolcrib.errors import (
+    CallRefused,
+    DuplicateTool,
+    InvalidSchema,
+    InvalidTool,
+    ToolDisabled,
+    UnknownTool,
+)
+from toolcrib.registry.entry import Invocation, Outcome, Usage
 from toolcrib.registry.registry import Registry
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -87,6 +94,8 @@ def test_what_cannot_be_registered_says_why() -> None:
         registry.register(Tool("x"), print, version="beta")
     with pytest.raises(InvalidTool, match="unknown field 'catagory'"):
         registry.register(Tool("x"), print, catagory="y")
+    with pytest.raises(InvalidSchema, match="tool 'x': not a JSON Schema"):
+        registry.register(Tool("x", "", {"type": "strnig"}), print)
     with pytest.raises(InvalidTool, match="lists 2 tools"):
         registry.register({"tools": [{"name": "x"}, {"name": "y"}]}, print)
     assert offered(registry) == ["refund", "ship"]
@@ -262,12 +271,12 @@ def test_hooks_see_every_call_and_how_it_ended() -> None:
     seen: list[tuple[str, Any]] = []
 
     @registry.before
-    def note(call: Any) -> None:
-        seen.append((call.tool.id, call.arguments))
+    def note(invocation: Invocation) -> None:
+        seen.append((invocation.tool.id, invocation.arguments))
 
     @registry.after
-    def close(outcome: Any) -> None:
-        seen.append((outcome.call.tool.id, outcome.value or type(outcome.fault).__name__))
+    def close(outcome: Outcome) -> None:
+        seen.append((outcome.invocation.tool.id, outcome.value or type(outcome.fault).__name__))
         assert outcome.seconds >= 0
 
     registry.execute("ship", {"parcel": "x"})
@@ -283,8 +292,8 @@ def test_a_hook_may_refuse() -> None:
     registry = shop()
 
     @registry.before
-    def guard(call: Any) -> None:
-        if call.tool.category == "money":
+    def guard(invocation: Invocation) -> None:
+        if invocation.tool.category == "money":
             raise CallRefused("ask a person before you move money")
 
     result = registry.call("refund", {"charge": "x"})

@@ -62,8 +62,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call that is about to be run: its arguments fit the tool's schema."""
+class Invocation:
+    """A tool that is about to be run, and with what."""
 
     tool: Tool
     arguments: Mapping[str, Any]
@@ -71,9 +71,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended: with a value, or with a fault."""
+    """How a run ended: with a value, or with a fault."""
 
-    call: Call
+    invocation: Invocation
     value: Any
     fault: BaseException | None
     seconds: float

@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any
+from typing import Any, Final
 
 from toolcrib.errors import CallRefused, CallTimeout, ToolFailed
 from toolcrib.registry.function import is_async
 
 Work = Callable[[], Any]
 
-_MAX_FAULT_CHARS = 2_000
+MAX_FAULT_CHARS: Final = 2_000
 
 
 class Executor:
@@ -94,8 +94,8 @@ async def _attempted(name: str, work: Work) -> Any:
 def _failed(name: str, fault: BaseException) -> ToolFailed:
     """Whatever somebody else's code raises, told so that a model can act on it."""
     text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
-    if len(text) > _MAX_FAULT_CHARS:
-        text = f"{text[:_MAX_FAULT_CHARS]}…"
+    if len(text) > MAX_FAULT_CHARS:
+        text = f"{text[:MAX_FAULT_CHARS]}…"
     return ToolFailed(f"{name} was called rightly, and failed: {text}")
 
 

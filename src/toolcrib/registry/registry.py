@@ -17,12 +17,13 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from toolcrib.adapters.detection import tools_from_any
 from toolcrib.adapters.own import FIELDS
-from toolcrib.core.arguments import problems
+from toolcrib.core.arguments import check_schema, problems
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import (
     DuplicateTool,
     InvalidArguments,
+    InvalidSchema,
     InvalidTool,
     ToolcribError,
     ToolDisabled,
@@ -31,9 +32,9 @@ from toolcrib.errors import (
 from toolcrib.registry.entry import (
     FIRST_VERSION,
     VERSION_SEPARATOR,
-    Call,
     CallResult,
     Entry,
+    Invocation,
     Outcome,
     Release,
     Usage,
@@ -49,7 +50,7 @@ MAX_THREADS: Final = 64
 _NEAREST: Final = 3
 
 Decorated = TypeVar("Decorated", bound=Function)
-Before = Callable[[Call], None]
+Before = Callable[[Invocation], None]
 After = Callable[[Outcome], None]
 
 
@@ -250,7 +251,7 @@ class Registry:
     def _begun(self, name: str, arguments: Mapping[str, Any]) -> Iterator[_Run]:
         """A call from the moment its tool is known until it has ended, one way or the other."""
         entry = self[name]
-        run = _Run(entry, Call(entry.tool, arguments))
+        run = _Run(entry, Invocation(entry.tool, arguments))
         started = time.monotonic()
         fault: BaseException | None = None
         try:
@@ -261,12 +262,12 @@ class Registry:
             raise
         finally:
             self._count(entry, failed=fault is not None)
-            outcome = Outcome(run.call, run.value, fault, time.monotonic() - started)
+            outcome = Outcome(run.invocation, run.value, fault, time.monotonic() - started)
             for hook in self._after:
                 hook(outcome)
 
     def _admit(self, name: str, run: _Run) -> None:
-        arguments = run.call.arguments
+        arguments = run.invocation.arguments
         if not run.entry.enabled:
             raise ToolDisabled(f"{name} is switched off at present; use another tool")
         if not isinstance(arguments, Mapping):
@@ -277,7 +278,7 @@ class Registry:
             )
         run.work = run.entry.bound(arguments)
         for hook in self._before:
-            hook(run.call)
+            hook(run.invocation)
 
     def _told(self, name: str, value: Any) -> CallResult:
         try:
@@ -318,14 +319,19 @@ class Registry:
                 f"tool {tool.id!r}: {VERSION_SEPARATOR} stands between a name and a version; "
                 "use another character"
             )
+        try:
+            check_schema(tool.input_schema)
+        except InvalidSchema as fault:
+            raise InvalidSchema(f"tool {tool.id!r}: {fault}") from None
         entry = Entry(tool, bound, timeout_seconds or self._timeout_seconds)
+        number = entry.release
         with self._lock:
             versions = self._versions.setdefault(tool.id, {})
-            if entry.release in versions and not replace:
+            if number in versions and not replace:
                 raise DuplicateTool(
                     f"{entry.reference} is registered already; give another version, or replace=True"
                 )
-            versions[entry.release] = entry
+            versions[number] = entry
             self._offer(tool.id)
 
     def _change(self, name: str, **changes: Any) -> None:
@@ -386,7 +392,7 @@ class Registry:
 @dataclass(slots=True)
 class _Run:
     entry: Entry
-    call: Call
+    invocation: Invocation
     work: Callable[[], Any] = lambda: None
     value: Any = None
 
