@@ -65,10 +65,10 @@ class Executor:
                 f"{self._max_threads} calls are still running, which is the limit; try again later"
             )
         future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
         context = copy_context()
 
         def target() -> None:
-            future.set_running_or_notify_cancel()
             try:
                 value = context.run(work)
             except BaseException as fault:
