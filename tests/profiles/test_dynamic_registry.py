@@ -241,7 +241,7 @@ def add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def raising(fault: Exception) -> Callable[..., Any]:
+def raising(fault: BaseException) -> Callable[..., Any]:
     def function(**_: Any) -> Any:
         raise fault
 
@@ -399,6 +399,12 @@ def test_input_that_does_not_fit_is_not_run() -> None:
     assert failed["tool_name"] == "add"
     assert failed["error"].startswith("Execution failed: the arguments do not fit add: ")
     assert "b" in failed["error"]
+
+
+def test_a_tool_that_wants_to_exit_has_failed() -> None:
+    registry = DynamicToolRegistry().register({"name": "quit"}, raising(SystemExit(3)))
+    failed = answer(registry, "execute_dynamic_tool", tool_name="quit", tool_input={})
+    assert "SystemExit: 3" in failed["error"]
 
 
 def test_use_tells_success_from_failure() -> None:

@@ -271,6 +271,10 @@ def missing(address: Adress) -> None:  # type: ignore[name-defined]  # noqa: F82
     """A misspelt annotation."""
 
 
+def returns_unknown(city: str) -> Nothing:  # type: ignore[name-defined]  # noqa: F821
+    """What it returns is not the model's business."""
+
+
 def opaque(key: str, thing: Opaque) -> None:
     """A type without a schema."""
 
@@ -290,6 +294,7 @@ def keywords(**names: str) -> None: ...
         (opaque, r"function 'opaque': .* parameter 'thing': .*Opaque"),
         (many, r"function 'many': \*names does not say"),
         (keywords, r"function 'keywords': \*\*names does not say"),
+        (max, "function 'max' does not say what it takes"),
         (7, "7 is not a function"),
         (Shop, "is not a function"),
     ],
@@ -314,6 +319,11 @@ def lambda_named(name: str) -> Callable[..., Any]:
     function = lambda: None  # noqa: E731
     function.__name__ = name
     return function
+
+
+def test_what_a_function_returns_need_not_be_known() -> None:
+    assert [*tool_of(returns_unknown).input_schema["properties"]] == ["city"]
+    assert tool_of(len).name == "len"
 
 
 def test_the_same_function_gives_the_same_tool() -> None:

@@ -210,7 +210,9 @@ class DynamicToolRegistry:
         try:
             return self.registry.execute(tool_name, tool_input)
         except ToolFailed as fault:
-            raise fault.__cause__ or fault from None
+            if isinstance(fault.__cause__, Exception):
+                raise fault.__cause__ from None
+            raise
 
     def list_categories(self) -> dict[str, int]:
         """How many tools each category has."""
@@ -218,7 +220,7 @@ class DynamicToolRegistry:
 
     def get_popular_tools(self, top_n: int = 10) -> list[dict[str, Any]]:
         """The tools that have done the most work."""
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "name": tool.name,
                 "usage_count": self.registry.usage(tool.name).successes,

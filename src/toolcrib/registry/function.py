@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
+from types import SimpleNamespace
 from typing import Annotated, Any, NotRequired, get_args, get_origin, get_type_hints
 
 import docstring_parser
@@ -60,12 +61,17 @@ class Signature:
         return partial(self._function, *positional, **values)
 
     def _readable_parameters(self) -> dict[str, inspect.Parameter]:
+        try:
+            signature = inspect.signature(self._function)
+        except ValueError:
+            raise InvalidTool(
+                f"function {self.name!r} does not say what it takes; "
+                "register it with a definition of your own"
+            ) from None
         # What a partial has fixed is the program's own business, and may be a secret.
         fixed = self._function.keywords if isinstance(self._function, partial) else {}
         parameters = {
-            name: parameter
-            for name, parameter in inspect.signature(self._function).parameters.items()
-            if name not in fixed
+            name: parameter for name, parameter in signature.parameters.items() if name not in fixed
         }
         for name, parameter in parameters.items():
             if stars := _STARS.get(parameter.kind):
@@ -90,8 +96,16 @@ class Signature:
         return _adapter(fields)
 
     def _hints(self) -> dict[str, Any]:
+        source = inspect.unwrap(self._documented)
+        annotations = getattr(source, "__annotations__", {})
+        # Only those of parameters: what a function returns is often imported for type checkers alone.
+        wanted = SimpleNamespace(
+            __annotations__={
+                name: annotations[name] for name in self._parameters if name in annotations
+            }
+        )
         try:
-            return get_type_hints(self._documented, include_extras=True)
+            return get_type_hints(wanted, getattr(source, "__globals__", {}), include_extras=True)
         except (NameError, TypeError, SyntaxError, AttributeError) as fault:
             raise InvalidTool(
                 f"function {self.name!r}: an annotation cannot be read: {fault}; "
