@@ -11,15 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar, overload
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import to_json
 
 from toolcrib.adapters.detection import tools_from_any
 from toolcrib.adapters.own import FIELDS
 from toolcrib.core.arguments import check_schema, problems
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.tool import Tool
+from toolcrib.core.tool import MAX_NAME_CHARS, Tool
 from toolcrib.errors import (
     DuplicateTool,
     InvalidArguments,
@@ -48,6 +49,8 @@ TIMEOUT_SECONDS: Final = 60.0
 MAX_RESULT_CHARS: Final = 100_000
 MAX_THREADS: Final = 64
 _NEAREST: Final = 3
+_MAX_SHOWN_CHARS: Final = 80
+_MAX_COMPARED: Final = 10_000
 
 Decorated = TypeVar("Decorated", bound=Function)
 Before = Callable[[Invocation], None]
@@ -117,8 +120,8 @@ class Registry:
     def versions(self, name: str) -> tuple[str, ...]:
         """The live versions of a tool, oldest first."""
         with self._lock:
-            self._found(name)
-            return tuple(one.tool.version for _, one in sorted(self._versions[name].items()))
+            versions = self._versions[self._found(name).tool.id]
+            return tuple(versions[number].tool.version for number in sorted(versions))
 
     def categories(self) -> dict[str, int]:
         """How many of the offered tools each category has."""
@@ -283,7 +286,7 @@ class Registry:
     def _told(self, name: str, value: Any) -> CallResult:
         try:
             text = value if isinstance(value, str) else _json(value)
-        except (PydanticSerializationError, RecursionError) as fault:
+        except (ValueError, RecursionError) as fault:
             return CallResult(f"{name} ran, but its result is no JSON: {fault}", is_error=True)
         if len(text) > self._max_result_chars:
             text = (
@@ -363,7 +366,7 @@ class Registry:
         try:
             entry = self._get(reference)
         except InvalidTool as fault:
-            raise UnknownTool(f"there is no tool {reference!r}: {fault}") from None
+            raise UnknownTool(f"there is no tool {_shown(reference)}: {fault}") from None
         if entry is None:
             raise UnknownTool(self._unknown(reference))
         return entry
@@ -372,21 +375,24 @@ class Registry:
         name, _ = split(reference)
         if name in self._versions:
             live = ", ".join(one.reference for one in self._versions[name].values())
-            return f"there is no {reference}; there is {live}"
-        near = difflib.get_close_matches(name, [tool.id for tool in self._catalog], _NEAREST)
+            return f"there is no tool {_shown(reference)}; there is {live}"
+        near = difflib.get_close_matches(name[:MAX_NAME_CHARS], self._some_ids(), _NEAREST)
         hint = (
             f"the nearest names are {', '.join(near)}" if near else "search for what it should do"
         )
-        return f"there is no tool {name[:80]!r}; {hint}"
+        return f"there is no tool {_shown(name)}; {hint}"
+
+    def _some_ids(self) -> list[str]:
+        return [tool.id for tool in islice(self._catalog, _MAX_COMPARED)]
 
     def _used(self, entry: Entry) -> Usage:
         return self._usage.get(entry.reference, Usage())
 
     def _count(self, entry: Entry, failed: bool) -> None:
         with self._lock:
-            self._usage[entry.reference] = self._used(entry) + Usage(
-                not failed, failed, self._now()
-            )
+            if self._get(entry.reference):
+                used = Usage(not failed, failed, self._now())
+                self._usage[entry.reference] = self._used(entry) + used
 
 
 @dataclass(slots=True)
@@ -404,6 +410,11 @@ def _known(tool: Tool, fields: dict[str, Any]) -> dict[str, Any]:
                 f"tool {tool.name!r}: unknown field {field!r}; use {', '.join(FIELDS)}"
             )
     return fields
+
+
+def _shown(name: str) -> str:
+    """A name that a model made up, which may be of any length and hold any character."""
+    return repr(name if len(name) <= _MAX_SHOWN_CHARS else f"{name[:_MAX_SHOWN_CHARS]}…")
 
 
 def _json(value: Any) -> str:
