@@ -69,7 +69,7 @@ class Turn:
     @property
     def tokens(self) -> int:
         """About as many tokens as this would cost."""
-        return max(1, sum(len(repr(part)) for part in self.parts) // 4)
+        return max(1, sum(map(_chars, self.parts)) // 4)
 
     def with_ids(self, new_id: Callable[[], str]) -> Turn:
         """The same turn in which every call has an id."""
@@ -90,6 +90,12 @@ class Failure:
 
     status: int
     message: str
+
+
+def _chars(part: Part) -> int:
+    if isinstance(part, ToolCall):
+        return len(part.name) + len(part.json)
+    return len(part.text) if isinstance(part, Text) else len(json.dumps(part.block))
 
 
 def pieces(text: str) -> Iterator[str]:
