@@ -93,6 +93,11 @@ class Registry:
         """The tools to be offered: of each the current version, if enabled and not deprecated."""
         return self._catalog
 
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools of the catalog, as anything that offers tools has them."""
+        return tuple(self._catalog)
+
     def __getitem__(self, name: str) -> Entry:
         """The entry that a name, or a name with a version, means; `UnknownTool` if there is none."""
         with self._lock:
