@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from toolcrib.core.catalog import Catalog
     from toolcrib.core.engine import Explanation, Hit, SearchEngine, SearchResult
     from toolcrib.core.facet import Where
+    from toolcrib.core.session import Session
     from toolcrib.core.tool import Tool
     from toolcrib.errors import ToolcribError
+    from toolcrib.toolcrib import Toolcrib
 
 __version__ = "0.1.0"
 
@@ -20,7 +22,9 @@ __all__ = [
     "Hit",
     "SearchEngine",
     "SearchResult",
+    "Session",
     "Tool",
+    "Toolcrib",
     "ToolcribError",
     "Where",
 ]
@@ -31,7 +35,9 @@ _HOMES = {
     "Hit": "toolcrib.core.engine",
     "SearchEngine": "toolcrib.core.engine",
     "SearchResult": "toolcrib.core.engine",
+    "Session": "toolcrib.core.session",
     "Tool": "toolcrib.core.tool",
+    "Toolcrib": "toolcrib.toolcrib",
     "ToolcribError": "toolcrib.errors",
     "Where": "toolcrib.core.facet",
 }

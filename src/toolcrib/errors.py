@@ -11,6 +11,7 @@
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
     ├── InvalidConfig        a configuration that cannot be used
+    ├── InvalidMessage       a reply or a message history that cannot be read
     └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
 
 Nothing found is not an error: it is a `SearchResult` without hits.
@@ -65,6 +66,10 @@ class SearchTimeout(ToolcribError):
 
 class InvalidConfig(ToolcribError):
     """A configuration that cannot be used."""
+
+
+class InvalidMessage(ToolcribError):
+    """A reply or a message history that cannot be read."""
 
 
 class InvalidCatalogFile(ToolcribError):

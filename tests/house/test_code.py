@@ -21,7 +21,9 @@ def test_the_public_names_are_these_and_no_others() -> None:
         "Hit",
         "SearchEngine",
         "SearchResult",
+        "Session",
         "Tool",
+        "Toolcrib",
         "ToolcribError",
         "Where",
     ]
