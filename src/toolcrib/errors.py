@@ -18,6 +18,7 @@
     │   └── ToolFailed       … because the function raised an exception, which is its `__cause__`
     ├── Unfinished           an agent that stopped before its task was done
     ├── InvalidConfig        a configuration that cannot be used
+    ├── InvalidMessage       a reply or a message history that cannot be read
     └── InvalidCatalogFile   a catalog file that cannot be read; names line and field
 
 Nothing found is not an error: it is a `SearchResult` without hits.
@@ -104,6 +105,10 @@ class Unfinished(ToolcribError):
 
 class InvalidConfig(ToolcribError):
     """A configuration that cannot be used."""
+
+
+class InvalidMessage(ToolcribError):
+    """A reply or a message history that cannot be read."""
 
 
 class InvalidCatalogFile(ToolcribError):

@@ -22,7 +22,9 @@ def test_the_public_names_are_these_and_no_others() -> None:
         "Registry",
         "SearchEngine",
         "SearchResult",
+        "Session",
         "Tool",
+        "Toolcrib",
         "ToolcribError",
         "Where",
     ]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from toolcrib.core.call import CallResult
 from toolcrib.core.tool import Tool
 from toolcrib.errors import CallRefused, CallTimeout, InvalidArguments, ToolFailed, UnknownTool
-from toolcrib.registry.entry import CallResult
 from toolcrib.registry.registry import Registry
 
 Caller = Callable[[Registry, str, Mapping[str, Any]], CallResult]

@@ -40,14 +40,6 @@ _SAME_VALUE_LISTS = ("allOf", "anyOf", "oneOf")
 _EVERY_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames")
 _EVERY_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
 
-_Validator = (
-    jsonschema_rs.Draft202012Validator
-    | jsonschema_rs.Draft201909Validator
-    | jsonschema_rs.Draft7Validator
-    | jsonschema_rs.Draft6Validator
-    | jsonschema_rs.Draft4Validator
-)
-
 
 def problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
     """What is wrong with the arguments, one sentence a field; nothing if they fit.
@@ -81,7 +73,7 @@ def _text(schema: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=MAX_VALIDATORS)
-def _validator(text: str) -> _Validator:
+def _validator(text: str) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(text, offline=True, pattern_options=_PATTERNS)
     except ValueError as fault:

@@ -79,14 +79,6 @@ class Outcome:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """What a model is told about its call."""
-
-    text: str
-    is_error: bool = False
-
-
 def release(version: str) -> Release:
     """A version as numbers, so that 1.10 comes after 1.9, and 1.0 is 1."""
     if not _VERSION.fullmatch(version):

@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from toolcrib.adapters.detection import tools_from_any
 from toolcrib.adapters.own import FIELDS
 from toolcrib.core.arguments import check_schema, problems
+from toolcrib.core.call import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool
 from toolcrib.errors import (
@@ -33,7 +34,6 @@ from toolcrib.errors import (
 from toolcrib.registry.entry import (
     FIRST_VERSION,
     VERSION_SEPARATOR,
-    CallResult,
     Entry,
     Invocation,
     Outcome,
@@ -165,8 +165,22 @@ class Registry:
         Options are `name`, `timeout_seconds`, `replace`, and the fields of a `Tool`.
         """
         if function is None:
-            return partial(self._decorated, options)
-        return self._decorated(options, function)
+            return partial(self.tool, **options)
+        self.add(function, **options)
+        return function
+
+    def add(
+        self,
+        function: Function,
+        *,
+        name: str = "",
+        timeout_seconds: float | None = None,
+        replace: bool = False,
+        **fields: Any,
+    ) -> Tool:
+        """Register a function, and give the tool that it is. `tool` is the same as a decorator."""
+        signature = Signature(function, name)
+        return self._keep(signature.tool, signature.bound, timeout_seconds, replace, fields)
 
     def register(
         self,
@@ -186,7 +200,7 @@ class Registry:
         tool = definition if isinstance(definition, Tool) else _only(tools_from_any(definition))
         if not callable(function):
             raise InvalidTool(f"tool {tool.name!r}: {function!r} cannot be called; pass a function")
-        self._add(tool, lambda given: partial(function, **given), timeout_seconds, replace, fields)
+        self._keep(tool, lambda given: partial(function, **given), timeout_seconds, replace, fields)
         return self
 
     def unregister(self, name: str) -> None:
@@ -305,22 +319,14 @@ class Registry:
 
     # -------------------------------------------------------------------------------- keeping
 
-    def _decorated(self, options: dict[str, Any], function: Decorated) -> Decorated:
-        fields = dict(options)
-        timeout_seconds = fields.pop("timeout_seconds", None)
-        replace = fields.pop("replace", False)
-        signature = Signature(function, fields.pop("name", ""))
-        self._add(signature.tool, signature.bound, timeout_seconds, replace, fields)
-        return function
-
-    def _add(
+    def _keep(
         self,
         tool: Tool,
         bound: Callable[[Mapping[str, Any]], Callable[[], Any]],
         timeout_seconds: float | None,
         replace: bool,
         fields: dict[str, Any],
-    ) -> None:
+    ) -> Tool:
         tool = tool.replace(**{"version": tool.version or FIRST_VERSION, **_known(tool, fields)})
         if VERSION_SEPARATOR in tool.id:
             raise InvalidTool(
@@ -341,6 +347,7 @@ class Registry:
                 )
             versions[number] = entry
             self._offer(tool.id)
+        return tool
 
     def _change(self, name: str, **changes: Any) -> None:
         with self._lock:
