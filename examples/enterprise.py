@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from toolcrib.agent.anthropic import Anthropic
 from toolcrib.profiles.dynamic_registry import DynamicToolAgent, DynamicToolRegistry
 
 TASKS = (
@@ -81,8 +82,8 @@ def main() -> None:
     """All three tasks, with every call printed as it happens."""
     import anthropic
 
-    client = anthropic.Anthropic()
-    agent = DynamicToolAgent(enterprise_registry(), client.messages, "claude-sonnet-5", log=print)
+    model = Anthropic(anthropic.Anthropic(), "claude-sonnet-5")
+    agent = DynamicToolAgent(enterprise_registry(), model, log=print)
     for task in TASKS:
         print(f"\n{task}\n{agent.run(task)}")
 

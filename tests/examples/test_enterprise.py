@@ -12,6 +12,7 @@ import pytest
 from examples.enterprise import CUSTOMERS, TASKS, enterprise_registry
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.agent.anthropic import Anthropic
 from toolcrib.errors import Unfinished
 from toolcrib.profiles.dynamic_registry import MAX_LOGGED_CHARS, SYSTEM, DynamicToolAgent
 
@@ -29,7 +30,7 @@ def run(turns: Iterable[Turn], task: str, **options: Any) -> tuple[str, list[Req
         ScriptedModel(turns) as model,
         anthropic.Anthropic(base_url=model.url, api_key="any", max_retries=0) as client,
     ):
-        agent = DynamicToolAgent(enterprise_registry(), client.messages, "scripted", **options)
+        agent = DynamicToolAgent(enterprise_registry(), Anthropic(client, "scripted"), **options)
         return agent.run(task), model.requests
 
 
@@ -112,7 +113,7 @@ def test_a_task_nobody_planned_for_with_a_fault_on_the_way() -> None:
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
         tools = enterprise_registry()
-        said = DynamicToolAgent(tools, client.messages, "scripted").run(TASKS[2])
+        said = DynamicToolAgent(tools, Anthropic(client, "scripted")).run(TASKS[2])
     assert said == "Sent 2 vouchers."
     assert tools.registry.usage("send_text").successes == 2
     used = tools.registry.usage("query_database")
@@ -137,7 +138,7 @@ def test_a_fault_of_a_tool_is_told_and_the_model_goes_on() -> None:
 
 
 def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done() -> None:
-    with pytest.raises(Unfinished, match="asked 3 times and was not done") as caught:
+    with pytest.raises(Unfinished, match="asked 3 times and is not done") as caught:
         run([Turn("Hm.", search("x"))] * 5, TASKS[0], max_steps=3)
     assert caught.value.text == "Hm."
     with pytest.raises(Unfinished, match="stopped because of max_tokens") as caught:
@@ -158,4 +159,4 @@ def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
         ScriptedModel(model) as server,
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
-        assert DynamicToolAgent(tools, client.messages, "scripted").run("Fax it.") == "1"
+        assert DynamicToolAgent(tools, Anthropic(client, "scripted")).run("Fax it.") == "1"

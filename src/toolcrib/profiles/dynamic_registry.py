@@ -11,12 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
+from toolcrib.adapters.wire import wire_named
+from toolcrib.agent.agent import MAX_STEPS, Agent
+from toolcrib.agent.event import Finished
+from toolcrib.agent.provider import Provider
+from toolcrib.core.call import Answer, Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.prefix import Prefix
 from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidQuery, ToolFailed, Unfinished, UnknownTool
+from toolcrib.errors import InvalidQuery, ToolFailed, UnknownTool
 from toolcrib.registry.registry import Registry
 
 SEARCH_DESCRIPTION: Final = (
@@ -60,10 +65,6 @@ Mind this:
 - A tool exists if search_tools shows it. Do not guess names.
 - If a search finds nothing, try other words before you give up.
 - If a tool refuses its input, compare it with the input_schema and mend it."""
-STOPPED: Final = "the model stopped because of {reason}, before the task was done; {cure}"
-TOO_MANY_STEPS: Final = (
-    "the model was asked {count} times and was not done; allow more steps, or give a smaller task"
-)
 
 SEARCH: Final = "search_tools"
 EXECUTE: Final = "execute_dynamic_tool"
@@ -72,8 +73,6 @@ DEFAULT_CATEGORY: Final = "utility"
 DEFAULT_VERSION: Final = "1.0"
 DEFAULT_RESULTS: Final = 5
 MAX_RESULTS: Final = 20
-MAX_STEPS: Final = 25
-MAX_TOKENS: Final = 4_096
 MAX_LOGGED_CHARS: Final = 150
 
 META_TOOLS: Final = (
@@ -291,11 +290,29 @@ class DynamicToolRegistry:
             return _json({"error": EXECUTION_FAILED.format(fault=fault), "tool_name": name})
 
 
-class Messages(Protocol):
-    """The part of Anthropic's client that an agent needs: `client.messages`."""
+class MetaDialogue:
+    """What an agent needs of a registry: the two meta-tools, and answers to their calls."""
 
-    def create(self, **request: Any) -> Any:
-        """The model's answer to a request."""
+    pending = ()
+
+    def __init__(self, registry: DynamicToolRegistry, log: Callable[[str], None]) -> None:
+        self._registry = registry
+        self._log = log
+
+    def tools(self, wire: str) -> list[dict[str, Any]]:
+        """The meta-tools, always the same."""
+        return wire_named(wire).tools(META_TOOLS)
+
+    def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
+        """The reply, and what its calls are answered with."""
+        format = wire_named(wire)
+        answers = [self._answer(call) for call in format.calls(reply)]
+        return [*format.reply(reply), *(format.answers(answers) if answers else [])]
+
+    def _answer(self, call: Call) -> Answer:
+        arguments = {} if call.arguments is None else call.arguments
+        self._log(f"{call.name}: {_json(arguments)[:MAX_LOGGED_CHARS]}")
+        return Answer(call, self._registry.call(call.name, arguments))
 
 
 class DynamicToolAgent:
@@ -307,55 +324,27 @@ class DynamicToolAgent:
     def __init__(
         self,
         registry: DynamicToolRegistry,
-        messages: Messages,
-        model: str,
+        provider: Provider,
         *,
         max_steps: int = MAX_STEPS,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._registry = registry
-        self._messages = messages
-        self._model = model
+        self._dialogue = MetaDialogue(registry, log)
+        self._provider = provider
         self._max_steps = max_steps
-        self._log = log
 
     def run(self, task: str, system: str = SYSTEM) -> str:
         """What the model says when it is done. Raises `Unfinished` if it does not get there."""
-        messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
-        said = ""
-        for _ in range(self._max_steps):
-            reply = self._messages.create(
-                model=self._model,
-                max_tokens=MAX_TOKENS,
-                system=system,
-                tools=[_definition(tool) for tool in META_TOOLS],
-                messages=messages,
-            )
-            said = " ".join(block.text for block in reply.content if block.type == "text")
-            if reply.stop_reason == "end_turn":
-                return said
-            if reply.stop_reason != "tool_use":
-                cure = "give a smaller task, or ask again"
-                raise Unfinished(STOPPED.format(reason=reply.stop_reason, cure=cure), said)
-            results = [self._result(block) for block in reply.content if block.type == "tool_use"]
-            messages += [
-                {"role": "assistant", "content": reply.content},
-                {"role": "user", "content": results},
-            ]
-        raise Unfinished(TOO_MANY_STEPS.format(count=self._max_steps), said)
-
-    def _result(self, call: Any) -> dict[str, Any]:
-        self._log(f"{call.name}: {_json(call.input)[:MAX_LOGGED_CHARS]}")
-        content = self._registry.call(call.name, call.input)
-        return {"type": "tool_result", "tool_use_id": call.id, "content": content}
+        agent = Agent(self._provider, self._dialogue, system=system, max_steps=self._max_steps)
+        return _words(agent.run(task))
 
 
-def _definition(tool: Tool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "input_schema": tool.input_schema,
-    }
+def _words(finished: Finished) -> str:
+    """The words of a last message, its blocks with a space between."""
+    blocks = finished.messages[-1].get("content")
+    if not isinstance(blocks, list):
+        return finished.text
+    return " ".join(block["text"] for block in blocks if "text" in block)
 
 
 def _tool(definition: Mapping[str, Any], category: str, tags: Iterable[str]) -> Tool:
