@@ -24,6 +24,7 @@ from toolcrib.core.naming import Names
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.errors import DuplicateTool, InvalidConfig, InvalidMessage, InvalidTool
+from toolcrib.registry.registry import Registry
 
 Native = bool | Literal["client", "auto"]
 
@@ -48,7 +49,8 @@ class Toolset(Protocol):
 class Toolcrib:
     """Tools behind a counter: a catalog, an engine over it, what is shown of it, and who runs it.
 
-    Entries are tools in any known format, `Tool` objects, and toolsets, mixed and nested in lists.
+    Entries are Python functions, tools in any known format, `Tool` objects, and toolsets such as a
+    `Registry`, mixed and nested in lists.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class Toolcrib:
     ) -> None:
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
-        self._runners = [entry for entry in listed if _is_toolset(entry)]
+        functions = Registry()
+        self._runners: list[Runner] = [functions, *filter(_is_toolset, listed)]
         self._runner = runner
-        self.engine = engine(Catalog(_unique(_tools(listed))))
+        self.engine = engine(Catalog(_unique(_tools(listed, functions))))
         self._learn()
 
     @property
@@ -270,8 +273,11 @@ def _is_toolset(entry: object) -> TypeGuard[Toolset]:
     return not isinstance(entry, Mapping | Tool) and isinstance(entry, Toolset)
 
 
-def _tools(entries: Iterable[object]) -> Iterator[tuple[str, Tool]]:
-    """The tools of the entries, each with where it stands, so that an error can name it."""
+def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str, Tool]]:
+    """The tools of the entries, each with where it stands, so that an error can name it.
+
+    Those that are functions are registered.
+    """
     for number, entry in enumerate(entries, 1):
         place = f"entry {number}"
         if isinstance(entry, Tool):
@@ -279,9 +285,12 @@ def _tools(entries: Iterable[object]) -> Iterator[tuple[str, Tool]]:
         elif _is_toolset(entry):
             yield from ((place, tool) for tool in entry.tools)
         elif isinstance(entry, list | tuple | Catalog):
-            yield from ((f"{place}, {inner}", tool) for inner, tool in _tools(entry))
+            yield from ((f"{place}, {inner}", tool) for inner, tool in _tools(entry, functions))
         elif callable(entry):
-            raise InvalidTool(f"{place} is a function; register it with a Registry and pass that")
+            try:
+                yield place, functions.add(entry)
+            except (InvalidTool, DuplicateTool) as fault:
+                raise type(fault)(f"{place}: {fault}") from fault
         else:
             try:
                 found = tools_from_any(_dumped(entry))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -156,9 +157,11 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", "text/event-stream; charset=utf-8")
             self.send_header("Connection", "close")
             self.end_headers()
-            for event in events:
-                self.wfile.write(event)
-                self.wfile.flush()
+            # A client may leave before the end.
+            with suppress(ConnectionError):
+                for event in events:
+                    self.wfile.write(event)
+                    self.wfile.flush()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing is printed: what came in is in `requests`."""
