@@ -357,11 +357,11 @@ def test_a_script_that_is_over_says_so(model: ScriptedModel) -> None:
 
 def test_async_clients_are_served_at_the_same_time() -> None:
     async def main() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=f"{model.url}/v1", api_key="any") as client:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any") as client:
             answers = await asyncio.gather(
                 *(client.chat.completions.create(**chat_request()) for _ in range(5))
             )
         return [answer.id for answer in answers]
 
-    with ScriptedModel(lambda request: DONE) as model:
-        assert len(set(asyncio.run(main()))) == len(model.requests) == 5
+    with ScriptedModel(lambda request: DONE) as server:
+        assert len(set(asyncio.run(main()))) == len(server.requests) == 5
