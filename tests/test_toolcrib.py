@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.scripted import REPLIES, openai_chat_reply, openai_responses_reply
+from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
 from toolcrib.core.call import CallResult
 from toolcrib.core.disclosure import Activation, Disclosure
@@ -141,13 +141,14 @@ def test_on_every_wire_a_replayed_history_gives_the_live_session(wire: str) -> N
     crib = _crib()
     live = crib.session(budget=60)
     messages: list[dict[str, Any]] = []
-    for calls in (
-        [("a", "search_tools", {"query": "weather forecast", "limit": 1})],
-        [("b", "boil", {"minutes": 3})],
-        [("c", "search_tools", {"query": "refund a charge", "limit": 1})],
-        [("d", "nowhere", {})],
-    ):
-        messages += live.handle(wire, REPLIES[wire](calls))
+    turns: list[Said] = [
+        ("a", "search_tools", {"query": "weather forecast", "limit": 1}),
+        ("b", "boil", {"minutes": 3}),
+        ("c", "search_tools", {"query": "refund a charge", "limit": 1}),
+        ("d", "nowhere", {}),
+    ]
+    for said in turns:
+        messages += live.handle(wire, REPLIES[wire]([said]))
         live.tools(wire)
     replayed = crib.session(budget=60)
     replayed.replay(wire, messages)
@@ -190,7 +191,10 @@ def test_dispatch_keeps_one_list() -> None:
     session = _crib().session(style="dispatch")
     before = session.tools("anthropic")
     execute = {"tool_name": "boil", "tool_input": {"minutes": 5}}
-    calls = [("1", "search_tools", {"query": "egg"}), ("2", "execute_dynamic_tool", execute)]
+    calls: list[Said] = [
+        ("1", "search_tools", {"query": "egg"}),
+        ("2", "execute_dynamic_tool", execute),
+    ]
     messages = session.handle("anthropic", REPLIES["anthropic"](calls))
     assert messages[1]["content"][1]["content"] == "boiled for 5"
     assert session.tools("anthropic") == before

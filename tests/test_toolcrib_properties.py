@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
 from toolcrib.core.disclosure import Activation, Disclosure
-from toolcrib.toolcrib import CribSession
+from toolcrib.core.tool import Policy
+from toolcrib.toolcrib import CribSession, Native
 
 WORDS = ("mail", "file", "city", "user", "order", "image")
 NAMES = tuple(f"{verb}_{word}" for verb in ("get", "send", "drop") for word in WORDS)
@@ -22,7 +23,7 @@ def _tool(name: str, about: str = "") -> Tool:
     mark = "forbidden" if name.startswith("drop") else "plain"
     verb, word = name.split("_")
     schema = {"properties": {f"{mark}_{word}": {"type": "string"}}}
-    policy = "never" if name == "get_mail" else "automatic"
+    policy: Policy = "never" if name == "get_mail" else "automatic"
     return Tool(f"{name}_{mark}", f"{verb} the {word} {mark} {about}", schema, policy=policy)
 
 
@@ -115,8 +116,9 @@ def test_what_is_refused_appears_nowhere(
         assert "forbidden" not in json.dumps(results)
         assert "forbidden" not in json.dumps(session.tools(wire))
         assert "forbidden" not in json.dumps(session.save())
-    for native in (True, "client"):
-        handed = _crib().session(native=native, allowed=_allowed)  # type: ignore[arg-type]
+    natives: tuple[Native, ...] = (True, "client")
+    for native in natives:
+        handed = _crib().session(native=native, allowed=_allowed)
         assert "forbidden" not in json.dumps(handed.tools(wire))
 
 

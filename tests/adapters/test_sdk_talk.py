@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from tests.scripted import REPLIES
+from tests.scripted import REPLIES, Said
 from toolcrib import Tool, Toolcrib
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.toolcrib import CribSession
@@ -26,7 +26,7 @@ TOOLS = [
         annotations={"readOnlyHint": True},
     ),
 ]
-CALLS = [
+CALLS: list[Said] = [
     ("a", "search_tools", {"query": "weather", "limit": 1}),
     ("b", "get_weather", {"city": "Rome"}),
     ("c", "nowhere", {"a": None}),

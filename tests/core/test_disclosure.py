@@ -48,9 +48,9 @@ def test_a_setting_that_says_nothing_is_refused_with_those_that_do(setting: obje
 
 
 def test_few_tools_are_all_shown_and_many_are_all_held_back() -> None:
-    few, many = Disclosure().plan(_tools(20)), Disclosure().plan(_tools(21))
-    assert (len(few.shown), len(few.held), few.is_active) == (20, 0, False)
-    assert (len(many.shown), len(many.held), many.is_active) == (0, 21, True)
+    few, many = Disclosure().plan(_tools(30)), Disclosure().plan(_tools(31))
+    assert (len(few.shown), len(few.held), few.is_active) == (30, 0, False)
+    assert (len(many.shown), len(many.held), many.is_active) == (0, 31, True)
 
 
 def test_pins_and_policies_come_before_the_threshold() -> None:
