@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields, not_a_function
+from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import objects, plain, plain_list, text
 from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.naming import public_name
@@ -79,20 +80,15 @@ def answers_to_wire(answers: Sequence[Answer], *, native: bool = False) -> list[
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
     """What the model called, turn by turn, and what came back."""
-    turns: list[list[Exchange]] = []
-    places: dict[str, tuple[int, int]] = {}
+    history = History()
     for message in plain_list(messages):
         if message.get("role") == "assistant":
-            turns.append([])
+            history.turn(calls_from_wire(message))
+            continue
         for block in _content(message):
-            if message.get("role") == "assistant" and block.get("type") == "tool_use":
-                call = _call(block)
-                places[call.id] = (len(turns) - 1, len(turns[-1]))
-                turns[-1].append(Exchange(call))
-            elif block.get("type") == "tool_result" and block.get("tool_use_id") in places:
-                turn, place = places[block["tool_use_id"]]
-                turns[turn][place] = _exchange(turns[turn][place].call, block)
-    return turns
+            if block.get("type") == "tool_result":
+                history.result(text(block.get("tool_use_id")), _text(block), _references(block))
+    return history.turns
 
 
 def _entry(tool: Tool) -> dict[str, Any]:
@@ -130,8 +126,10 @@ def _result(answer: Answer, native: bool) -> dict[str, Any]:
     return {**result, "is_error": True} if answer.is_error else result
 
 
-def _exchange(call: Call, block: Mapping[str, Any]) -> Exchange:
+def _text(block: Mapping[str, Any]) -> str:
+    return "".join(text(part.get("text")) for part in _content(block))
+
+
+def _references(block: Mapping[str, Any]) -> list[str]:
     parts = _content(block)
-    names = (text(part.get("tool_name")) for part in parts if part.get("type") == "tool_reference")
-    texts = (text(part.get("text")) for part in parts if part.get("type") == "text")
-    return Exchange(call, "".join(texts), tuple(names))
+    return [text(part.get("tool_name")) for part in parts if part.get("type") == "tool_reference"]

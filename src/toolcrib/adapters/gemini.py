@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields, seen
+from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import objects, plain, plain_list, text
 from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.naming import public_name
@@ -101,25 +102,16 @@ def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
-    """What the model called, turn by turn, and what came back.
-
-    Not every call has an id. Those without are answered in the order in which they were made.
-    """
-    turns: list[list[Exchange]] = []
-    waiting: list[tuple[int, int]] = []
+    """What the model called, turn by turn, and what came back."""
+    history = History()
     for content in plain_list(messages):
         if content.get("role") == "model":
-            turns.append([Exchange(call) for call in _calls(content)])
-            waiting = [(len(turns) - 1, place) for place in range(len(turns[-1]))]
+            history.turn(_calls(content))
             continue
         for response in _parts(content, "functionResponse", "function_response"):
-            for turn, place in waiting:
-                call = turns[turn][place].call
-                if (call.id, call.name) == (text(response.get("id")), text(response.get("name"))):
-                    turns[turn][place] = Exchange(call, _output(response))
-                    waiting.remove((turn, place))
-                    break
-    return turns
+            key = text(response.get("id")) or text(response.get("name"))
+            history.result(key, _output(response))
+    return history.turns
 
 
 def _tool(declaration: Mapping[str, Any]) -> Tool:

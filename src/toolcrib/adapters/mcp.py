@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields
+from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import objects, plain, plain_list, text
 from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.naming import public_name
@@ -81,14 +82,13 @@ def result(answer: Answer) -> dict[str, Any]:
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
     """What was called, one call a turn, and what came back, of a log of requests and responses."""
-    listed = plain_list(messages)
-    results = {
-        str(message.get("id")): message["result"]
-        for message in listed
-        if isinstance(message.get("result"), dict)
-    }
-    calls = [_call(message) for message in listed if message.get("method") == "tools/call"]
-    return [[Exchange(call, _text(results.get(_key(call.id), {})))] for call in calls]
+    history = History()
+    for message in plain_list(messages):
+        if message.get("method") == "tools/call":
+            history.turn([_call(message)])
+        elif isinstance(message.get("result"), dict):
+            history.result(_key(message), _text(message["result"]))
+    return history.turns
 
 
 def _entry(tool: Tool) -> dict[str, Any]:
@@ -104,22 +104,20 @@ def _entry(tool: Tool) -> dict[str, Any]:
 
 
 def _call(request: Mapping[str, Any]) -> Call:
-    parameters = request.get("params", request)
-    parameters = parameters if isinstance(parameters, dict) else {}
-    arguments = parameters.get("arguments", {})
-    # An id is a text or a number, and has to come back as it was.
-    id = json.dumps(request["id"]) if "id" in request else ""
-    return Call(
-        id, text(parameters.get("name")), arguments if isinstance(arguments, dict) else None
-    )
+    given = request.get("params", request)
+    fields = given if isinstance(given, dict) else {}
+    sent = fields.get("arguments", {})
+    name = text(fields.get("name"))
+    return Call(_key(request), name, sent if isinstance(sent, dict) else None)
 
 
-def _id(id: str) -> object:
-    return json.loads(id) if id else None
+def _key(message: Mapping[str, Any]) -> str:
+    """A message's id as a text. It is a text or a number, and has to come back as it was."""
+    return json.dumps(message["id"]) if "id" in message else ""
 
 
-def _key(id: str) -> str:
-    return str(_id(id))
+def _id(key: str) -> object:
+    return json.loads(key) if key else None
 
 
 def _text(result: Mapping[str, Any]) -> str:

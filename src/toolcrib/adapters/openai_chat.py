@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields, not_a_function
+from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import arguments_from_text, objects, plain, plain_list, text
 from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.naming import public_name
@@ -76,17 +77,13 @@ def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
     """What the model called, turn by turn, and what came back."""
-    listed = plain_list(messages)
-    results = {
-        text(message.get("tool_call_id")): _text(message.get("content"))
-        for message in listed
-        if message.get("role") == "tool"
-    }
-    return [
-        [Exchange(call, results.get(call.id, "")) for call in _calls(message)]
-        for message in listed
-        if message.get("role") == "assistant"
-    ]
+    history = History()
+    for message in plain_list(messages):
+        if message.get("role") == "assistant":
+            history.turn(_calls(message))
+        elif message.get("role") == "tool":
+            history.result(text(message.get("tool_call_id")), _text(message.get("content")))
+    return history.turns
 
 
 def _message(reply: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields, not_a_function
+from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import arguments_from_text, objects, plain, plain_list, text
 from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.naming import public_name, safe_name
@@ -99,22 +100,23 @@ def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
 def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
     """What the model called, turn by turn, and what came back.
 
-    Items have no turns: a new one begins with the first item of the model after one of ours.
+    Items have no turns: one is what the model says between what it is told.
     """
-    turns: list[list[Exchange]] = []
-    listed = plain_list(messages)
-    results = {text(item.get("call_id")): item for item in listed if _is_result(item)}
-    ours = True
-    for item in listed:
-        if not _is_models(item):
-            ours = True
+    history = History()
+    said: list[dict[str, Any]] = []
+    for item in plain_list(messages):
+        if item.get("role") in (None, "assistant") and not _is_result(item):
+            said.append(item)
             continue
-        if ours:
-            turns.append([])
-            ours = False
-        for call in _calls([item]):
-            turns[-1].append(_exchange(call, results.get(call.id, {})))
-    return turns
+        if said:
+            history.turn(_calls(said))
+            said = []
+        if _is_result(item):
+            names = [text(tool.get("name")) for tool in objects(item.get("tools"))]
+            history.result(text(item.get("call_id")), text(item.get("output")), names)
+    if said:
+        history.turn(_calls(said))
+    return history.turns
 
 
 def _entry(tool: Tool) -> dict[str, Any]:
@@ -158,13 +160,3 @@ def _item(answer: Answer) -> dict[str, Any]:
 
 def _is_result(item: Mapping[str, Any]) -> bool:
     return item.get("type") in ("function_call_output", "tool_search_output")
-
-
-def _is_models(item: Mapping[str, Any]) -> bool:
-    """Whether an item is the model's: all are but messages of others, and results."""
-    return item.get("role") in (None, "assistant") and not _is_result(item)
-
-
-def _exchange(call: Call, result: Mapping[str, Any]) -> Exchange:
-    names = tuple(text(tool.get("name")) for tool in objects(result.get("tools")))
-    return Exchange(call, text(result.get("output")), names)

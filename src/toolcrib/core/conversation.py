@@ -31,7 +31,7 @@ LIMIT: Final = 5
 MAX_LIMIT: Final = 20
 MAX_QUERIES: Final = 8
 MAX_SEARCHES: Final = 10
-NEAREST: Final = 3
+NEAREST: Final = 5
 DESCRIPTION_CHARS: Final = 200
 MAX_SHOWN_NAME_CHARS: Final = 80
 

@@ -114,7 +114,8 @@ class Plan:
 class Disclosure:
     """The settings: when to begin, what is pinned, and how many others are shown in full anyway."""
 
-    activation: Activation = Activation(tools=21, tokens=4_096)
+    # Few tools cost less than searching for them; models choose worse among more than some thirty.
+    activation: Activation = Activation(tools=31, tokens=10_000)
     pinned: frozenset[str] = frozenset()
     tier: Tier = "hidden"
     shown_tools: int | None = 0

@@ -160,11 +160,10 @@ class Session:
             return self
         over = sum(one.tokens for one in self.shown if not one.pinned) - self.budget_tokens
         gone: list[str] = []
+        older = (one for one in self.shown if not one.pinned and one.used < self.clock)
         # Sorting is stable: of those unused for equally long, the one shown first goes first.
-        for one in sorted(self.shown, key=lambda one: one.used):
-            if over <= 0 or one.used == self.clock:
-                break
-            if not one.pinned:
+        for one in sorted(older, key=lambda one: one.used):
+            if over > 0:
                 gone.append(one.id)
                 over -= one.tokens
         kept = tuple(one for one in self.shown if one.id not in gone)
