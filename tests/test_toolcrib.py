@@ -74,7 +74,7 @@ def test_tools_of_every_kind_are_taken_mixed() -> None:
         ([WEATHER, {"name": "", "input_schema": {}}], InvalidTool, "entry 2: "),
         ([{"name": "x", "input_schema": {"a": float("nan")}}], InvalidSchema, "entry 1: "),
         ([7], InvalidTool, "entry 1: a tool is an object, not a number"),
-        ([print], InvalidTool, "entry 1 is a function"),
+        ([print], InvalidTool, r"entry 1: function 'print': \*args does not say"),
     ],
 )
 def test_a_bad_entry_is_named(entries: list[object], error: type[Exception], message: str) -> None:
