@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from toolcrib.core.catalog import Catalog
     from toolcrib.core.engine import Explanation, Hit, SearchEngine, SearchResult
     from toolcrib.core.facet import Where
+    from toolcrib.core.session import Session
     from toolcrib.core.tool import Tool
     from toolcrib.errors import ToolcribError
+    from toolcrib.registry.registry import Registry
+    from toolcrib.toolcrib import Toolcrib
 
 __version__ = "0.1.0"
 
@@ -18,9 +21,12 @@ __all__ = [
     "Catalog",
     "Explanation",
     "Hit",
+    "Registry",
     "SearchEngine",
     "SearchResult",
+    "Session",
     "Tool",
+    "Toolcrib",
     "ToolcribError",
     "Where",
 ]
@@ -29,9 +35,12 @@ _HOMES = {
     "Catalog": "toolcrib.core.catalog",
     "Explanation": "toolcrib.core.engine",
     "Hit": "toolcrib.core.engine",
+    "Registry": "toolcrib.registry.registry",
     "SearchEngine": "toolcrib.core.engine",
     "SearchResult": "toolcrib.core.engine",
+    "Session": "toolcrib.core.session",
     "Tool": "toolcrib.core.tool",
+    "Toolcrib": "toolcrib.toolcrib",
     "ToolcribError": "toolcrib.errors",
     "Where": "toolcrib.core.facet",
 }

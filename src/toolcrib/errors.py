@@ -12,7 +12,15 @@
     ├── SearchTimeout        a search went over its time budget
     ├── EmbeddingFailed      an embedder did not give the vectors it was asked for
     ├── InvalidEvidence      a use, or a saved experience, that nothing can be learned from
+    ├── CallError            a call of a tool that gave no result
+    │   ├── InvalidArguments … because its arguments do not fit the schema
+    │   ├── ToolDisabled     … because the tool is switched off
+    │   ├── CallRefused      … because a hook said no, or too many calls are running
+    │   ├── CallTimeout      … because it took too long
+    │   └── ToolFailed       … because the function raised an exception, which is its `__cause__`
+    ├── Unfinished           an agent that stopped before its task was done
     ├── InvalidConfig        a configuration that cannot be used
+    ├── InvalidMessage       a reply or a message history that cannot be read
     ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
     ├── InvalidCacheFile     a file of cached vectors that cannot be used
     └── InvalidEvalSet       an eval set that cannot be read; names file, line and field
@@ -75,8 +83,44 @@ class InvalidEvidence(ToolcribError):
     """A use, or a saved experience, that nothing can be learned from."""
 
 
+class CallError(ToolcribError):
+    """A call of a tool that gave no result. The message is written for a model to act on."""
+
+
+class InvalidArguments(CallError):
+    """The arguments do not fit the tool's schema."""
+
+
+class ToolDisabled(CallError):
+    """The tool is switched off."""
+
+
+class CallRefused(CallError):
+    """A call was not begun: a hook said no, or too many are running."""
+
+
+class CallTimeout(CallError):
+    """A call took too long and was given up."""
+
+
+class ToolFailed(CallError):
+    """The function raised an exception, which is the `__cause__` of this one."""
+
+
+class Unfinished(ToolcribError):
+    """An agent stopped before its task was done. `text` is what the model said last."""
+
+    def __init__(self, message: str, text: str = "") -> None:
+        super().__init__(message)
+        self.text = text
+
+
 class InvalidConfig(ToolcribError):
     """A configuration that cannot be used."""
+
+
+class InvalidMessage(ToolcribError):
+    """A reply or a message history that cannot be read."""
 
 
 class InvalidCatalogFile(ToolcribError):

@@ -19,9 +19,12 @@ def test_the_public_names_are_these_and_no_others() -> None:
         "Catalog",
         "Explanation",
         "Hit",
+        "Registry",
         "SearchEngine",
         "SearchResult",
+        "Session",
         "Tool",
+        "Toolcrib",
         "ToolcribError",
         "Where",
     ]

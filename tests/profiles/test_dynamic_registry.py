@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden import golden, vectors
+from toolcrib.core.arguments import problems
 from toolcrib.core.ranking.prefix import tool_words
 from toolcrib.errors import InvalidQuery, InvalidTool, UnknownTool
 from toolcrib.profiles import dynamic_registry
@@ -62,9 +63,15 @@ class Replay:
         self, recorded: Any, definition: Row, func: str = "", **options: Any
     ) -> None:
         self.registry.register_versioned(definition, self._function(func), **options)
-        self._remember(definition, func, options, tainted=True)
-        registration = self.registry[definition["name"]]
-        assert registration.tool.version == recorded["version"]
+        current = self.registry[definition["name"]].tool.version
+        if current == recorded["version"]:
+            self._remember(definition, func, options, tainted=True)
+        else:
+            # An older version silently took the newer one's place: ours leaves that where it is.
+            assert current > recorded["version"]
+        name, version = definition["name"], recorded["version"]
+        registration = self.registry[f"{name}@{version}"]
+        assert registration.tool.version == version
         assert registration.description == recorded["description"]
         # The original prints; ours has it to be read.
         assert registration.update == recorded["printed"].rstrip("\n")
@@ -143,6 +150,11 @@ class Replay:
         known = self.current.get(name) if isinstance(name, str) else None
         self.recorded = recorded
         ours = answer(self.registry, "execute_dynamic_tool", **arguments)
+        if known and problems(known["definition"].get("input_schema") or {}, tool_input):
+            # What does not fit the schema is run all the same, and counted: ours names the field.
+            assert ours["error"].startswith("Execution failed: the arguments do not fit")
+            self.failed = True
+            return
         constant = known and known["func"].startswith("const:")
         failed = isinstance(recorded, dict) and "error" in recorded and not constant
         if not isinstance(tool_input, dict) or not isinstance(name, str):
@@ -229,7 +241,7 @@ def add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def raising(fault: Exception) -> Callable[..., Any]:
+def raising(fault: BaseException) -> Callable[..., Any]:
     def function(**_: Any) -> Any:
         raise fault
 
@@ -348,7 +360,7 @@ def test_registering_anew_leaves_no_old_words_and_keeps_use_and_version() -> Non
     registry.register({"name": "saw_board", "description": "Plane"}, add)
     assert names(registry.search("board wood")) == []
     assert names(registry.search("plane")) == ["saw_board"]
-    assert registry["saw_board"].usage.count == 1
+    assert registry.registry.usage("saw_board").successes == 1
     assert registry["saw_board"].tool.version == "3.1"
 
 
@@ -370,12 +382,37 @@ def test_a_version_is_shown_and_not_searched_and_says_which_it_replaced() -> Non
     assert registry.search("deprecated version") == []
 
 
+def test_an_older_version_does_not_take_the_place_of_a_newer_one() -> None:
+    registry = DynamicToolRegistry()
+    for version in ("2.0", "1.0"):
+        definition = {"name": "glue", "description": f"Join {version}"}
+        registry.register_versioned(definition, lambda version=version: version, version)
+    assert registry.execute("glue", {}) == "2.0"
+    assert registry.execute("glue@1.0", {}) == "1.0"
+    assert registry.search("join")[0]["description"] == "Join 2.0\n(Version: 2.0)"
+
+
+def test_input_that_does_not_fit_is_not_run() -> None:
+    schema = {"type": "object", "required": ["a", "b"]}
+    registry = DynamicToolRegistry().register({"name": "add", "input_schema": schema}, add)
+    failed = answer(registry, "execute_dynamic_tool", tool_name="add", tool_input={"a": 1})
+    assert failed["tool_name"] == "add"
+    assert failed["error"].startswith("Execution failed: the arguments do not fit add: ")
+    assert "b" in failed["error"]
+
+
+def test_a_tool_that_wants_to_exit_has_failed() -> None:
+    registry = DynamicToolRegistry().register({"name": "quit"}, raising(SystemExit(3)))
+    failed = answer(registry, "execute_dynamic_tool", tool_name="quit", tool_input={})
+    assert "SystemExit: 3" in failed["error"]
+
+
 def test_use_tells_success_from_failure() -> None:
     registry = workshop()
     answer(registry, "execute_dynamic_tool", tool_name="cut_glass", tool_input={"a": 1, "b": 2})
     answer(registry, "execute_dynamic_tool", tool_name="weld", tool_input={})
-    assert registry["weld"].usage.failures == 1
-    assert registry["weld"].usage.last == datetime(2026, 1, 2, tzinfo=UTC)
+    used = registry.registry.usage("weld")
+    assert (used.failures, used.last_used) == (1, datetime(2026, 1, 2, tzinfo=UTC))
     assert registry.get_popular_tools(2) == [
         {"name": "cut_glass", "usage_count": 1, "category": "media"},
         {"name": "saw_board", "usage_count": 0, "category": "data"},
@@ -449,7 +486,7 @@ def test_a_tool_without_a_name_is_refused() -> None:
 def test_time_is_told_by_the_clock_unless_another_is_given() -> None:
     registry = DynamicToolRegistry().register({"name": "wait"}, lambda: None)
     registry.execute("wait", {})
-    last = registry["wait"].usage.last
+    last = registry.registry.usage("wait").last_used
     assert last is not None and last.tzinfo is UTC
 
 

@@ -1,11 +1,18 @@
-"""Tools as the Gemini API takes them: in camel case as its JSON, or in snake case as its SDK."""
+"""Tools, calls and results as the Gemini API has them.
+
+What is read may be in camel case, as its JSON, or in snake case, as its SDK.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields, seen
+from toolcrib.adapters.history import History
+from toolcrib.adapters.plain import objects, plain, plain_list, text
+from toolcrib.core.call import Answer, Call, Exchange
+from toolcrib.core.naming import public_name
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidSchema, InvalidTool
 
@@ -64,6 +71,47 @@ def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
             "so there is nothing to search; leave this entry out"
         )
     return [_tool(entry)]
+
+
+def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """A request's `tools`: one entry with all declarations."""
+    declarations = [
+        {
+            "name": public_name(tool),
+            "description": tool.description,
+            "parametersJsonSchema": {"type": "object", **tool.input_schema},
+        }
+        for tool in tools
+    ]
+    return [{"functionDeclarations": declarations}] if declarations else []
+
+
+def calls_from_wire(reply: object) -> list[Call]:
+    """The calls of a response's first candidate, or of its content."""
+    return _calls(_content(plain(reply)))
+
+
+def reply_to_messages(reply: object) -> list[dict[str, Any]]:
+    """The model's content as it is sent back."""
+    return [{**_content(plain(reply)), "role": "model"}]
+
+
+def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """The one content that holds all results of a turn."""
+    return [{"role": "user", "parts": [_part(answer) for answer in answers]}]
+
+
+def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
+    """What the model called, turn by turn, and what came back."""
+    history = History()
+    for content in plain_list(messages):
+        if content.get("role") == "model":
+            history.turn(_calls(content))
+            continue
+        for response in _parts(content, "functionResponse", "function_response"):
+            key = text(response.get("id")) or text(response.get("name"))
+            history.result(key, _output(response))
+    return history.turns
 
 
 def _tool(declaration: Mapping[str, Any]) -> Tool:
@@ -139,3 +187,37 @@ def _camel(field: object) -> str:
 
 def _has_upper_case_types(parameters: object) -> bool:
     return isinstance(parameters, Mapping) and str(parameters.get("type")).isupper()
+
+
+def _content(reply: Mapping[str, Any]) -> dict[str, Any]:
+    candidates = objects(reply.get("candidates"))
+    content = candidates[0].get("content") if candidates else reply
+    return content if isinstance(content, dict) else {}
+
+
+def _parts(content: Mapping[str, Any], camel: str, snake: str) -> list[dict[str, Any]]:
+    parts = objects(content.get("parts"))
+    found = (part.get(camel, part.get(snake)) for part in parts)
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _calls(content: Mapping[str, Any]) -> list[Call]:
+    return [_call(call) for call in _parts(content, "functionCall", "function_call")]
+
+
+def _call(call: Mapping[str, Any]) -> Call:
+    sent = call.get("args", {})
+    return Call(
+        text(call.get("id")), text(call.get("name")), sent if isinstance(sent, dict) else None
+    )
+
+
+def _part(answer: Answer) -> dict[str, Any]:
+    response = {"error" if answer.is_error else "output": answer.text}
+    id = {"id": answer.call.id} if answer.call.id else {}
+    return {"functionResponse": {**id, "name": answer.call.name, "response": response}}
+
+
+def _output(response: Mapping[str, Any]) -> str:
+    given = response.get("response")
+    return text(given.get("output")) if isinstance(given, dict) else ""

@@ -1,11 +1,16 @@
-"""Tools as an MCP server lists them."""
+"""Tools, calls and results as MCP has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields
+from toolcrib.adapters.history import History
+from toolcrib.adapters.plain import objects, plain, plain_list, text
+from toolcrib.core.call import Answer, Call, Exchange
+from toolcrib.core.naming import public_name
 from toolcrib.core.tool import Policy, Tool
 
 
@@ -44,3 +49,76 @@ def _tool(entry: Mapping[str, Any], server: str, server_description: str) -> Too
 def _policy(meta: Mapping[str, Any]) -> Policy:
     # MCP has no word for deferral; this is the one its clients agreed on.
     return "never" if meta.get("anthropic/alwaysLoad") is True else "automatic"
+
+
+def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """The `tools` of an answer to `tools/list`."""
+    return [_entry(tool) for tool in tools]
+
+
+def calls_from_wire(request: object) -> list[Call]:
+    """The call of a `tools/call` request, or of its parameters alone."""
+    call = _call(plain(request))
+    return [call] if call.name else []
+
+
+def reply_to_messages(request: object) -> list[dict[str, Any]]:
+    """The request itself, which stands in a log as it came."""
+    return [plain(request)]
+
+
+def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """A response for each call."""
+    return [
+        {"jsonrpc": "2.0", "id": _id(answer.call.id), "result": result(answer)}
+        for answer in answers
+    ]
+
+
+def result(answer: Answer) -> dict[str, Any]:
+    """The result of one call."""
+    return {"content": [{"type": "text", "text": answer.text}], "isError": answer.is_error}
+
+
+def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
+    """What was called, one call a turn, and what came back, of a log of requests and responses."""
+    history = History()
+    for message in plain_list(messages):
+        if message.get("method") == "tools/call":
+            history.turn([_call(message)])
+        elif isinstance(message.get("result"), dict):
+            history.result(_key(message), _text(message["result"]))
+    return history.turns
+
+
+def _entry(tool: Tool) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": public_name(tool),
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": {"type": "object", **tool.input_schema},
+        "outputSchema": tool.output_schema,
+        "annotations": tool.annotations,
+    }
+    return {field: value for field, value in entry.items() if value}
+
+
+def _call(request: Mapping[str, Any]) -> Call:
+    given = request.get("params", request)
+    fields = given if isinstance(given, dict) else {}
+    sent = fields.get("arguments", {})
+    name = text(fields.get("name"))
+    return Call(_key(request), name, sent if isinstance(sent, dict) else None)
+
+
+def _key(message: Mapping[str, Any]) -> str:
+    """A message's id as a text. It is a text or a number, and has to come back as it was."""
+    return json.dumps(message["id"]) if "id" in message else ""
+
+
+def _id(key: str) -> object:
+    return json.loads(key) if key else None
+
+
+def _text(result: Mapping[str, Any]) -> str:
+    return "".join(text(part.get("text")) for part in objects(result.get("content")))

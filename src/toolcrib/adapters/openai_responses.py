@@ -1,11 +1,15 @@
-"""Tools as the OpenAI Responses API takes them: functions, and namespaces of functions."""
+"""Tools, calls and results as the OpenAI Responses API has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields, not_a_function
+from toolcrib.adapters.history import History
+from toolcrib.adapters.plain import arguments_from_text, objects, plain, plain_list, text
+from toolcrib.core.call import Answer, Call, Exchange
+from toolcrib.core.naming import public_name, safe_name
 from toolcrib.core.tool import Tool
 
 
@@ -39,3 +43,120 @@ def _function(entry: Mapping[str, Any], server: str = "", server_description: st
         output_schema=fields.object("output_schema"),
         policy=fields.policy(),
     )
+
+
+def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """A request's `tools`."""
+    return [_entry(tool) for tool in tools]
+
+
+def client_search_to_wire(search: Tool) -> dict[str, Any]:
+    """The search tool in OpenAI's own shape, answered by us."""
+    return {
+        "type": "tool_search",
+        "execution": "client",
+        "description": search.description,
+        "parameters": search.input_schema,
+    }
+
+
+def hosted_to_wire(shown: Iterable[Tool], held: Iterable[Tool]) -> list[dict[str, Any]]:
+    """A request's `tools` where OpenAI searches: what is shown, then namespaces, then its search.
+
+    There is a namespace for each category, from A to Z; tools without one follow.
+    """
+    categories: dict[str, list[dict[str, Any]]] = {}
+    for tool in held:
+        categories.setdefault(tool.category, []).append({**_entry(tool), "defer_loading": True})
+    namespaces = [
+        {
+            "type": "namespace",
+            "name": safe_name(category),
+            "description": f"Tools for {category}",
+            "tools": members,
+        }
+        for category, members in sorted(categories.items())
+        if category
+    ]
+    alone = categories.get("", [])
+    return [*tools_to_wire(shown), *namespaces, *alone, {"type": "tool_search"}]
+
+
+def calls_from_wire(reply: object) -> list[Call]:
+    """The calls of a response: those of functions, and those that ask us to search."""
+    return _calls(objects(plain(reply).get("output")))
+
+
+def reply_to_messages(reply: object) -> list[dict[str, Any]]:
+    """The response's items as they are sent back, namespaces included."""
+    return list(objects(plain(reply).get("output")))
+
+
+def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """An item for each result; a search in OpenAI's shape is answered with definitions."""
+    return [_item(answer) for answer in answers]
+
+
+def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
+    """What the model called, turn by turn, and what came back.
+
+    Items have no turns: one is what the model says between what it is told.
+    """
+    history = History()
+    said: list[dict[str, Any]] = []
+    for item in plain_list(messages):
+        if item.get("role") in (None, "assistant") and not _is_result(item):
+            said.append(item)
+            continue
+        if said:
+            history.turn(_calls(said))
+            said = []
+        if _is_result(item):
+            names = [text(tool.get("name")) for tool in objects(item.get("tools"))]
+            history.result(text(item.get("call_id")), text(item.get("output")), names)
+    if said:
+        history.turn(_calls(said))
+    return history.turns
+
+
+def _entry(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": public_name(tool),
+        "description": tool.description,
+        "parameters": {"type": "object", **tool.input_schema},
+        # Strict would refuse every schema that does not list all its fields as required.
+        "strict": False,
+    }
+
+
+def _calls(items: Iterable[Mapping[str, Any]]) -> list[Call]:
+    calls = []
+    for item in items:
+        arguments = arguments_from_text(item.get("arguments"))
+        id = text(item.get("call_id"))
+        if item.get("type") == "function_call":
+            calls.append(Call(id, text(item.get("name")), arguments))
+        elif item.get("type") == "tool_search_call" and item.get("execution") == "client":
+            calls.append(Call(id, "", arguments, is_search=True))
+    return calls
+
+
+def _item(answer: Answer) -> dict[str, Any]:
+    if not answer.call.is_search:
+        return {
+            "type": "function_call_output",
+            "call_id": answer.call.id,
+            "output": answer.text,
+        }
+    return {
+        "type": "tool_search_output",
+        "execution": "client",
+        "call_id": answer.call.id,
+        "status": "completed",
+        "tools": [{**_entry(tool), "defer_loading": True} for tool in answer.found],
+    }
+
+
+def _is_result(item: Mapping[str, Any]) -> bool:
+    return item.get("type") in ("function_call_output", "tool_search_output")

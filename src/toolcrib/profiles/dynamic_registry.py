@@ -1,6 +1,7 @@
 """A registry behind two meta-tools: the model searches it, then runs what it found by name.
 
 The model is only ever sent `META_TOOLS`; `DynamicToolRegistry.call` answers both, always with JSON.
+The tools are kept and run by a `Registry`; this adds the meta-tools, their ranking and their words.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+from toolcrib.adapters.wire import wire_named
+from toolcrib.agent.agent import MAX_STEPS, Agent
+from toolcrib.agent.event import Finished
+from toolcrib.agent.provider import Provider
+from toolcrib.core.call import Answer, Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.prefix import Prefix
 from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidQuery, UnknownTool
+from toolcrib.errors import InvalidQuery, ToolFailed, UnknownTool
+from toolcrib.registry.registry import Registry
 
 SEARCH_DESCRIPTION: Final = (
     "Look for tools you were not given. Each tool found comes with its name, what it does and the "
@@ -45,6 +52,20 @@ VERSION: Final = "(Version: {version})"
 VERSION_AND_DEPRECATED: Final = "(Current version: {version}; deprecated: {deprecated})"
 UPDATED: Final = "Updating tool {name}: v{before} -> v{version}"
 
+SYSTEM: Final = """You can find and use tools that you were not given.
+
+How to work:
+1. Think about what the task needs done.
+2. Look for tools that do it, with search_tools.
+3. Read which input each of them takes.
+4. Run them with execute_dynamic_tool.
+5. Look at what came back; search again if something is missing.
+
+Mind this:
+- A tool exists if search_tools shows it. Do not guess names.
+- If a search finds nothing, try other words before you give up.
+- If a tool refuses its input, compare it with the input_schema and mend it."""
+
 SEARCH: Final = "search_tools"
 EXECUTE: Final = "execute_dynamic_tool"
 CATEGORIES: Final = ("communication", "data", "integration", "computation", "media", "utility")
@@ -52,6 +73,7 @@ DEFAULT_CATEGORY: Final = "utility"
 DEFAULT_VERSION: Final = "1.0"
 DEFAULT_RESULTS: Final = 5
 MAX_RESULTS: Final = 20
+MAX_LOGGED_CHARS: Final = 150
 
 META_TOOLS: Final = (
     Tool(
@@ -96,25 +118,14 @@ _KIND_NAMES: Final = {str: "text", int: "a whole number", dict: "an object"}
 Value = TypeVar("Value")
 
 
-@dataclass(slots=True)
-class Usage:
-    """How often a tool has done its work, how often it failed, and when it last ran."""
-
-    count: int = 0
-    failures: int = 0
-    last: datetime | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A tool and the function that does its work.
+    """A tool as the model reads it.
 
     The note about its version is shown but not searched; `update` says which version it replaced.
     """
 
     tool: Tool
-    function: Callable[..., Any]
-    usage: Usage
     note: str = ""
     update: str = ""
 
@@ -125,17 +136,18 @@ class Registration:
 
 
 class DynamicToolRegistry:
-    """Tools that come and go while an agent runs."""
+    """Tools that come and go while an agent runs. `registry` keeps them, and can do more."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._now = now
+        self.registry = Registry(now=now)
         self._index = Prefix().fit(Catalog())
-        self._registrations: dict[str, Registration] = {}
+        self._notes: dict[str, tuple[str, str]] = {}
 
     def __getitem__(self, name: str) -> Registration:
-        if name not in self._registrations:
+        if not self.registry.holds(name):
             raise UnknownTool(UNKNOWN_TOOL.format(name=name))
-        return self._registrations[name]
+        entry = self.registry[name]
+        return Registration(entry.tool, *self._notes.get(entry.reference, ()))
 
     def register(
         self,
@@ -146,8 +158,7 @@ class DynamicToolRegistry:
     ) -> DynamicToolRegistry:
         """Add a tool, or put it in place of its namesake, whose usage and version it takes over."""
         tool = _tool(definition, category, tags)
-        known = self._registrations.get(tool.name)
-        version = known.tool.version if known else DEFAULT_VERSION
+        version = self._version(tool.name) or DEFAULT_VERSION
         return self._put(tool.replace(version=version), function)
 
     def register_versioned(
@@ -160,11 +171,13 @@ class DynamicToolRegistry:
         category: str = DEFAULT_CATEGORY,
         tags: Iterable[str] = (),
     ) -> DynamicToolRegistry:
-        """Add a version of a tool, and say in its description which one it is."""
+        """Add a version of a tool, and say in its description which one it is.
+
+        The newest is the one the name means; the others can be run as `name@version`.
+        """
         tool = _tool(definition, category, tags).replace(version=version)
-        known = self._registrations.get(tool.name)
-        before = known.tool.version if known else ""
-        update = UPDATED.format(name=tool.name, before=before, version=version) if known else ""
+        before = self._version(tool.name)
+        update = UPDATED.format(name=tool.name, before=before, version=version) if before else ""
         deprecated = ", ".join(deprecated_versions)
         note = VERSION_AND_DEPRECATED if deprecated else VERSION
         note = note.format(version=version, deprecated=deprecated)
@@ -172,9 +185,7 @@ class DynamicToolRegistry:
 
     def unregister(self, name: str) -> DynamicToolRegistry:
         """Take a tool away."""
-        catalog = self._index.catalog.without([self[name].tool.id])
-        self._index = self._index.updated(catalog)
-        del self._registrations[name]
+        self.registry.unregister(self[name].tool.name)
         return self
 
     def search(
@@ -195,28 +206,28 @@ class DynamicToolRegistry:
 
     def execute(self, tool_name: str, tool_input: Mapping[str, Any]) -> Any:
         """Run a tool; what it raises is counted as a failure and raised."""
-        registration = self[tool_name]
-        usage = registration.usage
-        usage.last = self._now()
         try:
-            result = registration.function(**tool_input)
-        except Exception:
-            usage.failures += 1
+            return self.registry.execute(tool_name, tool_input)
+        except ToolFailed as fault:
+            if isinstance(fault.__cause__, Exception):
+                raise fault.__cause__ from None
             raise
-        usage.count += 1
-        return result
 
     def list_categories(self) -> dict[str, int]:
         """How many tools each category has."""
-        return dict(Counter(one.tool.category for one in self._registrations.values()))
+        return dict(Counter(tool.category for tool in self.registry.catalog))
 
     def get_popular_tools(self, top_n: int = 10) -> list[dict[str, Any]]:
         """The tools that have done the most work."""
-        by_use = sorted(self._registrations.items(), key=lambda item: -item[1].usage.count)
-        return [
-            {"name": name, "usage_count": one.usage.count, "category": one.tool.category}
-            for name, one in by_use[: max(0, top_n)]
+        rows: list[dict[str, Any]] = [
+            {
+                "name": tool.name,
+                "usage_count": self.registry.usage(tool.name).successes,
+                "category": tool.category,
+            }
+            for tool in self.registry.catalog
         ]
+        return sorted(rows, key=lambda row: -row["usage_count"])[: max(0, top_n)]
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Answer a call of a meta-tool with JSON, whatever goes wrong."""
@@ -234,11 +245,12 @@ class DynamicToolRegistry:
     def _put(
         self, tool: Tool, function: Callable[..., Any], note: str = "", update: str = ""
     ) -> DynamicToolRegistry:
-        known = self._registrations.get(tool.name)
-        self._index = self._index.updated(self._index.catalog.with_tools([tool]))
-        usage = known.usage if known else Usage()
-        self._registrations[tool.name] = Registration(tool, function, usage, note, update)
+        self.registry.register(tool, function, replace=True)
+        self._notes[f"{tool.id}@{tool.version}"] = note, update
         return self
+
+    def _version(self, name: str) -> str:
+        return self.registry[name].tool.version if self.registry.holds(name) else ""
 
     def _check_category(self, category: str) -> None:
         known = dict.fromkeys((*CATEGORIES, *self.list_categories()))
@@ -246,12 +258,13 @@ class DynamicToolRegistry:
             raise InvalidQuery(UNKNOWN_CATEGORY.format(category=category, known=", ".join(known)))
 
     def _scored(self, query: str) -> list[tuple[Registration, float]]:
+        catalog = self.registry.catalog
         if not query.strip():
-            return [(registration, 0.0) for registration in self._registrations.values()]
-        catalog = self._index.catalog
+            return [(self[tool.name], 0.0) for tool in catalog]
+        self._index = index = self._index.updated(catalog)
         return [
-            (self._registrations[tool.name], score)
-            for slot, score in self._index.tally(query).items()
+            (self[tool.name], score)
+            for slot, score in index.tally(query).items()
             if (tool := catalog.at(slot))
         ]
 
@@ -267,7 +280,7 @@ class DynamicToolRegistry:
     def _executed(self, arguments: Mapping[str, Any]) -> str:
         name = _field(arguments, "tool_name", str)
         tool_input = _field(arguments, "tool_input", dict)
-        if name not in self._registrations:
+        if not self.registry.holds(name):
             error = UNKNOWN_TOOL.format(name=name)
             return _json({"error": error, "suggestion": VERIFY_NAME})
         try:
@@ -275,6 +288,63 @@ class DynamicToolRegistry:
         # A tool is somebody else's code: whatever it raises is told to the model.
         except Exception as fault:
             return _json({"error": EXECUTION_FAILED.format(fault=fault), "tool_name": name})
+
+
+class MetaDialogue:
+    """What an agent needs of a registry: the two meta-tools, and answers to their calls."""
+
+    pending = ()
+
+    def __init__(self, registry: DynamicToolRegistry, log: Callable[[str], None]) -> None:
+        self._registry = registry
+        self._log = log
+
+    def tools(self, wire: str) -> list[dict[str, Any]]:
+        """The meta-tools, always the same."""
+        return wire_named(wire).tools(META_TOOLS)
+
+    def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
+        """The reply, and what its calls are answered with."""
+        format = wire_named(wire)
+        answers = [self._answer(call) for call in format.calls(reply)]
+        return [*format.reply(reply), *(format.answers(answers) if answers else [])]
+
+    def _answer(self, call: Call) -> Answer:
+        arguments = {} if call.arguments is None else call.arguments
+        self._log(f"{call.name}: {_json(arguments)[:MAX_LOGGED_CHARS]}")
+        return Answer(call, self._registry.call(call.name, arguments))
+
+
+class DynamicToolAgent:
+    """Lets a model work with the two meta-tools until its task is done.
+
+    `log` is told of every call, in a line.
+    """
+
+    def __init__(
+        self,
+        registry: DynamicToolRegistry,
+        provider: Provider,
+        *,
+        max_steps: int = MAX_STEPS,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._dialogue = MetaDialogue(registry, log)
+        self._provider = provider
+        self._max_steps = max_steps
+
+    def run(self, task: str, system: str = SYSTEM) -> str:
+        """What the model says when it is done. Raises `Unfinished` if it does not get there."""
+        agent = Agent(self._provider, self._dialogue, system=system, max_steps=self._max_steps)
+        return _words(agent.run(task))
+
+
+def _words(finished: Finished) -> str:
+    """The words of a last message, its blocks with a space between."""
+    blocks = finished.messages[-1].get("content")
+    if not isinstance(blocks, list):
+        return finished.text
+    return " ".join(block["text"] for block in blocks if "text" in block)
 
 
 def _tool(definition: Mapping[str, Any], category: str, tags: Iterable[str]) -> Tool:

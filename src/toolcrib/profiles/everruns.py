@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.ranking import keyword
+from toolcrib.core.session import SessionTable
 from toolcrib.core.tool import Tool
 
 CAPABILITY = "tool_search"
@@ -126,18 +128,15 @@ class Reveals:
     """Which tools each session has loaded. The session that began first is forgotten first."""
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
-        self._max_sessions = max_sessions
-        self._names: dict[str, dict[str, None]] = {}
+        self._names = SessionTable[tuple[str, ...]](max_sessions, forgets="begun")
 
     def reveal(self, session: str, names: Iterable[str]) -> None:
         """Add tools to those a session has loaded."""
-        self._names.setdefault(session, {}).update(dict.fromkeys(names))
-        while len(self._names) > self._max_sessions:
-            del self._names[next(iter(self._names))]
+        self._names.put(session, tuple(dict.fromkeys((*self.revealed(session), *names))))
 
     def revealed(self, session: str | None) -> tuple[str, ...]:
         """The tools a session has loaded, in the order of loading; without a session none."""
-        return () if session is None else tuple(self._names.get(session, ()))
+        return () if session is None else self._names.get(session) or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +147,11 @@ class ToolSearch:
     never_defer: frozenset[str] = frozenset()
     stub: Stub = bare_stub
     reveals: Reveals = field(default_factory=Reveals)
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """When parameters are hidden, and whose are not, in the words of the core."""
+        return Disclosure(Activation(tools=self.threshold), self.never_defer, tier="stub")
 
     def configured(self, config: Mapping[str, Any]) -> ToolSearch:
         """This capability under a configuration; what cannot be used in it is passed over."""
@@ -162,7 +166,7 @@ class ToolSearch:
         self, tools: Sequence[Tool], session: str | None = None, *, hosted_search: bool = False
     ) -> list[Definition]:
         """The definitions for one step. Where the provider searches, it also does the hiding."""
-        if hosted_search or len(tools) < self.threshold:
+        if hosted_search or not self.disclosure.activation.is_met(tools):
             return [Definition(tool) for tool in tools]
         revealed = self.reveals.revealed(session)
         return [
@@ -190,8 +194,7 @@ class ToolSearch:
         """Whether the model is to see a tool's own parameters."""
         return (
             tool.name == CAPABILITY
-            or tool.policy == "never"
-            or tool.name in self.never_defer
+            or self.disclosure.is_pinned(tool)
             or tool.name in revealed
             or any(tool.name.startswith(name) for name in revealed if _server(name))
         )

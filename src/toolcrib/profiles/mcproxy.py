@@ -8,7 +8,6 @@ that each call takes and gives back: one client's search never changes another o
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,13 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.disclosure import (
+    ALPHABETICAL,
+    RANDOM,
+    SERVER_PRIORITY,
+    Activation,
+    Selection,
+)
 from toolcrib.core.engine import MAX_LIMIT, SearchEngine
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import InvalidConfig, InvalidQuery
@@ -40,9 +46,7 @@ DEBUG_LINES: Final = (
 
 SEARCH_TOOL: Final = "search_available_tools"
 UNKNOWN_SERVER: Final = "unknown"
-SERVER_PRIORITY: Final = "server_priority"
-ALPHABETICAL: Final = "alphabetical"
-RANDOM: Final = "random"
+STRATEGIES: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM)
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
@@ -165,7 +169,8 @@ class ToolSearch:
     def list_tools(self, session: Session = FRESH) -> Listing:
         """The tools to show: all, if they are few; else a selection, or what was last found."""
         total = len(self.catalog)
-        if not self.is_on or total <= self.config.max_tools:
+        cut = Activation(tools=self.config.max_tools + 1)
+        if not self.is_on or not cut.is_met([*self.catalog]):
             return Listing(tuple(self.catalog), session)
         known = (self.catalog.get(tool.id) for tool in session.exposed)
         shown = [tool for tool in known if tool] or self.ordered()[: self.config.max_tools]
@@ -199,16 +204,9 @@ class ToolSearch:
 
         What is still equal goes from A to Z; strategies that are not known are passed over.
         """
-        known = dict.fromkeys((*self._servers, *(tool.server for tool in self.catalog)))
-        places = {server: place for place, server in enumerate(known)}
-        keys: dict[str, Callable[[Tool], Any]] = {
-            SERVER_PRIORITY: lambda tool: places[tool.server],
-            ALPHABETICAL: lambda tool: tool.name,
-            # A tool's luck is its own: it does not change when other tools come or go.
-            RANDOM: lambda tool: random.Random(f"{self._seed} {tool.name}").random(),
-        }
-        asked = [keys[name] for name in self.config.selection_order if name in keys]
-        return sorted(self.catalog, key=lambda tool: (*(key(tool) for key in asked), tool.name))
+        # Its strategies, and A to Z for what they leave equal, or if it knows none of them.
+        by = (*(way for way in self.config.selection_order if way in STRATEGIES), ALPHABETICAL)
+        return Selection(by, tuple(self._servers), seed=self._seed).ordered(self.catalog)
 
     def matches(self, query: str) -> list[Match]:
         """The best tools for a query, at most as many as the limit, by our engine's score."""

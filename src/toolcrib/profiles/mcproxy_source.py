@@ -16,6 +16,7 @@ import regex
 
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.disclosure import ALPHABETICAL, SERVER_PRIORITY
 from toolcrib.core.query import Node, Not, Or, Phrase, Word, parse, rewritten
 from toolcrib.core.ranking import reading
 from toolcrib.core.ranking.boolean import Answer, evaluate
@@ -25,10 +26,8 @@ from toolcrib.core.ranking.ranker import Scores, Slots
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.profiles.mcproxy import (
-    ALPHABETICAL,
     FRESH,
     SEARCH_TOOL,
-    SERVER_PRIORITY,
     Listing,
     Match,
     Session,

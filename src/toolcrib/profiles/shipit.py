@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.ranking import fuzzy
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
 
 DESCRIPTION = (
     "Search the current agent's available tools and return a ranked shortlist of the best matches "
@@ -147,6 +150,55 @@ class Match:
 
     entry: Entry
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryPolicy:
+    """What release 2.2 sends from the start by itself: few tools, and few tokens of definitions."""
+
+    initial_tools: int = 10
+    schema_tokens: int = 4_096
+    reuse_tools: int = 3
+
+    def __post_init__(self) -> None:
+        for field, least in (("initial_tools", 2), ("schema_tokens", 1), ("reuse_tools", 0)):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise InvalidConfig(f"{field} must be a whole number from {least}, not {value!r}")
+
+    def deferred(
+        self,
+        tools: Sequence[Tool],
+        search: str,
+        *,
+        priority: Mapping[str, float] | None = None,
+        recent: Sequence[str] = (),
+    ) -> frozenset[str]:
+        """The tools to defer, by name; never the one called `search`.
+
+        Those of high priority stay, then those of recent use, then the core, then the first ones.
+        """
+        weights = priority or {}
+        places = {name: place for place, name in enumerate(recent)}
+
+        def preference(tool: Tool) -> tuple[float, int, bool]:
+            place = places.get(tool.name, len(places))
+            return -weights.get(tool.name, 0), place, tool.name not in CORE_TOOLS
+
+        disclosure = Disclosure(
+            Activation(tools=self.initial_tools + 1, tokens=self.schema_tokens + 1),
+            frozenset({search}),
+            shown_tools=self.initial_tools - 1,
+            shown_tokens=self.schema_tokens,
+        )
+        return frozenset(tool.name for tool in disclosure.plan(sorted(tools, key=preference)).held)
+
+
+def free_name(names: Collection[str], name: str = "search_tools") -> str:
+    """A name for the search tool that no other tool has: as many underscores as it takes."""
+    while name in names:
+        name = f"_{name}"
+    return name
 
 
 class ToolSearchTool:

@@ -1,0 +1,370 @@
+"""What a conversation of 20 turns sends: tokens of tools and messages, for each way of showing tools.
+
+python -m benchmarks.context [--data DIR] [--out FILE]
+
+A scripted model works through 20 questions of the catalog's own query set, twelve different ones, in
+a fixed order. It calls a tool it knows how to call; else it searches once, in the question's words;
+and if that finds none, it gives up. Each way of showing tools uses its own search.
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+
+from benchmarks.machine import described
+from toolcrib import Tool, Toolcrib
+from toolcrib.core.disclosure import Disclosure
+from toolcrib.core.naming import public_name
+from toolcrib.core.tokens import estimate
+from toolcrib.profiles import everruns, shipit
+
+SIZES = (19, 58, 500, 5_744)
+TURNS = 20
+DIFFERENT = 12
+BUDGET_TOKENS = 6_000
+RESULT = "The tool answered with some lines of text about what was asked for. " * 4
+ANSWER = "Here is what I found out, in a sentence or two, for the person who asked."
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and the ids of the tools that would do."""
+
+    text: str
+    relevant: frozenset[str]
+
+
+class Scheme(Protocol):
+    """A way of showing tools."""
+
+    def tools(self) -> Sequence[object]:
+        """What the next request lists."""
+
+    def known(self, ids: frozenset[str]) -> str | None:
+        """The one of these tools that the model knows how to call."""
+
+    def search(self, query: str) -> list[Message]:
+        """The model's search, and the answer to it."""
+
+    def call(self, name: str) -> list[Message]:
+        """The model's call of a tool, and its result."""
+
+
+def _exchange(name: str, arguments: object, result: str) -> list[Message]:
+    return [
+        {"role": "assistant", "call": name, "arguments": arguments},
+        {"role": "tool", "content": result},
+    ]
+
+
+class UpFront:
+    """Every definition with every request."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._entries = [_entry(tool) for tool in tools]
+
+    def tools(self) -> Sequence[object]:
+        return self._entries
+
+    def known(self, ids: frozenset[str]) -> str | None:
+        return min(ids)
+
+    def search(self, query: str) -> list[Message]:
+        raise AssertionError("nothing to search for")
+
+    def call(self, name: str) -> list[Message]:
+        return _exchange(name, {}, RESULT)
+
+
+class Everruns(UpFront):
+    """everruns: names and descriptions of all tools, parameters of those that were searched for."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        # Its names are all there is; ours tell equal names of two servers apart.
+        self._tools = [tool.replace(name=public_name(tool), id=tool.id) for tool in tools]
+        self._ids = {tool.name: tool.id for tool in self._tools}
+        self._search = everruns.ToolSearch()
+
+    def tools(self) -> Sequence[object]:
+        listed = [everruns.SEARCH_TOOL, *self._tools]
+        return [one.shown() for one in self._search.advertise(listed, "session")]
+
+    def known(self, ids: frozenset[str]) -> str | None:
+        names = self._search.reveals.revealed("session")
+        return _first(ids, (self._ids[name] for name in names))
+
+    def search(self, query: str) -> list[Message]:
+        context = everruns.Context(self._tools, set(self._ids), "session")
+        found = self._search.search({"query": query}, context)
+        return _exchange("tool_search", {"query": query}, json.dumps(found, ensure_ascii=False))
+
+
+@dataclass
+class _Run:
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class Shipit(UpFront):
+    """shipit 2.2: ten tools at first within 4,096 tokens; what a search finds is loaded."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._search = shipit.LoadingToolSearchTool()
+        named = [tool.replace(name=public_name(tool), id=tool.id) for tool in tools]
+        self._ids = {tool.name: tool.id for tool in named}
+        schemas = {tool.name: _entry(tool) for tool in named}
+        self._schemas = {self._search.name: self._search.schema(), **schemas}
+        deferred = shipit.DiscoveryPolicy().deferred(named, self._search.name)
+        available = [{"name": tool.name, "description": tool.description} for tool in named]
+        self._run = _Run(
+            {
+                shipit.AVAILABLE: available,
+                shipit.DEFERRED_NAMES: sorted(deferred),
+                shipit.LOADED_NAMES: [],
+                shipit.SCHEMAS: schemas,
+            }
+        )
+
+    def tools(self) -> Sequence[object]:
+        state = self._run.state
+        loaded = state[shipit.LOADED_NAMES]
+        return shipit.advertised(self._schemas, state[shipit.DEFERRED_NAMES], loaded)
+
+    def known(self, ids: frozenset[str]) -> str | None:
+        state = self._run.state
+        hidden = set(state[shipit.DEFERRED_NAMES]) - set(state[shipit.LOADED_NAMES])
+        return _first(ids, (id for name, id in self._ids.items() if name not in hidden))
+
+    def search(self, query: str) -> list[Message]:
+        output = self._search.run(self._run, query=query)
+        return _exchange(self._search.name, {"query": query}, output.text)
+
+
+class Ours(UpFront):
+    """Ours, in either style, through the same calls an agent loop makes."""
+
+    def __init__(self, tools: Sequence[Tool], style: Any) -> None:
+        self._crib = Toolcrib(tools, disclosure=Disclosure())
+        self._session = self._crib.session(style=style, budget=BUDGET_TOKENS)
+        self._style = style
+        self._ids = {public_name(tool): tool.id for tool in tools}
+        self._found: dict[str, None] = {}
+
+    def tools(self) -> Sequence[object]:
+        return self._session.tools("openai_chat")
+
+    def known(self, ids: frozenset[str]) -> str | None:
+        return _first(ids, [*(one.id for one in self._session.state.shown), *self._found])
+
+    def search(self, query: str) -> list[Message]:
+        said, result = self._session.handle("openai_chat", _reply("search_tools", {"query": query}))
+        # What is only near is named, and a name is enough to call it.
+        answer = json.loads(result["content"])
+        named = [*answer["found"], *answer.get("nearest", ())]
+        if self._style == "reveal":
+            # Only a full definition in the history is good for later turns.
+            self._found.clear()
+        self._found.update(dict.fromkeys(self._ids[one["name"]] for one in named))
+        return [said, result]
+
+    def call(self, name: str) -> list[Message]:
+        arguments: dict[str, Any] = {}
+        name = public_name(self._crib.catalog[name])
+        if "execute_dynamic_tool" in json.dumps(self.tools()[:2]):
+            name, arguments = "execute_dynamic_tool", {"tool_name": name, "tool_input": {}}
+        shown = {public_name(tool) for tool in self._session.state.visible(self._crib.catalog)}
+        # The scripted model has no arguments to give, so nothing runs; the use is noted all the same.
+        messages = self._session.handle("openai_chat", _reply(name, arguments))
+        guessed = self._style == "reveal" and name not in shown
+        return [*(messages if guessed else ()), *_exchange(name, arguments, RESULT)]
+
+
+def _first(wanted: frozenset[str], ids: Iterable[str]) -> str | None:
+    return next((id for id in ids if id in wanted), None)
+
+
+def _reply(name: str, arguments: object) -> Message:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"id": "call", "type": "function", "function": function}
+    return {"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}
+
+
+def _entry(tool: Tool) -> dict[str, Any]:
+    function = {
+        "name": public_name(tool),
+        "description": tool.description,
+        "parameters": tool.input_schema,
+    }
+    return {"type": "function", "function": function}
+
+
+@dataclass(slots=True)
+class Cost:
+    """What was sent. `fresh` is what a prompt cache had not seen as the beginning of a request."""
+
+    first: int = 0
+    total: int = 0
+    fresh: int = 0
+    requests: int = 0
+    solved: int = 0
+
+
+class Meter:
+    """Counts requests piece by piece, each piece once."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self._known: dict[str, int] = {}
+        self._before: list[str] = []
+        self.cost = Cost()
+
+    def request(self, tools: Sequence[object], messages: Sequence[Message]) -> None:
+        """One request: tools come first, as every provider puts them."""
+        pieces = [json.dumps(piece, ensure_ascii=False) for piece in (*tools, *messages)]
+        sizes = [self._tokens(piece) for piece in pieces]
+        kept = 0
+        for before, piece in zip(self._before, pieces, strict=False):
+            if before != piece:
+                break
+            kept += 1
+        cost = self.cost
+        cost.first = cost.first or sum(sizes)
+        cost.total += sum(sizes)
+        cost.fresh += sum(sizes[kept:])
+        cost.requests += 1
+        self._before = pieces
+
+    def _tokens(self, piece: str) -> int:
+        if piece not in self._known:
+            self._known[piece] = self._count(piece)
+        return self._known[piece]
+
+
+def conversation(scheme: Scheme, questions: Sequence[Question], meter: Meter) -> Cost:
+    """Work through the questions."""
+    messages: list[Message] = []
+    for question in questions:
+        messages.append({"role": "user", "content": question.text})
+        meter.request(scheme.tools(), messages)
+        if not scheme.known(question.relevant):
+            messages += scheme.search(question.text)
+            meter.request(scheme.tools(), messages)
+        if name := scheme.known(question.relevant):
+            meter.cost.solved += 1
+            messages += scheme.call(name)
+            meter.request(scheme.tools(), messages)
+        messages.append({"role": "assistant", "content": ANSWER})
+    return meter.cost
+
+
+SCHEMES: dict[str, Callable[[Sequence[Tool]], Scheme]] = {
+    "everything up front": UpFront,
+    "everruns' scheme": Everruns,
+    "shipit 2.2's scheme": Shipit,
+    "ours, reveal": lambda tools: Ours(tools, "reveal"),
+    "ours, dispatch": lambda tools: Ours(tools, "dispatch"),
+}
+
+
+def questions_of(folder: Path) -> list[Question]:
+    """Twenty questions, twelve different ones; every fourth or so comes back."""
+    lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    asked = [json.loads(line) for line in lines]
+    usable = [
+        Question(one["query"], frozenset(one["relevant"])) for one in asked if one["relevant"]
+    ]
+    chance = random.Random("context")
+    different = chance.sample(usable, DIFFERENT)
+    repeats = chance.choices(different[: DIFFERENT // 2], k=TURNS - DIFFERENT)
+    return different[: DIFFERENT // 2] + [
+        question
+        for pair in zip(repeats, [*different[DIFFERENT // 2 :], None, None], strict=True)
+        for question in pair
+        if question
+    ]
+
+
+def catalog_of(folder: Path, size: int, questions: Sequence[Question]) -> list[Tool]:
+    """So many tools, with one for each question among them, in the catalog's order."""
+    lines = (folder / "tools.jsonl").read_text(encoding="utf-8").splitlines()
+    tools = [
+        Tool(
+            row["name"],
+            row.get("description") or "",
+            row.get("input_schema") or {},
+            server=row.get("server") or "",
+            id=row["id"],
+        )
+        for row in map(json.loads, lines)
+    ]
+    needed = {min(question.relevant) for question in questions}
+    others = [tool.id for tool in tools if tool.id not in needed]
+    chosen = needed | set(random.Random(size).sample(others, min(size, len(tools)) - len(needed)))
+    return [tool for tool in tools if tool.id in chosen]
+
+
+def counter() -> tuple[str, Callable[[str], int]]:
+    """An exact counter if there is one here, else our estimate."""
+    try:
+        from rs_bpe.bpe import openai
+    except ImportError:
+        return "our estimate", estimate
+    return "o200k, exact", openai.o200k_base().count
+
+
+def table(data: Path) -> str:
+    """The results as Markdown."""
+    folder = data / "mcp_catalog"
+    questions = questions_of(folder)
+    title, count = counter()
+    lines = [
+        "# Tokens sent in a conversation of 20 turns",
+        "",
+        f"`python -m benchmarks.context`. Tokens: {title}. Budget of ours: {BUDGET_TOKENS:,} tokens of "
+        "revealed tools. *Fresh* is what a prompt cache had not seen as the beginning of the request "
+        "before. *Solved* counts the questions for which the right tool was there to be called.",
+    ]
+    for size in SIZES:
+        tools = catalog_of(folder, size, questions)
+        lines += [
+            "",
+            f"## {len(tools):,} tools",
+            "",
+            "| | first request | all requests | of up front | fresh | requests | solved |",
+            "|---|--:|--:|--:|--:|--:|--:|",
+        ]
+        everything = 0
+        for name, scheme in SCHEMES.items():
+            cost = conversation(scheme(tools), questions, Meter(count))
+            everything = everything or cost.total
+            share = 100 * cost.total / everything
+            lines.append(
+                f"| {name} | {cost.first:,} | {cost.total:,} | {share:.2f} % | {cost.fresh:,} "
+                f"| {cost.requests} | {cost.solved} of {TURNS} |"
+            )
+    machine = ", ".join(described().values())
+    return "\n".join([*lines, "", f"{machine}.", ""])
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), help="Folder that holds mcp_catalog.")
+@click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/context.md")
+def main(data: Path | None, out: Path) -> None:
+    """Measure what each way of showing tools sends."""
+    folder = data or Path(os.environ.get("TOOLCRIB_DATA") or "../shared/data")
+    if not (folder / "mcp_catalog" / "tools.jsonl").is_file():
+        raise click.ClickException(f"no mcp_catalog in {folder}; name its folder with --data")
+    text = table(folder)
+    out.write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Calls and results in a message history, brought together again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from toolcrib.core.call import Call, Exchange
+
+
+class History:
+    """The turns of a history as it is read, from its beginning.
+
+    A result belongs to the latest call with its id, as not everybody's ids differ from turn to turn.
+    Calls without an id are known by their name, and answered in the order in which they were made.
+    """
+
+    def __init__(self) -> None:
+        self.turns: list[list[Exchange]] = []
+        self._waiting: dict[str, list[tuple[int, int]]] = {}
+
+    def turn(self, calls: Iterable[Call]) -> None:
+        """The model made these calls."""
+        turn = [Exchange(call) for call in calls]
+        waiting: dict[str, list[tuple[int, int]]] = {}
+        for place, exchange in enumerate(turn):
+            key = exchange.call.id or exchange.call.name
+            waiting.setdefault(key, []).append((len(self.turns), place))
+        self.turns.append(turn)
+        self._waiting |= waiting
+
+    def result(self, key: str, text: str, names: Iterable[str] = ()) -> None:
+        """This came back for the call with this id. Without such a call it is passed over."""
+        places = self._waiting.get(key)
+        if places:
+            turn, place = places.pop(0)
+            call = self.turns[turn][place].call
+            self.turns[turn][place] = Exchange(call, text, tuple(names))

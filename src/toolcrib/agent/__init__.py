@@ -1,0 +1,1 @@
+"""An agent: a model that is asked, and whose calls are answered, until its task is done."""

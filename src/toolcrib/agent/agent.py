@@ -1,0 +1,192 @@
+"""Agent: asks a model, answers its calls, and asks again, until its task is done.
+
+The loop is one generator, `_story`, that does nothing itself: it says what it needs done and is sent
+what came of it. `stream` does it for a sync client, `stream_async` for an async one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from toolcrib.adapters.plain import plain
+from toolcrib.adapters.wire import wire_named
+from toolcrib.agent.event import Answered, Called, Event, Finished, Said
+from toolcrib.agent.provider import Assembly, Message, Provider, Request, Spent
+from toolcrib.core.conversation import Task
+from toolcrib.errors import InvalidConfig, Unfinished
+
+MAX_STEPS: Final = 25
+
+
+class Dialogue(Protocol):
+    """Who says which tools there are and answers calls: a session of a `Toolcrib`."""
+
+    @property
+    def pending(self) -> Sequence[Task]:
+        """Calls that are not ours to answer."""
+
+    def tools(self, wire: str) -> list[dict[str, Any]]:
+        """The tools to send with the next request."""
+
+    def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
+        """What to add to the messages after a reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Handle:
+    """Have the calls of a reply answered, which may take a while."""
+
+    reply: dict[str, Any]
+
+
+_Story = Generator[Request | _Handle | Event, Any, None]
+
+
+class Agent:
+    """A model at work with the tools of a dialogue.
+
+    `max_steps` is how often the model is asked, `max_tokens` how many tokens all of it may cost, in
+    and out; beyond either, `Unfinished` is raised.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        dialogue: Dialogue,
+        *,
+        system: str = "",
+        max_steps: int = MAX_STEPS,
+        max_tokens: int | None = None,
+    ) -> None:
+        if max_steps < 1:
+            raise InvalidConfig(f"max_steps is a number from 1, not {max_steps}")
+        self._provider = provider
+        self._dialogue = dialogue
+        self._system = system
+        self._max_steps = max_steps
+        self._max_tokens = max_tokens
+
+    def run(self, task: str, messages: Sequence[Message] = ()) -> Finished:
+        """Work on a task; `messages` are what was said before. Gives the end of it."""
+        return _last(self.stream(task, messages))
+
+    async def run_async(self, task: str, messages: Sequence[Message] = ()) -> Finished:
+        """The same with an async client."""
+        return _last([event async for event in self.stream_async(task, messages)])
+
+    def stream(self, task: str, messages: Sequence[Message] = ()) -> Iterator[Event]:
+        """Work on a task, and tell everything as it happens; `Finished` comes last."""
+        story = self._story([*messages, self._provider.opening(task)])
+        came: Any = None
+        while (step := _next(story, came)) is not None:
+            came = None
+            if isinstance(step, Request):
+                came = self._provider.assembly()
+                chunks = self._provider.ask(step)
+                if inspect.isawaitable(chunks):
+                    _discard(chunks)
+                    raise InvalidConfig("this client is async; use run_async or stream_async")
+                try:
+                    for chunk in chunks:
+                        yield from _said(came, chunk)
+                finally:
+                    chunks.close()
+            elif isinstance(step, _Handle):
+                came = self._dialogue.handle(self._provider.wire, step.reply)
+            else:
+                yield step
+
+    async def stream_async(
+        self, task: str, messages: Sequence[Message] = ()
+    ) -> AsyncIterator[Event]:
+        """The same with an async client. Tools run in a thread beside the event loop."""
+        story = self._story([*messages, self._provider.opening(task)])
+        came: Any = None
+        while (step := _next(story, came)) is not None:
+            came = None
+            if isinstance(step, Request):
+                came = self._provider.assembly()
+                chunks = self._provider.ask(step)
+                if not inspect.isawaitable(chunks):
+                    raise InvalidConfig("this client is not async; use run or stream")
+                chunks = await chunks
+                try:
+                    async for chunk in chunks:
+                        for event in _said(came, chunk):
+                            yield event
+                finally:
+                    await (getattr(chunks, "aclose", None) or chunks.close)()
+            elif isinstance(step, _Handle):
+                handle = self._dialogue.handle
+                came = await asyncio.to_thread(handle, self._provider.wire, step.reply)
+            else:
+                yield step
+
+    def _story(self, messages: list[Message]) -> _Story:
+        wire = wire_named(self._provider.wire)
+        spent = Spent()
+        assembly: Assembly
+        for step in range(1, self._max_steps + 1):
+            assembly = yield Request(messages, self._dialogue.tools(wire.name), self._system)
+            spent += assembly.spent
+            if assembly.stop not in ("done", "calls", "again"):
+                raise Unfinished(
+                    f"the model stopped because of {assembly.stop}; "
+                    "give it more room, or a smaller task",
+                    assembly.text,
+                )
+            for call in wire.calls(assembly.reply):
+                yield Called(call)
+            added: list[Message] = yield _Handle(assembly.reply)
+            messages = [*messages, *added]
+            pending = tuple(self._dialogue.pending)
+            if pending or assembly.stop == "done":
+                yield Finished(assembly.text, messages, step, spent, pending)
+                return
+            for exchange in _exchanges(wire.turns(added)):
+                yield Answered(exchange.call, exchange.text)
+            if self._max_tokens is not None and spent.total >= self._max_tokens:
+                raise Unfinished(
+                    f"{spent.total:,} tokens are spent, of {self._max_tokens:,}, and the model is "
+                    "not done; allow more, or give a smaller task",
+                    assembly.text,
+                )
+        raise Unfinished(
+            f"the model was asked {self._max_steps} times and is not done; "
+            "allow more steps, or give a smaller task",
+            assembly.text,
+        )
+
+
+def _next(story: _Story, came: Any) -> Request | _Handle | Event | None:
+    """The next step of a story, None at its end."""
+    try:
+        return story.send(came)
+    except StopIteration:
+        return None
+
+
+def _said(assembly: Assembly, chunk: object) -> Iterator[Said]:
+    if words := assembly.feed(plain(chunk, "a chunk of a reply")):
+        yield Said(words)
+
+
+def _exchanges(turns: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    return (exchange for turn in turns for exchange in turn)
+
+
+def _last(events: Iterable[Event]) -> Finished:
+    *_, last = events
+    assert isinstance(last, Finished), "a story ends with it, or raises"
+    return last
+
+
+def _discard(awaitable: Any) -> None:
+    """Let go of a coroutine that will not be awaited, without a warning."""
+    close = getattr(awaitable, "close", None)
+    if callable(close):
+        close()

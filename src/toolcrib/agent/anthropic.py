@@ -1,0 +1,100 @@
+"""Claude, through Anthropic's client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop
+
+MAX_TOKENS: Final = 4_096
+
+_STOPS: Final = {
+    "end_turn": "done",
+    "stop_sequence": "done",
+    "tool_use": "calls",
+    "pause_turn": "again",
+}
+
+
+class Anthropic:
+    """The Messages API. `options` are those of `client.messages.create`, such as `thinking`."""
+
+    wire = "anthropic"
+
+    def __init__(
+        self, client: Any, model: str, *, max_tokens: int = MAX_TOKENS, **options: Any
+    ) -> None:
+        self._client = client
+        self._options = {"model": model, "max_tokens": max_tokens, **options}
+
+    def opening(self, task: str) -> Message:
+        """The user's message."""
+        return {"role": "user", "content": task}
+
+    def ask(self, request: Request) -> Any:
+        """The events of a message."""
+        system = {"system": request.system} if request.system else {}
+        return self._client.messages.create(
+            **{**self._options, **system},
+            messages=request.messages,
+            tools=request.tools,
+            stream=True,
+        )
+
+    def assembly(self) -> Assembly:
+        """An empty message."""
+        return _Message()
+
+
+class _Message:
+    def __init__(self) -> None:
+        self.reply: dict[str, Any] = {"role": "assistant", "content": []}
+        self._json = ""
+
+    def feed(self, chunk: dict[str, Any]) -> str:
+        match chunk.get("type"):
+            case "message_start":
+                self.reply = {**chunk["message"], "content": []}
+            case "content_block_start":
+                self.reply["content"].append(dict(chunk["content_block"]))
+                self._json = ""
+            case "content_block_delta":
+                return self._grow(self.reply["content"][-1], chunk["delta"])
+            case "content_block_stop" if self._json:
+                self.reply["content"][-1]["input"] = json.loads(self._json)
+            case "message_delta":
+                usage = {**self.reply.get("usage", {}), **chunk.get("usage", {})}
+                self.reply.update(chunk["delta"], usage=usage)
+        return ""
+
+    def _grow(self, block: dict[str, Any], delta: dict[str, Any]) -> str:
+        match delta["type"]:
+            case "text_delta":
+                block["text"] += delta["text"]
+                return str(delta["text"])
+            case "input_json_delta":
+                self._json += delta["partial_json"]
+            case "thinking_delta":
+                block["thinking"] += delta["thinking"]
+            case "signature_delta":
+                block["signature"] = delta["signature"]
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+        return ""
+
+    @property
+    def text(self) -> str:
+        return "".join(block.get("text", "") for block in self.reply["content"])
+
+    @property
+    def spent(self) -> Spent:
+        usage = self.reply.get("usage", {})
+        cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
+        read = sum(usage.get(field) or 0 for field in ("input_tokens", *cached))
+        return Spent(read, usage.get("output_tokens", 0))
+
+    @property
+    def stop(self) -> Stop:
+        reason = str(self.reply.get("stop_reason"))
+        return _STOPS.get(reason, reason)

@@ -1,0 +1,97 @@
+"""Gemini, through Google's client."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from typing import Any
+
+from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop
+
+
+class Gemini:
+    """`generate_content`. For async, give `client.aio`. `config` is that of a request, as a mapping."""
+
+    wire = "gemini"
+
+    def __init__(self, client: Any, model: str, config: Mapping[str, Any] | None = None) -> None:
+        self._client = client
+        self._model = model
+        # The client would otherwise run functions by itself.
+        self._config = {"automatic_function_calling": {"disable": True}, **(config or {})}
+
+    def opening(self, task: str) -> Message:
+        """The user's content."""
+        return {"role": "user", "parts": [{"text": task}]}
+
+    def ask(self, request: Request) -> Any:
+        """The chunks of a response."""
+        system = {"system_instruction": request.system} if request.system else {}
+        return self._client.models.generate_content_stream(
+            model=self._model,
+            contents=[_with_bytes(content) for content in request.messages],
+            config={**self._config, **system, "tools": request.tools},
+        )
+
+    def assembly(self) -> Assembly:
+        """An empty response."""
+        return _Response()
+
+
+class _Response:
+    def __init__(self) -> None:
+        self._parts: list[dict[str, Any]] = []
+        self._stop = ""
+        self._usage: dict[str, Any] = {}
+
+    def feed(self, chunk: dict[str, Any]) -> str:
+        self._usage = chunk.get("usageMetadata") or self._usage
+        words = ""
+        for candidate in (chunk.get("candidates") or [])[:1]:
+            self._stop = candidate.get("finishReason") or self._stop
+            for part in (candidate.get("content") or {}).get("parts") or []:
+                self._add(part)
+                words += "" if part.get("thought") else part.get("text", "")
+        return words
+
+    def _add(self, part: dict[str, Any]) -> None:
+        """Words go on from the words before; everything else is a part of its own."""
+        last = self._parts[-1] if self._parts else {}
+        if [*part] == ["text"] and [*last] == ["text"]:
+            last["text"] += part["text"]
+        elif part != {"text": ""}:
+            self._parts.append(dict(part))
+
+    @property
+    def reply(self) -> dict[str, Any]:
+        content = {"role": "model", "parts": self._parts}
+        return {"candidates": [{"content": content, "finishReason": self._stop}]}
+
+    @property
+    def text(self) -> str:
+        return "".join(part.get("text", "") for part in self._parts if not part.get("thought"))
+
+    @property
+    def spent(self) -> Spent:
+        return Spent(
+            self._usage.get("promptTokenCount", 0), self._usage.get("candidatesTokenCount", 0)
+        )
+
+    @property
+    def stop(self) -> Stop:
+        if any("functionCall" in part for part in self._parts):
+            return "calls"
+        return "done" if self._stop == "STOP" else self._stop
+
+
+def _with_bytes(content: Message) -> Message:
+    """A content as the client takes it: it reads a signature in JSON, but not in a dictionary."""
+    return {**content, "parts": [_signed(part) for part in content["parts"]]}
+
+
+def _signed(part: dict[str, Any]) -> dict[str, Any]:
+    signature = part.get("thoughtSignature")
+    if not isinstance(signature, str):
+        return part
+    plain = signature.replace("+", "-").replace("/", "_")
+    return {**part, "thoughtSignature": urlsafe_b64decode(plain + "=" * (-len(plain) % 4))}

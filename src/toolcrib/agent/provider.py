@@ -1,0 +1,80 @@
+"""What an agent has to know of a provider: how to ask, and how to put a streamed reply together.
+
+Every request is streamed, as that is what a person wants to see. A provider is given the official
+client, sync or async, and calls it; nothing here imports an SDK. What comes back is a stream of
+chunks, whichever the colour, and an `Assembly` makes of them the reply that the API would have given
+at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Message = dict[str, Any]
+Stop = Literal["done", "calls", "again"] | str
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Tokens that a provider has counted."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
+        )
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a model is asked, in the provider's words but for the system prompt."""
+
+    messages: list[Message]
+    tools: list[Message]
+    system: str = ""
+
+
+class Assembly(Protocol):
+    """A reply in the making."""
+
+    def feed(self, chunk: dict[str, Any]) -> str:
+        """Take in a chunk. Gives the words in it."""
+
+    @property
+    def reply(self) -> dict[str, Any]:
+        """The reply as the API gives it without streaming."""
+
+    @property
+    def text(self) -> str:
+        """All its words."""
+
+    @property
+    def spent(self) -> Spent:
+        """What it has cost."""
+
+    @property
+    def stop(self) -> Stop:
+        """Why it ended: `done`, `calls`, `again` (ask once more as it is), or what cut it short."""
+
+
+class Provider(Protocol):
+    """A model behind a provider's official client."""
+
+    wire: str
+
+    def opening(self, task: str) -> Message:
+        """The first message."""
+
+    def ask(self, request: Request) -> Any:
+        """The stream of a reply: one to iterate, or with an async client one to await first."""
+
+    def assembly(self) -> Assembly:
+        """An empty reply."""

@@ -1,0 +1,219 @@
+"""Whether the arguments of a call fit a tool's JSON Schema, and if not, which field and why.
+
+The schema and the arguments are both somebody else's. So nothing is fetched, patterns have a budget,
+and the steps of a check are counted before it is made: a few lines of references that fan out could
+otherwise keep a validator busy for years.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+import jsonschema_rs
+from jsonschema_rs import ValidationErrorKind
+
+from toolcrib.core.schema import Parameter, parameters
+from toolcrib.errors import InvalidSchema
+
+MAX_PROBLEMS: Final = 10
+MAX_STEPS: Final = 10_000
+MAX_MESSAGE_CHARS: Final = 300
+MAX_VALIDATORS: Final = 1_024
+
+_PATTERNS = jsonschema_rs.FancyRegexOptions(
+    backtrack_limit=100_000, size_limit=1_000_000, dfa_size_limit=1_000_000
+)
+# What a schema means that does not say its version: the newest, or the first that it is valid in.
+_VERSIONS = (
+    jsonschema_rs.Draft202012Validator,
+    jsonschema_rs.Draft7Validator,
+    jsonschema_rs.Draft4Validator,
+)
+
+_SAME_VALUE = ("not", "if", "then", "else")
+_SAME_VALUE_LISTS = ("allOf", "anyOf", "oneOf")
+_EVERY_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames")
+_EVERY_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
+
+
+def problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
+    """What is wrong with the arguments, one sentence a field; nothing if they fit.
+
+    Raises `InvalidSchema` if the schema cannot be used to tell.
+    """
+    validator = _validator(_text(schema))
+    if _steps(schema, arguments) >= MAX_STEPS:
+        raise InvalidSchema(
+            f"checking these arguments would take over {MAX_STEPS:,} steps; "
+            "give the tool a schema with fewer alternatives, or send less at once"
+        )
+    try:
+        faults = list(islice(validator.iter_errors(arguments), MAX_PROBLEMS))
+    except ValueError as fault:
+        return (f"the arguments are not JSON: {_short(str(fault))}",)
+    known = {parameter.path: parameter for parameter in parameters(schema)} if faults else {}
+    return tuple(dict.fromkeys(one for fault in faults for one in _told(fault, known)))
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Raise `InvalidSchema` if arguments could not be checked against this schema."""
+    _validator(_text(schema))
+
+
+def _text(schema: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(schema, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise InvalidSchema(f"the schema is not JSON: {_short(str(fault))}; mend it") from fault
+
+
+@lru_cache(maxsize=MAX_VALIDATORS)
+def _validator(text: str) -> jsonschema_rs.Validator:
+    try:
+        return jsonschema_rs.validator_for(text, offline=True, pattern_options=_PATTERNS)
+    except ValueError as fault:
+        plain = json.loads(text)
+        plain.pop("$schema", None)
+        for version in _VERSIONS:
+            try:
+                return version(json.dumps(plain), offline=True, pattern_options=_PATTERNS)
+            except ValueError:
+                continue
+        message = fault.message if isinstance(fault, jsonschema_rs.ValidationError) else str(fault)
+        raise InvalidSchema(f"not a JSON Schema that can be used: {_short(message)}") from fault
+
+
+def _steps(schema: Mapping[str, Any], value: object) -> int:
+    """How many times a validator would look at a part of the value, up to the limit.
+
+    What cannot be followed from here is taken to be endless: a reference that is no plain path, and
+    a schema with an address of its own, from where paths would lead elsewhere.
+    """
+    steps = 0
+    waiting: list[tuple[object, object]] = [(schema, value)]
+    while waiting and steps < MAX_STEPS:
+        steps += 1
+        part, inside = waiting.pop()
+        if part is None or (isinstance(part, Mapping) and "$id" in part and part is not schema):
+            return MAX_STEPS
+        if isinstance(part, Mapping):
+            waiting.extend(islice(_next(part, inside, schema), MAX_STEPS))
+    return steps
+
+
+def _next(
+    part: Mapping[str, Any], value: object, root: Mapping[str, Any]
+) -> Iterator[tuple[object, object]]:
+    """The schemas that a validator goes on to, each with what it holds against them."""
+    for keyword in _SAME_VALUE:
+        if keyword in part:
+            yield part[keyword], value
+    for keyword in _SAME_VALUE_LISTS:
+        yield from ((choice, value) for choice in _listed(part, keyword))
+    for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+        if isinstance(part.get(keyword), str):
+            yield _referred(root, part[keyword]), value
+    if isinstance(value, Mapping):
+        for keyword in ("dependentSchemas", "dependencies"):
+            schemas = _named(part, keyword)
+            yield from ((schemas[name], value) for name in value if name in schemas)
+        properties = _named(part, "properties")
+        others = [*_named(part, "patternProperties").values()]
+        others += [part[keyword] for keyword in _EVERY_MEMBER if keyword in part]
+        for name, member in value.items():
+            if name in properties:
+                yield properties[name], member
+            yield from ((other, member) for other in others)
+    elif isinstance(value, list | tuple):
+        for keyword in ("prefixItems", "items"):
+            yield from zip(_listed(part, keyword), value, strict=False)
+        for keyword in _EVERY_ITEM:
+            if keyword in part:
+                yield from ((part[keyword], item) for item in value)
+
+
+def _listed(part: Mapping[str, Any], keyword: str) -> list[Any]:
+    schemas = part.get(keyword)
+    return schemas if isinstance(schemas, list) else []
+
+
+def _named(part: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
+    schemas = part.get(keyword)
+    return schemas if isinstance(schemas, Mapping) else {}
+
+
+def _referred(root: Mapping[str, Any], reference: str) -> object:
+    """The schema that a path leads to; None if it leads nowhere."""
+    start, *steps = reference.split("/")
+    target: object = root if start == "#" else None
+    for step in steps:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(target, list) and name.isdecimal():
+            target = dict(enumerate(target)).get(int(name))
+        else:
+            target = target.get(name) if isinstance(target, Mapping) else None
+    return target
+
+
+def _told(fault: jsonschema_rs.ValidationError, known: Mapping[str, Parameter]) -> Iterator[str]:
+    """One fault in a sentence or two: which field, and what was expected."""
+    where = _place(fault.instance_path)
+    match fault.kind:
+        case ValidationErrorKind.Required(property=name):
+            wanted = _wanted(known.get(_path([*fault.instance_path, name])))
+            yield f"`{_below(where, name)}` is missing{wanted}"
+        case ValidationErrorKind.AdditionalProperties(unexpected=names):
+            inside = _path(fault.instance_path)
+            fields = [path for path in known if path.rpartition(".")[0] == inside]
+            for name in names[:MAX_PROBLEMS]:
+                yield f"`{_short(_below(where, name))}` is not a known field{_meant(name, fields)}"
+        case ValidationErrorKind.FalseSchema():
+            yield f"nothing is allowed {f'in `{where}`' if where else 'here'}; leave it out"
+        case _:
+            subject = f"`{where}`" if where else "the arguments"
+            # Of an item, its list's type says nothing.
+            is_item = isinstance((fault.instance_path or [0])[-1], int)
+            wanted = "" if is_item else _wanted(known.get(_path(fault.instance_path)))
+            yield f"{subject}: {_short(fault.message)}{wanted}"
+
+
+def _wanted(parameter: Parameter | None) -> str:
+    if parameter is None:
+        return ""
+    choices = f" ({', '.join(parameter.choices)})" if parameter.choices else ""
+    about = f": {parameter.description}" if parameter.description else ""
+    return _short(f"; expected {parameter.type}{choices}{about}")
+
+
+def _meant(name: str, fields: list[str]) -> str:
+    names = [field.rpartition(".")[2] for field in fields]
+    near = get_close_matches(name[:MAX_MESSAGE_CHARS], names, n=1)
+    if near:
+        return f"; did you mean `{near[0]}`?"
+    return _short(f"; the fields are {', '.join(names)}") if names else "; leave it out"
+
+
+def _place(steps: list[str | int]) -> str:
+    """Where something stands, as a person writes it: `to[0].name`."""
+    place = ""
+    for step in steps:
+        place = f"{place}[{step}]" if isinstance(step, int) else _below(place, step)
+    return _short(place)
+
+
+def _below(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _path(steps: list[str | int]) -> str:
+    """The path of a parameter, in which items of a list have no number."""
+    return ".".join(step for step in steps if isinstance(step, str))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[: MAX_MESSAGE_CHARS - 1]}…"

@@ -1,0 +1,331 @@
+"""One turn of a conversation, without doing anything: which tools to show, what each call means.
+
+The model made calls. Some are searches, which are answered here. Some name tools, and are to be run,
+by us or by the caller. Some are faulty, and get an answer that says what to do. Nothing is run here
+and nothing is kept: a `Turn` says what to do and what the session is afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from toolcrib.core import wording
+from toolcrib.core.arguments import problems
+from toolcrib.core.call import Answer, Call, Exchange
+from toolcrib.core.disclosure import Plan
+from toolcrib.core.engine import MAX_QUERY_CHARS, Allowed, SearchEngine, SearchResult
+from toolcrib.core.naming import Names, public_name
+from toolcrib.core.session import Act, Session
+from toolcrib.core.tokens import Counter, estimate
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidQuery, InvalidSchema
+
+Style = Literal["reveal", "dispatch"]
+
+LIMIT: Final = 5
+MAX_LIMIT: Final = 20
+MAX_QUERIES: Final = 8
+MAX_SEARCHES: Final = 10
+NEAREST: Final = 5
+DESCRIPTION_CHARS: Final = 200
+MAX_SHOWN_NAME_CHARS: Final = 80
+
+_SYNTAX = re.compile(r"[^\w\s]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A call that is to be run: the tool it means, and the arguments for it."""
+
+    call: Call
+    tool: Tool
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the calls of one turn mean, in their order, and the session after them."""
+
+    session: Session
+    answers: tuple[Answer, ...] = ()
+    tasks: tuple[Task, ...] = ()
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """The rules of one conversation: what there is to search, what is shown, and in which style.
+
+    `reveal`: what a search finds is added to the list of tools. `dispatch`: the list never changes;
+    a search answers with full definitions, and a second tool calls what was found.
+    """
+
+    engine: SearchEngine
+    plan: Plan
+    names: Names
+    style: Style = "reveal"
+    allowed: Allowed | None = None
+    count: Counter = field(default=estimate)
+
+    def begin(self, budget_tokens: int | None = None) -> Session:
+        """A session that has been shown what is shown from the start."""
+        pinned = filter(self.may_use, self.plan.shown)
+        return Session(budget_tokens=budget_tokens).pin(pinned, self.count)
+
+    def tools(self, session: Session) -> tuple[Tool, ...]:
+        """The tools to send: our own first, as they never change, then what the session shows."""
+        return (*self.own_tools, *session.visible(self.engine.catalog, self.may_use))
+
+    @cached_property
+    def own_tools(self) -> tuple[Tool, ...]:
+        """The search tool, if there is anything to search for, and in dispatch the one that calls."""
+        if not self.plan.is_active:
+            return ()
+        return (self.search_tool, self.execute_tool) if self._dispatches else (self.search_tool,)
+
+    @cached_property
+    def search_tool(self) -> Tool:
+        """The tool that finds the others."""
+        execute = self._free_name(wording.EXECUTE_NAME)
+        about = wording.DISPATCH_DESCRIPTION.format(execute=execute)
+        limit = wording.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
+        needs = {"type": "array", "items": {"type": "string"}}
+        return Tool(
+            self._free_name(wording.SEARCH_NAME),
+            about if self._dispatches else wording.SEARCH_DESCRIPTION,
+            {
+                "type": "object",
+                "properties": {
+                    "query": {"type": "string", "description": wording.QUERY_DESCRIPTION},
+                    "queries": {**needs, "description": wording.QUERIES_DESCRIPTION},
+                    "limit": {"type": "integer", "description": limit},
+                },
+            },
+            policy="never",
+            annotations={"readOnlyHint": True, "idempotentHint": True},
+        )
+
+    @cached_property
+    def execute_tool(self) -> Tool:
+        """The tool that calls what a search has found."""
+        search = self.search_tool.name
+        tool = wording.EXECUTE_TOOL_DESCRIPTION.format(search=search)
+        return Tool(
+            self._free_name(wording.EXECUTE_NAME),
+            wording.EXECUTE_DESCRIPTION.format(search=search),
+            {
+                "type": "object",
+                "properties": {
+                    "tool_name": {"type": "string", "description": tool},
+                    "tool_input": {
+                        "type": "object",
+                        "description": wording.EXECUTE_INPUT_DESCRIPTION,
+                    },
+                },
+                "required": ["tool_name", "tool_input"],
+            },
+            policy="never",
+        )
+
+    def may_use(self, tool: Tool) -> bool:
+        """Whether the caller has the right to a tool."""
+        return self._accepts(tool)
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of a name, if there is one and the caller may use it."""
+        tool = self.names.tool(name)
+        return tool if tool and self.may_use(tool) else None
+
+    def turn(self, session: Session, calls: Sequence[Call]) -> Turn:
+        """What these calls mean. A call to a tool that was not shown is as good as any other."""
+        session = session.current(self.engine.catalog, self.may_use)
+        answers: list[Answer] = []
+        tasks: list[Task] = []
+        before = session.searches
+        for call in calls:
+            if self._is_search(call):
+                session, answer = self._searched(session, call, before)
+                answers.append(answer)
+                continue
+            meant = self._meant(call)
+            if isinstance(meant, Answer):
+                answers.append(meant)
+                continue
+            if self.style == "reveal":
+                session = session.reveal([meant.tool], self.count)
+            fault = self._fault(meant)
+            if fault:
+                answers.append(Answer(call, fault, is_error=True))
+            else:
+                tasks.append(meant)
+        session = session.turn(bool(calls) and all(map(self._is_search, calls)))
+        return Turn(session, tuple(answers), tuple(tasks))
+
+    def acts(self, turns: Iterable[Sequence[Exchange]]) -> Iterator[tuple[Act, ...]]:
+        """What a history says that the model did, in the words of a session."""
+        for exchanges in turns:
+            yield tuple(map(self._act, exchanges))
+
+    def _act(self, exchange: Exchange) -> Act:
+        if not self._is_search(exchange.call):
+            return Act("use", (exchange.call.name,) if self.style == "reveal" else ())
+        return Act("search", () if self._dispatches else exchange.names or _loaded(exchange.text))
+
+    def _is_search(self, call: Call) -> bool:
+        return self.plan.is_active and (call.is_search or call.name == self.search_tool.name)
+
+    @property
+    def _dispatches(self) -> bool:
+        return self.style == "dispatch"
+
+    @cached_property
+    def _accepts(self) -> Callable[[Tool], bool]:
+        allowed = self.allowed
+        if allowed is None:
+            return lambda tool: True
+        if callable(allowed):
+            return allowed
+        ids = frozenset([allowed] if isinstance(allowed, str) else allowed)
+        return lambda tool: tool.id in ids
+
+    def _free_name(self, name: str) -> str:
+        """A name of ours, behind as many underscores as it takes to be no other tool's."""
+        while self.names.tool(name):
+            name = f"_{name}"
+        return name
+
+    def _searched(self, session: Session, call: Call, before: int) -> tuple[Session, Answer]:
+        """The answer to a search, and the session that has been shown what it found."""
+        if before >= MAX_SEARCHES:
+            text = wording.ENOUGH_SEARCHES.format(count=before)
+            return session, Answer(call, text, is_error=True)
+        arguments = call.arguments or {}
+        queries = _queries(arguments)
+        if not queries:
+            return session, Answer(call, wording.NO_QUERY, is_error=True)
+        results = [self._search(query, _limit(arguments)) for query in queries[:MAX_QUERIES]]
+        hits = {hit.tool.id: hit.tool for one in results if one.confident for hit in one}
+        found = tuple(hits.values())
+        if found and not self._dispatches:
+            session = session.reveal(found, self.count)
+        others = {hit.tool.id: hit.tool for one in results if not one.confident for hit in one}
+        nearest = [tool for id, tool in others.items() if id not in hits][:NEAREST]
+        text = self._told(session, found, nearest, len(queries) > MAX_QUERIES)
+        return session, Answer(call, text, found=found)
+
+    def _search(self, query: str, limit: int) -> SearchResult:
+        query = query[:MAX_QUERY_CHARS]
+        try:
+            return self.engine.search(query, limit=limit, allowed=self.allowed)
+        except InvalidQuery:
+            # A model writes sentences. What it did not mean as syntax is read as words.
+            words = _SYNTAX.sub(" ", query).lower()
+            return self.engine.search(words, limit=limit, allowed=self.allowed)
+
+    def _told(
+        self, session: Session, found: Sequence[Tool], nearest: Sequence[Tool], cut: bool
+    ) -> str:
+        """A search's answer, as JSON: the names in it are how a history is read again."""
+        says = [wording.FULL_ANSWER.format(most=MAX_QUERIES)] if cut else []
+        if found and self._dispatches:
+            says.append(wording.FOUND.format(execute=self.execute_tool.name))
+        elif found:
+            says.append(wording.LOADED)
+            if session.retired:
+                names = ", ".join(map(self._name_of, session.retired))
+                says.append(wording.RETIRED.format(names=names))
+        else:
+            says.append(wording.NOTHING_FITS if nearest else wording.NOTHING_FOUND)
+        answer: dict[str, Any] = {"found": [self._shown(tool) for tool in found]}
+        if nearest:
+            answer["nearest"] = [self._shown(tool) for tool in nearest]
+        answer["message"] = " ".join(says)
+        return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+    def _shown(self, tool: Tool) -> dict[str, Any]:
+        if self._dispatches:
+            schema = tool.input_schema
+            return {
+                "name": public_name(tool),
+                "description": tool.description,
+                "input_schema": schema,
+            }
+        about = tool.description
+        if len(about) > DESCRIPTION_CHARS:
+            about = f"{about[: DESCRIPTION_CHARS - 1]}…"
+        return {"name": public_name(tool), "description": about}
+
+    def _name_of(self, id: str) -> str:
+        tool = self.engine.catalog.get(id)
+        return public_name(tool) if tool else id
+
+    def _meant(self, call: Call) -> Task | Answer:
+        """The task a call sets, or the answer that says why it sets none."""
+        name, arguments = call.name, call.arguments
+        if self._dispatches and self.plan.is_active and name == self.execute_tool.name:
+            wrong = problems(self.execute_tool.input_schema, arguments)
+            if wrong:
+                return Answer(call, _bad_arguments(name, wrong), is_error=True)
+            assert arguments is not None
+            name, arguments = arguments["tool_name"], arguments["tool_input"]
+        tool = self.find(name)
+        if tool is None:
+            return Answer(call, self._unknown(name), is_error=True)
+        if arguments is None:
+            text = wording.NOT_JSON.format(name=public_name(tool))
+            return Answer(call, text, is_error=True)
+        return Task(call, tool, arguments)
+
+    def _unknown(self, name: str) -> str:
+        shown = name if len(name) <= MAX_SHOWN_NAME_CHARS else f"{name[:MAX_SHOWN_NAME_CHARS]}…"
+        words = _SYNTAX.sub(" ", name.replace("_", " "))
+        near = (
+            [public_name(hit.tool) for hit in self._search(words, NEAREST)] if words.strip() else []
+        )
+        says = [wording.UNKNOWN_TOOL.format(name=json.dumps(shown, ensure_ascii=False))]
+        if near:
+            says.append(wording.NEAREST.format(names=", ".join(near)))
+        if self.plan.is_active:
+            says.append(wording.SEARCH_INSTEAD.format(search=self.search_tool.name))
+        return " ".join(says)
+
+    def _fault(self, task: Task) -> str:
+        """What is wrong with the arguments; nothing if they fit, or if nobody can tell."""
+        try:
+            wrong = problems(task.tool.input_schema, task.arguments)
+        except InvalidSchema:
+            # Whoever made the tool will check what he asked for.
+            return ""
+        return _bad_arguments(public_name(task.tool), wrong) if wrong else ""
+
+
+def _bad_arguments(name: str, wrong: Iterable[str]) -> str:
+    return "\n".join([wording.BAD_ARGUMENTS.format(name=name), *(f"- {one}" for one in wrong)])
+
+
+def _queries(arguments: Mapping[str, Any]) -> list[str]:
+    """What is asked for: one query, several, or both, in whatever shape a model puts them."""
+    several = arguments.get("queries")
+    listed = several if isinstance(several, list) else [several]
+    asked = [arguments.get("query"), *listed]
+    return list(dict.fromkeys(one.strip() for one in asked if isinstance(one, str) and one.strip()))
+
+
+def _limit(arguments: Mapping[str, Any]) -> int:
+    asked = arguments.get("limit")
+    if isinstance(asked, bool) or not isinstance(asked, int | float) or asked != asked:
+        return LIMIT
+    return int(min(max(asked, 1), MAX_LIMIT))
+
+
+def _loaded(text: str) -> tuple[str, ...]:
+    """The names in the text of a search's answer; none if it is not one of ours, or was cut."""
+    try:
+        found = json.loads(text)["found"]
+        return tuple(str(one["name"]) for one in found)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ()

@@ -1,0 +1,167 @@
+"""Which tools a model is shown from the start, and how much of the others.
+
+A *policy* belongs to a tool: `never` held back, `always` held back, or `automatic`, which leaves it
+to the `Disclosure`. Everything here is a pure function of the tools and the settings.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from toolcrib.core.tokens import Counter, estimate, tool_tokens
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
+
+Tier = Literal["full", "stub", "name", "hidden"]
+
+WINDOW_TOKENS: Final = 200_000
+SHARE_PERCENT: Final = 10.0
+SERVER_PRIORITY: Final = "server_priority"
+ALPHABETICAL: Final = "alphabetical"
+RANDOM: Final = "random"
+USAGE: Final = "usage"
+ORDERS: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM, USAGE)
+
+_SHARE = re.compile(r"auto(?::([0-9]{1,3}(?:\.[0-9]{1,3})?)%?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """From when on tools are held back: from so many tools, or so many tokens of definitions.
+
+    Either is enough; None is never enough.
+    """
+
+    tools: int | None = None
+    tokens: int | None = None
+
+    @classmethod
+    def read(cls, setting: object, window_tokens: int = WINDOW_TOKENS) -> Activation:
+        """From a setting: false, true, a number of tools, "auto", or "auto:10%" of the window."""
+        if isinstance(setting, bool):
+            return cls(tools=0) if setting else cls()
+        if isinstance(setting, int) and setting >= 0:
+            return cls(tools=setting)
+        share = _SHARE.fullmatch(setting.strip()) if isinstance(setting, str) else None
+        percent = float(share[1] or SHARE_PERCENT) if share else 101.0
+        if percent > 100:
+            raise InvalidConfig(
+                f"{setting!r} does not say when to hold tools back; write true, false, a number "
+                'of tools, or a share of the context window such as "auto:10%"'
+            )
+        return cls(tokens=int(window_tokens * percent / 100))
+
+    def is_met(self, tools: Sequence[Tool], count: Counter = estimate) -> bool:
+        """Whether these tools are enough to hold some back."""
+        if self.tools is not None and len(tools) >= self.tools:
+            return True
+        if self.tokens is None:
+            return False
+        total = 0
+        for tool in tools:
+            total += tool_tokens(tool, count)
+            if total >= self.tokens:
+                return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """An order of preference: each way breaks the ties of those before it, names break the rest."""
+
+    by: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    usage: Mapping[str, int] = field(default_factory=dict, hash=False)
+    seed: int = 0
+
+    def ordered(self, tools: Iterable[Tool]) -> list[Tool]:
+        """The tools in this order. Ways that are not known are passed over; without any, as given."""
+        given = list(tools)
+        known = dict.fromkeys((*self.servers, *(tool.server for tool in given)))
+        places = {server: place for place, server in enumerate(known)}
+        keys: dict[str, Callable[[Tool], Any]] = {
+            SERVER_PRIORITY: lambda tool: places[tool.server],
+            ALPHABETICAL: lambda tool: tool.name,
+            # A tool's luck is its own: it does not change when other tools come or go.
+            RANDOM: lambda tool: random.Random(f"{self.seed} {tool.name}").random(),
+            USAGE: lambda tool: -self.usage.get(tool.id, 0),
+        }
+        asked = [keys[way] for way in self.by if way in keys]
+        if not asked:
+            return given
+        return sorted(given, key=lambda tool: (*(key(tool) for key in asked), tool.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is shown in full, in order, and what is held back. `tier` is how much of that is shown."""
+
+    shown: tuple[Tool, ...]
+    held: tuple[Tool, ...]
+    tier: Tier = "hidden"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is held back, so that a search tool is needed."""
+        return bool(self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """The settings: when to begin, what is pinned, and how many others are shown in full anyway."""
+
+    # Few tools cost less than searching for them; models choose worse among more than some thirty.
+    activation: Activation = Activation(tools=31, tokens=10_000)
+    pinned: frozenset[str] = frozenset()
+    tier: Tier = "hidden"
+    shown_tools: int | None = 0
+    shown_tokens: int | None = None
+    selection: Selection = Selection()
+    count: Counter = estimate
+
+    def is_pinned(self, tool: Tool) -> bool:
+        """Whether a tool is shown in full from the start, whatever there is besides it."""
+        return tool.policy == "never" or tool.name in self.pinned or tool.id in self.pinned
+
+    def plan(self, tools: Iterable[Tool]) -> Plan:
+        """What to show of these tools and what to hold back.
+
+        A tool whose policy is `always` is held back also among few; a pin is stronger than that.
+        """
+        given = tuple(tools)
+        active = self.activation.is_met(given, self.count)
+        kept = {
+            tool.id
+            for tool in given
+            if self.is_pinned(tool) or (not active and tool.policy != "always")
+        }
+        if active:
+            kept.update(tool.id for tool in self._within_budget(given, kept))
+        return Plan(
+            tuple(tool for tool in given if tool.id in kept),
+            tuple(tool for tool in given if tool.id not in kept),
+            self.tier,
+        )
+
+    def _within_budget(self, tools: Iterable[Tool], pinned: Collection[str]) -> list[Tool]:
+        """The unpinned tools that are shown too: the first in order, while the budget lasts."""
+        if self.shown_tools == 0 or self.shown_tokens == 0:
+            return []
+        chosen: list[Tool] = []
+        left = self.shown_tokens
+        for tool in self.selection.ordered(tools):
+            if tool.id in pinned or tool.policy == "always":
+                continue
+            if self.shown_tools is not None and len(chosen) == self.shown_tools:
+                break
+            if left is not None:
+                cost = tool_tokens(tool, self.count)
+                if cost > left:
+                    continue
+                left -= cost
+            chosen.append(tool)
+        return chosen

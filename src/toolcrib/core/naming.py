@@ -1,0 +1,52 @@
+"""The name a tool has towards a model, and the way back."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
+
+# What every provider takes.
+MAX_CHARS: Final = 64
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_DIGEST_CHARS = 8
+
+
+def public_name(tool: Tool) -> str:
+    """A tool's id, made safe. It depends on this tool alone, so it never changes."""
+    return safe_name(tool.id)
+
+
+def safe_name(name: str) -> str:
+    """A name that every provider takes.
+
+    One that had to be changed ends in a digest of what it was: two names never become one.
+    """
+    safe = _UNSAFE.sub("_", name)
+    if safe == name and len(safe) <= MAX_CHARS:
+        return safe
+    digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
+    return f"{safe[: MAX_CHARS - _DIGEST_CHARS - 1]}_{digest}"
+
+
+class Names:
+    """The tools of one catalog by their public names."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._changed = dict(_changed(catalog))
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool with this public name, or with this id."""
+        return self._catalog.get(self._changed.get(name, name))
+
+
+def _changed(tools: Iterable[Tool]) -> Iterable[tuple[str, str]]:
+    for tool in tools:
+        name = public_name(tool)
+        if name != tool.id:
+            yield name, tool.id

@@ -1,0 +1,1 @@
+"""Tools that are Python functions: kept by name and version, and run."""

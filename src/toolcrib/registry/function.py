@@ -1,0 +1,210 @@
+"""A Python function as a tool: what it takes from its signature, what it is for from its docstring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import PurePath
+from types import SimpleNamespace
+from typing import Annotated, Any, NotRequired, get_args, get_origin, get_type_hints
+
+import docstring_parser
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict
+
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidArguments, InvalidTool
+
+Function = Callable[..., Any]
+
+_STARS: Mapping[object, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+
+
+class Signature:
+    """What a function takes: as a JSON Schema, and as Python values made of JSON ones."""
+
+    def __init__(self, function: Function, name: str = "") -> None:
+        self.name = name or _name(function)
+        self._function = function
+        self._documented = _documented(function)
+        self._parameters = self._readable_parameters()
+        self._adapter = self._typed()
+
+    @property
+    def tool(self) -> Tool:
+        """The tool a model is shown."""
+        schema = self._adapter.json_schema(schema_generator=_WithoutTitles)
+        schema.pop("title", None)
+        return Tool(self.name, _described(self._documented), schema)
+
+    def bound(self, arguments: Mapping[str, Any]) -> Function:
+        """The function with its arguments, ready to be called: dates are dates, models are models."""
+        try:
+            values: dict[str, Any] = self._adapter.validate_python(dict(arguments))
+        except ValidationError as fault:
+            raise InvalidArguments(
+                f"the arguments do not fit {self.name}: {_faults(fault)}; call again with that put right"
+            ) from None
+        positional = [
+            values.pop(name, parameter.default)
+            for name, parameter in self._parameters.items()
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+        ]
+        return partial(self._function, *positional, **values)
+
+    def _readable_parameters(self) -> dict[str, inspect.Parameter]:
+        try:
+            signature = inspect.signature(self._function)
+        except ValueError:
+            raise InvalidTool(
+                f"function {self.name!r} does not say what it takes; "
+                "register it with a definition of your own"
+            ) from None
+        # What a partial has fixed is the program's own business, and may be a secret.
+        fixed = self._function.keywords if isinstance(self._function, partial) else {}
+        parameters = {
+            name: parameter for name, parameter in signature.parameters.items() if name not in fixed
+        }
+        for name, parameter in parameters.items():
+            if stars := _STARS.get(parameter.kind):
+                raise InvalidTool(
+                    f"function {self.name!r}: {stars}{name} does not say which arguments there are; "
+                    "name each, or register the function with a definition of your own"
+                )
+        if next(iter(parameters), "") in ("self", "cls"):
+            raise InvalidTool(
+                f"function {self.name!r} is a method without its object; pass that of an instance"
+            )
+        return parameters
+
+    def _typed(self) -> TypeAdapter[Any]:
+        hints, texts = self._hints(), _parameter_texts(self._documented)
+        fields = {
+            name: _field(hints.get(name, Any), parameter, texts.get(name, ""))
+            for name, parameter in self._parameters.items()
+        }
+        for name, annotation in fields.items():
+            self._check(name, annotation)
+        return _adapter(fields)
+
+    def _hints(self) -> dict[str, Any]:
+        source = inspect.unwrap(self._documented)
+        annotations = getattr(source, "__annotations__", {})
+        # Only those of parameters: what a function returns is often imported for type checkers alone.
+        wanted = SimpleNamespace(
+            __annotations__={
+                name: annotations[name] for name in self._parameters if name in annotations
+            }
+        )
+        try:
+            return get_type_hints(wanted, getattr(source, "__globals__", {}), include_extras=True)
+        except (NameError, TypeError, SyntaxError, AttributeError) as fault:
+            raise InvalidTool(
+                f"function {self.name!r}: an annotation cannot be read: {fault}; "
+                "what it names has to be importable from the function's module"
+            ) from None
+
+    def _check(self, name: str, annotation: Any) -> None:
+        try:
+            _adapter({name: annotation}).json_schema()
+        except (PydanticUserError, TypeError) as fault:
+            reason = str(fault).splitlines()[0]
+            raise InvalidTool(
+                f"function {self.name!r}: no JSON Schema can be made of the type of parameter "
+                f"{name!r}: {reason}; use plain types, dataclasses or pydantic models"
+            ) from None
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """Titles that only repeat a parameter's name cost tokens and say nothing."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def is_async(function: Function) -> bool:
+    """Whether calling this gives something to await."""
+    if isinstance(function, partial):
+        return is_async(function.func)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  an object's own, not whether it has one
+    )
+
+
+def _name(function: Function) -> str:
+    if not callable(function) or isinstance(function, type):
+        raise InvalidTool(f"{function!r} is not a function; pass one, or a tool definition")
+    code = getattr(function, "__code__", None)
+    name = getattr(_documented(function), "__name__", "")
+    if name == "<lambda>" and code:
+        place = f"{PurePath(code.co_filename).name}, line {code.co_firstlineno}"
+        raise InvalidTool(f"the lambda in {place} has no name; use def, or give a name")
+    if name in ("", "<lambda>", "__call__"):
+        raise InvalidTool(f"{function!r} has no name; give one")
+    return str(name)
+
+
+def _documented(function: Function) -> Function:
+    """What carries name, annotations and docstring: the function inside a partial or an object."""
+    if isinstance(function, partial):
+        return _documented(function.func)
+    if inspect.isroutine(function):
+        return function
+    call: Function = type(function).__call__
+    return call
+
+
+def _field(hint: Any, parameter: inspect.Parameter, text: str) -> Any:
+    """The annotation of one parameter; its own description wins over the docstring's."""
+    base, *own = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    text = next((item for item in own if isinstance(item, str)), text)
+    extra: dict[str, Any] = {}
+    if parameter.default is not inspect.Parameter.empty:
+        # A default that JSON cannot say is still the function's default.
+        with suppress(ValueError):
+            extra["default"] = to_jsonable_python(parameter.default)
+    described = Field(description=text or None, json_schema_extra=extra)
+    annotation = Annotated[base, described, *own]  # type: ignore[valid-type]
+    return annotation if parameter.default is inspect.Parameter.empty else NotRequired[annotation]
+
+
+def _adapter(fields: dict[str, Any]) -> TypeAdapter[Any]:
+    # A typed dictionary, since its keys may have any name: a model's may not be `json` or `copy`.
+    arguments = TypedDict("arguments", fields)  # type: ignore[misc]
+    arguments.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    return TypeAdapter(arguments)
+
+
+def _parsed(function: Function) -> docstring_parser.Docstring | None:
+    try:
+        return docstring_parser.parse(inspect.getdoc(function) or "")
+    except docstring_parser.ParseError:
+        return None
+
+
+def _described(function: Function) -> str:
+    """What a function is for: its docstring without the sections about arguments and results."""
+    parsed = _parsed(function)
+    if parsed is None:
+        return inspect.getdoc(function) or ""
+    return "\n\n".join(filter(None, (parsed.short_description, parsed.long_description)))
+
+
+def _parameter_texts(function: Function) -> dict[str, str]:
+    parsed = _parsed(function)
+    return {one.arg_name: one.description or "" for one in parsed.params} if parsed else {}
+
+
+def _faults(fault: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+        for one in fault.errors(include_url=False, include_input=False)
+    )

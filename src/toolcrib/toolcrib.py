@@ -1,0 +1,317 @@
+"""Toolcrib: what a program holds that writes its own agent loop.
+
+crib = Toolcrib([...])                 tools in any format, mixed
+session = crib.session()               one conversation
+session.tools("openai_chat")           what to send with the next request
+session.handle("openai_chat", reply)   what to send back, searches answered and our own tools run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal, Protocol, TypeGuard, get_args, runtime_checkable
+
+from toolcrib.adapters.detection import tools_from_any
+from toolcrib.adapters.wire import Search, Wire, wire_named
+from toolcrib.core import wording
+from toolcrib.core.call import Answer, Call, CallResult, Runner
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.conversation import Conversation, Style, Task
+from toolcrib.core.disclosure import Disclosure
+from toolcrib.core.engine import Allowed, SearchEngine
+from toolcrib.core.hosted import hosting_provider
+from toolcrib.core.naming import Names
+from toolcrib.core.session import Session
+from toolcrib.core.tool import Tool
+from toolcrib.errors import DuplicateTool, InvalidConfig, InvalidMessage, InvalidTool
+from toolcrib.registry.registry import Registry
+
+Native = bool | Literal["client", "auto"]
+
+_PROVIDERS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """A runner that also says which tools it runs, such as a registry."""
+
+    @property
+    def tools(self) -> Iterable[Tool]:
+        """The tools it runs."""
+
+    def holds(self, name: str) -> bool:
+        """Whether it runs the tool with this id."""
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+        """Run it."""
+
+
+class Toolcrib:
+    """Tools behind a counter: a catalog, an engine over it, what is shown of it, and who runs it.
+
+    Entries are Python functions, tools in any known format, `Tool` objects, and toolsets such as a
+    `Registry`, mixed and nested in lists.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[object] = (),
+        *,
+        runner: Runner | None = None,
+        disclosure: Disclosure | None = None,
+        engine: Callable[[Catalog], SearchEngine] = SearchEngine,
+    ) -> None:
+        listed = list(tools)
+        self.disclosure = disclosure or Disclosure()
+        functions = Registry()
+        self._runners: list[Runner] = [functions, *filter(_is_toolset, listed)]
+        self._runner = runner
+        self.engine = engine(Catalog(_unique(_tools(listed, functions))))
+        self._learn()
+
+    @property
+    def catalog(self) -> Catalog:
+        """All tools there are."""
+        return self.engine.catalog
+
+    def update(self, catalog: Catalog) -> None:
+        """Go on with another catalog. Sessions keep what they have shown, as far as it is there."""
+        self.engine = self.engine.updated(catalog)
+        self._learn()
+
+    def session(
+        self,
+        *,
+        style: Style = "reveal",
+        budget: int | None = None,
+        allowed: Allowed | None = None,
+        native: Native = False,
+        model: str = "",
+    ) -> CribSession:
+        """A new conversation.
+
+        `style` is "reveal" (found tools join the list) or "dispatch" (the list never changes).
+        `budget` is how many tokens the revealed tools may take. `allowed` are the ids of the tools
+        this caller may use, or a question to ask of each. `native` hands the search over to the
+        provider (True), answers in the provider's own shape ("client"), or does what the model can
+        ("auto", which needs the `model`).
+        """
+        if style not in get_args(Style):
+            raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
+        if budget is not None and (isinstance(budget, bool) or budget < 1):
+            raise InvalidConfig(f"budget is a number of tokens, from 1, not {budget!r}")
+        return CribSession(self, style, budget, allowed, _search_by(native, model))
+
+    def conversation(self, style: Style, allowed: Allowed | None) -> Conversation:
+        """The rules of a conversation over the catalog as it is now."""
+        return Conversation(
+            self.engine, self._plan, self._names, style, allowed, self.disclosure.count
+        )
+
+    def runs(self, tool: Tool) -> bool:
+        """Whether a call to this tool is ours to run."""
+        return self._runner_of(tool) is not None
+
+    def run(self, task: Task) -> Answer:
+        """Run one call. Whatever goes wrong in the tool is told to the model, not raised."""
+        runner = self._runner_of(task.tool)
+        assert runner is not None, "only a tool that `runs` is run"
+        try:
+            result = runner.call(task.tool.id, task.arguments)
+        except Exception as fault:
+            reason = f"{type(fault).__name__}: {fault}"
+            return Answer(
+                task.call, wording.FAILED.format(name=task.tool.name, reason=reason), True
+            )
+        return Answer(task.call, result.text, result.is_error)
+
+    def _runner_of(self, tool: Tool) -> Runner | None:
+        runners = self._runners if self._runner is None else [*self._runners, self._runner]
+        return next((runner for runner in runners if runner.holds(tool.id)), None)
+
+    def _learn(self) -> None:
+        self._plan = self.disclosure.plan(self.catalog)
+        self._names = Names(self.catalog)
+
+
+class CribSession:
+    """One conversation with a model. Its `state` is all there is to save."""
+
+    def __init__(
+        self,
+        crib: Toolcrib,
+        style: Style,
+        budget: int | None,
+        allowed: Allowed | None,
+        search: dict[str, Search],
+    ) -> None:
+        self._crib = crib
+        self._style: Style = style
+        self._allowed = allowed
+        self._search = search
+        self._conversation = crib.conversation(style, allowed)
+        self._answered: tuple[Answer, ...] = ()
+        self._calls: tuple[Call, ...] = ()
+        self.state = self._conversation.begin(budget)
+        self.pending: tuple[Task, ...] = ()
+
+    def tools(self, wire: str) -> list[dict[str, Any]]:
+        """The tools to send with the next request, in a provider's format."""
+        format = wire_named(wire)
+        conversation = self._now()
+        search = self._search_on(format)
+        if search == "hosted" and format.hosted:
+            return format.hosted(*self._split(conversation))
+        if search == "client" and format.client:
+            return format.client(conversation.own_tools, *self._split(conversation))
+        return format.tools(conversation.tools(self.state))
+
+    def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
+        """What to add to the messages after a reply: the reply itself, and the results of its calls.
+
+        Searches are answered and our own tools are run. Calls to other tools are yours: they stand
+        in `pending`, and the results come with `answer`, all of this turn together.
+        """
+        format = wire_named(wire)
+        conversation = self._now()
+        calls = format.calls(reply)
+        turn = conversation.turn(self.state, calls)
+        self.state = turn.session
+        ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
+        self._calls = tuple(calls)
+        self._answered = (*turn.answers, *map(self._crib.run, ours))
+        self.pending = tuple(task for task in turn.tasks if task not in ours)
+        messages = format.reply(reply)
+        return messages if self.pending or not calls else [*messages, *self._results(format)]
+
+    def answer(
+        self, wire: str, results: Mapping[str, str | CallResult] | None = None
+    ) -> list[dict[str, Any]]:
+        """The results of the last turn: ours, and yours of the calls in `pending`, by call id."""
+        given = dict(results or {})
+        format = wire_named(wire)
+        for task in self.pending:
+            result = given.pop(task.call.id, None)
+            if result is None:
+                text = wording.NOT_ANSWERED.format(name=task.tool.name)
+                result = CallResult(text, is_error=True)
+            if isinstance(result, str):
+                result = CallResult(result)
+            self._answered += (Answer(task.call, result.text, result.is_error),)
+        if given:
+            waiting = ", ".join(task.call.id for task in self.pending) or "none"
+            raise InvalidMessage(
+                f"no call {next(iter(given))!r} is pending; the pending ones are {waiting}"
+            )
+        self.pending = ()
+        return self._results(format)
+
+    def replay(self, wire: str, messages: Iterable[object]) -> None:
+        """Become the session that a message history tells of: for those who keep nothing else."""
+        conversation = self._now()
+        turns = conversation.acts(wire_named(wire).turns(messages))
+        start = conversation.begin(self.state.budget_tokens)
+        self.state = Session.from_history(
+            turns, conversation.find, start=start, count=conversation.count
+        )
+
+    def save(self) -> dict[str, Any]:
+        """The session as JSON."""
+        return self.state.to_dict()
+
+    def restore(self, stored: Mapping[str, Any]) -> None:
+        """Go on from a saved session, without the tools that have changed or are refused since."""
+        conversation = self._now()
+        saved = Session.from_dict(stored)
+        self.state = saved.current(self._crib.catalog, conversation.may_use)
+
+    def _now(self) -> Conversation:
+        """The rules over the catalog as it is now; what is newly pinned is shown from here on."""
+        if self._conversation.engine is not self._crib.engine:
+            self._conversation = self._crib.conversation(self._style, self._allowed)
+            pinned = filter(self._conversation.may_use, self._conversation.plan.shown)
+            current = self.state.current(self._crib.catalog, self._conversation.may_use)
+            known = {one.id for one in current.shown}
+            new = [tool for tool in pinned if tool.id not in known]
+            self.state = current.pin(new, self._conversation.count)
+        return self._conversation
+
+    def _split(self, conversation: Conversation) -> tuple[list[Tool], list[Tool]]:
+        """What is shown from the start and what is held back, of what the caller may use."""
+        plan = conversation.plan
+        return (
+            [tool for tool in plan.shown if conversation.may_use(tool)],
+            [tool for tool in plan.held if conversation.may_use(tool)],
+        )
+
+    def _search_on(self, wire: Wire) -> Search:
+        return self._search.get(wire.name, "ours") if self._conversation.plan.is_active else "ours"
+
+    def _results(self, wire: Wire) -> list[dict[str, Any]]:
+        """All results of a turn, in the order of its calls."""
+        places = {id(call): place for place, call in enumerate(self._calls)}
+        ordered = sorted(self._answered, key=lambda answer: places[id(answer.call)])
+        if self._search_on(wire) == "client" and wire.client_answers:
+            return wire.client_answers(ordered)
+        return wire.answers(ordered)
+
+
+def _search_by(native: object, model: str) -> dict[str, Search]:
+    """Who searches, on each wire that knows more than one way; unknown means ours."""
+    if native == "auto":
+        provider = hosting_provider(model)
+        return {_PROVIDERS[provider]: "hosted"} if provider else {}
+    if native is True or native == "client":
+        return dict.fromkeys(_PROVIDERS.values(), "hosted" if native is True else "client")
+    if native is False:
+        return {}
+    raise InvalidConfig(f'native is True, False, "client" or "auto", not {native!r}')
+
+
+def _is_toolset(entry: object) -> TypeGuard[Toolset]:
+    # Asked in this order, as a question to a protocol is slow and most entries are dictionaries.
+    return not isinstance(entry, Mapping | Tool) and isinstance(entry, Toolset)
+
+
+def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str, Tool]]:
+    """The tools of the entries, each with where it stands, so that an error can name it.
+
+    Those that are functions are registered.
+    """
+    for number, entry in enumerate(entries, 1):
+        place = f"entry {number}"
+        if isinstance(entry, Tool):
+            yield place, entry
+        elif _is_toolset(entry):
+            yield from ((place, tool) for tool in entry.tools)
+        elif isinstance(entry, list | tuple | Catalog):
+            yield from ((f"{place}, {inner}", tool) for inner, tool in _tools(entry, functions))
+        elif callable(entry):
+            try:
+                yield place, functions.add(entry)
+            except (InvalidTool, DuplicateTool) as fault:
+                raise type(fault)(f"{place}: {fault}") from fault
+        else:
+            try:
+                found = tools_from_any(_dumped(entry))
+            except InvalidTool as fault:
+                raise type(fault)(f"{place}: {fault}") from fault
+            yield from ((place, tool) for tool in found)
+
+
+def _dumped(entry: object) -> object:
+    """The JSON form of an SDK's object."""
+    dump = getattr(entry, "model_dump", None)
+    return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else entry
+
+
+def _unique(listed: Iterable[tuple[str, Tool]]) -> Iterator[Tool]:
+    places: dict[str, str] = {}
+    for place, tool in listed:
+        if tool.id in places:
+            raise DuplicateTool(
+                f"{place}: the id {tool.id!r} is that of {places[tool.id]} already; "
+                "rename one, or give each its server"
+            )
+        places[tool.id] = place
+        yield tool

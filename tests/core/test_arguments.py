@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.arguments import MAX_PROBLEMS, check_schema, problems
+from toolcrib.errors import InvalidSchema
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer", "description": "How many."},
+        "unit": {"enum": ["g", "kg"]},
+        "to": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"name": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+                "required": ["name"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    "required": ["count"],
+    "additionalProperties": False,
+}
+
+
+def test_arguments_that_fit_have_no_problems() -> None:
+    assert problems(SCHEMA, {"count": 1, "unit": "kg", "to": [{"name": None}]}) == ()
+    assert problems({}, {"anything": [1]}) == ()
+
+
+def test_each_problem_names_the_field_and_what_was_expected() -> None:
+    found = problems(SCHEMA, {"unit": "lb", "to": [{}, {"name": 3}]})
+    assert sorted(found) == [
+        "`count` is missing; expected integer: How many.",
+        "`to[0].name` is missing; expected string | null",
+        "`to[1].name`: 3 is not valid under any of the schemas listed in the 'anyOf' keyword; "
+        "expected string | null",
+        '`unit`: "lb" is not one of "g" or "kg"; expected string (g, kg)',
+    ]
+
+
+def test_an_unknown_field_is_told_with_the_nearest_known_one() -> None:
+    assert problems(SCHEMA, {"count": 1, "units": "kg", "zzz": 1}) == (
+        "`units` is not a known field; did you mean `unit`?",
+        "`zzz` is not a known field; the fields are count, unit, to",
+    )
+    assert problems({"additionalProperties": False}, {"a": 1}) == (
+        "nothing is allowed here; leave it out",
+    )
+    assert problems({"properties": {"a": False}}, {"a": 1}) == (
+        "nothing is allowed in `a`; leave it out",
+    )
+    closed = {"properties": {"a": {"patternProperties": {"x": {}}, "additionalProperties": False}}}
+    assert problems(closed, {"a": {"b": 1}}) == ("`a.b` is not a known field; leave it out",)
+
+
+def test_what_is_no_object_is_told() -> None:
+    assert problems(SCHEMA, [1]) == ('the arguments: [1] is not of type "object"',)
+    assert problems(SCHEMA, {"count": {1}})[0].startswith("the arguments are not JSON")
+
+
+def test_a_missing_field_that_the_schema_does_not_describe_is_named() -> None:
+    assert problems({"required": ["x"]}, {}) == ("`x` is missing",)
+
+
+def test_problems_are_few_and_short() -> None:
+    many = {"additionalProperties": {"type": "string"}}
+    assert len(problems(many, {str(number): number for number in range(99)})) == MAX_PROBLEMS
+    assert all(len(one) < 700 for one in problems(SCHEMA, {"count": "x" * 9_999, "y" * 9_999: 1}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"$schema": "http://json-schema.org/draft-07/schema#"}, {"a": [1]}),
+        ({"$schema": "https://json-schema.org/draft/2020-12/schema"}, {"a": [1]}),
+        ({}, {"a": [1]}),
+        ({"$schema": "https://example.test/own"}, {"a": [1]}),
+    ],
+)
+def test_every_version_is_read_also_where_it_is_not_named(
+    schema: dict[str, Any], arguments: object
+) -> None:
+    older = {**schema, "properties": {"a": {"items": [{"type": "string"}]}}}
+    newer = {**schema, "properties": {"a": {"prefixItems": [{"type": "string"}]}}}
+    if "2020" not in str(schema):
+        assert problems(older, arguments) == ('`a[0]`: 1 is not of type "string"',)
+    if "07" not in str(schema):
+        assert problems(newer, arguments) == ('`a[0]`: 1 is not of type "string"',)
+
+
+def test_the_flags_of_the_fourth_draft_are_read() -> None:
+    schema = {"properties": {"a": {"minimum": 1, "exclusiveMinimum": True}}}
+    assert len(problems(schema, {"a": 1})) == 1
+    assert problems(schema, {"a": 2}) == ()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "whatever"},
+        {"$ref": "https://example.test/elsewhere.json"},
+        {"$ref": "file:///etc/hostname"},
+        {"properties": {"a": {"$ref": "#/$defs/none"}}},
+        {"properties": {"a": {"pattern": "("}}},
+        {"x": {1}},
+    ],
+)
+def test_a_schema_that_cannot_be_used_says_so(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSchema):
+        problems(schema, {})
+    with pytest.raises(InvalidSchema):
+        check_schema(schema)
+
+
+def test_a_pattern_that_would_never_end_ends() -> None:
+    for pattern in ("(a+)+$", r"(?=a)(a+)+\1$"):
+        schema = {"properties": {"a": {"pattern": pattern}}}
+        assert len(problems(schema, {"a": "a" * 5_000 + "b"})) == 1
+
+
+def _fan(width: int) -> dict[str, Any]:
+    steps: dict[str, Any] = {
+        f"s{at}": {"anyOf": [{"$ref": f"#/$defs/s{at + 1}"}] * 2} for at in range(width)
+    }
+    return {
+        "properties": {"a": {"$ref": "#/$defs/s0"}},
+        "$defs": {**steps, f"s{width}": {"type": "string"}},
+    }
+
+
+def test_alternatives_that_multiply_are_refused_before_they_are_walked() -> None:
+    assert len(problems(_fan(6), {"a": 1})) == 1
+    with pytest.raises(InvalidSchema, match="would take over 10,000 steps"):
+        problems(_fan(60), {"a": 1})
+
+
+def _nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = {"a": [value]}
+    return value
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        {"properties": {"a": {"items": {"$ref": "#"}}}},
+        {"properties": {"a": {"items": [{"$ref": "#"}]}}},
+        {"patternProperties": {".": {"contains": {"$ref": "#"}}}},
+        {"dependencies": {"a": {"properties": {"a": {"additionalItems": {"$ref": "#"}}}}}},
+        {"if": {"properties": {"a": {"items": {"$ref": "#"}}}}},
+        {
+            "additionalProperties": {
+                "contains": {"allOf": [{"$ref": "#/oneOf/0"}, {"$ref": "#/oneOf/1"}]}
+            }
+        },
+    ],
+)
+def test_references_that_go_round_are_counted_however_they_are_written(
+    inner: dict[str, Any],
+) -> None:
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "oneOf": [inner, inner]}
+    with pytest.raises(InvalidSchema):
+        problems(schema, _nested(60))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#name", "$defs": {"x": {"$anchor": "name"}}},
+        {"$ref": "#/$defs/a%20b", "$defs": {"a b": {}}},
+        {"$ref": "#/$defs/a%20b/c", "$defs": {"a b": {"c": {}}}},
+        {"properties": {"a": {"$id": "https://example.test/a", "$ref": "#"}}},
+    ],
+)
+def test_what_cannot_be_followed_is_not_checked(schema: dict[str, Any]) -> None:
+    check_schema(schema)
+    with pytest.raises(InvalidSchema, match="10,000 steps"):
+        problems(schema, {"a": 1})
+
+
+def test_a_reference_to_itself_in_place_ends() -> None:
+    with pytest.raises(InvalidSchema):
+        problems({"$ref": "#"}, {})
+
+
+def test_a_schema_or_arguments_nested_too_deep_are_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(600):
+        deep = {"properties": {"a": deep}}
+    with pytest.raises(InvalidSchema):
+        problems(deep, {})
+    assert isinstance(problems({"type": "object"}, _nested(400)), tuple)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["type", "items", "anyOf", "$ref", "properties"]), _JSON), _JSON
+)
+def test_no_schema_and_no_arguments_raise_anything_else(
+    schema: dict[str, Any], value: object
+) -> None:
+    with suppress(InvalidSchema):
+        assert all(isinstance(one, str) for one in problems(schema, value))

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from toolcrib.core.call import Call, Exchange
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.conversation import MAX_QUERIES, MAX_SEARCHES, Conversation, Style
+from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.core.engine import Allowed, SearchEngine
+from toolcrib.core.naming import Names
+from toolcrib.core.session import Session
+from toolcrib.core.tool import Tool
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS = (
+    Tool("get_weather", "Weather forecast for a city. " + "Rain and sun. " * 30, CITY),
+    Tool("send_mail", "Send an e-mail message.", {"properties": {"to": {"type": "string"}}}),
+    Tool("refund", "Refund a charge to a customer.", server="shop"),
+    Tool("help", "Say what to do.", policy="never"),
+    Tool("odd", "A tool with a schema nobody can use.", {"type": "nonsense"}),
+)
+
+
+def _talk(
+    style: Style = "reveal", allowed: Allowed | None = None, tools: tuple[Tool, ...] = TOOLS
+) -> Conversation:
+    catalog = Catalog(tools)
+    plan = Disclosure(Activation(tools=0)).plan(catalog)
+    return Conversation(SearchEngine(catalog), plan, Names(catalog), style, allowed)
+
+
+def _search(query: object, **more: object) -> Call:
+    return Call("1", "search_tools", {"query": query, **more})
+
+
+def _names(talk: Conversation, session: Session) -> list[str]:
+    return [tool.id for tool in talk.tools(session)]
+
+
+def _found(text: str) -> list[str]:
+    return [one["name"] for one in json.loads(text)["found"]]
+
+
+def test_a_search_reveals_what_it_finds_behind_what_is_there() -> None:
+    talk = _talk()
+    begun = talk.begin()
+    assert _names(talk, begun) == ["search_tools", "help"]
+    turn = talk.turn(begun, [_search("weather forecast", limit=1)])
+    assert _found(turn.answers[0].text) == ["get_weather"]
+    assert "call these tools now" in turn.answers[0].text
+    assert len(turn.answers[0].text) < 400
+    assert _names(talk, turn.session) == ["search_tools", "help", "get_weather"]
+
+
+def test_several_needs_and_several_searches_and_calls_fit_into_one_turn() -> None:
+    talk = _talk()
+    both = Call("1", "search_tools", {"queries": ["weather forecast", "refund charge"], "limit": 1})
+    mail = Call("2", "send_mail", {"to": "a"})
+    again = _search("send mail message", limit=1)
+    turn = talk.turn(talk.begin(), [both, mail, again])
+    assert _found(turn.answers[0].text) == ["get_weather", "shop___refund"]
+    assert [task.tool.name for task in turn.tasks] == ["send_mail"]
+    assert _names(talk, turn.session)[2:] == ["get_weather", "shop___refund", "send_mail"]
+    assert turn.session.searches == 0
+
+
+def test_a_call_to_a_hidden_tool_works_and_reveals_it() -> None:
+    talk = _talk()
+    turn = talk.turn(talk.begin(), [Call("1", "get_weather", {"city": "Rome"})])
+    assert (turn.tasks[0].tool.name, turn.tasks[0].arguments) == ("get_weather", {"city": "Rome"})
+    assert "get_weather" in _names(talk, turn.session)
+
+
+def test_wrong_arguments_are_told_by_field_and_the_tool_is_shown() -> None:
+    talk = _talk()
+    turn = talk.turn(talk.begin(), [Call("1", "get_weather", {"town": "Rome"})])
+    (answer,) = turn.answers
+    assert answer.is_error and "`city` is missing; expected string" in answer.text
+    assert not turn.tasks and "get_weather" in _names(talk, turn.session)
+    broken = talk.turn(talk.begin(), [Call("1", "get_weather", None)])
+    assert "not a JSON object" in broken.answers[0].text
+
+
+def test_a_schema_nobody_can_use_does_not_stand_in_the_way() -> None:
+    talk = _talk()
+    assert talk.turn(talk.begin(), [Call("1", "odd", {"a": 1})]).tasks
+
+
+def test_an_unknown_tool_is_answered_with_the_nearest_names() -> None:
+    talk = _talk()
+    (answer,) = talk.turn(talk.begin(), [Call("1", "fetch_weather", {})]).answers
+    assert answer.is_error and "get_weather" in answer.text and "search_tools" in answer.text
+    (blank,) = talk.turn(talk.begin(), [Call("1", "()", {})]).answers
+    assert "nearest" not in blank.text
+    (long,) = talk.turn(talk.begin(), [Call("1", "x\n" * 999, {})]).answers
+    assert len(long.text) < 300 and "\n" not in long.text
+
+
+def test_without_anything_held_back_there_is_no_search_tool() -> None:
+    catalog = Catalog(TOOLS[:2])
+    talk = Conversation(SearchEngine(catalog), Disclosure().plan(catalog), Names(catalog))
+    assert _names(talk, talk.begin()) == ["get_weather", "send_mail"]
+    (answer,) = talk.turn(talk.begin(), [_search("x")]).answers
+    assert answer.text == 'There is no tool "search_tools".'
+
+
+def test_nothing_that_fits_is_a_result_with_the_nearest_and_reveals_nothing() -> None:
+    talk = _talk()
+    turn = talk.turn(talk.begin(), [_search("zzzz qqqq")])
+    assert json.loads(turn.answers[0].text)["message"].startswith("No tool was found")
+    weak = talk.turn(talk.begin(), [_search("quantum entanglement of a customer in space today")])
+    told = json.loads(weak.answers[0].text)
+    assert told["found"] == [] and told["nearest"][0]["name"] == "shop___refund"
+    assert weak.session.shown == talk.begin().shown
+
+
+def test_a_search_in_any_shape_is_read_and_an_empty_one_says_what_to_write() -> None:
+    talk = _talk()
+    for call in (
+        Call("1", "search_tools", {"query": 'weather" AND ('}),
+        Call("1", "search_tools", {"queries": "weather forecast"}),
+        Call("", "", {"query": "weather", "limit": float("nan")}, is_search=True),
+        _search("weather", limit=10**9),
+        _search("weather " * 2_000, limit=True),
+    ):
+        (answer,) = talk.turn(talk.begin(), [call]).answers
+        assert "get_weather" in _found(answer.text), call
+    for arguments in (None, {}, {"query": 7}, {"query": "  "}):
+        (answer,) = talk.turn(talk.begin(), [Call("1", "search_tools", arguments)]).answers
+        assert answer.is_error and "`query`" in answer.text
+    many = Call("1", "search_tools", {"queries": [f"weather {n}" for n in range(MAX_QUERIES + 1)]})
+    assert f"at most {MAX_QUERIES}" in talk.turn(talk.begin(), [many]).answers[0].text
+
+
+def test_searching_without_end_is_stopped_until_something_else_is_done() -> None:
+    talk = _talk()
+    session = talk.begin()
+    for _ in range(MAX_SEARCHES):
+        session = talk.turn(session, [_search("weather")]).session
+    stopped = talk.turn(session, [_search("weather")])
+    assert stopped.answers[0].is_error and "in a row" in stopped.answers[0].text
+    rested = talk.turn(stopped.session, [])
+    assert not talk.turn(rested.session, [_search("weather")]).answers[0].is_error
+
+
+def test_the_model_is_told_what_a_budget_put_away() -> None:
+    talk = _talk()
+    session = talk.turn(talk.begin(budget_tokens=1), [_search("refund charge", limit=1)]).session
+    turn = talk.turn(session, [_search("weather forecast", limit=1)])
+    assert "put away; search to load them again: shop___refund." in turn.answers[0].text
+    smaller = _talk(tools=TOOLS[:2])
+    late = smaller.turn(session, [_search("weather forecast", limit=1)])
+    assert "shop___refund" not in _names(smaller, late.session)
+
+
+def test_what_may_not_be_used_is_not_there() -> None:
+    for allowed in (
+        {"send_mail", "help"},
+        ["send_mail", "help"],
+        lambda tool: tool.id in ("send_mail", "help"),
+    ):
+        talk = _talk(allowed=allowed)
+        turn = talk.turn(
+            talk.begin(), [_search("weather city"), Call("2", "get_weather", {"city": "x"})]
+        )
+        assert not turn.tasks and turn.answers[1].is_error
+        told = turn.answers[0].text + turn.answers[1].text.replace('"get_weather"', "")
+        assert "get_weather" not in told and "refund" not in told
+    assert _names(_talk(allowed="help"), _talk(allowed="help").begin()) == ["search_tools", "help"]
+
+
+def test_dispatch_never_changes_its_list_and_calls_through_one_tool() -> None:
+    talk = _talk("dispatch")
+    begun = talk.begin()
+    names = ["search_tools", "execute_dynamic_tool", "help"]
+    assert _names(talk, begun) == names
+    turn = talk.turn(begun, [_search("weather forecast", limit=1)])
+    (found,) = json.loads(turn.answers[0].text)["found"]
+    assert found["input_schema"] == CITY and "execute_dynamic_tool" in turn.answers[0].text
+    execute = Call(
+        "2", "execute_dynamic_tool", {"tool_name": "get_weather", "tool_input": {"city": "R"}}
+    )
+    ran = talk.turn(turn.session, [execute])
+    assert (ran.tasks[0].tool.name, ran.tasks[0].arguments) == ("get_weather", {"city": "R"})
+    assert ran.tasks[0].call is execute
+    assert _names(talk, ran.session) == names
+    wrong = talk.turn(
+        ran.session, [Call("3", "execute_dynamic_tool", {"tool_name": "get_weather"})]
+    )
+    assert "`tool_input` is missing" in wrong.answers[0].text
+    assert talk.turn(begun, [Call("4", "send_mail", {})]).session.shown == begun.shown
+
+
+def test_our_tools_give_way_to_tools_of_the_same_name() -> None:
+    own = (*TOOLS, Tool("search_tools", "Search a tool shed."), Tool("_search_tools"))
+    talk = _talk("dispatch", tools=own)
+    assert [tool.name for tool in talk.own_tools] == ["__search_tools", "execute_dynamic_tool"]
+    assert "__search_tools" in talk.execute_tool.description
+
+
+@pytest.mark.parametrize("style", ["reveal", "dispatch"])
+def test_a_history_of_exchanges_gives_the_same_session(style: Style) -> None:
+    talk = _talk(style)
+    calls: list[list[Call]] = [
+        [_search("weather forecast", limit=1), Call("2", "send_mail", {})],
+        [Call("3", "nowhere", {})],
+        [_search("refund charge", limit=1)],
+    ]
+    live = talk.begin()
+    turns: list[list[Exchange]] = []
+    for made in calls:
+        turn = talk.turn(live, made)
+        live = turn.session
+        texts = {answer.call.id: answer.text for answer in turn.answers}
+        turns.append([Exchange(call, texts.get(call.id, "ran")) for call in made])
+    replayed = Session.from_history(talk.acts(turns), talk.find, start=talk.begin())
+    assert replayed == live
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"found":7}', '{"found":[{"id":1}]}', "[" * 9_999]
+)
+def test_an_answer_that_was_cut_short_means_unloaded(text: str) -> None:
+    talk = _talk()
+    turns = [[Exchange(_search("weather"), text)]]
+    session = Session.from_history(talk.acts(turns), talk.find, start=talk.begin())
+    assert session.shown == talk.begin().shown
+
+
+def test_names_in_a_providers_own_shape_are_read() -> None:
+    talk = _talk()
+    turns: Any = [[Exchange(_search("weather"), "", ("get_weather", "nowhere"))]]
+    session = Session.from_history(talk.acts(turns), talk.find, start=talk.begin())
+    assert [one.id for one in session.shown] == ["help", "get_weather"]

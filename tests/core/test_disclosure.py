@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from toolcrib.core.disclosure import Activation, Disclosure, Selection
+from toolcrib.core.tool import Policy, Tool
+from toolcrib.errors import InvalidConfig
+
+
+def _tools(count: int) -> list[Tool]:
+    return [Tool(f"t{number}", "does a thing", server=f"s{number % 3}") for number in range(count)]
+
+
+def _names(tools: object) -> list[str]:
+    assert isinstance(tools, list | tuple)
+    return [tool.name for tool in tools]
+
+
+def test_each_known_systems_threshold_can_be_said() -> None:
+    everruns, mcproxy = Activation(tools=15), Activation(tools=51)
+    shipit = Activation(tools=11, tokens=4_097)
+    assert [everruns.is_met(_tools(count)) for count in (14, 15)] == [False, True]
+    assert [mcproxy.is_met(_tools(count)) for count in (50, 51)] == [False, True]
+    assert [shipit.is_met(_tools(count)) for count in (10, 11)] == [False, True]
+    assert shipit.is_met([Tool("a", "word " * 5_000)])
+    assert not Activation().is_met(_tools(999))
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        (True, Activation(tools=0)),
+        (False, Activation()),
+        (15, Activation(tools=15)),
+        ("auto", Activation(tokens=20_000)),
+        ("auto:5%", Activation(tokens=10_000)),
+        ("auto:2.5", Activation(tokens=5_000)),
+    ],
+)
+def test_a_setting_is_read(setting: object, meant: Activation) -> None:
+    assert Activation.read(setting) == meant
+
+
+@pytest.mark.parametrize("setting", ["sometimes", "auto:101%", -1, None, "auto:x%"])
+def test_a_setting_that_says_nothing_is_refused_with_those_that_do(setting: object) -> None:
+    with pytest.raises(InvalidConfig, match="auto:10%"):
+        Activation.read(setting)
+
+
+def test_few_tools_are_all_shown_and_many_are_all_held_back() -> None:
+    few, many = Disclosure().plan(_tools(30)), Disclosure().plan(_tools(31))
+    assert (len(few.shown), len(few.held), few.is_active) == (30, 0, False)
+    assert (len(many.shown), len(many.held), many.is_active) == (0, 31, True)
+
+
+def test_pins_and_policies_come_before_the_threshold() -> None:
+    policies: list[Policy] = ["never", "automatic", "always", "always"]
+    tools = [Tool(f"t{at}", policy=policy) for at, policy in enumerate(policies)]
+    few = Disclosure(pinned=frozenset({"t3"})).plan(tools)
+    assert _names(few.shown) == ["t0", "t1", "t3"]
+    many = Disclosure(Activation(tools=0), frozenset({"t3"}), tier="name").plan(tools)
+    assert (_names(many.shown), many.tier) == (["t0", "t3"], "name")
+
+
+def test_a_number_of_others_is_shown_in_order_of_preference() -> None:
+    order = Selection(("server_priority", "alphabetical"), servers=("s2",))
+    cut = Disclosure(Activation(tools=0), shown_tools=3, selection=order)
+    assert _names(cut.plan(_tools(9)).shown) == ["t2", "t5", "t8"]
+
+
+def test_a_token_budget_passes_over_what_is_too_large_for_it() -> None:
+    tools = [Tool("a", "word " * 90), Tool("b"), Tool("c", policy="always"), Tool("d")]
+    cut = Disclosure(Activation(tools=0), shown_tools=None, shown_tokens=60)
+    assert _names(cut.plan(tools).shown) == ["b", "d"]
+    assert (
+        _names(Disclosure(Activation(tools=0), shown_tokens=0, shown_tools=9).plan(tools).shown)
+        == []
+    )
+
+
+def test_each_way_of_ordering_breaks_the_ties_of_those_before_it() -> None:
+    tools = [Tool("b", server="y"), Tool("a", server="y"), Tool("c", server="x")]
+    assert _names(Selection().ordered(tools)) == ["b", "a", "c"]
+    assert _names(Selection(("nonsense",)).ordered(tools)) == ["b", "a", "c"]
+    assert _names(Selection(("alphabetical",)).ordered(tools)) == ["a", "b", "c"]
+    assert _names(Selection(("server_priority",)).ordered(tools)) == ["a", "b", "c"]
+    assert _names(Selection(("server_priority",), servers=("x",)).ordered(tools)) == ["c", "a", "b"]
+    used = Selection(("usage", "alphabetical"), usage={"x___c": 2, "y___b": 1})
+    assert _names(used.ordered(tools)) == ["c", "b", "a"]
+
+
+def test_chance_has_a_seed_and_other_tools_do_not_change_it() -> None:
+    tools = _tools(12)
+    one, other = Selection(("random",), seed=1), Selection(("random",), seed=2)
+    assert one.ordered(tools) == one.ordered(list(reversed(tools))) != other.ordered(tools)
+    fewer = [tool for tool in one.ordered(tools) if tool in tools[:6]]
+    assert fewer == one.ordered(tools[:6])

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+
+from toolcrib.core.hosted import hosting_provider
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [
+        ("claude-opus-4-8", "anthropic"),
+        ("claude-sonnet-4-6", "anthropic"),
+        ("claude-sonnet-4-5-20250929", "anthropic"),
+        ("claude-haiku-4-5", "anthropic"),
+        ("claude-fable-5", "anthropic"),
+        ("claude-opus-4-1", None),
+        ("claude-opus-4-20250514", None),
+        ("claude-3-5-haiku", None),
+        ("gpt-5.4", "openai"),
+        ("gpt-5.6-mini", "openai"),
+        ("gpt-6", "openai"),
+        ("gpt-5.4-nano", None),
+        ("gpt-5.3", None),
+        ("gpt-4o", None),
+        ("openai/gpt-5.4", None),
+        ("anthropic/claude-opus-4-8", None),
+        ("llama-4", None),
+        ("", None),
+    ],
+)
+def test_who_searches_is_told_by_the_models_id(model: str, provider: str | None) -> None:
+    assert hosting_provider(model) == provider

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.naming import Names, public_name, safe_name
+from toolcrib.core.tool import Tool
+
+
+def test_a_safe_id_is_its_own_name_and_others_are_made_safe() -> None:
+    assert public_name(Tool("send", server="mail")) == "mail___send"
+    assert public_name(Tool("send.mail")).startswith("send_mail_")
+    long = Tool("x" * 70)
+    assert len(public_name(long)) == 64
+    names = Names(Catalog([long, Tool("send.mail"), Tool("ok")]))
+    assert names.tool(public_name(long)) is long
+    assert names.tool("send.mail") is names.tool(public_name(Tool("send.mail")))
+    assert names.tool("nothing") is None
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_two_names_never_become_one(one: str, other: str) -> None:
+    assert (safe_name(one) == safe_name(other)) == (one == other)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", safe_name(one))

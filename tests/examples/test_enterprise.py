@@ -1,0 +1,162 @@
+"""The enterprise example, with a scripted model and the official client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import anthropic
+import pytest
+
+from examples.enterprise import CUSTOMERS, TASKS, enterprise_registry
+from tests.support.scripted_model.server import Request, ScriptedModel
+from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.agent.anthropic import Anthropic
+from toolcrib.errors import Unfinished
+from toolcrib.profiles.dynamic_registry import MAX_LOGGED_CHARS, SYSTEM, DynamicToolAgent
+
+
+def search(query: str) -> ToolCall:
+    return ToolCall("search_tools", {"query": query})
+
+
+def execute(name: str, **given: Any) -> ToolCall:
+    return ToolCall("execute_dynamic_tool", {"tool_name": name, "tool_input": given})
+
+
+def run(turns: Iterable[Turn], task: str, **options: Any) -> tuple[str, list[Request]]:
+    with (
+        ScriptedModel(turns) as model,
+        anthropic.Anthropic(base_url=model.url, api_key="any", max_retries=0) as client,
+    ):
+        agent = DynamicToolAgent(enterprise_registry(), Anthropic(client, "scripted"), **options)
+        return agent.run(task), model.requests
+
+
+def results(request: Request) -> list[Any]:
+    return [json.loads(result) for result in request.results]
+
+
+def test_a_task_for_one_tool() -> None:
+    said, requests = run(
+        [
+            Turn("I need to send mail.", search("email")),
+            Turn(execute("send_email", to="team@example.com", subject="Review", body="Off.")),
+            Turn("I wrote", "to the team."),
+        ],
+        TASKS[0],
+    )
+    assert said == "I wrote to the team."
+    assert [request.tool_names for request in requests] == [
+        ("search_tools", "execute_dynamic_tool")
+    ] * 3
+    assert requests[0].body["system"] == SYSTEM
+    [found] = results(requests[1])
+    assert found["tools"][0]["name"] == "send_email"
+    assert found["tools"][0]["input_schema"]["required"] == ["to", "subject", "body"]
+    assert results(requests[2]) == [{"status": "sent", "to": "team@example.com"}]
+
+
+def test_a_task_in_which_one_tool_needs_what_another_found() -> None:
+    lines: list[str] = []
+    said, requests = run(
+        [
+            Turn(search("customer contact"), search("ticket"), search("email")),
+            Turn(*(execute("find_contact", email=email) for email in CUSTOMERS)),
+            Turn(
+                *(
+                    execute("create_ticket", project="SALES", summary=f"Call {one['name']}")
+                    for one in CUSTOMERS.values()
+                )
+            ),
+            Turn(execute("send_email", to="sales@example.com", subject="New", body="1, 2")),
+            Turn("Opened SALES-1 and SALES-2."),
+        ],
+        TASKS[1],
+        log=lines.append,
+    )
+    assert said == "Opened SALES-1 and SALES-2."
+    assert [one["tools"][0]["name"] for one in results(requests[1])] == [
+        "find_contact",
+        "create_ticket",
+        "send_email",
+    ]
+    assert results(requests[2]) == [*CUSTOMERS.values()]
+    assert results(requests[3]) == [{"ticket": "SALES-1"}, {"ticket": "SALES-2"}]
+    assert lines[0] == 'search_tools: {"query": "customer contact"}'
+    assert len(lines) == 8
+    assert all(len(line) <= MAX_LOGGED_CHARS + 30 for line in lines)
+
+
+def test_a_task_nobody_planned_for_with_a_fault_on_the_way() -> None:
+    def model(request: Request) -> Turn:
+        came = results(request)
+        if not came:
+            return Turn(search("query database"), search("text phone"))
+        if "tools" in came[0]:
+            return Turn(execute("query_database", sql="SELECT …", database="store"))
+        if "error" in came[0]:
+            assert "database" in came[0]["error"]
+            return Turn(execute("query_database", sql="SELECT …", database="shop"))
+        if "rows" in came[0]:
+            return Turn(
+                *(
+                    execute("send_text", phone=row["phone"], message=f"For you, {row['name']}: V10")
+                    for row in came[0]["rows"]
+                )
+            )
+        return Turn(f"Sent {len(came)} vouchers.")
+
+    with (
+        ScriptedModel(model) as server,
+        anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
+    ):
+        tools = enterprise_registry()
+        said = DynamicToolAgent(tools, Anthropic(client, "scripted")).run(TASKS[2])
+    assert said == "Sent 2 vouchers."
+    assert tools.registry.usage("send_text").successes == 2
+    used = tools.registry.usage("query_database")
+    assert (used.successes, used.failures) == (1, 1)
+
+
+def test_a_fault_of_a_tool_is_told_and_the_model_goes_on() -> None:
+    said, requests = run(
+        [
+            Turn(execute("send_text", phone="+1", message="x" * 161)),
+            Turn("Too long."),
+        ],
+        TASKS[2],
+    )
+    assert said == "Too long."
+    assert results(requests[1]) == [
+        {
+            "error": "Execution failed: the message has 161 characters; 160 is the limit",
+            "tool_name": "send_text",
+        }
+    ]
+
+
+def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done() -> None:
+    with pytest.raises(Unfinished, match="asked 3 times and is not done") as caught:
+        run([Turn("Hm.", search("x"))] * 5, TASKS[0], max_steps=3)
+    assert caught.value.text == "Hm."
+    with pytest.raises(Unfinished, match="stopped because of max_tokens") as caught:
+        run([Turn("I was about to", stop="max_tokens")], TASKS[0])
+    assert caught.value.text == "I was about to"
+
+
+def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
+    tools = enterprise_registry()
+
+    def model(request: Request) -> Turn:
+        if not request.results:
+            tools.register({"name": "fax", "description": "Send a fax"}, lambda: "sent")
+            return Turn(search("fax"))
+        return Turn(str(results(request)[0]["found"]))
+
+    with (
+        ScriptedModel(model) as server,
+        anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
+    ):
+        assert DynamicToolAgent(tools, Anthropic(client, "scripted")).run("Fax it.") == "1"

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any, Literal, Optional
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Field
+
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidArguments, InvalidTool
+from toolcrib.registry.function import Signature, is_async
+
+
+class Address(BaseModel):
+    street: str
+    number: int = Field(ge=1)
+
+
+@dataclass
+class Parcel:
+    grams: int
+    fragile: bool = False
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Opaque:
+    pass
+
+
+def even(number: int) -> int:
+    if number % 2:
+        raise ValueError("has to be even")
+    return number
+
+
+def tool_of(function: Callable[..., Any]) -> Tool:
+    return Signature(function).tool
+
+
+def called(function: Callable[..., Any], **arguments: Any) -> Any:
+    return Signature(function).bound(arguments)()
+
+
+def google(city: str, days: int = 3) -> None:
+    """Tell the weather.
+
+    Only for cities with an airport.
+
+    Args:
+        city: The city's name.
+            In English.
+        days (int): How many days ahead.
+
+    Returns:
+        Nothing.
+    """
+
+
+def numpy(city: str, days: int = 3) -> None:
+    """Tell the weather.
+
+    Only for cities with an airport.
+
+    Parameters
+    ----------
+    city : str
+        The city's name.
+        In English.
+    days : int, optional
+        How many days ahead.
+    """
+
+
+def sphinx(city: str, days: int = 3) -> None:
+    """Tell the weather.
+
+    Only for cities with an airport.
+
+    :param city: The city's name.
+        In English.
+    :param int days: How many days ahead.
+    :returns: Nothing.
+    """
+
+
+@pytest.mark.parametrize("function", [google, numpy, sphinx])
+def test_schema_and_texts_come_from_signature_and_docstring(function: Callable[..., Any]) -> None:
+    tool = tool_of(function)
+    assert tool.name == function.__name__
+    assert tool.description == "Tell the weather.\n\nOnly for cities with an airport."
+    assert tool.input_schema == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "The city's name.\nIn English."},
+            "days": {"type": "integer", "description": "How many days ahead.", "default": 3},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+def test_an_annotation_describes_a_parameter_better_than_the_docstring() -> None:
+    def paint(
+        colour: Annotated[str, "Any colour."],
+        coats: Annotated[int, Field(description="How thick.", ge=1)],
+    ) -> None:
+        """Paint.
+
+        Args:
+            colour: not this
+            coats: nor this
+        """
+
+    assert tool_of(paint).input_schema["properties"] == {
+        "colour": {"type": "string", "description": "Any colour."},
+        "coats": {"type": "integer", "description": "How thick.", "minimum": 1},
+    }
+
+
+def test_every_usual_type_has_its_schema() -> None:
+    def send(  # type: ignore[no-untyped-def]
+        to: Address,
+        parcel: Parcel,
+        colour: Colour,
+        speed: Literal["slow", "fast"],
+        on: date,
+        tags: list[str],
+        note: Optional[str] = None,  # noqa: UP045  the older spelling is in use too
+        extra=None,
+    ) -> None:
+        """Send."""
+
+    schema = tool_of(send).input_schema
+    properties = schema["properties"]
+    assert schema["required"] == ["to", "parcel", "colour", "speed", "on", "tags"]
+    assert schema["$defs"]["Address"]["properties"]["number"]["minimum"] == 1
+    assert schema["$defs"]["Parcel"]["required"] == ["grams"]
+    assert schema["$defs"]["Colour"]["enum"] == ["red", "blue"]
+    assert properties["speed"] == {"type": "string", "enum": ["slow", "fast"]}
+    assert properties["on"] == {"type": "string", "format": "date"}
+    assert properties["tags"] == {"type": "array", "items": {"type": "string"}}
+    assert properties["note"]["default"] is None
+    assert properties["extra"] == {"default": None}
+
+
+def test_a_function_gets_python_values_made_of_json() -> None:
+    def send(to: Address, parcel: Parcel, colour: Colour, on: date) -> Any:
+        return to, parcel, colour, on
+
+    assert called(
+        send,
+        to={"street": "High", "number": 7},
+        parcel={"grams": 500},
+        colour="blue",
+        on="2026-01-02",
+    ) == (Address(street="High", number=7), Parcel(500), Colour.BLUE, date(2026, 1, 2))
+
+
+def test_what_was_not_given_is_the_functions_own_default() -> None:
+    nothing = object()
+
+    def keep(items: list[int] | None = None, mark: Any = nothing) -> Any:
+        return items, mark
+
+    assert "default" not in tool_of(keep).input_schema["properties"]["mark"]
+    assert called(keep) == (None, nothing)
+
+
+def test_a_rule_that_no_schema_can_say_is_still_a_rule() -> None:
+    def halve(number: Annotated[int, AfterValidator(even)]) -> int:
+        return number // 2
+
+    assert called(halve, number=4) == 2
+    with pytest.raises(InvalidArguments, match=r"do not fit halve: number: .*has to be even"):
+        called(halve, number=3)
+
+
+def test_a_fault_in_the_arguments_names_the_field() -> None:
+    def send(to: Address) -> None: ...
+
+    with pytest.raises(InvalidArguments, match=r"to\.number: .*; call again"):
+        called(send, to={"street": "High", "number": 0})
+    with pytest.raises(InvalidArguments, match="subject"):
+        called(send, to={"street": "High", "number": 1}, subject="x")
+
+
+def test_parameters_may_have_any_name_and_kind() -> None:
+    def odd(json: int, copy: int = 2, /, schema: int = 3, *, model_fields: int = 4) -> Any:
+        return json, copy, schema, model_fields
+
+    assert [*tool_of(odd).input_schema["properties"]] == ["json", "copy", "schema", "model_fields"]
+    assert called(odd, json=1) == (1, 2, 3, 4)
+    assert called(odd, json=1, copy=5, model_fields=6) == (1, 5, 3, 6)
+
+
+class Shop:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    def sell(self, item: str) -> str:
+        """Sell an item."""
+        return f"{self.owner} sells {item}"
+
+    async def order(self, item: str) -> str:
+        return item
+
+    def __call__(self, item: str) -> str:
+        """Ask about an item."""
+        return item
+
+    @staticmethod
+    def close(early: bool) -> bool:
+        return early
+
+
+def test_methods_belong_to_their_object() -> None:
+    tool = tool_of(Shop("Ann").sell)
+    assert (tool.name, tool.description) == ("sell", "Sell an item.")
+    assert [*tool.input_schema["properties"]] == ["item"]
+    assert called(Shop("Ann").sell, item="tea") == "Ann sells tea"
+    assert called(Shop.close, early=True) is True
+    with pytest.raises(InvalidTool, match="'sell' is a method without its object"):
+        tool_of(Shop.sell)
+
+
+def test_a_callable_object_needs_a_name() -> None:
+    with pytest.raises(InvalidTool, match="has no name; give one"):
+        tool_of(Shop("Ann"))
+    tool = Signature(Shop("Ann"), "ask").tool
+    assert (tool.name, tool.description) == ("ask", "Ask about an item.")
+
+
+def test_what_a_partial_has_fixed_is_not_shown() -> None:
+    def post(text: str, key: str, room: str = "hall") -> str:
+        """Post a text."""
+        return f"{room}: {text} ({key})"
+
+    bound = functools.partial(post, key="s3cret")
+    tool = tool_of(bound)
+    assert (tool.name, tool.description) == ("post", "Post a text.")
+    assert "s3cret" not in str(tool.to_dict())
+    assert [*tool.input_schema["properties"]] == ["text", "room"]
+    assert called(bound, text="hi", room="yard") == "yard: hi (s3cret)"
+    with pytest.raises(InvalidArguments, match="key"):
+        called(bound, text="hi", key="mine")
+
+
+def test_async_is_seen_through_every_wrapping() -> None:
+    async def wait() -> None: ...
+
+    class Waiter:
+        async def __call__(self) -> None: ...
+
+    assert is_async(wait)
+    assert is_async(functools.partial(functools.partial(wait)))
+    assert is_async(Shop("Ann").order)
+    assert is_async(Waiter())
+    assert not is_async(google)
+    assert not is_async(Shop("Ann"))
+
+
+def missing(address: Adress) -> None:  # type: ignore[name-defined]  # noqa: F821
+    """A misspelt annotation."""
+
+
+def returns_unknown(city: str) -> Nothing:  # type: ignore[name-defined]  # noqa: F821
+    """What it returns is not the model's business."""
+
+
+def opaque(key: str, thing: Opaque) -> None:
+    """A type without a schema."""
+
+
+def many(*names: str) -> None: ...
+
+
+def keywords(**names: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (lambda city: city, r"the lambda in test_function\.py, line \d+ has no name; use def"),
+        (functools.partial(lambda city: city), "has no name; give one"),
+        (missing, r"function 'missing': an annotation cannot be read: name 'Adress'"),
+        (opaque, r"function 'opaque': .* parameter 'thing': .*Opaque"),
+        (many, r"function 'many': \*names does not say"),
+        (keywords, r"function 'keywords': \*\*names does not say"),
+        (max, "function 'max' does not say what it takes"),
+        (7, "7 is not a function"),
+        (Shop, "is not a function"),
+    ],
+)
+def test_what_cannot_be_a_tool_says_why(function: Any, fault: str) -> None:
+    with pytest.raises(InvalidTool, match=fault):
+        Signature(function)
+
+
+def test_a_docstring_that_cannot_be_read_is_the_description() -> None:
+    def broken(a: int) -> None:
+        """Do it.
+
+        :param:
+        """
+
+    assert tool_of(broken).description.startswith("Do it.")
+    assert tool_of(lambda_named("no_docs")).description == ""
+
+
+def lambda_named(name: str) -> Callable[..., Any]:
+    function = lambda: None  # noqa: E731
+    function.__name__ = name
+    return function
+
+
+def test_what_a_function_returns_need_not_be_known() -> None:
+    assert [*tool_of(returns_unknown).input_schema["properties"]] == ["city"]
+    assert tool_of(len).name == "len"
+
+
+def test_the_same_function_gives_the_same_tool() -> None:
+    assert tool_of(google).fingerprint == tool_of(google).fingerprint

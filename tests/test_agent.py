@@ -1,0 +1,252 @@
+"""The agent with the official clients, sync and async, against a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from google import genai
+from google.genai import types
+
+from tests.support.scripted_model.server import Request, ScriptedModel
+from tests.support.scripted_model.turn import Raw, ToolCall, Turn
+from toolcrib import Tool, Toolcrib
+from toolcrib.agent.agent import Agent
+from toolcrib.agent.anthropic import Anthropic
+from toolcrib.agent.event import Answered, Called, Event, Finished, Said
+from toolcrib.agent.gemini import Gemini
+from toolcrib.agent.openai_chat import OpenAIChat
+from toolcrib.agent.openai_responses import OpenAIResponses
+from toolcrib.agent.provider import Provider
+from toolcrib.errors import InvalidConfig, Unfinished
+
+WIRES = ["anthropic", "openai_chat", "openai_responses", "gemini"]
+every_wire = pytest.mark.parametrize("wire", WIRES)
+
+
+@contextmanager
+def provider(wire: str, url: str) -> Iterator[Provider]:
+    if wire == "anthropic":
+        with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0) as claude:
+            yield Anthropic(claude, "scripted")
+    elif wire == "gemini":
+        with genai.Client(api_key="any", http_options=types.HttpOptions(base_url=url)) as google:
+            yield Gemini(google, "scripted")
+    else:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as gpt:
+            chat = wire == "openai_chat"
+            yield OpenAIChat(gpt, "scripted") if chat else OpenAIResponses(gpt, "scripted")
+
+
+@asynccontextmanager
+async def async_provider(wire: str, url: str) -> AsyncIterator[Provider]:
+    if wire == "anthropic":
+        async with anthropic.AsyncAnthropic(base_url=url, api_key="any", max_retries=0) as claude:
+            yield Anthropic(claude, "scripted")
+    elif wire == "gemini":
+        client = genai.Client(api_key="any", http_options=types.HttpOptions(base_url=url))
+        async with client.aio as google:
+            yield Gemini(google, "scripted")
+        client.close()
+    else:
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as gpt:
+            chat = wire == "openai_chat"
+            yield OpenAIChat(gpt, "scripted") if chat else OpenAIResponses(gpt, "scripted")
+
+
+def get_weather(city: str) -> str:
+    """Tell the weather of a city."""
+    return f"sunny in {city}"
+
+
+async def book_table(people: int) -> dict[str, int]:
+    """Book a table at a restaurant."""
+    return {"table": people}
+
+
+def crib() -> Toolcrib:
+    others = [Tool(f"tool_{number}", f"Does thing number {number}.") for number in range(30)]
+    return Toolcrib([get_weather, *others, book_table])
+
+
+SCRIPT = [
+    Turn("I will look.", ToolCall("search_tools", {"query": "weather"})),
+    Turn(
+        ToolCall("get_weather", {"city": "Zürich"}),
+        ToolCall("search_tools", {"query": "book a restaurant table"}),
+    ),
+    Turn(ToolCall("book_table", {"people": "two"})),
+    Turn(ToolCall("book_table", {"people": 2})),
+    Turn("It is sunny, and the table is booked."),
+]
+
+
+def check(model: ScriptedModel, events: list[Event]) -> None:
+    """What every provider, sync or async, has to come to."""
+    offered = [request.tool_names for request in model.requests]
+    assert offered[0] == ("search_tools",)
+    assert offered[1] == ("search_tools", "get_weather")
+    assert offered[2][:2] == offered[1]
+    assert "book_table" in offered[2]
+    assert offered[4] == offered[3] == offered[2]
+    assert model.requests[2].results[0] == "sunny in Zürich"
+    assert "people" in model.requests[3].results[0]
+    assert model.requests[4].results == ('{"table":2}',)
+    assert all(request.streams for request in model.requests)
+
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert finished.text == "It is sunny, and the table is booked."
+    assert (finished.steps, finished.pending) == (5, ())
+    assert finished.spent.input_tokens > finished.spent.output_tokens > 0
+    assert finished.spent.output_tokens == sum(turn.tokens for turn in SCRIPT)
+    said = "".join(event.text for event in events if isinstance(event, Said))
+    assert said == "I will look." + finished.text
+    assert [event.call.name for event in events if isinstance(event, Called)] == [
+        "search_tools",
+        "get_weather",
+        "search_tools",
+        "book_table",
+        "book_table",
+    ]
+    answers = [event for event in events if isinstance(event, Answered)]
+    assert [answer.call.name for answer in answers][:2] == ["search_tools", "get_weather"]
+    assert answers[-1].text == '{"table":2}'
+
+
+@every_wire
+def test_an_agent_searches_calls_and_mends_its_calls(wire: str) -> None:
+    with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as asked:
+        check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")))
+        assert model.requests[0].question == "A sunny dinner, please."
+
+
+@every_wire
+def test_an_async_agent_does_the_same(wire: str) -> None:
+    async def main() -> list[Event]:
+        async with async_provider(wire, model.url) as asked:
+            agent = Agent(asked, crib().session())
+            return [event async for event in agent.stream_async("A sunny dinner, please.")]
+
+    with ScriptedModel(SCRIPT) as model:
+        check(model, asyncio.run(main()))
+
+
+@every_wire
+def test_a_conversation_goes_on_under_a_system_prompt(wire: str) -> None:
+    def greet(request: Request) -> Turn:
+        assert "Be brief." in str(request.body)
+        return Turn(f"Hello {request.question}")
+
+    with ScriptedModel(greet) as model, provider(wire, model.url) as asked:
+        agent = Agent(asked, Toolcrib().session(), system="Be brief.")
+        first = agent.run("Ann")
+        second = agent.run("Bob", first.messages)
+    assert (first.text, second.text) == ("Hello Ann", "Hello Bob")
+    assert "Hello Ann" in str(model.requests[1].body)
+
+
+@every_wire
+def test_a_run_that_cannot_end_is_ended(wire: str) -> None:
+    endless = [Turn("Hm.", ToolCall("get_weather", {"city": "Bern"}))] * 9
+    with ScriptedModel(endless) as model, provider(wire, model.url) as asked:
+        with pytest.raises(Unfinished, match="asked 3 times") as caught:
+            Agent(asked, crib().session(), max_steps=3).run("x")
+        assert caught.value.text == "Hm."
+        with pytest.raises(Unfinished, match=r"tokens are spent, of 10,"):
+            Agent(asked, crib().session(), max_tokens=10).run("x")
+        assert len(model.requests) == 4
+
+
+STOPS = {
+    "anthropic": "max_tokens",
+    "openai_chat": "length",
+    "openai_responses": "max_output_tokens",
+    "gemini": "MAX_TOKENS",
+}
+
+
+@every_wire
+def test_an_answer_that_was_cut_off_is_no_end(wire: str) -> None:
+    cut = Turn("I was about to", stop=STOPS[wire])
+    with (
+        ScriptedModel([cut]) as model,
+        provider(wire, model.url) as asked,
+        pytest.raises(Unfinished, match=f"because of {STOPS[wire]}") as caught,
+    ):
+        Agent(asked, crib().session()).run("x")
+    assert caught.value.text == "I was about to"
+
+
+@every_wire
+def test_calls_that_are_the_programs_own_are_handed_back(wire: str) -> None:
+    script = [Turn(ToolCall("tool_7", {"n": 1})), Turn("Done.")]
+    with ScriptedModel(script) as model, provider(wire, model.url) as asked:
+        session = crib().session()
+        first = Agent(asked, session).run("Do thing 7.")
+        [task] = first.pending
+        assert (task.tool.name, task.arguments) == ("tool_7", {"n": 1})
+        answered = [*first.messages, *session.answer(wire, {task.call.id: "seven"})]
+        assert Agent(asked, session).run("Go on.", answered).text == "Done."
+
+
+def test_what_a_client_cannot_do_is_said() -> None:
+    async def sync_in_async() -> None:
+        with provider("openai_chat", model.url) as asked:
+            await Agent(asked, crib().session()).run_async("x")
+
+    async def async_in_sync() -> None:
+        async with async_provider("openai_chat", model.url) as asked:
+            Agent(asked, crib().session()).run("x")
+
+    with ScriptedModel([Turn("a"), Turn("b")]) as model:
+        with pytest.raises(InvalidConfig, match="not async; use run or stream"):
+            asyncio.run(sync_in_async())
+        with pytest.raises(InvalidConfig, match="is async; use run_async"):
+            asyncio.run(async_in_sync())
+        with provider("openai_chat", model.url) as asked, pytest.raises(InvalidConfig):
+            Agent(asked, crib().session(), max_steps=0)
+
+
+def test_what_claude_thinks_and_searches_by_itself_is_sent_back_as_it_came() -> None:
+    blocks: list[dict[str, Any]] = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+        {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"q": "x"}},
+    ]
+    turns = [Turn(*map(Raw, blocks), stop="pause_turn"), Turn("Done.")]
+    with ScriptedModel(turns) as model, provider("anthropic", model.url) as asked:
+        assert Agent(asked, crib().session()).run("x").text == "Done."
+    assert model.requests[1].body["messages"][1] == {"role": "assistant", "content": blocks}
+
+
+def test_a_signature_of_gemini_is_sent_back_as_it_came() -> None:
+    signature = base64.b64encode(bytes(range(250, 256)) * 3).decode()
+    call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
+    turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
+    with ScriptedModel(turns) as model, provider("gemini", model.url) as asked:
+        assert Agent(asked, crib().session()).run("x").text == "Done."
+    [part] = model.requests[1].body["contents"][1]["parts"]
+    assert base64.urlsafe_b64decode(part["thoughtSignature"].replace("+", "-").replace("/", "_"))
+    assert _plain(part["thoughtSignature"]) == _plain(signature)
+
+
+def _plain(text: str) -> str:
+    return text.replace("-", "+").replace("_", "/").rstrip("=")
+
+
+def test_leaving_a_stream_closes_it() -> None:
+    with (
+        ScriptedModel(lambda request: Turn("word " * 1_000)) as model,
+        provider("openai_chat", model.url) as asked,
+    ):
+        stream = Agent(asked, crib().session()).stream("x")
+        assert isinstance(next(stream), Said)
+        close: Callable[[], None] = stream.close  # type: ignore[attr-defined]
+        close()
+        assert list(stream) == []

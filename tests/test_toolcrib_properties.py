@@ -1,0 +1,144 @@
+"""Promises that hold for any conversation: the prefix is kept, rights hold, a history is enough."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.scripted import REPLIES
+from toolcrib import Tool, Toolcrib
+from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.core.tool import Policy
+from toolcrib.toolcrib import CribSession, Native
+
+WORDS = ("mail", "file", "city", "user", "order", "image")
+NAMES = tuple(f"{verb}_{word}" for verb in ("get", "send", "drop") for word in WORDS)
+
+
+def _tool(name: str, about: str = "") -> Tool:
+    # What may not be used has a mark in every text, so that a leak of any of them is seen.
+    mark = "forbidden" if name.startswith("drop") else "plain"
+    verb, word = name.split("_")
+    schema = {"properties": {f"{mark}_{word}": {"type": "string"}}}
+    policy: Policy = "never" if name == "get_mail" else "automatic"
+    return Tool(f"{name}_{mark}", f"{verb} the {word} {mark} {about}", schema, policy=policy)
+
+
+TOOLS = tuple(map(_tool, NAMES))
+
+searches = st.tuples(
+    st.just("search"), st.lists(st.sampled_from([*WORDS, "get", "send", "drop", "the"]), min_size=1)
+)
+calls = st.tuples(st.just("call"), st.sampled_from([tool.name for tool in TOOLS] + ["nothing"]))
+turns = st.lists(st.lists(searches | calls, max_size=3), max_size=6)
+changes = st.tuples(st.sampled_from(["add", "change", "remove"]), st.sampled_from(NAMES))
+budgets = st.none() | st.integers(1, 200)
+wires = st.sampled_from([wire for wire in REPLIES if wire != "mcp"])
+
+
+def _allowed(tool: Tool) -> bool:
+    return "forbidden" not in tool.name
+
+
+def _crib() -> Toolcrib:
+    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)))
+
+
+def _take(session: CribSession, wire: str, turn: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """One turn: the model's calls, and what goes back. Its own words are not ours."""
+    said = [
+        (f"c{at}", "search_tools", {"query": " ".join(value)})
+        if kind == "search"
+        else (f"c{at}", value, {})
+        for at, (kind, value) in enumerate(turn)
+    ]
+    messages = session.handle(wire, REPLIES[wire](said))
+    if session.pending:
+        messages += session.answer(wire, {task.call.id: "done" for task in session.pending})
+    return messages
+
+
+def _changed(crib: Toolcrib, kind: str, name: str) -> None:
+    tool = _tool(name, "anew" if kind == "change" else "")
+    if kind != "remove":
+        crib.update(crib.catalog.with_tools([tool]))
+    elif tool.id in crib.catalog:
+        crib.update(crib.catalog.without([tool.id]))
+
+
+def _has_gone(crib: Toolcrib, entry: dict[str, Any]) -> bool:
+    tool = crib.catalog.get(entry["function"]["name"])
+    return tool is None or tool.description != entry["function"]["description"]
+
+
+def _is_fixed(crib: Toolcrib, entry: dict[str, Any]) -> bool:
+    """Whether this is the search tool, or pinned: no budget moves those."""
+    tool = crib.catalog.get(entry["function"]["name"])
+    return tool is None or tool.policy == "never"
+
+
+@given(st.lists(turns | changes, max_size=6), budgets)
+def test_the_prefix_changes_only_where_a_tool_has_gone(
+    steps: list[Any], budget: int | None
+) -> None:
+    crib = _crib()
+    session = crib.session(budget=budget)
+    before = session.tools("openai_chat")
+    flat = [one for step in steps for one in (step if isinstance(step, list) else [step])]
+    for step in flat:
+        if isinstance(step, tuple):
+            _changed(crib, *step)
+        else:
+            _take(session, "openai_chat", step)
+        after = session.tools("openai_chat")
+        kept = [entry for entry in before if entry in after]
+        if budget is None:
+            assert json.dumps(after[: len(kept)]) == json.dumps(kept)
+            assert all(_has_gone(crib, entry) for entry in before if entry not in after)
+        else:
+            # What was sent away to make room may be back in the same turn, but at the end.
+            stayed = [entry for entry in kept if _is_fixed(crib, entry)]
+            assert [entry for entry in after if entry in stayed] == stayed
+        before = after
+
+
+@given(turns, budgets, wires, st.sampled_from(["reveal", "dispatch"]))
+def test_what_is_refused_appears_nowhere(
+    steps: list[list[tuple[str, Any]]], budget: int | None, wire: str, style: Any
+) -> None:
+    session = _crib().session(style=style, budget=budget, allowed=_allowed)
+    for turn in steps:
+        ours = [one for one in turn if "forbidden" not in one[1]]
+        _, *results = [*_take(session, wire, ours)]
+        assert "forbidden" not in json.dumps(results)
+        assert "forbidden" not in json.dumps(session.tools(wire))
+        assert "forbidden" not in json.dumps(session.save())
+    natives: tuple[Native, ...] = (True, "client")
+    for native in natives:
+        handed = _crib().session(native=native, allowed=_allowed)
+        assert "forbidden" not in json.dumps(handed.tools(wire))
+
+
+@given(turns, budgets, wires, st.sampled_from(["reveal", "dispatch"]))
+def test_a_history_is_as_good_as_the_live_session(
+    steps: list[list[tuple[str, Any]]], budget: int | None, wire: str, style: Any
+) -> None:
+    crib = _crib()
+    live = crib.session(style=style, budget=budget, allowed=_allowed)
+    messages: list[dict[str, Any]] = []
+    for number, turn in enumerate(steps):
+        messages.append(_question(wire, number))
+        messages += _take(live, wire, turn)
+    replayed = crib.session(style=style, budget=budget, allowed=_allowed)
+    replayed.replay(wire, messages)
+    assert replayed.tools(wire) == live.tools(wire)
+    assert replayed.state == live.state
+
+
+def _question(wire: str, number: int) -> dict[str, Any]:
+    if wire == "gemini":
+        return {"role": "user", "parts": [{"text": f"question {number}"}]}
+    return {"role": "user", "content": f"question {number}"}
