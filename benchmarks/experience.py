@@ -19,14 +19,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import machine
-from benchmarks.metric import DEPTH, TOP, Quality, Question, score
-from benchmarks.quality import DATA, REPOSITORY, EvalSet, read
-from toolcrib import Catalog, SearchEngine
+from benchmarks.quality import DATA, REPOSITORY, Quality
+from toolcrib import SearchEngine
 from toolcrib.core.experience import Experience, Use
 from toolcrib.core.ranking.experienced import BOOST, Experienced
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.trail import Trail
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.metric import DEPTH, TOP, scores
+from toolcrib.evaluation.question import Question
 
 SETS = "apibank,mcptoolbenchpp,toolalpaca,training_pairs,metatool,ultratool,bfcl"
 SALT = b"the salt of a benchmark is no secret"
@@ -103,7 +105,7 @@ def replay(
 
 def measure(data: EvalSet, ranker: Ranker, boost: float) -> Measured:
     """One set cold, after honest use, after careless use, and after an attack on honest use."""
-    catalog = Catalog(data.tools)
+    catalog = data.catalog
     learning, asking = halves(data.questions)
     cold = _asked(SearchEngine(catalog, {"one": ranker}), asking)
     ranked = {}
@@ -126,7 +128,7 @@ def measure(data: EvalSet, ranker: Ranker, boost: float) -> Measured:
     ]
     return Measured(
         data.name,
-        len(data.tools),
+        len(data.catalog),
         pieces,
         len(asking),
         _quality(asking, cold),
@@ -156,8 +158,9 @@ def _worst_fall(before: list[str], after: list[str], question: Question) -> Fall
 
 def _claimant(data: EvalSet) -> str:
     """A tool that is right for no question, where there is one."""
+    ids = [tool.id for tool in data.catalog]
     wanted = {id for question in data.questions for need in question.needs for id in need}
-    return next((tool.id for tool in data.tools if tool.id not in wanted), data.tools[-1].id)
+    return next((id for id in ids if id not in wanted), ids[-1])
 
 
 def _asked(engine: SearchEngine, questions: Sequence[Question]) -> list[list[str]]:
@@ -167,24 +170,23 @@ def _asked(engine: SearchEngine, questions: Sequence[Question]) -> list[list[str
 
 
 def _quality(questions: Sequence[Question], ranked: list[list[str]]) -> Quality:
-    scored = [
-        score(found, question.needs) for question, found in zip(questions, ranked, strict=True)
-    ]
-    return Quality(*map(statistics.fmean, zip(*scored, strict=True)))
+    scored = [scores(found, one) for one, found in zip(questions, ranked, strict=True)]
+    figures = [(one.ndcg_10, one.recall_5, one.mrr) for one in scored]
+    return Quality(*map(statistics.fmean, zip(*figures, strict=True)))
 
 
 def read_pairs(folder: Path) -> EvalSet:
     """Hand-written queries in three styles for tools of the MCP catalog, as a set of its own."""
     source = "mcp_catalog"
-    tools = read(folder / source).tools
+    catalog = read_eval_set(folder / source).catalog
     with (folder / PAIRS / "pairs.jsonl").open(encoding="utf-8") as lines:
         rows = [row for row in map(json.loads, lines) if row["source"] == source]
-    questions = [
-        Question(row[style], (frozenset((row["id"],)),))
+    questions = tuple(
+        Question(id=f"{row['id']} {style}", text=row[style], needs=(frozenset((row["id"],)),))
         for row in rows
         for style in ("need", "ask", "agent")
-    ]
-    return EvalSet("mcp_catalog, hand-written pairs", tools, questions)
+    )
+    return EvalSet("mcp_catalog, hand-written pairs", catalog, questions)
 
 
 class Cost(NamedTuple):
@@ -200,7 +202,7 @@ class Cost(NamedTuple):
 
 def cost(data: EvalSet, ranker: Ranker) -> Cost:
     """The cost of a query with and without experience, and of the experience itself."""
-    catalog = Catalog(data.tools)
+    catalog = data.catalog
     texts = [question.text for question in data.questions]
     ids = [_wanted(question) for question in data.questions]
     tracemalloc.start()
@@ -230,13 +232,18 @@ def _microseconds(act: Callable[[str], object], texts: Sequence[str]) -> float:
     return 1e6 * (time.process_time() - started) / len(texts)
 
 
+def _answerable(data: EvalSet) -> EvalSet:
+    questions = tuple(question for question in data.questions if not question.impossible)
+    return EvalSet(data.name, data.catalog, questions)
+
+
 def _sets(folder: Path, names: Sequence[str]) -> Iterator[EvalSet]:
     for name in names:
         path = folder / name / ("pairs.jsonl" if name == PAIRS else "queries.jsonl")
         if not path.is_file():
             print(f"{name}: skipped, there is no {path}")
         else:
-            yield read_pairs(folder) if name == PAIRS else read(folder / name)
+            yield read_pairs(folder) if name == PAIRS else _answerable(read_eval_set(folder / name))
 
 
 def _markdown(rows: Sequence[Measured], spent: Cost | None, boost: float) -> str:

@@ -26,7 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m training")
     parser.add_argument("--data", type=Path, required=True, help="see training/README.md")
     parser.add_argument("--out", type=Path, required=True, help="where the model goes")
-    parser.add_argument("--work", type=Path, default=Path("training/run"), help="checkpoints, curve")
+    parser.add_argument(
+        "--work", type=Path, default=Path("training/run"), help="checkpoints, curve"
+    )
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--encoder", type=Path, help="a checkpoint: train the sketcher only")
     options = parser.parse_args()
@@ -55,7 +57,10 @@ def taught(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> sketch.Ta
     place = {key: at for at, key in enumerate(passages)}
     asked = [
         (query, place[lesson.tool])
-        for lesson in [*lessons.pairs, *(one for some in lessons.asked.values() for one in some[:2000])]
+        for lesson in [
+            *lessons.pairs,
+            *(one for some in lessons.asked.values() for one in some[:2000]),
+        ]
         for query in lesson.queries
     ]
     queries = [query for query, _ in asked]

@@ -171,7 +171,9 @@ class Trainer:
     @torch.no_grad()
     def _report(self, epoch: int, step: int) -> None:
         """How the witness's queries fare among the witness's tools."""
-        chosen = random.Random(0).sample(self._data.witness, min(WITNESSES, len(self._data.witness)))
+        chosen = random.Random(0).sample(
+            self._data.witness, min(WITNESSES, len(self._data.witness))
+        )
         tools = self._encoder([self._ids[lesson.tool] for lesson in chosen])
         figures: dict[str, float] = {"epoch": epoch, "step": step}
         for style, name in enumerate(("need", "ask", "agent")):

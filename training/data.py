@@ -75,8 +75,15 @@ class Data:
 
     def passages(self) -> dict[Key, str]:
         """The text of every tool that a lesson is about."""
-        lessons = [*self.pairs, *self.own, *self.witness, *(one for some in self.asked.values() for one in some)]
-        keys = {lesson.tool for lesson in lessons} | {key for key in self.tools if key[0] in CATALOGS}
+        lessons = [
+            *self.pairs,
+            *self.own,
+            *self.witness,
+            *(one for some in self.asked.values() for one in some),
+        ]
+        keys = {lesson.tool for lesson in lessons} | {
+            key for key in self.tools if key[0] in CATALOGS
+        }
         return {key: passage(self.tools[key]) for key in sorted(keys)}
 
 

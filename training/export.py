@@ -13,7 +13,9 @@ from training.encoder import HEADS, LAYERS, WIDTH
 Arrays = dict[str, NDArray[Any]]
 
 
-def quantised(matrix: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def quantised(
+    matrix: NDArray[np.float32], axis: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """A matrix in eight bits, with one scale for each place along the other axis."""
     scale = np.abs(matrix).max(axis=axis) / 127
     whole = np.rint(matrix / np.expand_dims(np.maximum(scale, 1e-12), axis))

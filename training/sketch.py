@@ -110,7 +110,8 @@ def train(pieces: WordPiece, vocabulary: int, taught: Taught) -> Sketcher:
             both = [*some, *served]
             drawn = net.tool(
                 torch.cat(
-                    (net.means([heads[at] for at in both]), net.means([rests[at] for at in both])), 1
+                    (net.means([heads[at] for at in both]), net.means([rests[at] for at in both])),
+                    1,
                 )
             )
             wanted = net.query(net.means([asked[at] for at in queries]))

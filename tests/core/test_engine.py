@@ -16,6 +16,13 @@ from toolcrib.core.ranking.postings import NOWHERE
 from toolcrib.core.ranking.ranker import Ranking, Reason
 from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 
+# The modes that read words: what is said of the engine here holds whatever ranks.
+WORDS = {mode: RANKERS[mode] for mode in ("lexical", "regex", "fuzzy", "keyword", "prefix")}
+
+
+def _in_words(catalog: Catalog) -> SearchEngine:
+    return SearchEngine(catalog, WORDS)
+
 
 def _names(result: SearchResult) -> list[str]:
     return [hit.tool.name for hit in result]
@@ -23,7 +30,7 @@ def _names(result: SearchResult) -> list[str]:
 
 @pytest.fixture
 def engine(office: Catalog) -> SearchEngine:
-    return SearchEngine(office)
+    return _in_words(office)
 
 
 def test_a_search_gives_the_best_tools_with_scores_and_reasons(engine: SearchEngine) -> None:
@@ -68,8 +75,8 @@ def test_a_name_written_as_words_comes_first_and_others_follow(engine: SearchEng
 
 
 def test_the_name_of_a_tool_that_is_out_of_reach_is_just_words(office: Catalog) -> None:
-    engine = SearchEngine(office)
-    without = SearchEngine(office.without("mail___send_email"))
+    engine = _in_words(office)
+    without = _in_words(office.without("mail___send_email"))
     expected = _names(without.search("send_email"))
     assert expected
     refused = engine.search("send_email", allowed=lambda tool: tool.name != "send_email")
@@ -81,7 +88,7 @@ def test_the_name_of_a_tool_that_is_out_of_reach_is_just_words(office: Catalog) 
 
 def test_an_engine_can_go_back_to_a_shorter_catalog(office: Catalog) -> None:
     longer = office.with_tools([Tool("rocket", "Fly", server="mail")])
-    engine = SearchEngine(longer)
+    engine = _in_words(longer)
     for mode in engine.modes:
         assert "rocket" in _names(engine.search("rocket", mode=mode, where=Where(server="mail")))
     back = engine.updated(office)
@@ -148,7 +155,7 @@ def test_rights_hold_for_names_pages_and_every_mode(engine: SearchEngine) -> Non
 
 def test_a_demanding_right_is_asked_until_the_page_is_full() -> None:
     catalog = Catalog(Tool(f"t{number}", "same words") for number in range(500))
-    engine = SearchEngine(catalog)
+    engine = _in_words(catalog)
     result = engine.search("words", limit=3, allowed=lambda tool: tool.id in ("t7", "t400", "t499"))
     assert _names(result) == ["t7", "t400", "t499"]
     assert not result.more
@@ -185,7 +192,7 @@ def test_pages_of_a_search_fit_together(engine: SearchEngine) -> None:
 def test_the_best_of_many_are_the_best_of_all() -> None:
     words = [f"w{number}" for number in range(40)]
     tools = [Tool(f"t{n}", " ".join(words[: n * 7919 % 41])) for n in range(3_000)]
-    engine = SearchEngine(Catalog(tools))
+    engine = _in_words(Catalog(tools))
     everything = engine.search("w3 w17 w30", limit=3_000)
     assert len(everything) > 2_000
     for limit in (1, 7, 50, 600):
@@ -194,7 +201,7 @@ def test_the_best_of_many_are_the_best_of_all() -> None:
 
 def test_equal_scores_come_in_catalog_order() -> None:
     catalog = Catalog(Tool(f"t{number}", "same words") for number in range(100))
-    assert _names(SearchEngine(catalog).search("words", limit=3)) == ["t0", "t1", "t2"]
+    assert _names(_in_words(catalog).search("words", limit=3)) == ["t0", "t1", "t2"]
 
 
 def test_an_updated_engine_knows_what_changed_in_every_mode(
@@ -214,10 +221,10 @@ def test_an_updated_engine_knows_what_changed_in_every_mode(
 
 
 def test_rankers_can_be_others(office: Catalog) -> None:
-    lenient = SearchEngine(office, {**RANKERS, "lexical": Lexical(syntax="lenient")})
+    lenient = SearchEngine(office, {**WORDS, "lexical": Lexical(syntax="lenient")})
     assert "send_email" in _names(lenient.search("(email"))
     with pytest.raises(InvalidQuery):
-        SearchEngine(office).search("(email")
+        _in_words(office).search("(email")
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001, True, 2.5, "3", None])
@@ -278,7 +285,7 @@ def test_explain_says_why_a_tool_was_not_returned(engine: SearchEngine) -> None:
 
 
 def test_nothing_said_gives_away_a_tool_that_is_not_allowed() -> None:
-    engine = SearchEngine(
+    engine = _in_words(
         Catalog([Tool("send_email", "Post", server="mail"), Tool("get_refund", server="secret")])
     )
     mail = {"mail___send_email"}
@@ -293,7 +300,7 @@ def test_nothing_said_gives_away_a_tool_that_is_not_allowed() -> None:
 
 
 def test_a_guess_tells_only_of_words_that_the_asker_may_see() -> None:
-    engine = SearchEngine(Catalog([Tool("read_cart"), Tool("secret_card")]))
+    engine = _in_words(Catalog([Tool("read_cart"), Tool("secret_card")]))
     result = engine.search("carx", allowed={"read_cart"})
     assert result.notes == ("no tool has this word, so a near one was used: carx → cart",)
     assert [reason.term for reason in result.hits[0].reasons] == ["carx → cart"]
@@ -375,7 +382,7 @@ _queries = st.lists(_pieces, max_size=8).map("".join) | st.text(max_size=30)
 @settings(max_examples=300, deadline=None)
 @given(
     query=_queries,
-    mode=st.sampled_from(sorted(RANKERS)),
+    mode=st.sampled_from(sorted(WORDS)),
     limit=st.integers(1, 5),
     refused=st.sets(st.integers(0, 11)),
     where=st.sampled_from([Where(), Where(server="mail"), Where(read_only=True)]),
@@ -384,7 +391,7 @@ def test_any_text_gives_allowed_hits_within_the_limit_or_one_of_our_errors(
     office: Catalog, query: str, mode: str, limit: int, refused: set[int], where: Where
 ) -> None:
     ids = [tool.id for slot, tool in enumerate(office) if slot not in refused]
-    engine = SearchEngine(office)
+    engine = _in_words(office)
     try:
         result = engine.search(query, mode=mode, limit=limit, where=where, allowed=set(ids))
     except ToolcribError:

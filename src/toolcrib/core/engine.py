@@ -31,8 +31,8 @@ from toolcrib.core.ranking.ranker import (
     Settling,
 )
 from toolcrib.core.tool import Tool
-from toolcrib.model.shipped import SHIPPED
 from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
+from toolcrib.model.shipped import SHIPPED
 
 MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000

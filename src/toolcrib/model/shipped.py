@@ -9,6 +9,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.model.choice import fastest_encoder
 from toolcrib.model.encoder import Array, Encoder
 from toolcrib.model.sketch import Sketcher
 from toolcrib.model.wordpiece import WordPiece
@@ -42,7 +43,7 @@ class Shipped:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        return Encoder(self._pieces, _weights("encoder.npz"))
+        return fastest_encoder(self._pieces, _weights("encoder.npz"))
 
     @cached_property
     def _sketcher(self) -> Sketcher:

@@ -23,6 +23,7 @@ from toolcrib.core.disclosure import (
     Selection,
 )
 from toolcrib.core.engine import MAX_LIMIT, SearchEngine
+from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import InvalidConfig, InvalidQuery
 
@@ -225,7 +226,7 @@ class ToolSearch:
 
     @cached_property
     def _engine(self) -> SearchEngine:
-        return SearchEngine(self.catalog)
+        return SearchEngine(self.catalog, {"lexical": Lexical()})
 
     def _debug(self, query: str, before: int, after: int, seconds: float) -> tuple[str, ...]:
         if not self.config.debug:

@@ -90,7 +90,9 @@ class DenseIndex:
 
     def alike(self, slot: int) -> NDArray[np.float32]:
         """How alike every slot is to the tool in one."""
-        return self.likeness(np.zeros((1, 1), np.float32) if self._table is None else self._table[slot][None])[0]
+        return self.likeness(
+            np.zeros((1, 1), np.float32) if self._table is None else self._table[slot][None]
+        )[0]
 
     def read_closely(self, promising: Iterable[int], most: int = READ_CLOSELY) -> int:
         """Read the first few of these tools that are only sketched, and say how many they were."""
@@ -126,7 +128,9 @@ class DenseIndex:
             texts = [passage(tool) for tool in tools.values()]
             given, is_read = self._given(texts)
             vectors.update(zip(tools, given, strict=True))
-            sketched |= {slot for slot, done in zip(tools, is_read.tolist(), strict=True) if not done}
+            sketched |= {
+                slot for slot, done in zip(tools, is_read.tolist(), strict=True) if not done
+            }
             table = table or VectorTable.empty(given.shape[1])
         table = table and table.updated(vectors, catalog.span)
         return DenseIndex(self._embedder, catalog, table, sketched)

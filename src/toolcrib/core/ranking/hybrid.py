@@ -34,8 +34,8 @@ class Fusion:
     # The part of words if the best tool holds none of the query's, and if it holds them all.
     words_at_least: float = 0.4
     words_at_most: float = 0.7
-    # What the best of a query's needs counts beside the query as a whole.
-    need: float = 0.5
+    # The part of the need that a tool serves best; the rest is that of the query as a whole.
+    need: float = 0.33
     # Every next tool for the same need counts that much less: what is left is for the other needs.
     next_for_need: float = 0.9
     # From this likeness of meaning on a tool fits, and what a name that it does not know takes from it.
@@ -58,9 +58,7 @@ class Hybrid:
 
     def fit(self, catalog: Catalog) -> HybridIndex:
         """Fit to a catalog."""
-        return HybridIndex(
-            catalog, self.lexical.fit(catalog), self.dense.fit(catalog), self.fusion
-        )
+        return HybridIndex(catalog, self.lexical.fit(catalog), self.dense.fit(catalog), self.fusion)
 
 
 class _Part(NamedTuple):
@@ -168,12 +166,9 @@ class HybridIndex:
         whole = parts[0].scores
         if len(parts) == 1:
             return whole
-        best = np.zeros_like(whole)
-        for part in parts[1:]:
-            np.maximum(best, _thinned(part.scores, self._fusion.next_for_need), out=best)
-        weight = self._fusion.need
-        together: _Scores = (whole + weight * best) / (1 + weight)
-        return together
+        thinned = [_thinned(part.scores, self._fusion.next_for_need) for part in parts[1:]]
+        best: _Scores = np.maximum.reduce(thinned)
+        return whole + np.float32(self._fusion.need) * (best - whole)
 
 
 def _without(slots: Slots, span: int) -> NDArray[np.bool_]:

@@ -20,18 +20,19 @@ _STRONG: Final = r"[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:aft
 _WEAK: Final = r",|，|、|\b(?:and|plus|und|dann|y|luego|et|puis|e|poi)\b|&"
 _CUT = re.compile(rf"({_STRONG})|({_WEAK})", re.IGNORECASE)
 # "In our GitLab repo, …" and "zendesk: …" are said of all that follows.
-_SCOPE = re.compile(r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I)
+_SCOPE = re.compile(
+    r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I
+)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # A word with a capital that no sentence begins with.
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![^\s'\"(])[A-Z][\w.-]*\w")
 # What may stand before the verb of a request.
-_LEAD: Final = frozenset(
-    """also and afterwards please finally lastly next so now just can could would you i i'd want need
-    to like we let's help me secondly first second third if it's that""".split()
-)
-_QUESTION: Final = frozenset("what which who whose where when how why is are does do did has".split())
-_VERB: Final = frozenset(
-    """
+_LEADS: Final = """
+    also and afterwards please finally lastly next so now just can could would you i i'd want need
+    to like we let's help me secondly first second third if it's that
+"""
+_QUESTIONS: Final = "what which who whose where when how why is are does do did has"
+_VERBS: Final = """
     accept activate add adjust alert analyse analyze announce answer append apply approve archive
     arrange ask assemble assign attach authorize back backup ban bind block book boost bring build
     buy calculate call cancel capture change charge chart chat check choose clean clear clip clone
@@ -63,8 +64,9 @@ _VERB: Final = frozenset(
     such zeig erstelle schick sende leg füge such suche lösche öffne speichere hol
     busca crea envía muestra borra guarda añade pon sube cherche crée envoie montre ajoute cerca
     invia mostra salva aggiungi
-    """.split()
-)
+"""
+_LEAD: Final = frozenset(_LEADS.split())
+_REQUEST: Final = frozenset(f"{_QUESTIONS} {_VERBS}".split())
 
 
 def needs(query: str) -> tuple[str, ...]:
@@ -109,7 +111,7 @@ def _pieces(text: str) -> list[str]:
 def _begins_a_request(text: str) -> bool:
     for word in _WORD.findall(text[:80])[:5]:
         lower = word.lower()
-        if lower in _VERB or lower in _QUESTION:
+        if lower in _REQUEST:
             return True
         if lower not in _LEAD:
             return False

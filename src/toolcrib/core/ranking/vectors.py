@@ -54,7 +54,8 @@ class VectorTable:
 
     def __getitem__(self, slot: int) -> Vectors:
         at, row = divmod(slot, BLOCK)
-        return self._blocks[at][row]
+        vector: Vectors = self._blocks[at][row]
+        return vector
 
 
 def unit(vectors: Vectors) -> Vectors:
