@@ -6,7 +6,7 @@ import pytest
 
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
-from toolcrib.profiles.shipit import DiscoveryPolicy, free_name
+from toolcrib.profiles.shipit import DiscoveryPolicy, Reuse, free_name
 
 
 def _tools(count: int, words: int = 1) -> list[Tool]:
@@ -44,3 +44,23 @@ def test_numbers_below_the_minimum_are_refused(fields: dict[str, Any]) -> None:
 def test_the_search_tool_gives_way_to_tools_of_its_name() -> None:
     assert free_name({"a"}) == "search_tools"
     assert free_name({"search_tools", "_search_tools"}) == "__search_tools"
+
+
+def test_a_session_goes_on_with_the_last_tools_it_loaded() -> None:
+    reuse = Reuse()
+    tools = _tools(5)
+    reuse.keep("mine", tools)
+    assert reuse.reused("mine", tools) == ["t2", "t3", "t4"]
+    assert reuse.reused("another", tools) == []
+    changed = [*tools[:3], tools[3].replace(description="other")]
+    assert reuse.reused("mine", changed) == ["t2"]
+
+
+def test_reuse_is_bounded_and_can_be_switched_off() -> None:
+    none, few = Reuse(DiscoveryPolicy(reuse_tools=0)), Reuse()
+    none.keep("a", _tools(2))
+    assert none.reused("a", _tools(2)) == []
+    for number in range(33):
+        few.keep(str(number), _tools(1))
+    assert few.reused("0", _tools(1)) == []
+    assert few.reused("32", _tools(1)) == ["t0"]
