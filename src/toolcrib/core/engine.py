@@ -53,23 +53,26 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
 )
 Accepts = Callable[[Tool], bool]
 Allowed = Accepts | Collection[str]
+# Why one query finds the tool in a slot.
+Reasons = Callable[[int], tuple[Reason, ...]]
 
 
 class Hit:
     """A tool that was found, and how well it fits: 0 to 1, comparable between queries."""
 
     # By hand: as a frozen dataclass, making ten hits would take a fifth of a search.
-    __slots__ = ("_reasons", "score", "tool")
+    __slots__ = ("_reasons", "_slot", "score", "tool")
 
-    def __init__(self, tool: Tool, score: float, reasons: Callable[[], tuple[Reason, ...]]) -> None:
+    def __init__(self, tool: Tool, score: float, slot: int, reasons: Reasons) -> None:
         self.tool = tool
         self.score = score
+        self._slot = slot
         self._reasons = reasons
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Which term hit which field, and its share of the score; the strongest first."""
-        return self._reasons()
+        return self._reasons(self._slot)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
@@ -174,13 +177,14 @@ class SearchEngine:
             ranking = self._filtered(ranking, where, accepts)
         count = offset + limit + 1
         # Looking up a few ids is cheaper than asking of tool after tool until enough are allowed.
-        if isinstance(allowed, Set) and len(allowed) ** 2 <= 16 * count * len(self.catalog):
+        if (
+            accepts
+            and isinstance(allowed, Set)
+            and len(allowed) ** 2 <= 16 * count * len(self.catalog)
+        ):
             ranking = self._of_these(ranking, allowed)
         chosen = self._best(ranking, accepts, count)
-        hits = tuple(
-            self._hit(query, mode, slot, score, named)
-            for slot, score in chosen[offset : offset + limit]
-        )
+        hits = self._hits(chosen[offset : offset + limit], query, mode, named)
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
         more = len(chosen) > offset + limit
         return SearchResult(query, mode, hits, more, notes, _confidence(ranking, chosen))
@@ -212,18 +216,18 @@ class SearchEngine:
         matches = self._best(ranking, accepts, len(ranking.slots))
         place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
         if place is None:
-            reasons = self._reasons(query, mode, slot, named)
+            reasons = self._reasons(query, mode, named, slot)
             others = map(self.catalog.at, named.slots) if named and named.only else ()
             verdict = _why_unmatched(query, mode, reasons, [other.id for other in others if other])
             return Explanation(tool, False, None, 0.0, verdict, reasons)
         verdict = f"returned: number {place + 1} of {len(matches)} that match"
         if place >= limit:
-            last = self._hit(query, mode, *matches[limit - 1], named)
+            (last,) = self._hits(matches[limit - 1 : limit], query, mode, named)
             verdict = (
                 f"matches, but is number {place + 1} of {len(matches)}; "
                 f"the last of the {limit} returned is {last.tool.id} with {last.score:.3f}"
             )
-        hit = self._hit(query, mode, *matches[place], named)
+        (hit,) = self._hits(matches[place : place + 1], query, mode, named)
         return Explanation(tool, place < limit, place + 1, hit.score, verdict, hit.reasons)
 
     def _known_mode(self, mode: str) -> str:
@@ -312,12 +316,20 @@ class SearchEngine:
                 return accepted[:count]
             wanted *= 8
 
-    def _hit(self, query: str, mode: str, slot: int, score: float, named: Named | None) -> Hit:
-        tool = self.catalog.at(slot)
-        assert tool is not None, "an index holds only tools of its catalog"
-        return Hit(tool, score, partial(self._reasons, query, mode, slot, named))
+    def _hits(
+        self, chosen: list[tuple[int, float]], query: str, mode: str, named: Named | None
+    ) -> tuple[Hit, ...]:
+        reasons = partial(self._reasons, query, mode, named)
+        at = self.catalog.at
+        return tuple(
+            [
+                Hit(tool, score, slot, reasons)
+                for slot, score in chosen
+                if (tool := at(slot)) is not None
+            ]
+        )
 
-    def _reasons(self, query: str, mode: str, slot: int, named: Named | None) -> tuple[Reason, ...]:
+    def _reasons(self, query: str, mode: str, named: Named | None, slot: int) -> tuple[Reason, ...]:
         if named is not None and slot in named.slots:
             return (Reason(query.strip(), "name", 1.0),)
         if self._asks_nothing(query, mode):
@@ -390,9 +402,9 @@ def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:
     # last of as many among every 16th is one, as there are at least as many above it in all.
     for step in (16, 1):
         if len(scores) > 4 * step * count:
-            sample = scores[::step]
-            last = np.partition(sample, len(sample) - count)[len(sample) - count]
-            kept = (scores >= last).nonzero()[0]
+            sample = scores[::step].copy()
+            sample.partition(len(sample) - count)
+            kept = (scores >= sample[len(sample) - count]).nonzero()[0]
             slots, scores = slots[kept], scores[kept]
     best = list(zip(slots.tolist(), scores.tolist(), strict=True))
     # Slots ascend and the sort is stable, so equal scores stay in catalog order.

@@ -14,6 +14,9 @@ import Stemmer
 MAX_WORD_CHARS: Final = 64
 
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_ASCII_KEY = {
+    code: char.lower() if char.isalnum() else None for code, char in enumerate(map(chr, range(128)))
+}
 # Vowel signs and other marks belong to the word they stand in (`हिन्दी` is one word), which
 # `\w` of the standard library does not know.
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
@@ -63,7 +66,7 @@ def words(text: str) -> list[Word]:
 def name_key(name: str) -> str:
     """A name without its case and style: `sendEmail`, `send-email`, `Send email` are one."""
     if name.isascii():
-        return "".join(_ASCII_WORD.findall(name)).lower()
+        return name.translate(_ASCII_KEY)
     # A name of nothing but signs, such as an emoji, is its own key.
     return "".join(_WORD.findall(_without_accents(name))).casefold() or name.casefold()
 

@@ -25,6 +25,9 @@ MAX_ALTERNATIVES: Final = 100
 # One tuple a place, with the terms that may take it.
 Sequence = tuple[tuple[int, ...], ...]
 
+# A word of a query, how many times it was said, and whether to guess what it may mean.
+AskedWord = tuple[text.Word, int, bool]
+
 
 class Atom(NamedTuple):
     """The smallest thing a query asks for.
@@ -56,23 +59,26 @@ class AtomReader:
     vocabulary: Vocabulary
     postings: Postings
 
-    def plain(self, query: str) -> list[Atom]:
-        """The atoms of a query that is nothing but words."""
+    def asked(self, query: str) -> list[AskedWord]:
+        """The words that a query of nothing but words asks for."""
         words = self.reading.words(query)
         is_stop_word = self.reading.is_stop_word
         telling = [word for word in words if not is_stop_word(word.whole)] or words
         distinct = {word.whole: word for word in telling}
         guessing = len(distinct) <= MAX_GUESSED_WORDS
-        atoms = [(whole, self._word(word, "", guessing)) for whole, word in distinct.items()]
         if len(distinct) == len(telling):
-            return [atom for _, some in atoms for atom in some]
+            return [(word, 1, guessing) for word in telling]
+        times = Counter([word.whole for word in telling])
+        return [(word, times[whole], guessing) for whole, word in distinct.items()]
+
+    def plain(self, asked: AskedWord) -> list[Atom]:
+        """The atoms of one such word."""
+        word, times, guessing = asked
+        atoms = self._word(word, "", guessing)
+        if times == 1:
+            return atoms
         # A word said again counts more, but not twice as much.
-        times = Counter(word.whole for word in telling)
-        return [
-            atom._replace(weight=atom.weight * times[whole] ** 0.5)
-            for whole, some in atoms
-            for atom in some
-        ]
+        return [atom._replace(weight=atom.weight * times**0.5) for atom in atoms]
 
     def leaf(self, leaf: Word | Phrase, field: str, guessing: bool) -> list[Atom]:
         """The atoms of one leaf of a query. None, if it holds nothing but stop words."""

@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, Final, Literal, cast
+from operator import add
+from typing import ClassVar, Final, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from toolcrib.core import query as language
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.query import Node, Or, Phrase, Word
-from toolcrib.core.ranking.atom import MAX_GUESSED_WORDS, Atom, AtomReader, Sequence
+from toolcrib.core.ranking.atom import MAX_GUESSED_WORDS, AskedWord, Atom, AtomReader, Sequence
 from toolcrib.core.ranking.boolean import Answer, evaluate
 from toolcrib.core.ranking.postings import NOWHERE, Document, Posting, Postings
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Scores, Slots
@@ -68,7 +69,8 @@ class Lexical:
             for tool in map(catalog.at, range(catalog.span))
         )
         postings = Postings.fit(documents, len(self.reading.fields))
-        return LexicalIndex(self, catalog, vocabulary, postings, len(vocabulary))
+        reader = AtomReader(self.reading, vocabulary, postings)
+        return LexicalIndex(self, catalog, postings, reader, len(vocabulary))
 
     def document(self, tool: Tool, vocabulary: Vocabulary) -> Document:
         """A tool's terms, and what each counts: from 0 to 1, whatever other tools there are."""
@@ -91,42 +93,50 @@ class Lexical:
         return Document(impacts, tokens, lengths)
 
 
+class Found(NamedTuple):
+    """What an atom finds: tools, what it adds to the score of each, and to that of a perfect match."""
+
+    slots: Slots
+    scores: Scores
+    ideal: float
+    atom: Atom
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LexicalIndex:
     """The lexical ranker fitted to one catalog."""
 
     _ranker: Lexical
     _catalog: Catalog
-    _vocabulary: Vocabulary
     _postings: Postings
+    _reader: AtomReader
     _terms: int
-    _known: dict[int, Answer] = dataclasses.field(default_factory=dict)
+    _known: dict[AskedWord, list[Found]] = dataclasses.field(default_factory=dict)
 
     def rank(self, query: str) -> Ranking:
         """Every tool that matches, scored."""
         node, notes = self._read(query)
-        reader = self._atom_reader()
         if isinstance(node, str):
-            atoms = reader.plain(node)
-            answer = self._answer(atoms)
+            words = [found for asked in self._reader.asked(node) for found in self._word(asked)]
+            answer = _sum(words)
             if answer is None:
                 return Ranking(*NOWHERE, notes)
             (slots, scores), ideal = answer
-            return Ranking(slots, _share(scores, ideal), notes + self._notes(atoms))
-        atoms = []
+            return Ranking(slots, _share(scores, ideal), notes + self._notes(words))
+        leaves: list[Found] = []
         guessing = _is_short(node)
 
         def ask(leaf: Word | Phrase, field: str) -> Answer | None:
-            found = reader.leaf(leaf, field, guessing)
-            atoms.extend(found)
-            return self._answer(found)
+            found = [self._found(atom) for atom in self._reader.leaf(leaf, field, guessing)]
+            leaves.extend(found)
+            return _sum(found)
 
         scored = evaluate(node, ask, self._catalog.occupied)
         if scored is None:
             return Ranking(*NOWHERE, notes)
         slots = scored.matches.nonzero()[0]
         return Ranking(
-            slots, _share(scored.scores[slots], scored.ideal), notes + self._notes(atoms)
+            slots, _share(scored.scores[slots], scored.ideal), notes + self._notes(leaves)
         )
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
@@ -151,23 +161,22 @@ class LexicalIndex:
 
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
-        return self._answer(self._atom_reader().leaf(leaf, "", guessing=False))
+        return _sum([self._found(atom) for atom in self._reader.leaf(leaf, "", guessing=False)])
 
     def updated(self, catalog: Catalog) -> LexicalIndex:
         """This index brought to a later catalog."""
         slots = catalog.changed_slots(self._catalog)
         # A vocabulary keeps the terms of tools that are gone; when they may be most of it, start anew.
-        if slots is None or len(self._vocabulary) > 2 * self._terms + _MOST_GONE_TERMS:
+        vocabulary = self._reader.vocabulary
+        if slots is None or len(vocabulary) > 2 * self._terms + _MOST_GONE_TERMS:
             return self._ranker.fit(catalog)
         documents = {
-            slot: None if tool is None else self._ranker.document(tool, self._vocabulary)
+            slot: None if tool is None else self._ranker.document(tool, vocabulary)
             for slot, tool in zip(slots, map(catalog.at, slots), strict=True)
         }
         postings = self._postings.updated(documents, span=catalog.span, count=len(catalog))
-        return LexicalIndex(self._ranker, catalog, self._vocabulary, postings, self._terms)
-
-    def _atom_reader(self) -> AtomReader:
-        return AtomReader(self._ranker.reading, self._vocabulary, self._postings)
+        reader = AtomReader(self._ranker.reading, vocabulary, postings)
+        return LexicalIndex(self._ranker, catalog, postings, reader, self._terms)
 
     def _read(self, query: str) -> tuple[Node | str, tuple[Note, ...]]:
         """A query read: a text where it is nothing but words, which is nearly always."""
@@ -204,17 +213,17 @@ class LexicalIndex:
 
     def _words_unless_held(self, node: Node) -> Node:
         if isinstance(node, Phrase):
-            atoms = self._atom_reader().leaf(node, "", guessing=False)
+            atoms = self._reader.leaf(node, "", guessing=False)
             if not any(len(self._posting(atom).slots) for atom in atoms):
                 return language.plain(node.text)
         return node
 
     def _asked(self, query: str) -> Iterator[tuple[Atom, float]]:
         """Every atom of a query, and the score of a perfect match of it."""
-        reader = self._atom_reader()
+        reader = self._reader
         node, _ = self._read(query)
         if isinstance(node, str):
-            boosted = [(atom, 1.0) for atom in reader.plain(node)]
+            boosted = [(atom, 1.0) for asked in reader.asked(node) for atom in reader.plain(asked)]
         else:
             boosted = [
                 (atom, factor)
@@ -224,38 +233,25 @@ class LexicalIndex:
         for atom, factor in boosted:
             yield atom, factor * atom.weight * self._rarity(atom, len(self._posting(atom).slots))
 
-    def _answer(self, atoms: list[Atom]) -> Answer | None:
-        """What atoms find together: their scores added up. Most queries are just this."""
-        if not atoms:
-            return None
-        ideal = 0.0
-        slots: list[Slots] = []
-        scores: list[Scores] = []
-        for atom in atoms:
-            (found, impacts), rarity = self._found(atom)
-            ideal += rarity * atom.weight
-            weight = atom.weight * atom.certainty
-            slots.append(found)
-            scores.append(impacts if weight == 1 else impacts * weight)
-        # Adding up by counting with weights: far fewer calls than adding posting by posting.
-        totals = cast(Scores, np.bincount(np.concatenate(slots), np.concatenate(scores)))
-        hits = (totals > 0).nonzero()[0]
-        return Answer(Posting(hits, totals[hits]), ideal)
-
-    def _found(self, atom: Atom) -> Answer:
-        """What one atom finds, by impact and rarity, and the score of a perfect match of it."""
-        terms = atom.prose[0] if atom.is_word else ()
-        known = self._known.get(terms[0]) if len(terms) == 1 else None
+    def _word(self, asked: AskedWord) -> list[Found]:
+        """What one word of a query finds."""
+        known = self._known.get(asked)
         if known is not None:
             return known
-        slots, impacts = self._posting(atom)
-        rarity = self._rarity(atom, len(slots))
-        answer = Answer(Posting(slots, impacts * rarity), rarity)
-        if len(terms) == 1 and len(slots) <= _LONGEST_KNOWN:
+        found = [self._found(atom) for atom in self._reader.plain(asked)]
+        if sum([len(one.slots) for one in found]) <= _LONGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[terms[0]] = answer
-        return answer
+            self._known[asked] = found
+        return found
+
+    def _found(self, atom: Atom) -> Found:
+        """What one atom finds, by impact and rarity."""
+        slots, impacts = self._posting(atom)
+        rarity = self._rarity(atom, len(slots))
+        scores = impacts * rarity
+        weight = atom.weight * atom.certainty
+        return Found(slots, scores if weight == 1 else scores * weight, rarity * atom.weight, atom)
 
     def _posting(self, atom: Atom) -> Posting:
         """The tools that hold an atom."""
@@ -327,8 +323,10 @@ class LexicalIndex:
     def _rarity_of(self, count: int) -> float:
         return math.log(1 + (self._postings.count - count + 0.5) / (count + 0.5))
 
-    def _notes(self, atoms: list[Atom]) -> tuple[Note, ...]:
-        guesses = [atom for atom in atoms if atom.guesses]
+    def _notes(self, found: list[Found]) -> tuple[Note, ...]:
+        guesses = [one.atom for one in found if one.atom.guesses]
+        if not guesses:
+            return ()
         return tuple(
             Note(
                 f"no tool has this word, so a near one was used: {atom.label} → {term}",
@@ -363,6 +361,17 @@ def _beginnings(
         found &= np.isin(tokens[at : at + size], terms)
     beginnings: NDArray[np.int64] = places[:size][found]
     return beginnings
+
+
+def _sum(found: list[Found]) -> Answer | None:
+    """What atoms find together: their scores added up. Most queries are just this."""
+    if not found:
+        return None
+    slots, scores, ideals, _ = zip(*found, strict=True)
+    # Adding up by counting with weights: far fewer calls than adding posting by posting.
+    totals = cast(Scores, np.bincount(np.concatenate(slots), np.concatenate(scores)))
+    hits = (totals > 0).nonzero()[0]
+    return Answer(Posting(hits, totals[hits]), reduce(add, ideals))
 
 
 def _share(scores: Scores, ideal: float) -> Scores:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import regex
-from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.ranker import Slots
@@ -40,11 +40,12 @@ class NameIndex:
     """The names of one catalog's tools, without their case and style.
 
     The names are held as sorted hashes: two numbers a tool instead of a string. What a hash finds
-    is checked against the tool itself, which also weeds out names that have since changed.
+    is checked against the tool itself, which also weeds out names that have since changed. The
+    hashes are read one at a time, which a memoryview does faster than an array.
     """
 
     _catalog: Catalog
-    _hashes: NDArray[np.int64]
+    _hashes: memoryview
     _slots: Slots
     _fresh: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -58,7 +59,7 @@ class NameIndex:
                 hashes.append(hash(key))
                 slots.append(slot)
         order = np.argsort(np.asarray(hashes), kind="stable")
-        return cls(catalog, np.asarray(hashes)[order], np.asarray(slots)[order])
+        return cls(catalog, np.asarray(hashes)[order].data, np.asarray(slots)[order])
 
     def updated(self, catalog: Catalog) -> NameIndex:
         """This index brought to a later catalog."""
@@ -92,19 +93,23 @@ class NameIndex:
 
     def _slots_of(self, name: str) -> list[int]:
         key = name_key(name)
-        if not key or _NO_NAME.search(name):
-            return []
         value = hash(key)
         slots = set(self._fresh.get(value, ()))
-        at = int(self._hashes.searchsorted(value))
+        at = bisect_left(self._hashes, value)
         while at < len(self._hashes) and self._hashes[at] == value:
             slots.add(int(self._slots[at]))
             at += 1
+        # Hardly any query is a name, so this is asked last.
+        if not slots or not key or _NO_NAME.search(name):
+            return []
         return [slot for slot in sorted(slots) if key in _keys(self._catalog.at(slot))]
 
 
 def _is_identifier(written: str) -> bool:
-    return bool(_IDENTIFIER.search(written)) and " " not in written
+    # Most are plain words, and these tell so sooner than a search does.
+    if written.isalnum() and (written.islower() or written.istitle()):
+        return False
+    return " " not in written and bool(_IDENTIFIER.search(written))
 
 
 def _keys(tool: Tool | None) -> tuple[str, ...]:

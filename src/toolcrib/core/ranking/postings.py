@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -70,6 +71,12 @@ class _Base:
     def span(self) -> int:
         return len(self.lengths)
 
+    def count(self, term: int) -> int:
+        return self.starts[term + 1] - self.starts[term] if term + 1 < len(self.starts) else 0
+
+    def terms(self, slot: int) -> set[int]:
+        return set(self.tokens[self.token_starts[slot] : self.token_starts[slot + 1]].tolist())
+
     def posting(self, term: int) -> Posting:
         if term + 1 >= len(self.starts):
             return NOWHERE
@@ -85,6 +92,8 @@ class Postings:
     count: int
     _base: _Base
     _alive: NDArray[np.bool_] | None = None
+    # How many of the tools that are dead in the base held a term.
+    _dead: Mapping[int, int] = field(default_factory=dict)
     _delta: Mapping[int, Posting] = field(default_factory=dict)
     _documents: Mapping[int, Document] = field(default_factory=dict)
 
@@ -101,19 +110,12 @@ class Postings:
 
     def holds(self, term: int) -> bool:
         """Whether any tool holds a term."""
-        if self._alive is not None:
-            return len(self.posting(term).slots) > 0
-        starts = self._base.starts
-        return term in self._delta or (
-            term + 1 < len(starts) and bool(starts[term] < starts[term + 1])
-        )
+        return term in self._delta or self._base.count(term) > self._dead.get(term, 0)
 
     def posting(self, term: int) -> Posting:
         """Where a term stands."""
         base = self._base.posting(term)
-        if self._alive is None and not self._delta:
-            return base
-        if self._alive is not None and len(base.slots):
+        if self._alive is not None and term in self._dead:
             alive = self._alive[base.slots]
             base = Posting(base.slots[alive], base.impacts[alive])
         delta = self._delta.get(term)
@@ -158,11 +160,14 @@ class Postings:
 
     def updated(self, changes: Mapping[int, Document | None], *, span: int, count: int) -> Postings:
         """A successor in which these slots hold other documents, or none."""
-        alive = self._alive
-        buried = [slot for slot in changes if slot < self._base.span]
+        base, alive, dead = self._base, self._alive, self._dead
+        buried = [slot for slot in changes if slot < base.span and (alive is None or alive[slot])]
         if buried:
-            alive = np.ones(self._base.span, np.bool_) if alive is None else alive.copy()
+            alive = np.ones(base.span, np.bool_) if alive is None else alive.copy()
             alive[buried] = False
+            dead = Counter(dead)
+            for slot in buried:
+                dead.update(base.terms(slot))
         delta = dict(self._delta)
         documents = dict(self._documents)
         for slot, document in changes.items():
@@ -171,9 +176,9 @@ class Postings:
             if document is not None:
                 _put_in(delta, slot, document)
                 documents[slot] = document
-        later = Postings(span, count, self._base, alive, delta, documents)
-        dead = 0 if alive is None else self._base.span - int(np.count_nonzero(alive))
-        if len(documents) + dead > 256 + 4 * math.isqrt(span):
+        later = Postings(span, count, base, alive, dead, delta, documents)
+        gone = 0 if alive is None else base.span - int(np.count_nonzero(alive))
+        if len(documents) + gone > 256 + 4 * math.isqrt(span):
             return later._merged()
         return later
 
