@@ -66,9 +66,9 @@ class _Question:
 @offset_option
 @click.option(
     "--mode",
-    default="lexical",
+    default="hybrid",
     type=click.Choice(tuple(RANKERS)),
-    help="How to read QUERY.  [default: lexical]",
+    help="How to read QUERY.  [default: hybrid]",
 )
 @where_options
 @click.option(
@@ -83,7 +83,7 @@ class _Question:
 def command(**options: Any) -> None:
     """Find the tools that serve a need.
 
-    QUERY is plain words, a tool's name, or, in lexical mode, any of:
+    QUERY says what is needed, in your own words; or it is a tool's name, or any of:
     "a phrase", prefix*, field:word, +must, -not, AND, OR, NOT and ( ).
     """
     question = _Question(**options)
@@ -121,6 +121,7 @@ def _document(result: SearchResult, why: Explanation | None) -> dict[str, Any]:
         "query": result.query,
         "mode": result.mode,
         "confident": result.confident,
+        "confidence": result.confidence,
         "hits": hits,
         "more": result.more,
         "notes": list(result.notes),
