@@ -221,7 +221,7 @@ def test_the_words_of_tools_that_are_gone_are_not_kept_for_ever() -> None:
         words = " ".join(f"w{n}" for n in range(number, number + 1_500))
         catalog = catalog.with_tools([Tool("x", words)])
         index = index.updated(catalog)
-    assert len(index._vocabulary) < 15_000
+    assert len(index._reader.vocabulary) < 15_000
     assert _found(index, "w29999") == ["x"]
 
 
