@@ -7,7 +7,7 @@ import pytest
 
 from toolcrib.core.call import Call, Exchange
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import MAX_QUERIES, MAX_SEARCHES, Conversation, Style
+from toolcrib.core.conversation import MAX_NAMED, MAX_QUERIES, MAX_SEARCHES, Conversation, Style
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
 from toolcrib.core.naming import Names
@@ -120,6 +120,36 @@ def test_nothing_that_fits_is_a_result_with_the_nearest_and_reveals_nothing() ->
     told = json.loads(weak.answers[0].text)
     assert told["found"] == [] and told["nearest"][0]["name"] == "shop___refund"
     assert weak.session.shown == talk.begin().shown
+
+
+def test_what_is_held_back_can_be_shown_as_stubs_or_by_name() -> None:
+    catalog = Catalog(TOOLS)
+    engine, names = SearchEngine(catalog), Names(catalog)
+    stubs = Disclosure(Activation(tools=0), tier="stub").plan(catalog)
+    talk = Conversation(engine, stubs, names, allowed=lambda tool: tool.name != "odd")
+    begun = talk.begin()
+    listed = ["search_tools", "help", "get_weather", "send_mail", "shop___refund"]
+    assert _names(talk, begun) == listed
+    assert talk.tools(begun)[2].input_schema == {"type": "object", "additionalProperties": True}
+    after = talk.turn(begun, [_search("refund charge", limit=1)]).session
+    assert _names(talk, after) == [
+        "search_tools",
+        "help",
+        "shop___refund",
+        "get_weather",
+        "send_mail",
+    ]
+    assert talk.tools(after)[2] == catalog["shop___refund"]
+    by_name = Disclosure(Activation(tools=0), tier="name").plan(catalog)
+    talk = Conversation(engine, by_name, names, allowed=lambda tool: tool.name != "odd")
+    assert talk.search_tool.description.endswith("They are get_weather, send_mail, shop___refund.")
+    assert "…" in _many_names().search_tool.description
+
+
+def _many_names() -> Conversation:
+    catalog = Catalog(Tool(f"t{number}") for number in range(MAX_NAMED + 1))
+    plan = Disclosure(tier="name").plan(catalog)
+    return Conversation(SearchEngine(catalog), plan, Names(catalog))
 
 
 def test_a_search_in_any_shape_is_read_and_an_empty_one_says_what_to_write() -> None:

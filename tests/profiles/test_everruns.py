@@ -336,3 +336,16 @@ def test_sessions_are_bounded_and_reveals_only_grow_while_one_lives(
         reveals.reveal(session, names)
         assert reveals.revealed(session)[: len(before)] == before
         assert sum(bool(reveals.revealed(one)) for one in "abcdef") <= 3
+
+
+@pytest.mark.parametrize(
+    ("model", "who"),
+    [
+        (None, "generic"),
+        ("gpt-5.4", "openai"),
+        ("claude-opus-4-8", "anthropic"),
+        ("gpt-4o", "generic"),
+    ],
+)
+def test_auto_picks_exactly_one_mechanism(model: str | None, who: str) -> None:
+    assert everruns.mechanism(model) == who

@@ -32,6 +32,8 @@ MAX_LIMIT: Final = 20
 MAX_QUERIES: Final = 8
 MAX_SEARCHES: Final = 10
 NEAREST: Final = 5
+MAX_NAMED: Final = 500
+OPEN_SCHEMA: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": True}
 DESCRIPTION_CHARS: Final = 200
 MAX_SHOWN_NAME_CHARS: Final = 80
 
@@ -77,8 +79,14 @@ class Conversation:
         return Session(budget_tokens=budget_tokens).pin(pinned, self.count)
 
     def tools(self, session: Session) -> tuple[Tool, ...]:
-        """The tools to send: our own first, as they never change, then what the session shows."""
-        return (*self.own_tools, *session.visible(self.engine.catalog, self.may_use))
+        """The tools to send: our own first, as they never change, then what the session shows.
+
+        Stubs come last, so that a tool which is revealed leaves them and joins those before.
+        """
+        visible = session.visible(self.engine.catalog, self.may_use)
+        shown = {tool.id for tool in visible} if self._stubs else ()
+        stubs = (stub for stub in self._stubs if stub.id not in shown)
+        return (*self.own_tools, *visible, *stubs)
 
     @cached_property
     def own_tools(self) -> tuple[Tool, ...]:
@@ -96,7 +104,7 @@ class Conversation:
         needs = {"type": "array", "items": {"type": "string"}}
         return Tool(
             self._free_name(wording.SEARCH_NAME),
-            about if self._dispatches else wording.SEARCH_DESCRIPTION,
+            self._with_names(about if self._dispatches else wording.SEARCH_DESCRIPTION),
             {
                 "type": "object",
                 "properties": {
@@ -130,6 +138,22 @@ class Conversation:
             },
             policy="never",
         )
+
+    @cached_property
+    def _stubs(self) -> tuple[Tool, ...]:
+        """What is held back, without parameters, where that much of it is to be seen."""
+        if self.plan.tier != "stub":
+            return ()
+        held = filter(self.may_use, self.plan.held)
+        return tuple(tool.replace(id=tool.id, input_schema=dict(OPEN_SCHEMA)) for tool in held)
+
+    def _with_names(self, about: str) -> str:
+        """The search tool's description, with the names to search for where they are to be seen."""
+        if self.plan.tier != "name":
+            return about
+        names = [public_name(tool) for tool in filter(self.may_use, self.plan.held)]
+        more = ["…"] if len(names) > MAX_NAMED else []
+        return f"{about} {wording.NAMES.format(names=', '.join(names[:MAX_NAMED] + more))}"
 
     def may_use(self, tool: Tool) -> bool:
         """Whether the caller has the right to a tool."""

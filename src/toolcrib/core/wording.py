@@ -14,6 +14,7 @@ DISPATCH_DESCRIPTION: Final = (
     "the tools for it with their parameters. Call them through {execute}. Search before you say "
     "that something cannot be done."
 )
+NAMES: Final = "They are {names}."
 QUERY_DESCRIPTION: Final = "What you want to do, in plain words, or the name of a tool."
 QUERIES_DESCRIPTION: Final = "Several such needs at once, one text for each."
 LIMIT_DESCRIPTION: Final = (

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.core.hosted import hosting_provider
 from toolcrib.core.ranking import keyword
 from toolcrib.core.session import SessionTable
 from toolcrib.core.tool import Tool
@@ -217,6 +218,11 @@ def ranked(tools: Iterable[Tool], query: str) -> list[tuple[Tool, int]]:
     return [(tool, points) for tool, points in scored if points and 2 * points >= scored[0][1]][
         :MAX_RESULTS
     ]
+
+
+def mechanism(model: str | None) -> str:
+    """Who hides and searches under `auto`: "anthropic", "openai", or this capability ("generic")."""
+    return hosting_provider(model or "") or "generic"
 
 
 def server_placeholder(server: str, description: str) -> Tool:

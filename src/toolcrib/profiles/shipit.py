@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.ranking import fuzzy
+from toolcrib.core.session import SessionTable
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 
@@ -83,6 +84,7 @@ CORE_TOOLS = frozenset(
     )
 )
 
+MAX_REUSING_SESSIONS = 32
 NAME_WEIGHT = 3
 EXACT_NAME_BONUS = 100
 MAX_DESCRIPTION_CHARS = 400
@@ -192,6 +194,28 @@ class DiscoveryPolicy:
             shown_tokens=self.schema_tokens,
         )
         return frozenset(tool.name for tool in disclosure.plan(sorted(tools, key=preference)).held)
+
+
+class Reuse:
+    """What a session goes on with in its next turn: the last few tools it loaded.
+
+    A tool that has changed since, or is denied by now, is not gone on with.
+    """
+
+    def __init__(self, policy: DiscoveryPolicy | None = None) -> None:
+        self._most = (policy or DiscoveryPolicy()).reuse_tools
+        self._sessions = SessionTable[dict[str, str]](MAX_REUSING_SESSIONS)
+
+    def keep(self, session: str, loaded: Sequence[Tool]) -> None:
+        """Note what a session has loaded, in the order of loading."""
+        last = loaded[len(loaded) - self._most :] if self._most < len(loaded) else loaded
+        self._sessions.put(session, {tool.name: tool.fingerprint for tool in last})
+
+    def reused(self, session: str, tools: Iterable[Tool]) -> list[str]:
+        """The names to load at once, of the tools that are there and not denied."""
+        known = self._sessions.get(session) or {}
+        prints = {tool.name: tool.fingerprint for tool in tools if tool.name in known}
+        return [name for name, fingerprint in known.items() if prints.get(name) == fingerprint]
 
 
 def free_name(names: Collection[str], name: str = "search_tools") -> str:

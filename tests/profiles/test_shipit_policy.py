@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
+from toolcrib.profiles.shipit import DiscoveryPolicy, Reuse, free_name
+
+
+def _tools(count: int, words: int = 1) -> list[Tool]:
+    return [Tool(f"t{number}", "word " * words) for number in range(count)]
+
+
+def test_ten_small_tools_are_all_sent_and_one_more_is_too_many() -> None:
+    policy = DiscoveryPolicy()
+    assert policy.deferred(_tools(10), "t0") == frozenset()
+    assert policy.deferred(_tools(11), "t0") == {"t10"}
+
+
+def test_the_token_budget_holds_and_never_defers_the_search() -> None:
+    deferred = DiscoveryPolicy().deferred(_tools(8, words=900), "t7")
+    assert "t7" not in deferred and len(deferred) == 3
+
+
+def test_priority_comes_before_recent_use_before_the_core_before_the_first() -> None:
+    tools = [*_tools(3), Tool("bash"), Tool("recent"), Tool("vital")]
+    kept = {tool.name for tool in tools} - DiscoveryPolicy(initial_tools=4).deferred(
+        tools, "none", priority={"vital": 1.0}, recent=["recent"]
+    )
+    assert kept == {"vital", "recent", "bash"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"initial_tools": 1}, {"schema_tokens": 0}, {"reuse_tools": -1}, {"reuse_tools": True}],
+)
+def test_numbers_below_the_minimum_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match="must be a whole number from"):
+        DiscoveryPolicy(**fields)
+
+
+def test_the_search_tool_gives_way_to_tools_of_its_name() -> None:
+    assert free_name({"a"}) == "search_tools"
+    assert free_name({"search_tools", "_search_tools"}) == "__search_tools"
+
+
+def test_a_session_goes_on_with_the_last_tools_it_loaded() -> None:
+    reuse = Reuse()
+    tools = _tools(5)
+    reuse.keep("mine", tools)
+    assert reuse.reused("mine", tools) == ["t2", "t3", "t4"]
+    assert reuse.reused("another", tools) == []
+    changed = [*tools[:3], tools[3].replace(description="other")]
+    assert reuse.reused("mine", changed) == ["t2"]
+
+
+def test_reuse_is_bounded_and_can_be_switched_off() -> None:
+    none, few = Reuse(DiscoveryPolicy(reuse_tools=0)), Reuse()
+    none.keep("a", _tools(2))
+    assert none.reused("a", _tools(2)) == []
+    for number in range(33):
+        few.keep(str(number), _tools(1))
+    assert few.reused("0", _tools(1)) == []
+    assert few.reused("32", _tools(1)) == ["t0"]
