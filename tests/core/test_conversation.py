@@ -11,6 +11,7 @@ from toolcrib.core.conversation import MAX_NAMED, MAX_QUERIES, MAX_SEARCHES, Con
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
 from toolcrib.core.naming import Names
+from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
 
@@ -29,12 +30,16 @@ TOOLS = (
 )
 
 
+# What is said of a conversation holds whatever ranks.
+WORDS = {"lexical": Lexical(syntax="lenient")}
+
+
 def _talk(
     style: Style = "reveal", allowed: Allowed | None = None, tools: tuple[Tool, ...] = TOOLS
 ) -> Conversation:
     catalog = Catalog(tools)
     plan = Disclosure(Activation(tools=0)).plan(catalog)
-    return Conversation(SearchEngine(catalog), plan, Names(catalog), style, allowed)
+    return Conversation(SearchEngine(catalog, WORDS), plan, Names(catalog), style, allowed)
 
 
 def _search(query: object, **more: object) -> Call:
@@ -106,7 +111,7 @@ def test_an_unknown_tool_is_answered_with_the_nearest_names() -> None:
 
 def test_without_anything_held_back_there_is_no_search_tool() -> None:
     catalog = Catalog(TOOLS[:2])
-    talk = Conversation(SearchEngine(catalog), Disclosure().plan(catalog), Names(catalog))
+    talk = Conversation(SearchEngine(catalog, WORDS), Disclosure().plan(catalog), Names(catalog))
     assert _names(talk, talk.begin()) == ["get_weather", "send_mail"]
     (answer,) = talk.turn(talk.begin(), [_search("x")]).answers
     assert answer.text == 'There is no tool "search_tools".'
@@ -124,7 +129,7 @@ def test_nothing_that_fits_is_a_result_with_the_nearest_and_reveals_nothing() ->
 
 def test_what_is_held_back_can_be_shown_as_stubs_or_by_name() -> None:
     catalog = Catalog(TOOLS)
-    engine, names = SearchEngine(catalog), Names(catalog)
+    engine, names = SearchEngine(catalog, WORDS), Names(catalog)
     stubs = Disclosure(Activation(tools=0), tier="stub").plan(catalog)
     talk = Conversation(engine, stubs, names, allowed=lambda tool: tool.name != "odd")
     begun = talk.begin()
@@ -149,7 +154,7 @@ def test_what_is_held_back_can_be_shown_as_stubs_or_by_name() -> None:
 def _many_names() -> Conversation:
     catalog = Catalog(Tool(f"t{number}") for number in range(MAX_NAMED + 1))
     plan = Disclosure(tier="name").plan(catalog)
-    return Conversation(SearchEngine(catalog), plan, Names(catalog))
+    return Conversation(SearchEngine(catalog, WORDS), plan, Names(catalog))
 
 
 def test_a_search_in_any_shape_is_read_and_an_empty_one_says_what_to_write() -> None:

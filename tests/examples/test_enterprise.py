@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import anthropic
+import openai
 import pytest
 
 from examples.enterprise import CUSTOMERS, TASKS, enterprise_registry
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.agent.anthropic import Anthropic
+from toolcrib.agent.openai_chat import OpenAIChat
 from toolcrib.errors import Unfinished
 from toolcrib.profiles.dynamic_registry import MAX_LOGGED_CHARS, SYSTEM, DynamicToolAgent
 
@@ -160,3 +162,15 @@ def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
         assert DynamicToolAgent(tools, Anthropic(client, "scripted")).run("Fax it.") == "1"
+
+
+def test_the_same_agent_works_with_another_provider() -> None:
+    turns = [Turn(search("ticket")), Turn("There is", " one.")]
+    with (
+        ScriptedModel(turns) as model,
+        openai.OpenAI(base_url=f"{model.url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        agent = DynamicToolAgent(enterprise_registry(), OpenAIChat(client, "scripted"))
+        assert agent.run("Is there a tracker?") == "There is one."
+    assert model.requests[0].tool_names == ("search_tools", "execute_dynamic_tool")
+    assert model.requests[0].body["messages"][0] == {"role": "system", "content": SYSTEM}
