@@ -48,7 +48,7 @@ def evaluate(*arguments: str | Path, columns: int = 100) -> Result:
 
 
 def test_figures_are_printed_with_intervals_and_what_they_mean(office: Path) -> None:
-    lines = evaluate(office).stdout.splitlines()
+    lines = evaluate(office, "--mode", "lexical").stdout.splitlines()
     assert "office: 3 tools, 3 queries with an answer, 1 without" in lines
     assert f"{'  hit@1':36}100.0  100–100" in lines
     assert f"{'  recall@1':36} 83.3  50–100" in lines
@@ -78,7 +78,7 @@ def test_modes_that_do_not_fit_into_a_line_stand_below(office: Path) -> None:
 
 
 def test_several_sets_get_their_means(office: Path) -> None:
-    answer = evaluate(office, office).stdout
+    answer = evaluate(office, office, "--mode", "lexical").stdout
     assert "nDCG@10 by set                      lexical\n  office " in answer
     assert f"{'means of 2 sets':36}lexical\n{'  hit@1':36}100.0\n" in answer
 
@@ -113,7 +113,7 @@ def test_a_pool_is_searched_with_the_set_and_twins_are_left_out(office: Path) ->
 
 def test_every_answer_can_be_written_to_a_file(office: Path, tmp_path: Path) -> None:
     dump = tmp_path / "answers.jsonl"
-    evaluate(office, "--dump", dump, "--limit-queries", "2")
+    evaluate(office, "--dump", dump, "--limit-queries", "2", "--mode", "lexical")
     rows = [json.loads(line) for line in dump.read_text(encoding="utf-8").splitlines()]
     assert [(row["set"], row["mode"], row["id"]) for row in rows] == [
         ("office", "lexical", "1"),
@@ -167,9 +167,9 @@ def test_whoever_watches_sees_a_bar(office: Path, monkeypatch: pytest.MonkeyPatc
         return real(*arguments, **options)
 
     monkeypatch.setattr("click.progressbar", watched)
-    assert evaluate(office).exit_code == 0
+    assert evaluate(office, "--mode", "lexical").exit_code == 0
     assert shown == []
     monkeypatch.setattr("toolcrib.cli.eval.is_watched", lambda: True)
-    answer = evaluate(office)
+    answer = evaluate(office, "--mode", "lexical")
     assert (shown[0]["length"], shown[0]["label"]) == (4, "office lexical")
     assert f"{'  hit@1':36}100.0" in answer.stdout

@@ -70,7 +70,7 @@ def test_help_loads_nothing_heavy() -> None:
         (["--help"], 0),
         (["search", "refund"], 0),
         (["search", "zzqxzz"], 0),
-        (["search", "(refund"], 1),
+        (["search", "(refund", "--mode", "lexical"], 1),
         (["search", "refund", "--catalog", "no such file"], 1),
         (["search", "refund", "--limit", "99999"], 2),
         (["search"], 2),

@@ -57,7 +57,10 @@ class Plain:
 
 
 def found(registry: Registry, query: str, **options: Any) -> list[str]:
-    return [hit.tool.id for hit in SearchEngine(registry.catalog).search(query, **options)]
+    return [
+        hit.tool.id
+        for hit in SearchEngine(registry.catalog).search(query, mode="lexical", **options)
+    ]
 
 
 def both(*tools: tuple[str, str]) -> tuple[Plain, Registry]:

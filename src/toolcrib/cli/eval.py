@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -26,6 +26,10 @@ from toolcrib.evaluation.summary import Summary, summary
 from toolcrib.evaluation.trial import Answer, answers, engine_for
 
 _MAX_NAME_COLUMNS = 30
+# Tools that are read between two steps of the bar.
+_READ_AT_A_TIME = 64
+
+_Given = TypeVar("_Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +123,29 @@ def _measured(eval_set: EvalSet, foreign: Sequence[Tool], modes: Sequence[str]) 
 
 def _asked(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[Answer]:
     """A mode's answers, with a bar on standard error if somebody is watching."""
-    given = answers(engine, eval_set.questions, mode)
+    label = f"{fitted(plain(eval_set.name), _MAX_NAME_COLUMNS)} {mode}"
+    # What is measured is search as it is when every tool has been read.
+    unread = engine.settle(mode, 0)
+    if unread:
+        for _ in _watched(_settling(engine, mode), unread, f"{label}: reading the tools"):
+            pass
+    questions = eval_set.questions
+    yield from _watched(answers(engine, questions, mode), len(questions), label)
+
+
+def _settling(engine: SearchEngine, mode: str) -> Iterator[int]:
+    left = engine.settle(mode, 0)
+    while left:
+        now = engine.settle(mode, _READ_AT_A_TIME)
+        yield from range(left - now)
+        left = now
+
+
+def _watched(given: Iterator[_Given], length: int, label: str) -> Iterator[_Given]:
     if not is_watched():
         yield from given
         return
-    label = f"{fitted(plain(eval_set.name), _MAX_NAME_COLUMNS)} {mode}"
-    with click.progressbar(
-        given, length=len(eval_set.questions), label=label, file=sys.stderr
-    ) as bar:
+    with click.progressbar(given, length=length, label=label, file=sys.stderr) as bar:
         yield from bar
 
 

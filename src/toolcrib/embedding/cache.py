@@ -11,8 +11,9 @@ from threading import Lock
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from toolcrib.core.ranking.embedder import Embedder, Vectors
+from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors
 from toolcrib.embedding.rows import checked_rows
 from toolcrib.embedding.store import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
@@ -69,6 +70,25 @@ class CachedEmbedder:
         """What tools say of themselves."""
         store = None if self._fault else self._store
         return self._vectors("tool", texts, self._embedder.tools, store)
+
+    def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+        """What is kept of these tools, and for the others what the embedder can say at once."""
+        if not isinstance(self._embedder, PromptEmbedder):
+            return self.tools(texts), np.ones(len(texts), np.bool_)
+        keys = [_fingerprint(self._name, "tool", text) for text in texts]
+        wanted = dict(zip(keys, texts, strict=True))
+        known = self._remembered(wanted)
+        if self._store and not self._fault:
+            known |= self._stored(self._store, [key for key in wanted if key not in known])
+        self._remember(known)
+        unknown = [key for key in wanted if key not in known]
+        rough: dict[bytes, tuple[Vectors, bool]] = {}
+        if unknown:
+            given, is_read = self._embedder.at_once([wanted[key] for key in unknown])
+            rough = dict(zip(unknown, zip(given, is_read.tolist(), strict=True), strict=True))
+        told = [(unpacked(known[key]), True) if key in known else rough[key] for key in keys]
+        rows = self._one_width([row for row, _ in told])
+        return rows, np.array([read for _, read in told], np.bool_)
 
     def _vectors(
         self,

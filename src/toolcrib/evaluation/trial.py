@@ -48,12 +48,8 @@ def answers(engine: SearchEngine, questions: Iterable[Question], mode: str) -> I
 
 def _answer(question: Question, result: SearchResult) -> Answer:
     found = tuple((hit.tool.id, float(hit.score)) for hit in result.hits)
-    # A result may know better than its best hit how sure it is.
-    confidence = getattr(result, "confidence", None)
-    if confidence is None:
-        confidence = found[0][1] if found else 0.0
     scored = _scores(question, [id for id, _ in found])
-    return Answer(question, found, float(confidence), result.confident, scored)
+    return Answer(question, found, result.confidence, result.confident, scored)
 
 
 def _scores(question: Question, found: Sequence[str]) -> Scores | None:

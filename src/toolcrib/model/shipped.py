@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.resources import files
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +15,40 @@ from toolcrib.model.encoder import Array, Encoder
 from toolcrib.model.sketch import Sketcher
 from toolcrib.model.wordpiece import WordPiece
 
+# Tools whose vectors are remembered, so that another engine or mode need not read them again.
+MOST_REMEMBERED: Final = 20_000
+
 _DATA = files("toolcrib.model") / "data"
 
 
 class Shipped:
     """An embedder that reads queries and tools, and sketches tools it has not read."""
 
+    def __init__(self) -> None:
+        self._read: dict[str, Array] = {}
+
     def queries(self, texts: Sequence[str]) -> Array:
         """What queries mean."""
         return self._encoder.encode(texts)
 
     def tools(self, texts: Sequence[str]) -> Array:
-        """What tools mean, read with care."""
-        return self._encoder.encode(texts)
+        """What tools mean, read with care. No tool is read twice while it is remembered."""
+        unread = [text for text in dict.fromkeys(texts) if text not in self._read]
+        fresh = dict(zip(unread, self._encoder.encode(unread), strict=True))
+        vectors = np.array([fresh[text] if text in fresh else self._read[text] for text in texts])
+        if len(self._read) + len(fresh) > MOST_REMEMBERED:
+            self._read = {}
+        self._read.update(fresh)
+        return vectors
 
     def at_once(self, texts: Sequence[str]) -> tuple[Array, NDArray[np.bool_]]:
-        """What tools mean, roughly; none of them is read."""
-        return self._sketcher.tools(texts), np.zeros(len(texts), np.bool_)
+        """What tools mean: as it was read where it is remembered, and roughly where not."""
+        vectors = self._sketcher.tools(texts)
+        read = self._read
+        is_read = np.array([text in read for text in texts], np.bool_)
+        if is_read.any():
+            vectors[is_read] = [read[text] for text in texts if text in read]
+        return vectors, is_read
 
     @property
     def sketches(self) -> Sketches:

@@ -32,14 +32,14 @@ class Fusion:
     """How words and meaning are weighed, and several needs of one query."""
 
     # The part of words if the best tool holds none of the query's, and if it holds them all.
-    words_at_least: float = 0.4
-    words_at_most: float = 0.7
+    words_at_least: float = 0.2
+    words_at_most: float = 1.0
     # The part of the need that a tool serves best; the rest is that of the query as a whole.
     need: float = 0.33
     # Every next tool for the same need counts that much less: what is left is for the other needs.
-    next_for_need: float = 0.9
+    next_for_need: float = 0.8
     # From this likeness of meaning on a tool fits, and what a name that it does not know takes from it.
-    floor: float = 0.35
+    floor: float = 0.27
     unknown_name: float = 0.15
 
 

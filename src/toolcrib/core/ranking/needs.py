@@ -45,7 +45,7 @@ _VERBS: Final = """
     follow forecast fork format forward freeze gather generate get give glue go grab grade grant
     group halt hand hide highlight hire hook identify import improve include increase index inform
     insert inspect install instruct interpret investigate invite invoice invoke issue join keep kick
-    kill label launch lay leave list listen load localize locate lock log look lower make map mark
+    kill label launch lay leave list listen load localize locate lock log look lower mail make map mark
     measure merge message migrate minimize mirror modify monitor mount move mute name narrow
     normalize note notify obtain offer open optimize order organise organize overlay pack page paint
     parse pass paste pause pay pick pin ping place plan play plot point populate post predict
@@ -59,7 +59,7 @@ _VERBS: Final = """
     submit subscribe suggest sum summarise summarize suspend swap switch sync tag take tally tell
     terminate test throw toggle track train transcribe transfer transition translate trash trigger
     trim turn type unassign unblock undo unlock unpin unsubscribe update upgrade upload use validate
-    verify view visualize wait walk watch wipe withdraw work wrap write zip zoom
+    verify view visualize wait walk wash watch wipe withdraw work wrap write zip zoom
     new
     such zeig erstelle schick sende leg füge such suche lösche öffne speichere hol
     busca crea envía muestra borra guarda añade pon sube cherche crée envoie montre ajoute cerca

@@ -1,0 +1,45 @@
+"""An embedder for tests: a text means the words of it that are in a small list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+
+MEANINGS = (
+    ("mail", "email", "letter", "post"),
+    ("money", "refund", "bill", "invoice", "pay"),
+    ("weather", "rain", "sun"),
+    ("issue", "bug", "ticket"),
+)
+
+
+class Words:
+    """Reads tools at once, and counts what it has read."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        return np.array([_vector(text) for text in texts], np.float32)
+
+    def tools(self, texts: Sequence[str]) -> Vectors:
+        self.read += texts
+        return self.queries(texts)
+
+
+class Slow(Words):
+    """Knows nothing of a tool until it has read it."""
+
+    def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+        # Every tool is a little like everything.
+        return np.full((len(texts), len(MEANINGS)), 0.1, np.float32), np.zeros(len(texts), np.bool_)
+
+
+def _vector(text: str) -> list[float]:
+    lower = text.lower()
+    found = [float(sum(word in lower for word in words)) for words in MEANINGS]
+    return found

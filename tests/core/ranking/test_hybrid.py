@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.ranking.meaning import Slow, Words
+from toolcrib import Catalog, SearchEngine, SearchResult, Tool
+from toolcrib.core.ranking.dense import READ_CLOSELY, Dense
+from toolcrib.core.ranking.embedder import Embedder
+from toolcrib.core.ranking.hybrid import Fusion, Hybrid
+from toolcrib.core.ranking.lexical import Lexical
+
+
+def _engine(catalog: Catalog, embedder: Embedder, **fusion: float) -> SearchEngine:
+    ranker = Hybrid(Lexical(syntax="lenient"), Dense(embedder), Fusion(**fusion))
+    return SearchEngine(catalog, {"hybrid": ranker})
+
+
+def _names(result: SearchResult) -> list[str]:
+    return [hit.tool.name for hit in result]
+
+
+def test_words_find_what_meaning_does_not_know_and_meaning_what_words_do_not_say(
+    office: Catalog,
+) -> None:
+    engine = _engine(office, Words())
+    assert _names(engine.search("salesforce"))[0] == "salesforce_query"
+    assert _names(engine.search("will there be rain"))[0] == "get_weather"
+    assert _names(engine.search("send_email")) == ["send_email"]
+
+
+def test_reasons_say_what_was_said_and_what_was_meant(office: Catalog) -> None:
+    engine = _engine(office, Words())
+    reasons = engine.search("refund my money", limit=1).hits[0].reasons
+    assert {reason.field for reason in reasons} >= {"meaning", "name"}
+    assert sum(reason.share for reason in reasons) == pytest.approx(1, abs=0.001)
+    meant = engine.search("rain", limit=1).hits[0].reasons
+    assert [(reason.term, reason.field) for reason in meant] == [("rain", "meaning")]
+    assert engine.explain("salesforce", "get_weather").reasons == ()
+
+
+def test_operators_are_asked_of_the_words(office: Catalog) -> None:
+    engine = _engine(office, Words())
+    assert _names(engine.search("email -send", limit=9)) == ["read_email"]
+    hit = engine.search("+invoices", limit=1).hits[0]
+    assert {reason.field for reason in hit.reasons} == {"name"}
+    assert "read as plain words" in engine.search('rain "').notes[0]
+
+
+def test_several_needs_are_covered(office: Catalog) -> None:
+    engine = _engine(office, Words())
+    found = _names(engine.search("open a bug ticket, then send a letter by post", limit=4))
+    assert {"github_create_issue", "send_email"} <= set(found)
+
+
+def test_a_tool_that_lacks_a_name_fits_less() -> None:
+    catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
+    engine = _engine(catalog, Words(), unknown_name=0.3)
+    plain, named = engine.search("send a letter"), engine.search("send a letter with Hermes")
+    assert named.confidence < plain.confidence
+    assert _names(named)[0] == "send"
+    known = Catalog([Tool("send", "Send an email by post with Hermes")])
+    with_name = _engine(known, Words(), unknown_name=0.3).search("send a letter with Hermes")
+    assert with_name.confidence > named.confidence
+    # A stop word is no name, whatever its capital.
+    assert engine.search("send a letter OF").hits
+
+
+def test_nothing_fits_below_the_floor(office: Catalog) -> None:
+    assert not _engine(office, Words(), floor=1.1).search("rain").confident
+    assert _engine(office, Words(), floor=0.1).search("rain").confident
+    nothing = _engine(office, Words()).search("zzqxzz")
+    assert (len(nothing), nothing.confidence) == (0, 0.0)
+
+
+def test_tools_are_read_as_they_are_found() -> None:
+    tools = [Tool(f"t{at}", "about the weather") for at in range(2 * READ_CLOSELY)]
+    slow = Slow()
+    engine = _engine(Catalog(tools), slow)
+    assert engine.settle("hybrid", 0) == len(tools)
+    engine.search("rain")
+    assert len(slow.read) == READ_CLOSELY
+    assert engine.settle(most=2) == len(tools) - READ_CLOSELY - 2
+    assert engine.settle() == 0
+    engine.search("sun")
+    assert len(slow.read) == len(tools)
+    assert SearchEngine(Catalog(tools), {"lexical": Lexical()}).settle() == 0
+
+
+@given(query=st.text(max_size=60), names=st.lists(st.sampled_from("abcdef"), unique=True))
+def test_an_updated_index_ranks_as_one_fitted_anew(query: str, names: list[str]) -> None:
+    texts = dict(zip("abcdef", ("mail", "rain sun", "pay", "bug", "nothing", "post"), strict=True))
+    catalog = Catalog([Tool(name, texts[name]) for name in "abc"])
+    engine = _engine(catalog, Words())
+    engine.search("x")
+    later = catalog.with_tools([Tool(name, f"{texts[name]} now") for name in names])
+    updated = engine.updated(later).search(query, limit=10)
+    assert updated == _engine(later, Words()).search(query, limit=10)

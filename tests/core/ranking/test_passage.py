@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from toolcrib import Tool
+from toolcrib.core.ranking.passage import MAX_DESCRIPTION_WORDS, MAX_PARAMETERS, passage
+
+
+def _schema(*names: str) -> dict[str, object]:
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+
+
+def test_a_tool_is_told_in_words_with_what_it_takes() -> None:
+    tool = Tool("createIssue", "Open an issue.", _schema("repoName"), server="github-mcp-server")
+    assert passage(tool) == "github create Issue: Open an issue.  (repo Name)".replace("  ", " ")
+
+
+def test_a_title_is_told_if_it_says_more_than_the_name() -> None:
+    assert passage(Tool("get_user", title="Get User")) == "get user: "
+    assert passage(Tool("get_user", title="Fetch a member")) == "get user Fetch a member: "
+
+
+def test_long_tools_are_cut() -> None:
+    text = passage(Tool("x", "word " * 500, _schema(*(f"p{at}" for at in range(99)))))
+    assert text.count("word") == MAX_DESCRIPTION_WORDS
+    assert text.count(",") == MAX_PARAMETERS - 1

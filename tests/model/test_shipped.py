@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.core.ranking.embedder import PromptEmbedder
+from toolcrib.model import shipped
+from toolcrib.model.shipped import SHIPPED, Shipped
+
+TOOLS = [
+    "maps optimize route: Order the stops of a trip so that it is shortest (stops)",
+    "mail send email: Send an email (to, subject, body)",
+    "bank refund charge: Give the money of a charge back (charge)",
+]
+NEEDS = [
+    "the delivery van has nine stops, put them in the order that burns the least diesel",
+    "write to my boss that I am ill",
+    "the customer is angry and wants her money back",
+]
+
+
+def test_needs_are_nearest_to_the_tools_that_serve_them() -> None:
+    for embedder in (SHIPPED, SHIPPED.sketches):
+        likeness = embedder.queries(NEEDS) @ embedder.tools(TOOLS).T
+        assert likeness.argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_a_tool_is_sketched_until_it_has_been_read() -> None:
+    model = Shipped()
+    assert isinstance(model, PromptEmbedder)
+    rough, is_read = model.at_once(TOOLS)
+    assert not is_read.any()
+    read = model.tools(TOOLS[:1])
+    again, is_read = model.at_once(TOOLS)
+    assert is_read.tolist() == [True, False, False]
+    assert np.array_equal(again[:1], read)
+    assert np.array_equal(again[1:], rough[1:])
+    assert (rough * model.tools(TOOLS)).sum(axis=1).min() > 0.5
+
+
+def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped, "MOST_REMEMBERED", 2)
+    model = Shipped()
+    model.tools(TOOLS[:2])
+    model.tools(TOOLS[2:])
+    assert model.at_once(TOOLS)[1].tolist() == [False, False, True]
+
+
+def test_importing_loads_no_model() -> None:
+    code = "import toolcrib.core.engine, toolcrib.model.shipped as s; print(vars(s.SHIPPED))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "{'_read': {}}"
+
+
+def test_the_default_engine_understands() -> None:
+    tools = [Tool("optimize_route", "Order the stops of a trip so that it is shortest")]
+    tools += [Tool(f"make_{thing}", f"Make a new {thing}") for thing in ("note", "list", "poll")]
+    result = SearchEngine(Catalog(tools)).search(NEEDS[0])
+    assert result.mode == "hybrid"
+    assert result.hits[0].tool.name == "optimize_route"
+
+
+def test_no_question_of_an_evaluation_set_was_trained_on() -> None:
+    data = Path(os.environ.get("TOOLCRIB_DATA") or Path(__file__).parents[3] / "shared" / "data")
+    if not data.is_dir():
+        pytest.skip("the folder of data sets is not here; name it in TOOLCRIB_DATA")
+
+    def texts(path: Path, *fields: str) -> set[str]:
+        with path.open(encoding="utf-8") as lines:
+            return {
+                row[field].strip().lower() for row in map(json.loads, lines) for field in fields
+            }
+
+    own = Path(__file__).parents[2] / "training" / "queries.jsonl"
+    styles = ("need", "ask", "agent")
+    trained = texts(own, *styles) | texts(data / "training_pairs" / "pairs.jsonl", *styles)
+    asked = texts(data / "mcp_catalog" / "queries.jsonl", "query")
+    # An agent's phrase of two or three words can be nobody's invention.
+    assert {text for text in trained & asked if len(text.split()) > 4} == set()
