@@ -12,12 +12,13 @@ from torch import Tensor
 
 from toolcrib.model.wordpiece import WordPiece
 from training import data, export, sketch
-from training.contextual import MAX_TOKENS, Trainer
+from training.contextual import MAX_TOKENS, Round, Trainer
 from training.encoder import Encoder, from_minilm
 
-# The trained weights are drawn back a little to those they began with: what the stock model knows
-# of the world, and training forgets, is worth more on needs unlike those it was trained on.
-TRAINED = 0.7
+ROUNDS = (
+    Round(epochs=4, planned=5, rate=8e-5, kept=0.7),
+    Round(epochs=2, planned=2, rate=4e-5, part=0.4, with_own=True, kept=0.85),
+)
 CHUNK = 512
 
 
@@ -29,7 +30,6 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("training/run"), help="checkpoints, curve"
     )
-    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--encoder", type=Path, help="a checkpoint: train the sketcher only")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -39,14 +39,17 @@ def main() -> None:
     pieces = WordPiece(words)
     lessons = data.read(options.data)
     encoder = from_minilm(stock)
-    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    begun = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    for number, plan in enumerate(() if options.encoder else ROUNDS, 1):
+        folder = options.work / f"round-{number}"
+        folder.mkdir(exist_ok=True)
+        Trainer(lessons, pieces, encoder, plan, folder).run()
+        now = encoder.state_dict()
+        drawn_back = {name: plan.kept * now[name] + (1 - plan.kept) * begun[name] for name in begun}
+        encoder.load_state_dict(drawn_back)
+        torch.save(drawn_back, options.work / "encoder.pt")
     if options.encoder:
         encoder.load_state_dict(torch.load(options.encoder))
-    else:
-        Trainer(lessons, pieces, encoder, options.epochs, options.work).run()
-    after = encoder.state_dict()
-    encoder.load_state_dict({n: TRAINED * after[n] + (1 - TRAINED) * before[n] for n in before})
-    torch.save(encoder.state_dict(), options.work / "encoder.pt")
     sketcher = sketch.train(pieces, len(words), taught(lessons, pieces, encoder))
     write(options.out, words, encoder, sketcher)
 
@@ -59,6 +62,7 @@ def taught(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> sketch.Ta
         (query, place[lesson.tool])
         for lesson in [
             *lessons.pairs,
+            *lessons.own,
             *(one for some in lessons.asked.values() for one in some[:2000]),
         ]
         for query in lesson.queries

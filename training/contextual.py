@@ -33,11 +33,13 @@ class Round:
 
     epochs: int
     rate: float
+    # The rate falls as if there were so many epochs.
+    planned: int
     part: float = 1.0
     with_own: bool = False
-    # The trained weights are drawn back a little to those the round began with: what the stock model
-    # knows of the world, and training forgets, is worth more on needs unlike those trained on.
-    kept: float = 0.7
+    # After the round the weights are drawn back a little to the stock model's: what that knows of the
+    # world, and training forgets, is worth more on needs unlike those trained on.
+    kept: float = 1.0
 
 
 class Scale(nn.Module):
@@ -60,7 +62,7 @@ class Trainer:
         self._pieces = pieces
         self._scale = Scale()
         self._seen: dict[Key, Tensor] = {}
-        steps = sum(1 for epoch in range(plan.epochs) for _ in self._plain_batches(epoch))
+        steps = sum(1 for epoch in range(plan.planned) for _ in self._plain_batches(epoch))
         groups = [
             {"params": [p for n, p in encoder.named_parameters() if n != "words.weight"]},
             {"params": [encoder.words.weight], "weight_decay": 0.0},
@@ -74,7 +76,6 @@ class Trainer:
 
     def run(self) -> None:
         """Train, and write the weights and the witness's figures after every epoch."""
-        before = {name: tensor.clone() for name, tensor in self._encoder.state_dict().items()}
         step, began = 0, time.monotonic()
         self._report(0, 0)
         for epoch in range(self._plan.epochs):
@@ -88,11 +89,6 @@ class Trainer:
                     self._report(epoch, step)
             self._report(epoch, step)
             torch.save(self._encoder.state_dict(), self._out / f"encoder-{epoch + 1}.pt")
-        after, kept = self._encoder.state_dict(), self._plan.kept
-        self._encoder.load_state_dict(
-            {name: kept * after[name] + (1 - kept) * before[name] for name in before}
-        )
-        self._report(self._plan.epochs, step)
 
     def _step(self, batch: Sequence[Lesson], chance: random.Random) -> float:
         texts = [text for lesson in batch for text in lesson.queries]

@@ -87,11 +87,11 @@ def test_a_table_shares_what_has_not_changed() -> None:
     table = VectorTable.empty(2)
     assert len(table.likeness(np.array([1, 0], np.float32))) == 0
     span = BLOCK + 2
-    east, north = np.array([2, 0], np.float32), np.array([0, 3], np.float32)
+    east, north = np.array([1, 0], np.float32), np.array([0, 3], np.float32)
     first = table.updated({0: east, BLOCK + 1: north}, span)
     second = first.updated({0: None, 1: north}, span)
-    assert first.likeness(east / 2)[0] == 1
-    assert second.likeness(east / 2)[0] == 0
+    assert first.likeness(east)[0] == 1
+    assert second.likeness(east)[0] == 0
     assert second._blocks[1] is first._blocks[1]
     assert second[BLOCK + 1].tolist() == [0, 1]
     assert len(second.likeness(east)) == span
