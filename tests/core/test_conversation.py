@@ -31,7 +31,7 @@ TOOLS = (
 
 
 # What is said of a conversation holds whatever ranks.
-WORDS = {"lexical": Lexical(syntax="lenient")}
+WORDS = {"lexical": Lexical()}
 
 
 def _talk(

@@ -33,12 +33,14 @@ class Shipped:
 
     def tools(self, texts: Sequence[str]) -> Array:
         """What tools mean, read with care. No tool is read twice while it is remembered."""
-        unread = [text for text in dict.fromkeys(texts) if text not in self._read]
+        # Another thread may begin a new memory meanwhile; the old one stays whole.
+        known = self._read
+        unread = [text for text in dict.fromkeys(texts) if text not in known]
         fresh = dict(zip(unread, self._encoder.encode(unread), strict=True))
-        vectors = np.array([fresh[text] if text in fresh else self._read[text] for text in texts])
-        if len(self._read) + len(fresh) > MOST_REMEMBERED:
-            self._read = {}
-        self._read.update(fresh)
+        vectors = np.array([fresh[text] if text in fresh else known[text] for text in texts])
+        if len(known) + len(fresh) > MOST_REMEMBERED:
+            known = self._read = {}
+        known.update(fresh)
         return vectors
 
     def at_once(self, texts: Sequence[str]) -> tuple[Array, NDArray[np.bool_]]:

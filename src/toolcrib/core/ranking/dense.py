@@ -88,12 +88,6 @@ class DenseIndex:
             return [np.zeros(self._catalog.span, np.float32)] * len(vectors)
         return [self._table.likeness(vector) for vector in vectors]
 
-    def alike(self, slot: int) -> NDArray[np.float32]:
-        """How alike every slot is to the tool in one."""
-        return self.likeness(
-            np.zeros((1, 1), np.float32) if self._table is None else self._table[slot][None]
-        )[0]
-
     def read_closely(self, promising: Iterable[int], most: int = READ_CLOSELY) -> int:
         """Read the first few of these tools that are only sketched, and say how many they were."""
         if not self._sketched:
