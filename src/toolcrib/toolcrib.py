@@ -203,6 +203,9 @@ class CribSession:
             raise InvalidMessage(
                 f"no call {next(iter(given))!r} is pending; the pending ones are {waiting}"
             )
+        if not self.pending:
+            # `handle` has given the results already.
+            return []
         self.pending = ()
         return self._results(format)
 
