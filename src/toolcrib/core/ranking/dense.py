@@ -82,11 +82,11 @@ class DenseIndex:
             )
         return vectors
 
-    def likeness(self, vectors: Vectors) -> list[NDArray[np.float32]]:
-        """How alike every slot is to each vector: a cosine."""
+    def likeness(self, vectors: Vectors) -> NDArray[np.float32]:
+        """How alike every slot is to each vector: a row of cosines each."""
         if self._table is None:
-            return [np.zeros(self._catalog.span, np.float32)] * len(vectors)
-        return [self._table.likeness(vector) for vector in vectors]
+            return np.zeros((len(vectors), self._catalog.span), np.float32)
+        return self._table.likeness(vectors)
 
     def read_closely(self, promising: Iterable[int], most: int = READ_CLOSELY) -> int:
         """Read the first few of these tools that are only sketched, and say how many they were."""

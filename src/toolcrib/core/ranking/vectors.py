@@ -45,12 +45,18 @@ class VectorTable:
             blocks[at][row] = 0 if vector is None else unit(vector)
         return VectorTable(tuple(blocks), span, self.width)
 
-    def likeness(self, vector: Vectors) -> NDArray[np.float32]:
-        """How alike every slot and a vector of length one are: their cosine."""
-        if not self._blocks:
-            return np.zeros(self.span, np.float32)
-        found: NDArray[np.float32] = np.concatenate([block @ vector for block in self._blocks])
-        return found[: self.span]
+    def likeness(self, vectors: Vectors) -> NDArray[np.float32]:
+        """How alike each of some vectors of length one and every slot are: a row of cosines each.
+
+        What it costs is reading the table, so all vectors are held against it in one pass.
+        """
+        found = np.empty((len(vectors), self.span), np.float32)
+        columns = vectors.T
+        for at, block in enumerate(self._blocks):
+            begin = at * BLOCK
+            rows = block[: self.span - begin]
+            found[:, begin : begin + len(rows)] = (rows @ columns).T
+        return found
 
     def __getitem__(self, slot: int) -> Vectors:
         at, row = divmod(slot, BLOCK)
