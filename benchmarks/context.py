@@ -353,15 +353,20 @@ def table(data: Path) -> str:
     return "\n".join([*lines, "", f"{machine}.", ""])
 
 
+def data_folder(named: Path | None) -> Path:
+    """The folder of the data sets, if the catalog of real servers is in it."""
+    folder = named or Path(os.environ.get("TOOLCRIB_DATA") or "../shared/data")
+    if not (folder / "mcp_catalog" / "tools.jsonl").is_file():
+        raise click.ClickException(f"no mcp_catalog in {folder}; name its folder with --data")
+    return folder
+
+
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), help="Folder that holds mcp_catalog.")
 @click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/context.md")
 def main(data: Path | None, out: Path) -> None:
     """Measure what each way of showing tools sends."""
-    folder = data or Path(os.environ.get("TOOLCRIB_DATA") or "../shared/data")
-    if not (folder / "mcp_catalog" / "tools.jsonl").is_file():
-        raise click.ClickException(f"no mcp_catalog in {folder}; name its folder with --data")
-    text = table(folder)
+    text = table(data_folder(data))
     out.write_text(text, encoding="utf-8")
     click.echo(text)
 

@@ -11,7 +11,6 @@ that costs nothing (a real one takes milliseconds), and converts the tools it fo
 import asyncio
 import hashlib
 import json
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 
 import click
 
+from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib import Tool, Toolcrib
 
@@ -183,10 +183,7 @@ def table(data: Path) -> str:
 @click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/turn.md")
 def main(data: Path | None, out: Path) -> None:
     """Measure what tool search adds to a turn."""
-    folder = data or Path(os.environ.get("TOOLCRIB_DATA") or "../shared/data")
-    if not (folder / "mcp_catalog" / "tools.jsonl").is_file():
-        raise click.ClickException(f"no mcp_catalog in {folder}; name its folder with --data")
-    text = table(folder)
+    text = table(data_folder(data))
     out.write_text(text, encoding="utf-8")
     click.echo(text)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors
-from toolcrib.embedding.rows import checked_rows
+from toolcrib.core.ranking.rows import checked_rows
 from toolcrib.embedding.store import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from toolcrib.core.ranking.embedder import Vectors
-from toolcrib.embedding.rows import checked_rows
+from toolcrib.core.ranking.rows import checked_rows
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 TIMEOUT_SECONDS: Final = 10.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from toolcrib.core.ranking.embedder import Vectors
-from toolcrib.embedding.rows import checked_rows
+from toolcrib.core.ranking.rows import checked_rows
 from toolcrib.errors import EmbeddingFailed
 
 _SOURCE = "the model"

@@ -96,3 +96,12 @@ def test_a_table_shares_what_has_not_changed() -> None:
     assert second[BLOCK + 1].tolist() == [0, 1]
     assert second.likeness(np.stack((east, north)))[1, 1] == 3
     assert unit(np.zeros((1, 2), np.float32)).tolist() == [[0, 0]]
+
+
+def test_rows_of_several_widths_are_no_vectors() -> None:
+    class Ragged(Words):
+        def tools(self, texts: Sequence[str]) -> Vectors:
+            return [[1.0], [1.0, 2.0]]  # type: ignore[return-value]
+
+    with pytest.raises(EmbeddingFailed, match="no table of numbers"):
+        Dense(Ragged()).fit(Catalog([Tool("a"), Tool("b")]))

@@ -17,6 +17,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors
 from toolcrib.core.ranking.passage import passage
 from toolcrib.core.ranking.ranker import Ranking, Reason
+from toolcrib.core.ranking.rows import checked_rows
 from toolcrib.core.ranking.vectors import VectorTable, unit
 from toolcrib.errors import EmbeddingFailed
 
@@ -24,6 +25,8 @@ from toolcrib.errors import EmbeddingFailed
 NOISE: Final = 0.1
 # Tools that one query may have read, of those that are only sketched: bounds what it costs.
 READ_CLOSELY: Final = 8
+
+_SOURCE: Final = "the embedder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class DenseIndex:
 
     def read(self, queries: Sequence[str]) -> Vectors:
         """What queries mean."""
-        vectors = unit(_checked(self._embedder.queries(queries), len(queries)))
+        vectors = unit(checked_rows(self._embedder.queries(queries), len(queries), _SOURCE))
         if self._table is not None and vectors.shape[1] != self._table.width:
             raise EmbeddingFailed(
                 f"the embedder gives queries {vectors.shape[1]} numbers and tools "
@@ -95,7 +98,9 @@ class DenseIndex:
         slots = [slot for slot in promising if slot in self._sketched][:most]
         tools = [tool for slot in slots if (tool := self._catalog.at(slot)) is not None]
         if tools and self._table is not None:
-            read = _checked(self._embedder.tools(list(map(passage, tools))), len(tools))
+            read = checked_rows(
+                self._embedder.tools(list(map(passage, tools))), len(tools), _SOURCE
+            )
             self._table = self._table.updated(dict(zip(slots, read, strict=True)), self._table.span)
             self._sketched -= frozenset(slots)
         return len(tools)
@@ -132,16 +137,7 @@ class DenseIndex:
     def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         if isinstance(self._embedder, PromptEmbedder):
             vectors, is_read = self._embedder.at_once(texts)
-            return _checked(vectors, len(texts)), is_read
-        return _checked(self._embedder.tools(texts), len(texts)), np.ones(len(texts), np.bool_)
-
-
-def _checked(vectors: Vectors, count: int) -> Vectors:
-    """What an embedder gave, which may be anybody's, if it is what it has to be."""
-    found = np.asarray(vectors, np.float32)
-    if found.ndim != 2 or len(found) != count or not np.isfinite(found).all():
-        raise EmbeddingFailed(
-            f"the embedder gave an array of shape {found.shape} for {count} texts; it must give one "
-            "row of finite numbers for each"
+            return checked_rows(vectors, len(texts), _SOURCE), is_read
+        return checked_rows(self._embedder.tools(texts), len(texts), _SOURCE), np.ones(
+            len(texts), np.bool_
         )
-    return found
