@@ -177,11 +177,7 @@ class SearchEngine:
             ranking = self._filtered(ranking, where, accepts)
         count = offset + limit + 1
         # Looking up a few ids is cheaper than asking of tool after tool until enough are allowed.
-        if (
-            accepts
-            and isinstance(allowed, Set)
-            and len(allowed) ** 2 <= 16 * count * len(self.catalog)
-        ):
+        if isinstance(allowed, Set) and len(allowed) ** 2 <= 16 * count * len(self.catalog):
             ranking = self._of_these(ranking, allowed)
         chosen = self._best(ranking, accepts, count)
         hits = self._hits(chosen[offset : offset + limit], query, mode, named)
@@ -323,7 +319,7 @@ class SearchEngine:
         at = self.catalog.at
         return tuple(
             [
-                Hit(tool, score, slot, reasons)
+                Hit(tool, round(score, 6), slot, reasons)
                 for slot, score in chosen
                 if (tool := at(slot)) is not None
             ]
@@ -368,7 +364,7 @@ def _notes(ranking: Ranking, chosen: list[int]) -> tuple[str, ...]:
 def _confidence(ranking: Ranking, chosen: list[tuple[int, float]]) -> float:
     if not chosen:
         return 0.0
-    margin = ranking.margin(chosen[0][0])
+    margin = ranking.margin(*chosen[0])
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
@@ -409,4 +405,4 @@ def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:
     best = list(zip(slots.tolist(), scores.tolist(), strict=True))
     # Slots ascend and the sort is stable, so equal scores stay in catalog order.
     best.sort(key=itemgetter(1), reverse=True)
-    return [(slot, round(score, 6)) for slot, score in best[:count]]
+    return best[:count]

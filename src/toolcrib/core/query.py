@@ -34,8 +34,8 @@ FIELDS: Final = (
     "parameter_text",
 )
 
-# Most texts have not even one of these signs, which is quickly seen.
-_SIGN = re.compile(r"""["()*^:+-]|AND|OR|NOT""")
+# Every operator has one of these signs or capitals, and most texts have none, which is quickly seen.
+_SIGN = re.compile(r"""["()*^:+ANO-]""")
 _OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
 
 

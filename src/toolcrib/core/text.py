@@ -57,7 +57,7 @@ class Word(NamedTuple):
 def words(text: str) -> list[Word]:
     """The words of a text, in order: split at everything but letters, digits and marks."""
     if text.isascii():
-        return [_word(word) for word in _ASCII_WORD.findall(text)]
+        return list(map(_word, _ASCII_WORD.findall(text)))
     return [
         _word(piece) for word in _WORD.findall(_without_accents(text)) for piece in _pieces(word)
     ]

@@ -24,9 +24,7 @@ MAX_ALTERNATIVES: Final = 100
 
 # One tuple a place, with the terms that may take it.
 Sequence = tuple[tuple[int, ...], ...]
-
-# A word of a query, how many times it was said, and whether to guess what it may mean.
-AskedWord = tuple[text.Word, int, bool]
+Question = tuple[Sequence, Sequence, str]
 
 
 class Atom(NamedTuple):
@@ -46,6 +44,11 @@ class Atom(NamedTuple):
     guesses: tuple[str, ...] = ()
 
     @property
+    def question(self) -> Question:
+        """What it asks, apart from how it was written and how much it counts."""
+        return self[1:4]
+
+    @property
     def is_word(self) -> bool:
         """Whether an occurrence anywhere will do."""
         return len(self.prose) == 1 == len(self.identifiers) and not self.field
@@ -59,26 +62,22 @@ class AtomReader:
     vocabulary: Vocabulary
     postings: Postings
 
-    def asked(self, query: str) -> list[AskedWord]:
-        """The words that a query of nothing but words asks for."""
+    def plain(self, query: str) -> list[Atom]:
+        """The atoms of a query that is nothing but words."""
         words = self.reading.words(query)
         is_stop_word = self.reading.is_stop_word
         telling = [word for word in words if not is_stop_word(word.whole)] or words
         distinct = {word.whole: word for word in telling}
         guessing = len(distinct) <= MAX_GUESSED_WORDS
         if len(distinct) == len(telling):
-            return [(word, 1, guessing) for word in telling]
-        times = Counter([word.whole for word in telling])
-        return [(word, times[whole], guessing) for whole, word in distinct.items()]
-
-    def plain(self, asked: AskedWord) -> list[Atom]:
-        """The atoms of one such word."""
-        word, times, guessing = asked
-        atoms = self._word(word, "", guessing)
-        if times == 1:
-            return atoms
+            return [atom for word in telling for atom in self._word(word, "", guessing)]
         # A word said again counts more, but not twice as much.
-        return [atom._replace(weight=atom.weight * times**0.5) for atom in atoms]
+        times = Counter([word.whole for word in telling])
+        return [
+            atom if times[whole] == 1 else atom._replace(weight=atom.weight * times[whole] ** 0.5)
+            for whole, word in distinct.items()
+            for atom in self._word(word, "", guessing)
+        ]
 
     def leaf(self, leaf: Word | Phrase, field: str, guessing: bool) -> list[Atom]:
         """The atoms of one leaf of a query. None, if it holds nothing but stop words."""

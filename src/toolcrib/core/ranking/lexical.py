@@ -12,8 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from operator import add
-from typing import ClassVar, Final, Literal, NamedTuple, cast
+from typing import ClassVar, Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from toolcrib.core import query as language
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.query import Node, Or, Phrase, Word
-from toolcrib.core.ranking.atom import MAX_GUESSED_WORDS, AskedWord, Atom, AtomReader, Sequence
+from toolcrib.core.ranking.atom import MAX_GUESSED_WORDS, Atom, AtomReader, Question, Sequence
 from toolcrib.core.ranking.boolean import Answer, evaluate
 from toolcrib.core.ranking.postings import NOWHERE, Document, Posting, Postings
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Scores, Slots
@@ -38,7 +37,7 @@ K1: Final = 1.2
 _GAP_TOKEN: Final = -1
 # A quotation of more words than this is a sentence.
 _LONGEST_PHRASE: Final = 6
-# Answers to single words that are kept, as most words are asked for again: how many, and how long.
+# Answers that are kept, as most words are asked for again: how many, and how long.
 _MOST_KNOWN: Final = 1_000
 _LONGEST_KNOWN: Final = 2_000
 # How many terms of tools that are gone may be kept, beside as many again as there were at first.
@@ -93,15 +92,6 @@ class Lexical:
         return Document(impacts, tokens, lengths)
 
 
-class Found(NamedTuple):
-    """What an atom finds: tools, what it adds to the score of each, and to that of a perfect match."""
-
-    slots: Slots
-    scores: Scores
-    ideal: float
-    atom: Atom
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LexicalIndex:
     """The lexical ranker fitted to one catalog."""
@@ -111,32 +101,33 @@ class LexicalIndex:
     _postings: Postings
     _reader: AtomReader
     _terms: int
-    _known: dict[AskedWord, list[Found]] = dataclasses.field(default_factory=dict)
+    _known: dict[Question, Answer] = dataclasses.field(default_factory=dict)
 
     def rank(self, query: str) -> Ranking:
         """Every tool that matches, scored."""
         node, notes = self._read(query)
+        reader = self._reader
         if isinstance(node, str):
-            words = [found for asked in self._reader.asked(node) for found in self._word(asked)]
-            answer = _sum(words)
+            atoms = reader.plain(node)
+            answer = self._answer(atoms)
             if answer is None:
                 return Ranking(*NOWHERE, notes)
             (slots, scores), ideal = answer
-            return Ranking(slots, _share(scores, ideal), notes + self._notes(words))
-        leaves: list[Found] = []
+            return Ranking(slots, _share(scores, ideal), notes + self._notes(atoms))
+        atoms = []
         guessing = _is_short(node)
 
         def ask(leaf: Word | Phrase, field: str) -> Answer | None:
-            found = [self._found(atom) for atom in self._reader.leaf(leaf, field, guessing)]
-            leaves.extend(found)
-            return _sum(found)
+            found = reader.leaf(leaf, field, guessing)
+            atoms.extend(found)
+            return self._answer(found)
 
         scored = evaluate(node, ask, self._catalog.occupied)
         if scored is None:
             return Ranking(*NOWHERE, notes)
         slots = scored.matches.nonzero()[0]
         return Ranking(
-            slots, _share(scored.scores[slots], scored.ideal), notes + self._notes(leaves)
+            slots, _share(scored.scores[slots], scored.ideal), notes + self._notes(atoms)
         )
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
@@ -161,7 +152,7 @@ class LexicalIndex:
 
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
-        return _sum([self._found(atom) for atom in self._reader.leaf(leaf, "", guessing=False)])
+        return self._answer(self._reader.leaf(leaf, "", guessing=False))
 
     def updated(self, catalog: Catalog) -> LexicalIndex:
         """This index brought to a later catalog."""
@@ -223,7 +214,7 @@ class LexicalIndex:
         reader = self._reader
         node, _ = self._read(query)
         if isinstance(node, str):
-            boosted = [(atom, 1.0) for asked in reader.asked(node) for atom in reader.plain(asked)]
+            boosted = [(atom, 1.0) for atom in reader.plain(node)]
         else:
             boosted = [
                 (atom, factor)
@@ -233,25 +224,38 @@ class LexicalIndex:
         for atom, factor in boosted:
             yield atom, factor * atom.weight * self._rarity(atom, len(self._posting(atom).slots))
 
-    def _word(self, asked: AskedWord) -> list[Found]:
-        """What one word of a query finds."""
-        known = self._known.get(asked)
+    def _answer(self, atoms: list[Atom]) -> Answer | None:
+        """What atoms find together: their scores added up. Most queries are just this."""
+        if not atoms:
+            return None
+        ideal = 0.0
+        slots: list[Slots] = []
+        scores: list[Scores] = []
+        for atom in atoms:
+            (found, impacts), rarity = self._found(atom)
+            ideal += rarity * atom.weight
+            weight = atom.weight * atom.certainty
+            slots.append(found)
+            scores.append(impacts if weight == 1 else impacts * weight)
+        # Adding up by counting with weights: far fewer calls than adding posting by posting.
+        totals = cast(Scores, np.bincount(np.concatenate(slots), np.concatenate(scores)))
+        hits = totals.astype(np.bool_).nonzero()[0]
+        return Answer(Posting(hits, totals[hits]), ideal)
+
+    def _found(self, atom: Atom) -> Answer:
+        """What one atom finds, by impact and rarity, and the score of a perfect match of it."""
+        question = atom.question
+        known = self._known.get(question)
         if known is not None:
             return known
-        found = [self._found(atom) for atom in self._reader.plain(asked)]
-        if sum([len(one.slots) for one in found]) <= _LONGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[asked] = found
-        return found
-
-    def _found(self, atom: Atom) -> Found:
-        """What one atom finds, by impact and rarity."""
         slots, impacts = self._posting(atom)
         rarity = self._rarity(atom, len(slots))
-        scores = impacts * rarity
-        weight = atom.weight * atom.certainty
-        return Found(slots, scores if weight == 1 else scores * weight, rarity * atom.weight, atom)
+        answer = Answer(Posting(slots, impacts * rarity), rarity)
+        if len(slots) <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[question] = answer
+        return answer
 
     def _posting(self, atom: Atom) -> Posting:
         """The tools that hold an atom."""
@@ -323,8 +327,8 @@ class LexicalIndex:
     def _rarity_of(self, count: int) -> float:
         return math.log(1 + (self._postings.count - count + 0.5) / (count + 0.5))
 
-    def _notes(self, found: list[Found]) -> tuple[Note, ...]:
-        guesses = [one.atom for one in found if one.atom.guesses]
+    def _notes(self, atoms: list[Atom]) -> tuple[Note, ...]:
+        guesses = [atom for atom in atoms if atom.guesses]
         if not guesses:
             return ()
         return tuple(
@@ -361,17 +365,6 @@ def _beginnings(
         found &= np.isin(tokens[at : at + size], terms)
     beginnings: NDArray[np.int64] = places[:size][found]
     return beginnings
-
-
-def _sum(found: list[Found]) -> Answer | None:
-    """What atoms find together: their scores added up. Most queries are just this."""
-    if not found:
-        return None
-    slots, scores, ideals, _ = zip(*found, strict=True)
-    # Adding up by counting with weights: far fewer calls than adding posting by posting.
-    totals = cast(Scores, np.bincount(np.concatenate(slots), np.concatenate(scores)))
-    hits = (totals > 0).nonzero()[0]
-    return Answer(Posting(hits, totals[hits]), reduce(add, ideals))
 
 
 def _share(scores: Scores, ideal: float) -> Scores:

@@ -56,10 +56,11 @@ class Ranking(NamedTuple):
         fits = None if self.fits is None else self.fits[kept]
         return self._replace(slots=self.slots[kept], scores=self.scores[kept], fits=fits)
 
-    def margin(self, slot: int) -> float:
-        """How far the tool in a slot is above the floor, or below."""
-        at = int(np.searchsorted(self.slots, slot))
-        return float((self.scores if self.fits is None else self.fits)[at]) - self.floor
+    def margin(self, slot: int, score: float) -> float:
+        """How far the tool in a slot, which has this score, is above the floor, or below."""
+        if self.fits is not None:
+            score = float(self.fits[self.slots.searchsorted(slot)])
+        return score - self.floor
 
 
 class Index(Protocol):
