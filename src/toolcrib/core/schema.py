@@ -14,6 +14,10 @@ MAX_STEPS: Final = 10_000
 
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _BRANCHES = ("then", "else")
+_INNER = ("items", "additionalProperties", *_BRANCHES)
+# Most schemas of parameters have none of these, and then there is nothing below them.
+_NESTING = frozenset({"$ref", "properties", "prefixItems", *_ALTERNATIVES, *_INNER})
+_CHOOSING = frozenset({"enum", "const", "items"})
 
 _Schema = Mapping[str, Any]
 
@@ -30,15 +34,15 @@ class Parameter:
     required: bool = False
 
 
-def parameters(schema: _Schema) -> tuple[Parameter, ...]:
-    """Every parameter of a schema, nested ones included, in the order of the schema."""
+def parameters(schema: _Schema, most: int = MAX_PARAMETERS) -> tuple[Parameter, ...]:
+    """The first parameters of a schema, nested ones included, in the order of the schema."""
     found: dict[str, Parameter] = {}
     for parameter in _Reader(schema).walk(schema, "", frozenset(), 0):
         # Alternatives may declare one parameter twice: the first that says something is kept.
         known = found.get(parameter.path)
         if known is None or (not known.description and parameter.description):
             found[parameter.path] = parameter
-        if len(found) >= MAX_PARAMETERS:
+        if len(found) >= most:
             break
     return tuple(found.values())
 
@@ -85,7 +89,8 @@ class _Reader:
                 # `true` is a schema too: anything goes.
                 inner = inner if isinstance(inner, dict) else {}
                 yield self._parameter(str(name), below, inner, name in needed)
-                yield from self.walk(inner, below, seen, depth + 1)
+                if not _NESTING.isdisjoint(inner):
+                    yield from self.walk(inner, below, seen, depth + 1)
         for inner in _inner_schemas(schema):
             yield from self.walk(inner, path, seen, depth + 1)
 
@@ -93,6 +98,8 @@ class _Reader:
         """A short name of the type."""
         schema = self._resolved(schema)
         kind = schema.get("type")
+        if isinstance(kind, str) and kind != "array":
+            return kind
         ends = depth >= MAX_DEPTH or self._is_tired()
         if isinstance(kind, list):
             return " | ".join(str(one) for one in kind) or "any"
@@ -102,8 +109,6 @@ class _Reader:
             if isinstance(items, dict) and not ends:
                 inner = self.type_name(items, depth + 1)
             return f"({inner})[]" if "|" in inner else f"{inner}[]"
-        if isinstance(kind, str):
-            return kind
         for key in _ALTERNATIVES:
             if isinstance(schema.get(key), list) and not ends:
                 some = [one for one in schema[key] if isinstance(one, dict)]
@@ -117,8 +122,9 @@ class _Reader:
         target = self._resolved(schema)
         texts = (schema.get("description"), target.get("description"), target.get("title"))
         description = next((text for text in texts if isinstance(text, str) and text), "")
-        type = self.type_name(target, 0)
-        return Parameter(name, path, type, description, _choices(target), required)
+        choices = () if _CHOOSING.isdisjoint(target) else _choices(target)
+        kind = self.type_name(target, 0)
+        return Parameter(name, path, kind, description, choices, required)
 
     def _resolved(self, schema: _Schema) -> _Schema:
         """The schema a local `$ref` leads to; one that leads nowhere, or out, is left alone."""
@@ -146,7 +152,7 @@ def _inner_schemas(schema: _Schema) -> Iterator[_Schema]:
         many = schema.get(key)
         if isinstance(many, list):
             yield from (one for one in many if isinstance(one, dict))
-    for key in ("items", "additionalProperties", *_BRANCHES):
+    for key in _INNER:
         one = schema.get(key)
         if isinstance(one, dict):
             yield one

@@ -18,6 +18,8 @@ Array = NDArray[np.float32]
 
 MAX_HEAD_TOKENS: Final = 24
 MAX_TOKENS: Final = 64
+# So many texts at a time: their pieces' vectors stay in the processor's cache.
+TOGETHER: Final = 512
 # The first is said of the tool by name, the rest about it.
 SEPARATOR: Final = ": "
 # A text without a known piece is this one.
@@ -51,6 +53,9 @@ class Sketcher:
 
     def tools(self, texts: Sequence[str]) -> Array:
         """One row a tool."""
+        if len(texts) > TOGETHER:
+            starts = range(0, len(texts), TOGETHER)
+            return np.concatenate([self.tools(texts[at : at + TOGETHER]) for at in starts])
         parts = [text.partition(SEPARATOR) for text in texts]
         heads = self._means([self._ids(head, MAX_HEAD_TOKENS) for head, _, _ in parts])
         rests = self._means([self._ids(rest, MAX_TOKENS) for _, _, rest in parts])

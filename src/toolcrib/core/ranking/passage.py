@@ -23,7 +23,7 @@ def passage(tool: Tool) -> str:
     name = _split(tool.name)
     head = " ".join([*server, *name, *_unless_said(tool.title, name)])
     told = " ".join(f"{tool.description} {tool.hint}".split()[:MAX_DESCRIPTION_WORDS])
-    named = parameters(tool.input_schema)[:MAX_PARAMETERS]
+    named = parameters(tool.input_schema, MAX_PARAMETERS)
     taken = ", ".join(" ".join(_split(parameter.name)) for parameter in named)
     return f"{head}: {told} ({taken})" if taken else f"{head}: {told}"
 
