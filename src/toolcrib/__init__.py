@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolcrib.core.catalog import Catalog
-    from toolcrib.core.engine import Explanation, Hit, SearchEngine, SearchResult
+    from toolcrib.core.engine import SearchEngine
     from toolcrib.core.facet import Where
+    from toolcrib.core.result import Explanation, Hit, SearchResult
     from toolcrib.core.session import Session
     from toolcrib.core.tool import Tool
     from toolcrib.errors import ToolcribError
@@ -33,11 +34,11 @@ __all__ = [
 
 _HOMES = {
     "Catalog": "toolcrib.core.catalog",
-    "Explanation": "toolcrib.core.engine",
-    "Hit": "toolcrib.core.engine",
+    "Explanation": "toolcrib.core.result",
+    "Hit": "toolcrib.core.result",
     "Registry": "toolcrib.registry.registry",
     "SearchEngine": "toolcrib.core.engine",
-    "SearchResult": "toolcrib.core.engine",
+    "SearchResult": "toolcrib.core.result",
     "Session": "toolcrib.core.session",
     "Tool": "toolcrib.core.tool",
     "Toolcrib": "toolcrib.toolcrib",

@@ -17,11 +17,12 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.printing import Table, plain, print_json, wrapped
 from toolcrib.cli.reason import reasons_in_json, reasons_in_words
-from toolcrib.core.engine import MAX_LIMIT, RANKERS, Explanation, SearchEngine, SearchResult
+from toolcrib.core.engine import MAX_LIMIT, RANKERS, SearchEngine
 from toolcrib.core.facet import Where
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.pattern import Regex
 from toolcrib.core.ranking.ranker import Ranker
+from toolcrib.core.result import Explanation, SearchResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ from toolcrib.core import wording
 from toolcrib.core.arguments import problems
 from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.disclosure import Plan
-from toolcrib.core.engine import MAX_QUERY_CHARS, Allowed, SearchEngine, SearchResult
+from toolcrib.core.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
 from toolcrib.core.naming import Names, public_name
+from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Act, Session
 from toolcrib.core.tokens import Counter, estimate
 from toolcrib.core.tool import Tool

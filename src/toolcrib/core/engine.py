@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from toolcrib.core.ranking.name import Named, NameIndex
 from toolcrib.core.ranking.pattern import Regex
 from toolcrib.core.ranking.prefix import Prefix
 from toolcrib.core.ranking.ranker import (
+    Comparing,
     Index,
     Note,
     Ranker,
@@ -30,12 +30,18 @@ from toolcrib.core.ranking.ranker import (
     Reason,
     Settling,
 )
+from toolcrib.core.result import Explanation, Group, Hit, SearchResult, grouped
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.model.shipped import SHIPPED
 
 MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000
+MAX_QUERIES: Final = 20
+# Tools of two servers that are this alike do the same.
+TWINS: Final = 0.9
+# Every next tool for one of several needs counts that much less: what is left is for the others.
+NEXT_FOR_NEED: Final = 0.8
 # How fast confidence grows around the floor: at the floor itself it is one half.
 _CONFIDENCE_SLOPE: Final = 20
 
@@ -53,71 +59,6 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
 )
 Accepts = Callable[[Tool], bool]
 Allowed = Accepts | Collection[str]
-# Why one query finds the tool in a slot.
-Reasons = Callable[[int], tuple[Reason, ...]]
-
-
-class Hit:
-    """A tool that was found, and how well it fits: 0 to 1, comparable between queries."""
-
-    # By hand: as a frozen dataclass, making ten hits would take a fifth of a search.
-    __slots__ = ("_reasons", "_slot", "score", "tool")
-
-    def __init__(self, tool: Tool, score: float, slot: int, reasons: Reasons) -> None:
-        self.tool = tool
-        self.score = score
-        self._slot = slot
-        self._reasons = reasons
-
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """Which term hit which field, and its share of the score; the strongest first."""
-        return self._reasons(self._slot)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
-
-    def __hash__(self) -> int:
-        return hash((self.tool, self.score))
-
-    def __repr__(self) -> str:
-        return f"Hit({self.tool.id!r}, {self.score})"
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The hits, best first; `more` says that there are others behind them."""
-
-    query: str
-    mode: str
-    hits: tuple[Hit, ...]
-    more: bool = False
-    notes: tuple[str, ...] = ()
-    # How sure it is that the best tool fits, from 0 to 1; one half is the border.
-    confidence: float = 0.0
-
-    @property
-    def confident(self) -> bool:
-        """Whether the best tool fits. If not, the hits are only the nearest there is."""
-        return self.confidence >= 0.5
-
-    def __iter__(self) -> Iterator[Hit]:
-        return iter(self.hits)
-
-    def __len__(self) -> int:
-        return len(self.hits)
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why one tool was returned, or was not. `rank` counts from 1; None if it does not match."""
-
-    tool: Tool
-    returned: bool
-    rank: int | None
-    score: float
-    verdict: str
-    reasons: tuple[Reason, ...] = ()
 
 
 class SearchEngine:
@@ -156,7 +97,7 @@ class SearchEngine:
 
     def search(
         self,
-        query: str,
+        query: str | list[str] | tuple[str, ...],
         *,
         limit: int = 5,
         offset: int = 0,
@@ -167,10 +108,13 @@ class SearchEngine:
         """The best `limit` tools for a query, of those that `where` and `allowed` let through.
 
         `allowed` is a set of ids or a question to ask of each tool. An empty query pages through
-        the catalog in its order.
+        the catalog in its order. Several queries are several needs: the result has the best tools
+        of each, and is confident if it is of any.
         """
         _check_page(limit, offset)
         mode = self._known_mode(mode)
+        if isinstance(query, list | tuple):
+            return self._search_all(query, limit, offset, mode, where, allowed)
         accepts = None if allowed is None else _accepting(allowed)
         ranking, named = self._ranked(query, mode, where, accepts)
         if where is not ANYWHERE and where != ANYWHERE:
@@ -184,6 +128,19 @@ class SearchEngine:
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
         more = len(chosen) > offset + limit
         return SearchResult(query, mode, hits, more, notes, _confidence(ranking, chosen))
+
+    def groups(self, result: SearchResult) -> tuple[Group, ...]:
+        """The hits of a result of this engine, those that do the same on several servers together."""
+        index = self._index(result.mode)
+        if not isinstance(index, Comparing) or len(result) < 2:
+            return tuple(map(Group, result.hits))
+        alike = index.alike([hit.slot for hit in result])
+        place = {id(hit): at for at, hit in enumerate(result)}
+
+        def are_twins(one: Hit, other: Hit) -> bool:
+            return bool(alike[place[id(one)], place[id(other)]] >= TWINS)
+
+        return grouped(result.hits, are_twins)
 
     def explain(
         self,
@@ -225,6 +182,39 @@ class SearchEngine:
             )
         (hit,) = self._hits(matches[place : place + 1], query, mode, named)
         return Explanation(tool, place < limit, place + 1, hit.score, verdict, hit.reasons)
+
+    def _search_all(
+        self,
+        queries: Sequence[str],
+        limit: int,
+        offset: int,
+        mode: str,
+        where: Where,
+        allowed: Allowed | None,
+    ) -> SearchResult:
+        """The tools that cover several needs, each asked for by itself."""
+        if not 1 <= len(queries) <= MAX_QUERIES:
+            raise InvalidQuery(f"ask for 1 to {MAX_QUERIES} needs at once, not {len(queries)}")
+        parts = tuple(
+            self.search(query, limit=limit + offset, mode=mode, where=where, allowed=allowed)
+            for query in queries
+        )
+        best: dict[int, tuple[float, Hit]] = {}
+        for part in parts:
+            for place, hit in enumerate(part):
+                weighed = hit.score * NEXT_FOR_NEED**place
+                if hit.slot not in best or weighed > best[hit.slot][0]:
+                    best[hit.slot] = weighed, hit
+        order = sorted(best, key=lambda slot: (-best[slot][0], slot))
+        return SearchResult(
+            "\n".join(queries),
+            mode,
+            tuple(best[slot][1] for slot in order[offset : offset + limit]),
+            more=len(order) > offset + limit or any(part.more for part in parts),
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+            confidence=max(part.confidence for part in parts),
+            parts=parts,
+        )
 
     def _known_mode(self, mode: str) -> str:
         if not mode:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import RANKERS, SearchEngine, SearchResult
+from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.result import SearchResult
 from toolcrib.errors import InvalidQuery, SearchTimeout
 from toolcrib.evaluation.metric import DEPTH, Scores, scores
 from toolcrib.evaluation.question import Question

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import ClassVar, Final
 
 import numpy as np
@@ -60,6 +61,7 @@ class DenseIndex:
         self._catalog = catalog
         self._table = table
         self._sketched = sketched
+        self._lock = Lock()
 
     @property
     def sketched(self) -> int:
@@ -91,6 +93,13 @@ class DenseIndex:
             return np.zeros((len(vectors), self._catalog.span), np.float32)
         return self._table.likeness(vectors)
 
+    def alike(self, slots: list[int]) -> NDArray[np.float32]:
+        """How alike the tools in these slots are, each to each."""
+        if self._table is None:
+            return np.eye(len(slots), dtype=np.float32)
+        vectors = np.stack([self._table[slot] for slot in slots])
+        return vectors @ vectors.T
+
     def read_closely(self, promising: Iterable[int], most: int = READ_CLOSELY) -> int:
         """Read the first few of these tools that are only sketched, and say how many they were."""
         if not self._sketched:
@@ -101,8 +110,11 @@ class DenseIndex:
             read = checked_rows(
                 self._embedder.tools(list(map(passage, tools))), len(tools), _SOURCE
             )
-            self._table = self._table.updated(dict(zip(slots, read, strict=True)), self._table.span)
-            self._sketched -= frozenset(slots)
+            with self._lock:
+                # Others may have read other tools in the meantime: theirs are kept.
+                vectors = dict(zip(slots, read, strict=True))
+                self._table = self._table.updated(vectors, self._table.span)
+                self._sketched -= frozenset(slots)
         return len(tools)
 
     def settle(self, most: int) -> int:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.experience import Experience
 from toolcrib.core.query import has_operators
-from toolcrib.core.ranking.ranker import Index, Ranker, Ranking, Reason, Scores
+from toolcrib.core.ranking.ranker import Comparing, Index, Ranker, Ranking, Reason, Scores, Settling
 from toolcrib.errors import InvalidConfig
 
 # The most that use adds to a score, if nothing else is said, and the most that may be said.
@@ -80,11 +81,16 @@ class ExperiencedIndex:
         scores[places] = _boosted(scores[places], boosts[found])
         lifted = ~found & (boosts >= LIFTING_SUPPORT * self._ranker.boost)
         if not lifted.any() or not self._may_lift(query):
-            return Ranking(ranking.slots, scores, ranking.notes)
+            return ranking._replace(scores=scores)
         slots = np.concatenate((ranking.slots, slots[lifted]))
         scores = np.concatenate((scores, boosts[lifted].astype(scores.dtype)))
         order = slots.argsort()
-        return Ranking(slots[order], scores[order], ranking.notes)
+        fits = ranking.fits
+        if fits is not None:
+            # What has served so often fits, though no more than just so.
+            served = np.full(int(lifted.sum()), ranking.floor, fits.dtype)
+            fits = np.concatenate((fits, served))[order]
+        return ranking._replace(slots=slots[order], scores=scores[order], fits=fits)
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """The ranker's reasons, and the words that led to the tool before, as the field "use"."""
@@ -103,6 +109,16 @@ class ExperiencedIndex:
         told = [Reason(one.term, one.field, (1 - learned) * one.share) for one in reasons]
         shown = sorted(told + used, key=lambda one: -one.share)
         return tuple(Reason(one.term, one.field, round(one.share, 4)) for one in shown)
+
+    def settle(self, most: int) -> int:
+        """Do what the ranker can do ahead."""
+        return self._index.settle(most) if isinstance(self._index, Settling) else 0
+
+    def alike(self, slots: list[int]) -> NDArray[np.float32]:
+        """How alike tools are, as far as the ranker can tell."""
+        if isinstance(self._index, Comparing):
+            return self._index.alike(slots)
+        return np.eye(len(slots), dtype=np.float32)
 
     def updated(self, catalog: Catalog) -> ExperiencedIndex:
         """This index brought to a later catalog."""

@@ -115,6 +115,10 @@ class HybridIndex:
         """Read up to so many of the tools that are only sketched, and say how many are left."""
         return self._meaning.settle(most)
 
+    def alike(self, slots: list[int]) -> NDArray[np.float32]:
+        """How alike the tools in these slots are, each to each."""
+        return self._meaning.alike(slots)
+
     def updated(self, catalog: Catalog) -> HybridIndex:
         """Both brought to a later catalog."""
         words, meaning = self._words.updated(catalog), self._meaning.updated(catalog)

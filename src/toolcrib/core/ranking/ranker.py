@@ -84,6 +84,14 @@ class Settling(Protocol):
         """Do the work for up to so many tools, and say for how many it is left."""
 
 
+@runtime_checkable
+class Comparing(Protocol):
+    """An index that can tell how alike tools are to each other."""
+
+    def alike(self, slots: list[int]) -> NDArray[np.float32]:
+        """How alike the tools in these slots are, each to each."""
+
+
 class Ranker(Protocol):
     """A way to rank, not yet fitted."""
 

@@ -1,0 +1,99 @@
+"""What a search gives: hits, how sure it is of them, and why a tool is or is not among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from toolcrib.core.ranking.ranker import Reason
+from toolcrib.core.tool import Tool
+
+# Why one query finds the tool in a slot.
+Reasons = Callable[[int], tuple[Reason, ...]]
+
+
+class Hit:
+    """A tool that was found, and how well it fits: 0 to 1, comparable between queries."""
+
+    # By hand: as a frozen dataclass, making ten hits would take a fifth of a search.
+    __slots__ = ("_reasons", "score", "slot", "tool")
+
+    def __init__(self, tool: Tool, score: float, slot: int, reasons: Reasons) -> None:
+        self.tool = tool
+        self.score = score
+        self.slot = slot
+        self._reasons = reasons
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Which term hit which field, and its share of the score; the strongest first."""
+        return self._reasons(self.slot)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
+
+    def __hash__(self) -> int:
+        return hash((self.tool, self.score))
+
+    def __repr__(self) -> str:
+        return f"Hit({self.tool.id!r}, {self.score})"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The hits, best first; `more` says that there are others behind them."""
+
+    query: str
+    mode: str
+    hits: tuple[Hit, ...]
+    more: bool = False
+    notes: tuple[str, ...] = ()
+    # How sure it is that the best tool fits, from 0 to 1; one half is the border.
+    confidence: float = 0.0
+    # Where several needs were asked for, the result of each.
+    parts: tuple[SearchResult, ...] = ()
+
+    @property
+    def confident(self) -> bool:
+        """Whether the best tool fits. If not, the hits are only the nearest there is."""
+        return self.confidence >= 0.5
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one tool was returned, or was not. `rank` counts from 1; None if it does not match."""
+
+    tool: Tool
+    returned: bool
+    rank: int | None
+    score: float
+    verdict: str
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Hits that do the same on several servers: the best one, and the others."""
+
+    best: Hit
+    others: tuple[Hit, ...] = ()
+
+
+def grouped(hits: Sequence[Hit], are_twins: Callable[[Hit, Hit], bool]) -> tuple[Group, ...]:
+    """The hits in their order, each with those after it that do the same on another server."""
+    groups: list[list[Hit]] = []
+    for hit in hits:
+        for group in groups:
+            servers = {one.tool.server for one in group}
+            if hit.tool.server not in servers and are_twins(group[0], hit):
+                group.append(hit)
+                break
+        else:
+            groups.append([hit])
+    return tuple(Group(best, tuple(others)) for best, *others in groups)

@@ -1,0 +1,127 @@
+"""Several needs at once, and hits that do the same on several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Barrier, Thread
+
+import numpy as np
+import pytest
+
+from tests.core.ranking.meaning import Slow, Vectors, Words
+from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.core.engine import MAX_QUERIES
+from toolcrib.core.experience import Experience, Use
+from toolcrib.core.ranking.dense import Dense
+from toolcrib.core.ranking.experienced import Experienced
+from toolcrib.core.ranking.hybrid import Hybrid
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.errors import InvalidQuery
+
+SALT = b"sixteen bytes or more"
+
+
+@pytest.fixture
+def words(office: Catalog) -> SearchEngine:
+    return SearchEngine(office, {"lexical": Lexical()})
+
+
+def test_several_needs_are_covered_before_any_is_covered_twice(words: SearchEngine) -> None:
+    needs = ["send an email", "weather forecast", "bill a customer"]
+    result = words.search(needs, limit=3)
+    best = [words.search(need).hits[0].tool.name for need in needs]
+    assert sorted(hit.tool.name for hit in result) == sorted(best)
+    assert [part.query for part in result.parts] == needs
+    assert result.more
+    assert result.confidence == max(part.confidence for part in result.parts)
+
+
+def test_a_tool_that_serves_two_needs_is_there_once(words: SearchEngine) -> None:
+    result = words.search(("send an email", "email somebody"), limit=20)
+    names = [hit.tool.name for hit in result]
+    assert len(names) == len(set(names))
+    assert not result.more
+    pages = [words.search(["email", "weather"], limit=2, offset=at).hits for at in (0, 2)]
+    assert (*pages[0], *pages[1]) == words.search(["email", "weather"], limit=4).hits
+
+
+@pytest.mark.parametrize("needs", [[], ["rain"] * (MAX_QUERIES + 1)])
+def test_needs_are_bounded(words: SearchEngine, needs: list[str]) -> None:
+    with pytest.raises(InvalidQuery, match="needs at once"):
+        words.search(needs)
+
+
+def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
+    catalog = Catalog(
+        [
+            Tool("forecast", "The weather of tomorrow", server="sky"),
+            Tool("forecast", "The weather of tomorrow", server="sun"),
+            Tool("forecast_again", "The weather of tomorrow", server="sky"),
+            Tool("send_email", "Send an email about the weather", server="mail"),
+        ]
+    )
+    for ranker in (Dense(Words()), Hybrid(Lexical(), Dense(Words()))):
+        engine = SearchEngine(catalog, {"meaning": ranker})
+        groups = engine.groups(engine.search("weather"))
+        same = next(group for group in groups if group.others)
+        servers = [one.tool.server for one in (same.best, *same.others)]
+        assert sorted(servers) == ["sky", "sun"]
+        assert sum(1 + len(group.others) for group in groups) == len(engine.search("weather"))
+
+
+def test_without_vectors_nothing_is_grouped(words: SearchEngine) -> None:
+    result = words.search("email")
+    assert [group.best for group in words.groups(result)] == list(result)
+    assert not any(group.others for group in words.groups(result))
+    experienced = Experienced(Lexical(), Experience(SALT))
+    engine = SearchEngine(words.catalog, {"learned": experienced})
+    result = engine.search("email")
+    assert [group.best for group in engine.groups(result)] == list(result)
+    assert engine.settle() == 0
+    assert Dense(Words()).fit(Catalog()).alike([0, 1]).tolist() == [[1, 0], [0, 1]]
+
+
+def test_what_was_learned_changes_nothing_about_what_fits() -> None:
+    catalog = Catalog(
+        [Tool("forecast", "The weather", server="sky"), Tool("umbrella", "Against rain")]
+    )
+    experience = Experience(SALT)
+    hybrid = Hybrid(Lexical(), Dense(Slow()))
+    plain = SearchEngine(catalog, {"hybrid": hybrid})
+    learned = SearchEngine(catalog, {"hybrid": Experienced(hybrid, experience)})
+    assert learned.settle() == 0
+    plain.settle()
+    for _ in range(20):
+        experience.record(Use("weather", "sky___forecast"))
+    ours, theirs = learned.search("weather"), plain.search("weather")
+    assert ours.hits[0].score > theirs.hits[0].score
+    assert ours.confidence == theirs.confidence
+    for _ in range(20):
+        experience.record(Use("trombone lesson", "umbrella"))
+    lifted = learned.search("trombone lesson")
+    assert lifted.hits[0].tool.name == "umbrella"
+    assert lifted.confident
+    assert len(learned.groups(ours)) == len(plain.groups(theirs))
+
+
+def test_two_who_read_at_the_same_time_both_leave_what_they_read() -> None:
+    catalog = Catalog([Tool(f"t{at}", f"about the weather {at}") for at in range(40)])
+    together = Barrier(2)
+
+    class Meeting(Slow):
+        def tools(self, texts: Sequence[str]) -> Vectors:
+            together.wait(10)
+            return super().tools(texts)
+
+    index = Dense(Meeting()).fit(catalog)
+    readers = [
+        Thread(target=index.read_closely, args=(slots, 10)) for slots in (range(10), range(10, 20))
+    ]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    read = Dense(Words()).fit(catalog)
+    alike = index.alike(list(range(20)))
+    assert index.sketched == 20
+    np.testing.assert_allclose(alike, read.alike(list(range(20))), atol=1e-5)
