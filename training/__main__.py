@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toolcrib.core.ranking.passage import passage
 from toolcrib.model.wordpiece import WordPiece
 from training import data, export, sketch
 from training.contextual import MAX_TOKENS, Round, Trainer
@@ -17,9 +18,13 @@ from training.encoder import Encoder, from_minilm
 
 ROUNDS = (
     Round(epochs=4, planned=5, rate=8e-5, kept=0.7),
-    Round(epochs=2, planned=2, rate=4e-5, part=0.4, with_own=True, kept=0.85),
+    Round(epochs=3, planned=3, rate=5e-5, part=0.4, with_own=True, kept=0.85),
 )
 CHUNK = 512
+# What the sketcher learns from: the tools of this catalog and of the lessons, and of each training
+# file so many queries.
+CATALOG = "mcp_catalog"
+SKETCHED_QUERIES = 1500
 
 
 def main() -> None:
@@ -56,20 +61,14 @@ def main() -> None:
 
 def taught(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> sketch.Taught:
     """What the trained encoder says of the tools, and of the queries of the lessons."""
-    passages = lessons.passages()
-    place = {key: at for at, key in enumerate(passages)}
-    asked = [
-        (query, place[lesson.tool])
-        for lesson in [
-            *lessons.pairs,
-            *lessons.own,
-            *(one for some in lessons.asked.values() for one in some[:2000]),
-        ]
-        for query in lesson.queries
-    ]
+    chosen = [*lessons.pairs, *lessons.own]
+    chosen += [one for some in lessons.asked.values() for one in some[:SKETCHED_QUERIES]]
+    keys = {lesson.tool for lesson in chosen} | {key for key in lessons.tools if key[0] == CATALOG}
+    place = {key: at for at, key in enumerate(sorted(keys))}
+    asked = [(query, place[lesson.tool]) for lesson in chosen for query in lesson.queries]
     queries = [query for query, _ in asked]
     served = [(at, tool) for at, (_, tool) in enumerate(asked)]
-    tools = list(passages.values())
+    tools = [passage(lessons.tools[key]) for key in place]
     return sketch.Taught(
         tools,
         _encoded(tools, pieces, encoder),

@@ -39,7 +39,7 @@ class Fusion:
     # Every next tool for the same need counts that much less: what is left is for the other needs.
     next_for_need: float = 0.8
     # From this likeness of meaning on a tool fits, and what a name that it does not know takes from it.
-    floor: float = 0.27
+    floor: float = 0.3
     unknown_name: float = 0.15
 
 
