@@ -1,0 +1,238 @@
+"""`toolcrib import`: bring the servers of MCP clients behind one counter."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from toolcrib.cli.options import config_option, json_option
+from toolcrib.cli.printing import Table, note, plain, print_json, wrapped
+from toolcrib.config.clients import CLIENTS, Machine, Place, places
+from toolcrib.config.fault import Steps
+from toolcrib.config.file import find, user_file
+from toolcrib.config.importing import Brought, Merger, claude_code_projects, discover, merge
+from toolcrib.config.write_back import Rewrite, apply, rewrite, undo
+from toolcrib.config.writing import latest_backup, write_atomically
+from toolcrib.errors import InvalidConfig
+
+
+@click.command("import")
+@click.option(
+    "--from",
+    "clients",
+    type=click.Choice(list(CLIENTS)),
+    multiple=True,
+    help="Only this client's servers; may be repeated.",
+)
+@config_option
+@click.option("--all-projects", is_flag=True, help="Servers of all folders Claude Code knows.")
+@click.option(
+    "--write-back",
+    is_flag=True,
+    help="Put Toolcrib into the clients' files in place of the servers, and keep copies.",
+)
+@click.option("--undo", "undoing", is_flag=True, help="Put the clients' servers back as they were.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@json_option
+def command(
+    clients: tuple[str, ...],
+    config_file: str | None,
+    all_projects: bool,
+    write_back: bool,
+    undoing: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Bring the servers of your MCP clients into toolcrib.json.
+
+    They are found in the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and
+    Gemini CLI, for you and for this folder. With --write-back each client then has one entry,
+    Toolcrib; --undo takes it out again.
+    """
+    if undoing and (write_back or all_projects):
+        raise click.UsageError("--undo goes with --from, --dry-run and --json only.")
+    machine = this_machine()
+    if undoing:
+        _undo(machine, clients, dry_run, as_json)
+        return
+    path = (find(config_file) or user_file(os.environ)).absolute()
+    discovery = discover(machine, clients, all_projects)
+    merger = merge(path, discovery.found, machine.environment)
+    rewrites, refused = _rewrites(machine, merger, path) if write_back else ([], [])
+    faults = [*discovery.faults, *refused]
+    backups: list[Path] = []
+    if not dry_run:
+        backups = _write(merger, rewrites)
+    report = _Report(merger, rewrites, backups, faults, dry_run)
+    if as_json:
+        print_json(report.document())
+    else:
+        report.show(len(discovery.files))
+    if faults:
+        raise SystemExit(1)
+
+
+def this_machine() -> Machine:
+    """The machine this runs on."""
+    system: Literal["darwin", "win32", "linux"] = "linux"
+    if sys.platform in ("darwin", "win32"):
+        system = "darwin" if sys.platform == "darwin" else "win32"
+    return Machine(system, Path.home(), os.environ, Path.cwd())
+
+
+def gateway_command(config: Path) -> list[str]:
+    """What a client has to start. Clients know few folders of programs, so the path is whole."""
+    program = shutil.which("toolcrib")
+    start = [program] if program else [sys.executable, "-m", "toolcrib"]
+    return [*start, "stdio", "--config", str(config)]
+
+
+def _rewrites(machine: Machine, merger: Merger, path: Path) -> tuple[list[Rewrite], list[str]]:
+    """What to do with each client's file, and those that have to be left as they are."""
+    taken: dict[Path, dict[Steps, list[str]]] = {}
+    for brought in merger.brought:
+        if brought.outcome != "skipped":
+            place = brought.found.place
+            sections = taken.setdefault(place.path, {})
+            sections.setdefault(place.section, []).append(brought.found.name)
+    rewrites: list[Rewrite] = []
+    refused: list[str] = []
+    for place in _main_places(machine):
+        if place.path in taken and place.scope == "user":
+            try:
+                rewrites.append(rewrite(place, taken[place.path], gateway_command(path)))
+            except InvalidConfig as fault:
+                refused.append(str(fault))
+    return rewrites, refused
+
+
+def _main_places(machine: Machine) -> list[Place]:
+    """One place for each file: the section of the user, where it has more than one."""
+    first: dict[Path, Place] = {}
+    for place in places(machine):
+        first.setdefault(place.path, place)
+    return list(first.values())
+
+
+def _write(merger: Merger, rewrites: Sequence[Rewrite]) -> list[Path]:
+    """Our own file first: a client must not lose a server that we do not have yet."""
+    if merger.after != merger.before and any(one.outcome == "added" for one in merger.brought):
+        write_atomically(merger.path, merger.after, merger.before)
+    return [apply(planned) for planned in rewrites]
+
+
+def _undo(machine: Machine, clients: Sequence[str], dry_run: bool, as_json: bool) -> None:
+    restored: list[dict[str, Any]] = []
+    for place in _main_places(machine):
+        if (clients and place.client not in clients) or latest_backup(place.path) is None:
+            continue
+        others: list[Steps] = []
+        if place.client == "claude-code" and place.scope == "user":
+            folders = claude_code_projects(place.path)
+            others = [("projects", folder, *place.section) for folder in folders]
+        done = None if dry_run else undo(place, others)
+        restored.append(
+            {
+                "client": place.client,
+                "file": str(place.path),
+                "whole": done.whole if done else None,
+            }
+        )
+    if as_json:
+        print_json({"dryRun": dry_run, "restored": restored})
+        return
+    for one in restored:
+        verb = "would be restored" if dry_run else "restored"
+        if one["whole"] is False:
+            verb = "has its servers back; what else was changed in it since is kept"
+        click.echo(f"{CLIENTS[one['client']]}: {plain(one['file'])} {verb}")
+    if not restored:
+        click.echo("There is nothing to undo: no client's file has a copy kept beside it.")
+    elif not dry_run:
+        note("Restart the clients. toolcrib.json keeps its servers.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What was done, or would be."""
+
+    merger: Merger
+    rewrites: Sequence[Rewrite]
+    backups: Sequence[Path]
+    faults: Sequence[str]
+    dry_run: bool
+
+    def document(self) -> dict[str, Any]:
+        """As one JSON value."""
+        backups: list[str | None] = [str(path) for path in self.backups]
+        backups = backups or [None] * len(self.rewrites)
+        return {
+            "config": str(self.merger.path),
+            "dryRun": self.dry_run,
+            "servers": [
+                {
+                    "client": one.found.place.client,
+                    "file": str(one.found.place.path),
+                    "scope": one.found.place.scope,
+                    "name": one.found.name,
+                    "outcome": one.outcome,
+                    "as": one.name or None,
+                    "why": one.found.fault or None,
+                    "notes": list(one.found.notes),
+                }
+                for one in self.merger.brought
+            ],
+            "writtenBack": [
+                {
+                    "client": planned.place.client,
+                    "file": str(planned.place.path),
+                    "removed": list(planned.removed),
+                    "backup": backup,
+                }
+                for planned, backup in zip(self.rewrites, backups, strict=True)
+            ],
+            "faults": list(self.faults),
+        }
+
+    def show(self, files: int) -> None:
+        """For people."""
+        brought = self.merger.brought
+        titles = [one.found.place.title for one in brought]
+        table = Table.of((one.found.name for one in brought), max(map(len, titles), default=0) + 2)
+        for title, one in zip(titles, brought, strict=True):
+            click.echo(table.row(title, one.found.name, _said(one)))
+            for text in one.found.notes:
+                click.echo(table.aside(plain(text)))
+        for fault in self.faults:
+            click.secho(wrapped(plain(fault)), fg="red", err=True)
+        added = sum(one.outcome == "added" for one in brought)
+        would = "would be " if self.dry_run else ""
+        if not files:
+            click.echo("No client's file was found on this machine.")
+        elif added:
+            click.secho(f"{added} {would}added to {plain(str(self.merger.path))}", bold=True)
+        else:
+            click.secho("Nothing new to add.", bold=True)
+        for number, planned in enumerate(self.rewrites):
+            count = len(planned.removed)
+            text = f"{planned.place.title}: {count} {would}taken out, Toolcrib {would}put in"
+            kept = f"; as it was: {self.backups[number]}" if self.backups else ""
+            click.echo(wrapped(plain(f"{text} ({planned.place.path}{kept})")))
+        if self.rewrites and not self.dry_run:
+            note("Restart the clients. To go back: toolcrib import --undo")
+
+
+def _said(one: Brought) -> str:
+    if one.outcome == "skipped":
+        return f"skipped: {one.found.fault}"
+    if one.name == one.found.name:
+        return one.outcome
+    taken = ", as its name was taken" if one.outcome == "added" else ""
+    return f"{one.outcome} as {one.name}{taken}"

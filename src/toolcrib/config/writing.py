@@ -1,0 +1,96 @@
+"""Writing files of configuration: whole or not at all, with what there was kept beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from toolcrib.errors import InvalidConfig
+
+MAX_BACKUPS = 50
+PRIVATE = 0o600
+_SUFFIX = ".toolcrib-backup"
+
+
+def write_atomically(path: Path, content: bytes, expected: bytes | None) -> None:
+    """Put content in place of a file in one step; `expected` is what it holds now, None for no file.
+
+    A link is followed, so that it stays one. A new file is for its owner's eyes only, as there may
+    be secrets in it; another keeps its rights. What somebody wrote meanwhile is not overwritten.
+    """
+    target = path.resolve()
+    temporary = ""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(_mode(target))
+        if _bytes(target) != expected:
+            raise InvalidConfig(f"{path}: somebody else changed it meanwhile; try again")
+        Path(temporary).replace(target)
+    except OSError as fault:
+        raise _unwritable(path, fault) from fault
+    finally:
+        if temporary:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+
+
+def keep_backup(path: Path, content: bytes) -> Path:
+    """Keep what a file held beside it, under a name that is free; earlier ones are kept too."""
+    target = path.resolve()
+    for number in range(1, MAX_BACKUPS + 1):
+        backup = _backup(target, number)
+        try:
+            handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _mode(target))
+        except FileExistsError:
+            continue
+        except OSError as fault:
+            raise _unwritable(backup, fault) from fault
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as fault:
+            backup.unlink(missing_ok=True)
+            raise _unwritable(backup, fault) from fault
+        return backup
+    raise InvalidConfig(
+        f"{path}: there are {MAX_BACKUPS} copies of it already; remove some of {_backup(target, 1)}*"
+    )
+
+
+def latest_backup(path: Path) -> Path | None:
+    """What was kept of a file last, if anything was."""
+    target = path.resolve()
+    found = [_backup(target, number) for number in range(1, MAX_BACKUPS + 1)]
+    return next((backup for backup in reversed(found) if backup.is_file()), None)
+
+
+def _backup(target: Path, number: int) -> Path:
+    return target.with_name(f"{target.name}{_SUFFIX}{'' if number == 1 else f'-{number}'}")
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return PRIVATE
+
+
+def _unwritable(path: Path, fault: OSError) -> InvalidConfig:
+    reason = fault.strerror or fault
+    return InvalidConfig(f"{path}: cannot be written: {reason}; check who may write there")

@@ -1,0 +1,200 @@
+"""What is found wrong with a configuration before anything is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.config.checks import Finding, check, check_variables
+from toolcrib.config.reading import read
+
+
+def _found(document: dict[str, Any], *missing: str) -> list[Finding]:
+    def which(program: str, path: str | None) -> str | None:
+        return None if program in missing else f"/bin/{program}"
+
+    return list(check(read(document, {}), which))
+
+
+def _of_server(entry: dict[str, Any], *missing: str) -> list[Finding]:
+    return _found({"mcpServers": {"one": entry}}, *missing)
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    servers = {
+        "a": {"command": "npx", "args": ["-y", "@scope/server-token-counter", "/tmp"]},
+        "b": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer abcdefgh"}},
+        "c": {"url": "http://localhost:3000/mcp"},
+        "d": {"url": "http://[::1]:3000/mcp"},
+        "e": {"command": "uvx", "args": ["mcp-server", "--token-file", "x", "--verbose"]},
+    }
+    document = {"mcpServers": servers, "toolSearch": {"alwaysExpose": ["a___x", "*___y", "z"]}}
+    assert _found(document) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "what", "cure"),
+    [
+        (
+            "npx",
+            "the program 'npx' is not found",
+            "install Node.js (https://nodejs.org), which brings npx",
+        ),
+        (
+            "uvx",
+            "the program 'uvx' is not found",
+            "install uv (https://docs.astral.sh/uv), which brings uvx",
+        ),
+        (
+            "/opt/bin/docker",
+            "the program '/opt/bin/docker' is not found",
+            "install Docker (https://docs.docker.com/get-docker), and start it, "
+            "or correct the path",
+        ),
+        (
+            "my-server",
+            "the program 'my-server' is not found",
+            "install it, or give its full path as the command",
+        ),
+    ],
+)
+def test_a_program_that_is_not_there_is_told_with_where_to_get_it(
+    command: str, what: str, cure: str
+) -> None:
+    assert _of_server({"command": command}, command) == [Finding("error", what, cure, "one")]
+    assert _of_server({"command": command, "enabled": False}, command) == []
+
+
+def test_a_program_is_looked_for_where_the_server_would_look() -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def which(program: str, path: str | None) -> str | None:
+        asked.append((program, path))
+        return program
+
+    servers = {
+        "a": {"command": "x", "env": {"PATH": "/only/here"}},
+        "b": {"command": "./run.sh", "cwd": "/srv"},
+    }
+    check(read({"mcpServers": servers}, {}), which)
+    assert asked == [("x", "/only/here"), ("/srv/run.sh", None)]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--api-key", "abc"],
+        ["--api-key=abc"],
+        ["-e", "GITHUB_TOKEN=abc"],
+        ["--header", "Authorization: Bearer abcdefghijklmnopqrst"],
+        ["sk-ant-api03-abcdefghijklmnop"],
+        ["ghp_abcdefghijklmnopqrstuvwxyz"],
+        ["postgresql://user:hunter2@host/db"],
+    ],
+)
+def test_a_secret_among_the_arguments_is_found_but_not_told(args: list[str]) -> None:
+    found = _of_server({"command": "x", "args": args})
+    assert [one.severity for one in found] == ["warning"]
+    assert "looks like a secret, which every process here can read" in found[0].what
+    assert not any(arg in str(found) for arg in args)
+
+
+def test_a_secret_in_an_address_is_found() -> None:
+    for url in ("https://a:b@example.com/mcp", "https://example.com/mcp?api_key=abc"):
+        found = _of_server({"url": url})
+        assert [one.cure for one in found] == ["pass it in headers"]
+
+
+def test_plain_http_to_another_machine_is_found() -> None:
+    assert [one.severity for one in _of_server({"url": "http://example.com/mcp"})] == ["warning"]
+    entry = {"url": "http://example.com/mcp", "headers": {"Authorization": "x"}}
+    assert [one.severity for one in _of_server(entry)] == ["error"]
+
+
+def test_the_old_transport_is_noted() -> None:
+    found = _of_server({"url": "https://example.com/sse", "type": "sse"})
+    assert [one.severity for one in found] == ["note"]
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("s" * 40, "its name leaves 21 characters for tool names; longer ones are cut"),
+        ("s" * 100, "its name leaves 0 characters for tool names; longer ones are cut"),
+        ("my server", "its name has characters that tool names cannot have"),
+        ("a___b", "its name has ___ in it, which stands between server and tool"),
+    ],
+)
+def test_names_that_make_bad_tool_names_are_found(name: str, what: str) -> None:
+    found = _found({"mcpServers": {name: {"command": "x"}}})
+    assert [what in one.what for one in found] == [True]
+    assert _found({"mcpServers": {name: {"command": "x", "alias": "ok"}}}) == []
+
+
+def test_the_same_server_under_two_names_is_found() -> None:
+    entry = {"command": "x", "args": ["y"], "env": {"A": "b"}}
+    servers = {
+        "one": entry,
+        "two": entry,
+        "off": {**entry, "enabled": False},
+        "else": {**entry, "env": {}},
+    }
+    found = _found({"mcpServers": servers})
+    assert found == [
+        Finding(
+            "warning",
+            "it is the same server as one, so its tools are there twice",
+            "remove one",
+            "two",
+        )
+    ]
+
+
+def test_a_gateway_that_is_open_to_others_is_found() -> None:
+    assert [one.severity for one in _found({"http": {"host": "0.0.0.0"}})] == ["error"]
+    keys = {"keys": ["a secret key"]}
+    found = _found({"http": {"host": "0.0.0.0"}, "auth": keys})
+    assert [one.severity for one in found] == ["warning"]
+    named = {"host": "0.0.0.0", "allowedHosts": ["crib.example"]}
+    assert _found({"http": named, "auth": keys}) == []
+    assert _found({"http": {"host": "::1"}}) == []
+
+
+def test_a_pin_of_a_server_that_is_not_there_is_found() -> None:
+    document = {
+        "mcpServers": {"github": {"command": "x", "alias": "gh"}},
+        "toolSearch": {"alwaysExpose": ["githup___x", "gh___y", "github___y"]},
+        "profiles": {"p": {"alwaysExpose": ["slack___x"]}},
+    }
+    assert [one.what for one in _found(document)] == [
+        "toolSearch.alwaysExpose names 'githup___x', but there is no server 'githup'",
+        "profiles.p.alwaysExpose names 'slack___x', but there is no server 'slack'",
+    ]
+
+
+def test_the_worst_comes_first_and_notes_last() -> None:
+    servers = {
+        "my server": {"command": "x", "envFile": ".env", "args": ["--token=x"]},
+        "b": {"command": "gone"},
+    }
+    found = _found({"mcpServers": servers}, "gone")
+    assert [one.severity for one in found] == ["error", "warning", "note", "note"]
+    assert found[2].what == "server my server: envFile is not read here; put what it sets into env"
+
+
+def test_every_variable_that_is_not_set_is_found() -> None:
+    document = {
+        "servers": {
+            "a": {"command": "x", "env": {"T": "${ONE}", "U": "${TWO:-x}"}},
+            "off": {"command": "x", "disabled": True, "env": {"T": "${THREE}"}},
+            "broken": 5,
+        },
+        "auth": {"keys": ["${FOUR}", "${SET}"]},
+    }
+    found = check_variables(document, {"SET": ""})
+    assert [(one.server, one.what) for one in found] == [
+        ("", "the environment variable FOUR is not set"),
+        ("a", "the environment variable ONE is not set"),
+    ]
+    assert check_variables([], {}) == ()

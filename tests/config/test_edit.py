@@ -1,0 +1,219 @@
+"""Changing one member of a JSON text, and one table of a TOML text, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.config.edit import with_member, without_members
+from toolcrib.config.jsonc import parsed
+from toolcrib.config.toml_edit import read_toml, with_table, without_tables
+from toolcrib.errors import InvalidConfig
+
+
+def _value(text: str) -> Any:
+    return parsed("text", text, InvalidConfig).value
+
+
+_TEXT = """\
+// Mine.
+{
+  "theme": "dark", // as it should be
+  "servers": {
+    // The first.
+    "a": {"command": "x"}, // about a
+    // The second.
+    "b": {
+      "command": "y" /* y! */
+    }
+  },
+  "last": [1, 2]
+}
+"""
+
+
+def test_a_new_member_is_put_at_the_end_and_all_comments_stay() -> None:
+    after = with_member(_TEXT, ("servers",), "c", {"command": "z", "args": []})
+    assert after == _TEXT.replace(
+        """\
+      "command": "y" /* y! */
+    }
+""",
+        """\
+      "command": "y" /* y! */
+    },
+    "c": {
+      "command": "z",
+      "args": []
+    }
+""",
+    )
+
+
+def test_a_member_is_replaced_in_its_place() -> None:
+    after = with_member(_TEXT, ("servers",), "a", 1)
+    assert after == _TEXT.replace('{"command": "x"}', "1")
+
+
+def test_a_member_goes_with_its_own_comment_only() -> None:
+    after = without_members(_TEXT, ("servers",), ["a"])
+    assert after == _TEXT.replace('    "a": {"command": "x"}, // about a\n', "")
+    after = without_members(_TEXT, ("servers",), ["b"])
+    gone = '    "b": {\n      "command": "y" /* y! */\n    }\n'
+    assert after == _TEXT.replace(gone, "").replace('"x"}, //', '"x"} //')
+    assert _value(without_members(_TEXT, ("servers",), ["b", "a", "none"]))["servers"] == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("{}", '{\n  "s": {\n    "n": 1\n  }\n}'),
+        ('{"a": 1}', '{"a": 1, "s": {"n": 1}}'),
+        ('{"s": {}}', '{"s": {\n  "n": 1\n}}'),
+        ('{"s": {"m": 2,}}', '{"s": {"m": 2, "n": 1,}}'),
+        ('{\n\t"s": {\n\t\t"m": 2,\n\t}\n}', '{\n\t"s": {\n\t\t"m": 2,\n\t\t"n": 1\n\t}\n}'),
+        ('{\r\n    "a": 1\r\n}', '{\r\n    "a": 1,\r\n    "s": {\r\n        "n": 1\r\n    }\r\n}'),
+        ('{\n  "s": {\n    // none\n  }\n}', '{\n  "s": {\n    // none\n    "n": 1\n  }\n}'),
+        ('{\n  "a": 1 // one\n}', '{\n  "a": 1, // one\n  "s": {\n    "n": 1\n  }\n}'),
+    ],
+)
+def test_the_layout_of_the_text_is_followed(text: str, after: str) -> None:
+    assert with_member(text, ("s",), "n", 1) == after
+    assert _value(after)["s"]["n"] == 1
+
+
+def test_objects_on_the_way_are_made() -> None:
+    assert _value(with_member('{"a": {}}', ("a", "b", "c"), "n", 1)) == {
+        "a": {"b": {"c": {"n": 1}}}
+    }
+
+
+def test_what_is_no_object_is_not_made_one() -> None:
+    with pytest.raises(InvalidConfig, match="no object where one is needed"):
+        with_member('{"s": []}', ("s",), "n", 1)
+
+
+_NAMES = st.text(alphabet='ab"\\/*,{}é ', max_size=4)
+_VALUES = st.recursive(
+    st.none() | st.integers() | _NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=5,
+)
+_OBJECTS = st.dictionaries(_NAMES, _VALUES, max_size=4)
+
+
+def _written(value: Any, chance: random.Random) -> str:
+    """The value in one of many layouts, with comments and trailing commas."""
+
+    def gap() -> str:
+        return chance.choice(["", " ", "\n", "\n  ", " // , } ]\n", '/* " , */'])
+
+    if not isinstance(value, dict | list) or not value:
+        return json.dumps(value)
+    if isinstance(value, list):
+        parts = [f"{gap()}{_written(one, chance)}{gap()}" for one in value]
+    else:
+        parts = [
+            f"{gap()}{json.dumps(name)}{gap()}:{gap()}{_written(one, chance)}{gap()}"
+            for name, one in value.items()
+        ]
+    tail = chance.choice(["", f",{gap()}"])
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}{','.join(parts)}{tail}{closing}"
+
+
+@given(_OBJECTS, _NAMES, _VALUES, st.randoms(use_true_random=False))
+def test_setting_a_member_sets_it_and_nothing_else(
+    members: dict[str, Any], name: str, value: Any, chance: random.Random
+) -> None:
+    text = _written({"x": 1, "inner": members, "y": 2}, chance)
+    after = with_member(text, ("inner",), name, value)
+    assert _value(after) == {"x": 1, "inner": {**members, name: value}, "y": 2}
+
+
+@given(_OBJECTS, st.data(), st.randoms(use_true_random=False))
+def test_taking_members_takes_them_and_nothing_else(
+    members: dict[str, Any], data: st.DataObject, chance: random.Random
+) -> None:
+    text = _written({"x": 1, "inner": members, "y": 2}, chance)
+    names = data.draw(st.lists(st.sampled_from([*members, "none"])))
+    after = without_members(text, ("inner",), names)
+    left = {name: value for name, value in members.items() if name not in names}
+    assert _value(after) == {"x": 1, "inner": left, "y": 2}
+
+
+_TOML = """\
+model = "gpt-5.5"  # the best
+
+# Documents.
+[mcp_servers.docs]
+command = "npx"
+args = ["-y", "@upstash/context7-mcp"]
+# of docs
+
+[mcp_servers.docs.env]
+KEY = "[mcp_servers.fake]"
+
+# Figma.
+[mcp_servers.figma] # remote
+url = "https://example.com/mcp"
+
+[mcp_servers."my server"]
+command = "x"
+
+[projects."/home/me/x"]
+trust_level = "trusted"
+"""
+
+
+def test_tables_go_with_what_is_below_them_and_comments_above_the_next_stay() -> None:
+    after = without_tables(_TOML, "mcp_servers", ["docs", "my server"])
+    assert (
+        after
+        == """\
+model = "gpt-5.5"  # the best
+
+# Documents.
+
+# Figma.
+[mcp_servers.figma] # remote
+url = "https://example.com/mcp"
+
+
+[projects."/home/me/x"]
+trust_level = "trusted"
+"""
+    )
+    assert list(tomllib.loads(after)["mcp_servers"]) == ["figma"]
+
+
+def test_what_only_looks_like_a_header_is_none() -> None:
+    text = '[m.a]\nx = """\n[no header]\n"""\n[[hooks]]\nrun = 1\n[n.a]\n'
+    assert without_tables(text, "m", ["a"]) == "[[hooks]]\nrun = 1\n[n.a]\n"
+
+
+@given(st.text(max_size=8), st.dictionaries(st.text(max_size=3), st.text(max_size=5), max_size=3))
+def test_a_table_put_in_is_read_back(name: str, env: dict[str, str]) -> None:
+    values = {"command": name, "args": [name], "env": env, "on": True, "seconds": 1.5}
+    after = with_table(_TOML, "mcp_servers", f"x{name}", values)
+    read = tomllib.loads(after)["mcp_servers"]
+    assert read[f"x{name}"] == values
+    assert after.startswith(_TOML)
+
+
+def test_a_table_put_into_nothing_is_all_there_is() -> None:
+    assert with_table("", "mcp_servers", "a", {"command": "b"}) == (
+        '[mcp_servers.a]\ncommand = "b"\n'
+    )
+    assert "\n" not in with_table("a = 1\r\n", "m", "a", {}).replace("\r\n", "")
+
+
+def test_broken_toml_says_so() -> None:
+    with pytest.raises(InvalidConfig, match="file: not valid TOML: "):
+        read_toml("file", "[")

@@ -1,0 +1,58 @@
+"""Variables of the environment in texts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.config.expansion import escaped, expanded, needed, variables
+from toolcrib.errors import InvalidConfig
+
+_SET = {"HOST": "example.com", "EMPTY": "", "TRICK": "${HOST}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("plain $HOME {x} $", "plain $HOME {x} $"),
+        ("https://${HOST}/${EMPTY}x", "https://example.com/x"),
+        ("${env:HOST}", "example.com"),
+        ("${MISSING:-a:-b c}", "a:-b c"),
+        ("${MISSING:-}", ""),
+        ("${EMPTY:-other}", "other"),
+        ("${HOST:-other}", "example.com"),
+        ("$${HOST} costs $5", "${HOST} costs $5"),
+        # What a variable holds is not looked into again.
+        ("${TRICK}", "${HOST}"),
+    ],
+)
+def test_variables_are_replaced(text: str, result: str) -> None:
+    assert expanded(text, _SET, ()) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("${MISSING}", "a.b: the environment variable MISSING is not set; set it"),
+        ("${input:token}", "only VS Code can ask for it; name an environment variable instead"),
+        ("${a.b}", "a variable is written ${NAME} or ${NAME:-default}, and a plain ${ as $${"),
+        ("${}", "is no environment variable"),
+    ],
+)
+def test_what_cannot_be_replaced_says_what_to_do(text: str, message: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        expanded(text, _SET, ("a", "b"))
+    assert message in str(caught.value)
+    assert "example.com" not in str(caught.value)
+
+
+def test_the_variables_that_are_needed_can_be_listed() -> None:
+    assert variables("${A} ${B:-x} $${C} ${env:D} ${not one}") == ["A", "D"]
+    value = {"x": ["${B}", {"y": "${A}${B}"}, 3, None], "${KEY}": "${C}"}
+    assert needed(value) == ["B", "A", "C"]
+
+
+@given(st.text(alphabet="${}AB:-x"))
+def test_an_escaped_text_comes_out_as_it_went_in(text: str) -> None:
+    assert expanded(escaped(text), {}, ()) == text

@@ -1,0 +1,138 @@
+"""Finding the file of the configuration, and reading it with its lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.config.file import find, load, places
+from toolcrib.config.jsonc import blanked
+from toolcrib.errors import InvalidConfig
+
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "toolcrib.json"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _message(folder: Path, text: str, **environment: str) -> str:
+    path = _written(folder, text)
+    with pytest.raises(InvalidConfig) as caught:
+        load(path, environment)
+    return str(caught.value).replace(str(path), "F")
+
+
+def test_a_file_is_read_with_its_comments(tmp_path: Path) -> None:
+    path = _written(
+        tmp_path,
+        """// Ours.
+        {
+          /* all of
+             them */
+          "mcpServers": {
+            "a": {"command": "x", "args": ["//no comment", "/* nor */ this,]", "\\"//"],},  // one
+          },
+        }
+        """,
+    )
+    config = load(path, {})
+    assert config.servers["a"].args == ("//no comment", "/* nor */ this,]", '"//')
+    assert config.path == path
+
+
+def test_a_file_with_a_mark_at_its_head_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_bytes(b'\xef\xbb\xbf{"http": {"port": 1}}')
+    assert load(path, {}).http.port == 1
+
+
+def test_the_environment_is_that_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TEST_PORT", "77")
+    assert load(_written(tmp_path, '{"http": {"port": "${TOOLCRIB_TEST_PORT}"}}')).http.port == 77
+
+
+def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
+    text = '{\n  // …\n  "mcpServers": {\n    "a": {\n      "comand": "x",\n    }\n  }\n}'
+    assert _message(tmp_path, text) == (
+        'F, line 5: mcpServers.a.comand: unknown key; did you mean "command"?'
+    )
+    text = '{\n  "mcpServers": {\n    "a": {\n      "enabled": true\n    }\n  }\n}'
+    assert _message(tmp_path, text).startswith("F, line 3: mcpServers.a: has neither")
+    text = '{\n"mcpServers": {\n"a": {"command": "x", "alias": "b"},\n"b": {"command": "x"}}}'
+    assert _message(tmp_path, text).startswith("F, line 4: mcpServers.b.alias: tools of this")
+
+
+def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
+    text = '{\n"mcpServers": {\n"a": {"command": "x"},\n"a": {"command": "y"}\n}}'
+    assert _message(tmp_path, text) == (
+        'F, line 4: mcpServers.a: "a" is here twice, and only one would be read; '
+        "rename or remove one"
+    )
+    text = '{"mcpServers": {}, "x": [1, {"b": 1, "b": 2}]}'
+    assert 'F, line 1: x[1].b: "b" is here twice' in _message(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", 'F: empty; it should hold a configuration such as {"mcpServers": {}}'),
+        ("{", "F, line 1: column 2: the text ends in the middle of a value"),
+        ('{"a": 1 "b": 2}', "F, line 1: column 9: not valid JSON: expecting ',' delimiter"),
+        ("{}\n{}", "F, line 2: more follows after the value; keep one"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"http": {"port": NaN}}', "NaN is no number JSON can hold"),
+        ("[1]", "F, line 1: should be an object, not a list"),
+        ("{} /* never closed", ""),
+    ],
+)
+def test_what_is_no_json_says_so(tmp_path: Path, text: str, message: str) -> None:
+    if not message:
+        assert load(_written(tmp_path, text), {}).servers == {}
+        return
+    assert message in _message(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="there is no such file; check the path"):
+        load(tmp_path / "none.json")
+
+
+def test_the_file_is_found_where_it_was_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = {"XDG_CONFIG_HOME": str(tmp_path / "xdg")}
+    mine = tmp_path / "xdg" / "toolcrib" / "toolcrib.json"
+    assert places(None, home) == [Path("toolcrib.json"), mine]
+    assert find(None, home) is None
+    mine.parent.mkdir(parents=True)
+    mine.write_text("{}")
+    assert find(None, home) == mine
+    _written(tmp_path, "{}")
+    assert find(None, home) == Path("toolcrib.json")
+    assert find(None, {**home, "TOOLCRIB_CONFIG": "/else/where.json"}) == Path("/else/where.json")
+    assert find("named.json", {"TOOLCRIB_CONFIG": "/else/where.json"}) == Path("named.json")
+
+
+def test_without_a_folder_of_configurations_it_is_the_one_in_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert places(None, {})[1] == tmp_path / ".config" / "toolcrib" / "toolcrib.json"
+
+
+@given(st.text(alphabet='{}[]",/*\\\n :1a'))
+def test_blanking_changes_no_place(text: str) -> None:
+    result = blanked(text)
+    assert len(result) == len(text)
+    assert [at for at, one in enumerate(result) if one == "\n"] == [
+        at for at, one in enumerate(text) if one == "\n"
+    ]
+    assert all(new in (old, " ") for new, old in zip(result, text, strict=True))

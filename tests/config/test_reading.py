@@ -1,0 +1,458 @@
+"""What a configuration tells, and how it says that it cannot be used."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from toolcrib.config.fault import Fault
+from toolcrib.config.reading import read
+from toolcrib.config.settings import (
+    MIB,
+    Auth,
+    Config,
+    Http,
+    Key,
+    ModelGateway,
+    ModelUpstream,
+    Profile,
+    Safety,
+    Server,
+    ToolSearch,
+)
+from toolcrib.core.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY
+from toolcrib.errors import InvalidConfig
+
+
+def _read(document: object, **environment: str) -> Config:
+    return read(document, environment)
+
+
+def _fault(document: object, **environment: str) -> Fault:
+    with pytest.raises(InvalidConfig) as caught:
+        read(document, environment)
+    assert isinstance(caught.value, Fault)
+    return caught.value
+
+
+def test_nothing_told_is_all_defaults() -> None:
+    assert _read({}) == Config()
+    assert Config().tool_search == ToolSearch()
+    assert Config().http.host == "127.0.0.1"
+
+
+def test_everything_can_be_told() -> None:
+    config = _read(
+        {
+            "$schema": "./toolcrib.schema.json",
+            "mcpServers": {
+                "github": {
+                    "command": "npx",
+                    "args": ["-y", "@modelcontextprotocol/server-github"],
+                    "env": {"TOKEN": "${GITHUB_TOKEN}", "PORT": 3000, "QUIET": True},
+                    "cwd": "/srv",
+                    "alias": "gh",
+                    "deferTools": "never",
+                    "start": "lazy",
+                    "idleSeconds": 60,
+                    "connectSeconds": 5,
+                    "callSeconds": 7.5,
+                    "maxResultBytes": 2048,
+                    "era": "legacy",
+                    "toolsAllowed": ["get_*"],
+                    "toolsBlocked": ["*_delete"],
+                    "enabled": False,
+                },
+                "remote": {
+                    "url": "https://example.com/mcp",
+                    "headers": {"Authorization": "Bearer ${TOKEN}"},
+                },
+                "old": {"url": "http://localhost:1234/sse", "type": "sse"},
+            },
+            "toolSearch": {
+                "maxToolsLimit": 10,
+                "searchThreshold": 0.5,
+                "toolSelectionOrder": ["alphabetical", "random"],
+                "alwaysExpose": ["github___create_issue"],
+                "mode": "dynamic",
+                "onSearch": "extend",
+                "debug": True,
+                "detail": "schema",
+                "maxResultChars": 1000,
+                "validateArguments": False,
+                "maxNameChars": 60,
+            },
+            "profiles": {
+                "writer": {
+                    "servers": ["github"],
+                    "tools": ["github___*"],
+                    "alwaysExpose": ["github___x"],
+                    "mode": "search",
+                },
+                "all": {},
+            },
+            "models": {
+                "anthropic": {"key": "${KEY}"},
+                "openai": {"url": "https://proxy.example/v1/", "models": ["gpt-*"]},
+                "local": {"api": "openai", "url": "http://localhost:11434/v1", "retries": 0},
+            },
+            "modelGateway": {"thresholdTools": 5, "maxRounds": 3},
+            "store": "sqlite:////var/${KEY}.db",
+            "auth": {
+                "keys": [
+                    "a long secret",
+                    {"key": "${KEY} and more", "profile": "writer", "name": "ci"},
+                    {"hash": "sha256:" + "AB" * 32, "profile": None},
+                ]
+            },
+            "safety": {"changed": "warn", "scan": "off"},
+            "http": {"port": 0, "allowedHosts": ["crib.local"], "requestsPerMinute": 60},
+        },
+        TOKEN="t",
+        KEY="k",
+    )
+    assert list(config.servers) == ["github", "remote", "old"]
+    assert config.servers["github"] == Server(
+        name="github",
+        command="npx",
+        args=("-y", "@modelcontextprotocol/server-github"),
+        # It is switched off, so that its variable need not be set.
+        env={"TOKEN": "", "PORT": "3000", "QUIET": "true"},
+        cwd="/srv",
+        enabled=False,
+        alias="gh",
+        defer="never",
+        start="lazy",
+        idle_seconds=60.0,
+        connect_seconds=5.0,
+        call_seconds=7.5,
+        max_result_bytes=2048,
+        era="legacy",
+        tools_allowed=("get_*",),
+        tools_blocked=("*_delete",),
+    )
+    assert config.servers["remote"] == Server(
+        name="remote",
+        url="https://example.com/mcp",
+        headers={"Authorization": "Bearer t"},
+        transport="http",
+    )
+    assert config.servers["old"].transport == "sse"
+    assert config.tool_search == ToolSearch(
+        max_tools_limit=10,
+        search_threshold=0.5,
+        tool_selection_order=("alphabetical", "random"),
+        always_expose=("github___create_issue",),
+        mode="dynamic",
+        on_search="extend",
+        debug=True,
+        detail="schema",
+        max_result_chars=1000,
+        validate_arguments=False,
+        max_name_chars=60,
+    )
+    assert config.profiles == {
+        "writer": Profile("writer", ("github",), ("github___*",), ("github___x",), "search"),
+        "all": Profile("all"),
+    }
+    assert config.models == ModelGateway(
+        upstreams=(
+            ModelUpstream("anthropic", "messages", "https://api.anthropic.com", "k"),
+            ModelUpstream("openai", "openai", "https://proxy.example", models=("gpt-*",)),
+            ModelUpstream("local", "openai", "http://localhost:11434", retries=0),
+        ),
+        threshold_tools=5,
+        max_rounds=3,
+    )
+    assert config.store == "sqlite:////var/k.db"
+    assert config.auth == Auth(
+        (
+            Key(hashlib.sha256(b"a long secret").hexdigest(), None, "key 0"),
+            Key.of("k and more", "writer", "ci"),
+            Key("ab" * 32, None, "key 2"),
+        )
+    )
+    assert config.safety == Safety("warn", "off")
+    assert config.http == Http(port=0, allowed_hosts=("crib.local",), requests_per_minute=60)
+    assert config.notes == ()
+
+
+def test_a_limit_is_as_agreed() -> None:
+    assert Server("x").max_result_bytes == 8 * MIB
+    assert Http().max_body_bytes == 16 * MIB
+
+
+def test_the_selection_orders_are_those_of_the_core() -> None:
+    orders = [SERVER_PRIORITY, ALPHABETICAL, RANDOM]
+    config = _read({"toolSearch": {"toolSelectionOrder": orders}})
+    assert config.tool_search.tool_selection_order == tuple(orders)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ([], "should be an object, not a list"),
+        ("x", "should be an object, not a text"),
+        ({"mcpServer": {}}, 'mcpServer: unknown key; did you mean "mcpServers"?'),
+        ({"tool_search": {}}, 'tool_search: unknown key; did you mean "toolSearch"?'),
+        (
+            {"toolSearch": {"maxToolLimit": 5}},
+            'toolSearch.maxToolLimit: unknown key; did you mean "maxToolsLimit"?',
+        ),
+        (
+            {"safety": {"xyzzy": 5}},
+            "safety.xyzzy: unknown key; there are: changed, scan",
+        ),
+        (
+            {"toolSearch": {"maxToolsLimit": "many"}},
+            "toolSearch.maxToolsLimit: should be a whole number from 0 to 1,000,000, not a text",
+        ),
+        (
+            {"toolSearch": {"maxToolsLimit": True}},
+            "toolSearch.maxToolsLimit: should be a whole number from 0 to 1,000,000, not true",
+        ),
+        (
+            {"toolSearch": {"maxToolsLimit": 1.5}},
+            "toolSearch.maxToolsLimit: should be a whole number from 0 to 1,000,000, not a number",
+        ),
+        (
+            {"toolSearch": {"searchThreshold": 1.5}},
+            "toolSearch.searchThreshold: should be a number from 0 to 1",
+        ),
+        (
+            {"toolSearch": {"searchThreshold": float("nan")}},
+            "toolSearch.searchThreshold: should be a number from 0 to 1",
+        ),
+        (
+            {"toolSearch": {"mode": "dynamik"}},
+            'toolSearch.mode: should be one of "auto", "direct", "search", "dynamic"; '
+            'did you mean "dynamic"?',
+        ),
+        (
+            {"toolSearch": {"mode": None}},
+            'toolSearch.mode: should be one of "auto", "direct", "search", "dynamic", not null',
+        ),
+        (
+            {"toolSearch": {"toolSelectionOrder": ["usage"]}},
+            "toolSearch.toolSelectionOrder[0]: should be a list of "
+            '"server_priority", "alphabetical", "random"',
+        ),
+        (
+            {"toolSearch": {"toolSelectionOrder": "random"}},
+            "toolSearch.toolSelectionOrder: should be a list of "
+            '"server_priority", "alphabetical", "random", not a text',
+        ),
+        (
+            {"toolSearch": {"debug": "yes"}},
+            "toolSearch.debug: should be true or false, not a text",
+        ),
+        (
+            {"toolSearch": {"alwaysExpose": "x"}},
+            "toolSearch.alwaysExpose: should be a list of texts, not a text",
+        ),
+        (
+            {"http": {"requestsPerMinute": 0}},
+            "http.requestsPerMinute: should be a whole number from 1 to 1,000,000, or null",
+        ),
+        ({"http": {"host": 1}}, "http.host: should be a text, not a number"),
+        ({"http": []}, "http: should be an object, not a list"),
+        ({"mcpServers": {"x": None}}, "mcpServers.x: should be an object, not null"),
+        (
+            {"mcpServers": {"x": {}}},
+            'mcpServers.x: has neither "command" nor "url"; say how to start or where to reach it',
+        ),
+        (
+            {"mcpServers": {"x": {"command": "a", "url": "https://b"}}},
+            'mcpServers.x: has both "command" and "url"; keep the one that is meant',
+        ),
+        (
+            {"mcpServers": {"x": {"command": "a", "type": "http"}}},
+            'mcpServers.x.type: a server with a "command" is of type "stdio"',
+        ),
+        (
+            {"mcpServers": {"x": {"url": "https://b", "type": "stdio"}}},
+            'mcpServers.x.type: a server with a "url" is of type "http" or "sse"',
+        ),
+        (
+            {"mcpServers": {"x": {"url": "ftp://user:secret@b"}}},
+            "mcpServers.x.url: should be an address such as https://example.com/mcp",
+        ),
+        (
+            {"mcpServers": {"x": {"url": "https://[b"}}},
+            "mcpServers.x.url: should be an address such as https://example.com/mcp",
+        ),
+        (
+            {"mcpServers": {"x": {"comand": "a"}}},
+            'mcpServers.x.comand: unknown key; did you mean "command"?',
+        ),
+        (
+            {"mcpServers": {"x": {"command": "a", "args": ["b", 1]}}},
+            "mcpServers.x.args[1]: should be a text, not a number",
+        ),
+        (
+            {"mcpServers": {"x": {"command": "a", "env": {"A": ["secret"]}}}},
+            "mcpServers.x.env.A: should be a text, not a list",
+        ),
+        (
+            {"mcpServers": {"x": {"command": "a", "env": "secret"}}},
+            "mcpServers.x.env: should be an object of texts, not a text",
+        ),
+        (
+            {"mcpServers": {"a.b": {"command": "a", "alias": "a b"}}},
+            "mcpServers['a.b'].alias: should be 1 to 32 letters, digits, underscores, "
+            "dots or hyphens",
+        ),
+        (
+            {"mcpServers": {"a\nb": {"command": "a"}}},
+            "mcpServers['a\\nb']: a server's name should be a line of text; rename it",
+        ),
+        (
+            {"mcpServers": {"a": {"command": "a"}, "b": {"command": "a", "alias": "a"}}},
+            'mcpServers.b.alias: tools of this server and of "a" would share the prefix "a"; '
+            "give one another alias",
+        ),
+        (
+            {
+                "profiles": {"p": {"servers": ["githup"]}},
+                "mcpServers": {"github": {"command": "a"}},
+            },
+            'profiles.p.servers[0]: unknown server; did you mean "github"?',
+        ),
+        (
+            {"profiles": {"p": {"servers": ["githup"]}}},
+            "profiles.p.servers[0]: unknown server; there are none",
+        ),
+        (
+            {"profiles": {"a/b": {}}},
+            "profiles['a/b']: a profile's name is part of an address: use at most 64 letters, "
+            "digits, underscores, dots and hyphens",
+        ),
+        ({"auth": {"key": []}}, 'auth.key: unknown key; did you mean "keys"?'),
+        ({"auth": {"keys": "secret"}}, "auth.keys: should be a list of keys"),
+        ({"auth": {"keys": ["short"]}}, "auth.keys[0]: a key should have at least 8 characters"),
+        ({"auth": {"keys": [{}]}}, 'auth.keys[0]: should have either "key" or "hash"'),
+        (
+            {"auth": {"keys": [{"hash": "secret"}]}},
+            "auth.keys[0].hash: should be the SHA-256 of a key, 64 hexadecimal digits",
+        ),
+        (
+            {"auth": {"keys": [{"key": "a secret key", "profil": "x"}]}},
+            'auth.keys[0].profil: unknown key; did you mean "profile"?',
+        ),
+        (
+            {"auth": {"keys": [{"key": "a secret key", "profile": "x"}]}},
+            "auth.keys[0].profile: unknown profile; there are none",
+        ),
+        (
+            {"auth": {"keys": ["a secret key", "a secret key"]}},
+            "auth.keys[1]: is the same key as another; remove one",
+        ),
+        (
+            {"models": {"mine": {"url": "https://a"}}},
+            'models.mine: say which API it speaks: "api": "messages" or "openai"',
+        ),
+        (
+            {"models": {"mine": {"api": "openai"}}},
+            "models.mine.url: should be an address such as https://example.com/mcp",
+        ),
+        (
+            {"mcpServers": {}, "servers": {}},
+            'servers: tells servers besides "mcpServers"; put all into one',
+        ),
+        (
+            {"http": {}, "httpServer": {}},
+            'httpServer: tells what "http" tells already; keep one of them',
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_the_cure(document: object, message: str) -> None:
+    fault = _fault(document)
+    assert str(fault) == message
+    assert "secret" not in str(fault)
+
+
+def test_too_many_of_anything_are_refused() -> None:
+    servers = {f"s{number}": {"command": "a"} for number in range(1001)}
+    assert str(_fault({"mcpServers": servers})) == "mcpServers: at most 1,000 servers are read"
+    keys = [f"a secret key {number}" for number in range(10_001)]
+    assert str(_fault({"auth": {"keys": keys}})) == "auth.keys: at most 10,000 keys are read"
+    long = {"x" * 129: {"command": "a"}}
+    assert "at most 128 characters" in str(_fault({"mcpServers": long}))
+
+
+def test_a_missing_variable_is_named_with_its_place_and_with_all_others() -> None:
+    document = {
+        "mcpServers": {
+            "a": {"command": "x", "env": {"T": "${FIRST}"}, "args": ["${SECOND}"]},
+            "b": {"command": "x", "enabled": False, "env": {"T": "${FOURTH:-}"}},
+        },
+        "auth": {"keys": ["${THIRD}"]},
+    }
+    assert str(_fault(document)) == (
+        "mcpServers.a.env.T: the environment variable FIRST is not set; set it, or write "
+        "${FIRST:-} with what to use without it after the dash; not set either: SECOND, THIRD"
+    )
+    assert _fault(document).steps == ("mcpServers", "a", "env", "T")
+    assert str(_fault(document, FIRST="1", SECOND="2")) == (
+        "auth.keys[0]: the environment variable THIRD is not set; set it, or write ${THIRD:-} "
+        "with what to use without it after the dash"
+    )
+
+
+def test_a_variable_may_stand_for_a_number_or_a_flag() -> None:
+    document = {
+        "http": {"port": "${PORT}", "sessionIdleSeconds": "${IDLE:-2.5}"},
+        "toolSearch": {"debug": "${DEBUG}", "mode": "${MODE}"},
+    }
+    config = _read(document, PORT="99", DEBUG="TRUE", MODE="search")
+    assert config.http.port == 99
+    assert config.http.session_idle_seconds == 2.5
+    assert config.tool_search.debug is True
+    assert config.tool_search.mode == "search"
+    fault = _fault(document, PORT="secret", DEBUG="false", MODE="auto")
+    assert str(fault) == "http.port: should be a whole number from 0 to 65,535, not a text"
+    fault = _fault(document, PORT="99999", DEBUG="false", MODE="auto")
+    assert str(fault) == "http.port: should be a whole number from 0 to 65,535"
+    assert "toolSearch.debug" in str(_fault(document, PORT="1", DEBUG="1", MODE=""))
+
+
+def test_an_empty_variable_for_a_number_or_a_flag_is_the_default() -> None:
+    document = {"http": {"port": "${PORT:-}"}, "toolSearch": {"debug": "${DEBUG}"}}
+    config = _read(document, DEBUG=" ")
+    assert (config.http.port, config.tool_search.debug) == (8787, False)
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    assert _read({"http": {"port": 80.0}}).http.port == 80
+
+
+def test_secrets_are_not_shown() -> None:
+    config = _read(
+        {
+            "mcpServers": {
+                "a": {"command": "x", "args": ["--key=hush"], "env": {"A": "hush"}},
+                "b": {"url": "https://hush@example.com", "headers": {"A": "hush"}},
+            },
+            "models": {"openai": {"key": "hush", "url": "https://hush", "headers": {"a": "hush"}}},
+            "auth": {"keys": ["hush hush hush"]},
+            "store": "postgres://user:hush@host/db",
+        }
+    )
+    assert "hush" not in repr(config)
+    assert Key.of("hush hush hush").hash not in repr(config)
+
+
+def test_tolerance_switches_off_servers_whose_variables_are_not_set() -> None:
+    document = {
+        "mcpServers": {
+            "a": {"command": "x", "env": {"T": "${UNSET}"}, "alias": "y"},
+            "b": {"command": "x", "env": {"T": "${SET}"}},
+        }
+    }
+    config = read(document, {"SET": "1"}, tolerant=True)
+    assert [server.enabled for server in config.servers.values()] == [False, True]
+    assert config.servers["a"].alias == "y"
+    assert config.notes == ("server a is switched off: the environment variable UNSET is not set",)
+    with pytest.raises(InvalidConfig, match="KEY is not set"):
+        read({**document, "auth": {"keys": ["${KEY}"]}}, {"SET": "1"}, tolerant=True)

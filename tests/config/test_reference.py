@@ -1,0 +1,76 @@
+"""The reference page tells every setting as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from toolcrib.config import reading, server, writing
+from toolcrib.config.kind import Told, settings_of
+from toolcrib.config.reading import FOREIGN_KEYS, KEYS
+from toolcrib.config.settings import (
+    Config,
+    Http,
+    ModelGateway,
+    ModelUpstream,
+    Profile,
+    Safety,
+    Server,
+    ToolSearch,
+)
+
+_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
+_TABLE = re.compile(r"^<!-- settings: (\w+) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
+_PARTS = {
+    part.__name__: part
+    for part in (Config, Server, ToolSearch, Profile, ModelUpstream, ModelGateway, Safety, Http)
+}
+
+
+def _shown(value: object) -> str:
+    """A default as the page writes it: as in JSON, but with commas in large numbers."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{int(value):,}" if value == int(value) else str(value)
+    return json.dumps(value)
+
+
+def _row(one: Told) -> str:
+    told = one.setting
+    return f"| `{told.key}` | `{_shown(one.default)}` | {one.expected} | {told.meaning} |\n"
+
+
+def _table(part: type) -> str:
+    head = "| key | default | value | meaning |\n|---|---|---|---|\n"
+    return head + "".join(_row(one) for one in settings_of(part))
+
+
+def _text() -> str:
+    return _PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", _PARTS)
+def test_every_setting_is_told_with_its_default_and_limits(name: str) -> None:
+    tables = dict(_TABLE.findall(_text()))
+    assert set(tables) == set(_PARTS)
+    assert tables[name] == _table(_PARTS[name])
+
+
+def test_every_key_of_the_file_is_told() -> None:
+    for key in (*KEYS, *FOREIGN_KEYS):
+        assert f"`{key}`" in _text(), key
+
+
+def test_every_limit_is_told() -> None:
+    for limit in (
+        reading.MAX_SERVERS,
+        reading.MAX_PROFILES,
+        reading.MAX_KEYS,
+        reading.MAX_UPSTREAMS,
+        reading.MIN_KEY_CHARS,
+        server.MAX_NAME_CHARS,
+        writing.MAX_BACKUPS,
+    ):
+        assert f" {limit:,} " in _text(), limit

@@ -1,0 +1,109 @@
+"""The JSON Schema of the configuration says what the reader says."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from toolcrib.config.kind import settings_of
+from toolcrib.config.reading import FOREIGN_KEYS, KEYS, read
+from toolcrib.config.schema import config_schema
+from toolcrib.config.settings import (
+    Http,
+    ModelGateway,
+    ModelUpstream,
+    Profile,
+    Safety,
+    Server,
+    ToolSearch,
+)
+from toolcrib.errors import InvalidConfig
+
+_VALIDATOR = jsonschema_rs.validator_for(config_schema())
+_PARTS: dict[type, tuple[str, ...]] = {
+    Server: ("mcpServers", "additionalProperties"),
+    ToolSearch: ("toolSearch",),
+    Profile: ("profiles", "additionalProperties"),
+    ModelUpstream: ("models", "additionalProperties"),
+    ModelGateway: ("modelGateway",),
+    Safety: ("safety",),
+    Http: ("http",),
+}
+
+
+def test_the_shipped_schema_is_the_one_the_settings_make() -> None:
+    shipped = files("toolcrib.config") / "toolcrib.schema.json"
+    assert json.loads(shipped.read_text(encoding="utf-8")) == config_schema(), (
+        "write it anew: toolcrib config schema > src/toolcrib/config/toolcrib.schema.json"
+    )
+
+
+def test_the_schema_knows_every_key_of_the_file() -> None:
+    assert set(config_schema()["properties"]) == {*KEYS, *FOREIGN_KEYS}
+
+
+@pytest.mark.parametrize("part", _PARTS, ids=lambda part: part.__name__)
+def test_every_setting_is_described_with_its_default(part: type) -> None:
+    schema: Any = config_schema()["properties"]
+    for step in _PARTS[part]:
+        schema = schema[step]
+    for one in settings_of(part):
+        described = schema["properties"][one.setting.key]
+        assert described["description"] == one.setting.meaning
+        default = list(one.default) if isinstance(one.default, tuple) else one.default
+        assert described["default"] == default
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"$schema": "x", "mcpServers": {"a": {"command": "x", "env": {"A": 1}, "enabled": False}}},
+        {"servers": {"a": {"type": "http", "url": "https://a"}}, "inputs": []},
+        {"mcpServers": {"a": {"serverUrl": "https://a", "disabled": True, "timeout": 500}}},
+        {"toolSearch": {"mode": "search", "maxToolsLimit": "${LIMIT:-4}", "debug": "${D:-true}"}},
+        {"toolSearch": {"toolSelectionOrder": ["random"], "searchThreshold": 0.2}},
+        {"profiles": {"p": {"servers": None, "tools": ["a"], "mode": None}}},
+        {"models": {"openai": {"key": "x", "models": ["*"], "search": "exact"}}},
+        {"auth": {"keys": ["12345678", {"key": "123456789", "profile": None, "name": "x"}]}},
+        {"http": {"requestsPerMinute": None, "port": 0}},
+        {"capabilities": ["tool_search"]},
+        {"httpServer": {"port": 1, "middleware": {"proxy": []}}},
+    ],
+)
+def test_what_is_read_is_valid(document: Any) -> None:
+    read(document, {})
+    assert _VALIDATOR.is_valid(document), list(_VALIDATOR.iter_errors(document))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {"mcpServer": {}},
+        {"mcpServers": {"a": {"comand": "x"}}},
+        {"mcpServers": {"a": {"command": 1}}},
+        {"mcpServers": {"a": {"command": "x", "args": "y"}}},
+        {"mcpServers": {"a": {"command": "x", "env": {"A": []}}}},
+        {"mcpServers": {"a": {"command": "x", "idleSeconds": 0}}},
+        {"toolSearch": {"mode": "x"}},
+        {"toolSearch": {"maxToolsLimit": 1.5}},
+        {"toolSearch": {"maxToolsLimit": "5"}},
+        {"toolSearch": {"searchThreshold": 2}},
+        {"toolSearch": {"toolSelectionOrder": ["x"]}},
+        {"toolSearch": {"mode": None}},
+        {"http": {"port": 70_000}},
+        {"http": {"requestsPerMinute": 0}},
+        {"auth": {"key": []}},
+        {"auth": {"keys": [{"keys": "x"}]}},
+        {"store": 1},
+    ],
+)
+def test_what_cannot_be_read_is_not_valid(document: Any) -> None:
+    with pytest.raises(InvalidConfig):
+        read(document, {})
+    assert not _VALIDATOR.is_valid(document)

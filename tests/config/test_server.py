@@ -1,0 +1,107 @@
+"""Servers in the spellings of other clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.config.reading import read
+from toolcrib.config.settings import Config, Server
+from toolcrib.errors import InvalidConfig
+
+
+def _read(document: object) -> Config:
+    return read(document, {})
+
+
+def _server(entry: dict[str, Any]) -> Server:
+    return _read({"mcpServers": {"one": entry}}).servers["one"]
+
+
+def _fault(document: object) -> str:
+    with pytest.raises(InvalidConfig) as caught:
+        _read(document)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "transport"),
+    [
+        ({"url": "https://a/mcp"}, "http"),
+        ({"httpUrl": "https://a/mcp"}, "http"),
+        ({"serverUrl": "https://a/mcp"}, "http"),
+        ({"type": "streamable-http", "url": "https://a/mcp"}, "http"),
+        ({"type": "streamableHttp", "url": "https://a/mcp"}, "http"),
+        ({"transport": "sse", "url": "https://a/mcp"}, "sse"),
+        ({"type": "remote", "url": "https://a/mcp"}, "http"),
+        ({"type": "local", "command": "a"}, "stdio"),
+        ({"command": "a"}, "stdio"),
+    ],
+)
+def test_the_spellings_of_other_clients_are_read(entry: dict[str, Any], transport: str) -> None:
+    assert _server(entry).transport == transport
+
+
+def test_settings_of_other_clients_are_converted() -> None:
+    server = _server(
+        {
+            "url": "https://a/mcp",
+            "disabled": True,
+            "timeout": 5000,
+            "authorizationToken": "abc",
+            "includeTools": ["a"],
+            "excludeTools": ["b"],
+            "trust": True,
+            "description": "…",
+        }
+    )
+    assert not server.enabled
+    assert server.call_seconds == 5
+    assert server.headers == {"Authorization": "Bearer abc"}
+    assert (server.tools_allowed, server.tools_blocked) == (("a",), ("b",))
+    kept = _server({"url": "https://a", "authorizationToken": "bearer x", "headers": {"B": "c"}})
+    assert kept.headers == {"Authorization": "bearer x", "B": "c"}
+    assert _server({"url": "https://a", "authorizationToken": ""}).headers == {}
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"httpUrl": "https://b"}, 'httpUrl: tells "url" a second time; keep one of them'),
+        ({"disabled": "no"}, "disabled: should be true or false"),
+        ({"timeout": "1s"}, "timeout: should be a number of milliseconds"),
+        (
+            {"timeout": 60},
+            "timeout: should be from 100 to 86,400,000 milliseconds; for seconds, use callSeconds",
+        ),
+        ({"authorizationToken": 1}, "authorizationToken: should be a text"),
+        (
+            {"authorizationToken": "x", "headers": []},
+            "headers: should be an object of texts",
+        ),
+    ],
+)
+def test_settings_of_other_clients_can_be_wrong_too(extra: dict[str, Any], message: str) -> None:
+    document = {"mcpServers": {"a": {"url": "https://a", **extra}}}
+    assert _fault(document) == f"mcpServers.a.{message}"
+
+
+def test_what_a_client_has_and_we_do_not_is_noted() -> None:
+    config = _read({"mcpServers": {"a": {"command": "x", "envFile": ".env", "oauth": {}}}})
+    assert config.notes == (
+        "server a: envFile is not read here; put what it sets into env",
+        "server a: oauth is not used here; put a token into headers",
+    )
+
+
+def test_a_server_that_is_switched_off_needs_no_variables() -> None:
+    entry = {
+        "url": "${NO_URL}",
+        "headers": {"Authorization": "Bearer ${NO_TOKEN}"},
+        "callSeconds": "${NO_SECONDS}",
+        "enabled": False,
+    }
+    server = _server(entry)
+    assert (server.transport, server.enabled, server.call_seconds) == ("http", False, 120)
+    assert _server({"command": "${NO_COMMAND}", "disabled": True}).transport == "stdio"

@@ -1,0 +1,93 @@
+"""Files are written whole or not at all, and what was there is kept."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from toolcrib.config import writing
+from toolcrib.config.writing import keep_backup, latest_backup, write_atomically
+from toolcrib.errors import InvalidConfig
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "f.json"
+    write_atomically(path, b"x", None)
+    assert path.read_bytes() == b"x"
+    assert _mode(path) == 0o600
+    assert _names(path.parent) == ["f.json"]
+
+
+def test_a_file_keeps_its_rights_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_bytes(b"old")
+    real.chmod(0o644)
+    link.symlink_to(real)
+    write_atomically(link, b"new", b"old")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    assert _mode(real) == 0o644
+
+
+def test_what_somebody_wrote_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"theirs")
+    for expected in (b"old", None):
+        with pytest.raises(InvalidConfig, match="somebody else changed it meanwhile; try again"):
+            write_atomically(path, b"new", expected)
+    assert path.read_bytes() == b"theirs"
+    assert _names(tmp_path) == ["f"]
+
+
+def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InvalidConfig, match=r"cannot be written: .*; check who may write there"):
+        write_atomically(tmp_path / "file" / "f", b"x", None)
+    with pytest.raises(InvalidConfig, match="cannot be written"):
+        keep_backup(tmp_path / "none" / "f", b"x")
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InvalidConfig, match="No space left on device"):
+        write_atomically(path, b"new", b"old")
+    with pytest.raises(InvalidConfig, match="No space left on device"):
+        keep_backup(path, b"old")
+    assert _names(tmp_path) == ["f"]
+    assert path.read_bytes() == b"old"
+
+
+def test_every_backup_is_kept_and_the_latest_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f.json"
+    path.write_bytes(b"3")
+    path.chmod(0o640)
+    assert latest_backup(path) is None
+    first, second = keep_backup(path, b"1"), keep_backup(path, b"2")
+    assert [first.name, second.name] == ["f.json.toolcrib-backup", "f.json.toolcrib-backup-2"]
+    assert _mode(first) == 0o640
+    assert latest_backup(path) == second
+    second.unlink()
+    assert latest_backup(path) == first
+    monkeypatch.setattr(writing, "MAX_BACKUPS", 1)
+    with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):
+        keep_backup(path, b"4")
