@@ -197,7 +197,7 @@ def test_a_vector_with_a_flipped_bit_is_not_believed(path: Path) -> None:
 
 def test_a_locked_file_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = VectorStore(path)
-    monkeypatch.setattr("toolcrib.embedding.store.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("toolcrib.sqlite_file.WAIT_SECONDS", 0.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(InvalidCacheFile, match="another process has held it"):

@@ -13,17 +13,23 @@ from os import PathLike, fspath
 from typing import Final
 
 from toolcrib.errors import InvalidCacheFile
+from toolcrib.sqlite_file import Kind, connect, prepare, transaction
 
 # At 384 numbers a vector this is about 200 MB; the oldest go first.
 MAX_STORED: Final = 200_000
-WAIT_SECONDS: Final = 10.0
 
-# How SQLite files say whose they are: "crib" in ASCII.
-_OURS: Final = 0x63726962
-_VERSION: Final = 1
-_TABLE: Final = (
-    "CREATE TABLE vectors "
-    "(id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)"
+_VECTORS: Final = Kind(
+    # "crib" in ASCII.
+    application_id=0x63726962,
+    migrations=(
+        (
+            "CREATE TABLE vectors (id INTEGER PRIMARY KEY AUTOINCREMENT, "
+            "key BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
+        ),
+    ),
+    error=InvalidCacheFile,
+    holds="vectors",
+    renewal="it is filled anew",
 )
 # SQLite takes this many values in one statement on every build.
 _ASKED_AT_ONCE: Final = 500
@@ -36,7 +42,7 @@ class VectorStore:
         self.path = fspath(path)
         self._most = most
         with self._connection() as connection:
-            self._prepare(connection)
+            prepare(connection, self.path, _VECTORS)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors that are known, by key."""
@@ -51,7 +57,7 @@ class VectorStore:
 
     def put(self, vectors: Mapping[bytes, bytes]) -> None:
         """Keep these: all of them, or none if something goes wrong."""
-        with self._connection() as connection, _transaction(connection):
+        with self._connection() as connection, transaction(connection):
             connection.executemany(
                 "INSERT INTO vectors (key, vector) VALUES (?, ?) ON CONFLICT (key) DO NOTHING",
                 vectors.items(),
@@ -60,70 +66,10 @@ class VectorStore:
                 "DELETE FROM vectors WHERE id <= (SELECT max(id) FROM vectors) - ?", (self._most,)
             )
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """See that the file is ours, or make it so if it is empty."""
-        if not _number(connection, "SELECT count(*) FROM sqlite_schema"):
-            connection.execute("PRAGMA journal_mode = WAL")
-            with _transaction(connection):
-                # Another process may have been faster.
-                if not _number(connection, "SELECT count(*) FROM sqlite_schema"):
-                    connection.execute(_TABLE)
-                    connection.execute(f"PRAGMA application_id = {_OURS}")
-                    connection.execute(f"PRAGMA user_version = {_VERSION}")
-        if _number(connection, "PRAGMA application_id") != _OURS:
-            raise InvalidCacheFile(
-                f"{self.path}: a database of another program, which is left as it is; "
-                "choose another path for the vectors"
-            )
-        if _number(connection, "PRAGMA user_version") != _VERSION:
-            raise InvalidCacheFile(
-                f"{self.path}: written by another version of Toolcrib; "
-                "delete the file, it is filled anew, or choose another path"
-            )
-
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(
-                sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
-            ) as connection:
-                # Safe against a crash of the program; a crash of the machine may cost the last
-                # vectors, never the file.
-                connection.execute("PRAGMA synchronous = NORMAL")
+            with closing(connect(self.path)) as connection:
                 yield connection
         except (sqlite3.Error, ValueError) as fault:
-            raise InvalidCacheFile(f"{self.path}: {_cure(fault)}") from fault
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; the right to write is taken at once, so that two writers wait in line."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _number(connection: sqlite3.Connection, asked: str) -> int:
-    return int(connection.execute(asked).fetchone()[0])
-
-
-def _cure(fault: Exception) -> str:
-    text = str(fault)
-    if "not a database" in text or "malformed" in text:
-        return (
-            f"damaged, or no file of vectors ({text}); delete it and those beside it that end in "
-            "-wal and -shm, it is filled anew, or choose another path"
-        )
-    if "locked" in text or "busy" in text:
-        return f"another process has held it for {WAIT_SECONDS:.0f} seconds ({text}); end that one"
-    if "full" in text:
-        return f"no room to write ({text}); free some, or choose another path"
-    return (
-        f"cannot be opened or written ({text}); "
-        "see that its folder exists and that you may write to both"
-    )
+            raise _VECTORS.unfit(self.path, fault) from fault

@@ -1,0 +1,203 @@
+"""`toolcrib approve`: see what has changed, and trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolcrib.cli.options import config_option, json_option
+from toolcrib.cli.printing import print_json
+from toolcrib.config.file import find, load
+from toolcrib.config.settings import Config
+from toolcrib.core.tool import SERVER_SEPARATOR
+from toolcrib.errors import InvalidStore, UnknownTool
+from toolcrib.safety.finding import Finding
+from toolcrib.safety.pin import Pin
+from toolcrib.safety.pinning import difference
+from toolcrib.safety.scan import scan
+from toolcrib.safety.visible import visible
+from toolcrib.service.opening import store_url
+from toolcrib.storage import open_store
+from toolcrib.storage.store import Store
+
+_FILE = "sqlite:///"
+_MAX_NAMED = 12
+_COLOURS = {"-": "red", "+": "green"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A tool that waits for approval."""
+
+    server: str
+    pin: Pin
+
+    @property
+    def id(self) -> str:
+        return f"{self.server}{SERVER_SEPARATOR}{self.pin.tool}"
+
+    @property
+    def difference(self) -> str:
+        return difference(self.pin.definition, self.pin.candidate or {})
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return scan(self.pin.candidate or {})
+
+    @property
+    def state(self) -> str:
+        return "changed" if self.pin.fingerprint else "never trusted"
+
+
+@click.command("approve")
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Trust everything that waits.")
+@click.option("--forget", metavar="SERVER", help="Trust a server anew on its next start.")
+@config_option
+@click.option("--store", "url", metavar="URL", help="Another store than the configuration's.")
+@json_option
+def command(
+    names: tuple[str, ...],
+    everything: bool,
+    forget: str | None,
+    config_file: str | None,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """See what has changed in tools, and trust it.
+
+    Without NAMES it lists the tools that are held back, with what is new in them. A name is that of
+    a tool, such as github___create_issue, or of a server, whose tools are then all trusted. A
+    gateway that is running takes notice by itself.
+    """
+    with _opened(url or _configured(config_file)) as store:
+        if forget is not None:
+            store.forget_server(forget)
+        waiting = _waiting(store)
+        chosen = waiting if everything else _chosen(waiting, names)
+        approved = [one for one in chosen if _approve(store, one)]
+    missed = [one.id for one in chosen if one not in approved]
+    rest = [one for one in waiting if one not in approved]
+    if as_json:
+        print_json(
+            {
+                "waiting": [_document(one) for one in rest],
+                "approved": [_document(one) for one in approved],
+                "missed": missed,
+            }
+        )
+    else:
+        _print(approved, rest, is_listing=not chosen, forgotten=forget)
+    if missed:
+        raise UnknownTool(
+            f"changed again while you looked, so not approved: {', '.join(map(visible, missed))}; "
+            "look at what waits now with toolcrib approve"
+        )
+
+
+def _configured(config_file: str | None) -> str:
+    """Where the gateway of the configuration keeps what it knows."""
+    path = find(config_file)
+    return store_url(load(path) if path is not None else Config())
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Store]:
+    path = Path(url.removeprefix(_FILE)).expanduser()
+    if url.startswith(_FILE) and not path.exists():
+        raise InvalidStore(
+            f"{path}: there is no such file; start the gateway once, or name its store with --store"
+        )
+    store = open_store(url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _waiting(store: Store) -> list[_Waiting]:
+    return [
+        _Waiting(server, pin)
+        for server, pins in store.quarantined().items()
+        for pin in pins.values()
+    ]
+
+
+def _chosen(waiting: Sequence[_Waiting], names: Sequence[str]) -> list[_Waiting]:
+    chosen: dict[str, _Waiting] = {}
+    for name in names:
+        found = [one for one in waiting if name in (one.id, one.server)]
+        if not found:
+            known = ", ".join(visible(one.id) for one in waiting[:_MAX_NAMED])
+            raise UnknownTool(
+                f"no tool or server {visible(name)!r} waits for approval; "
+                + (f"what waits: {known}" if known else "nothing does")
+            )
+        chosen.update((one.id, one) for one in found)
+    return list(chosen.values())
+
+
+def _approve(store: Store, one: _Waiting) -> bool:
+    """Trust what was read, not what may have taken its place since."""
+    seen = one.pin.candidate_fingerprint
+    return bool(store.approve(one.server, one.pin.tool, fingerprint=seen))
+
+
+def _document(one: _Waiting) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "server": one.server,
+        "tool": one.pin.tool,
+        "state": one.state,
+        "fingerprint": one.pin.candidate_fingerprint,
+        "difference": one.difference,
+        "findings": [
+            {
+                "kind": found.kind,
+                "where": found.where,
+                "text": found.text,
+                "severity": found.severity,
+            }
+            for found in one.findings
+        ],
+    }
+
+
+def _print(
+    approved: Sequence[_Waiting],
+    rest: Sequence[_Waiting],
+    *,
+    is_listing: bool,
+    forgotten: str | None,
+) -> None:
+    if forgotten is not None:
+        click.echo(f"Forgotten: {visible(forgotten)}. Its tools are trusted anew on first use.")
+    for one in rest if is_listing else approved:
+        _print_one(one)
+    if approved:
+        click.secho(f"{_tools(len(approved))} trusted.", bold=True)
+    if rest:
+        verb = "waits" if len(rest) == 1 else "wait"
+        click.secho(f"{_tools(len(rest))} {verb} for approval.", bold=True)
+        if is_listing:
+            click.echo(f"Trust one with: toolcrib approve {visible(rest[0].id)}")
+    elif is_listing:
+        click.echo("Nothing waits for approval.")
+
+
+def _print_one(one: _Waiting) -> None:
+    click.echo(f"{click.style(visible(one.id), fg='cyan', bold=True)}  {one.state}")
+    for found in one.findings:
+        colour = "red" if found.severity == "high" else "yellow"
+        click.secho(f"  ! {found.where}: {found.text}", fg=colour)
+    for line in one.difference.split("\n"):
+        click.secho(f"  {line}", fg=_COLOURS.get(line.strip()[:1]) if line[:1] == " " else None)
+
+
+def _tools(count: int) -> str:
+    return "1 tool" if count == 1 else f"{count:,} tools"

@@ -1,0 +1,261 @@
+"""Phrases by which a definition gives the model orders, instead of saying what the tool does.
+
+English mostly: the phrases that published attacks are made of, and what they become in the other
+languages that models are most often spoken to in.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from toolcrib.safety.finding import Finding, Kind, Severity
+from toolcrib.safety.hidden import without_hidden
+from toolcrib.safety.visible import visible
+
+_QUOTE_CHARS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A pattern, what it is to be told as, and groups of pieces: any match has one of each group.
+
+    Looking for the pieces first is many times quicker than looking for the pattern.
+    """
+
+    kind: Kind
+    severity: Severity
+    says: str
+    pieces: tuple[tuple[str, ...], ...]
+    pattern: re.Pattern[str]
+
+
+def _phrase(kind: Kind, severity: Severity, says: str, pieces: str, *patterns: str) -> Phrase:
+    # A line may be broken anywhere.
+    compiled = re.compile("|".join(patterns).replace(" ", r"\s"), re.IGNORECASE)
+    groups = tuple(tuple(group.split(";")) for group in pieces.split(" & "))
+    return Phrase(kind, severity, says, groups, compiled)
+
+
+_NOT: Final = r"\b(?:do not|don't|dont|never|must not|should not|avoid|without|refrain from)"
+_USER: Final = r"(?:end[- ])?(?:user|human|person|operator|customer)"
+_CALL: Final = r"(?:using|calling|invoking|running|use|call|invoke|run)"
+_ANY_TOOL: Final = r"(?:any|all|every|each)(?: of the)?(?: other| another)? tools?"
+_TAKE: Final = (
+    r"(?:read|open|cat|load|get|fetch|access|include|attach|send|forward|upload|pass|provide|copy|"
+    r"append|insert|put|print|leak|exfiltrate|collect|harvest|contents? of|reading|sending|email|log)"
+)
+_SECRET_FILE: Final = (
+    r"(?:(?:~|\$home|/home/[\w<>{}$-]+|/root|/users/[\w<>{}$-]+|%userprofile%)[/\\]\.(?:ssh|aws|gnupg|"
+    r"kube|docker|netrc|npmrc|pypirc|git-credentials|config/gcloud|cursor|claude|codeium|bash_history|"
+    r"zsh_history)|\bid[_ ](?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:shadow|passwd)\b|"
+    r"(?<!\w)\.env\b|\bmcp\.json\b|\bclaude_desktop_config|\bwallet\.dat\b|\.git-credentials\b)"
+)
+_SECRET: Final = (
+    r"(?:password|credential|secret|api[ _-]?key|access token|private key|environment variable|"
+    r"ssh key|seed phrase)s?\b"
+)
+
+# Every gap is bounded, so that no text takes long. Spaces have been made single before.
+_PHRASES: Final = (
+    _phrase(
+        "order",
+        "high",
+        "tells the model to set aside what it was told",
+        "ignor;disregard;forget;overrid;bypass;no longer apply;superseded;obsolete;void;忽略;無視;игнор",
+        r"\b(?:ignore|disregard|forget|override|bypass) (?:\w+ ){0,3}?(?:previous|prior|preceding|above|"
+        r"earlier|existing|system|developer|safety|foregoing) (?:\w+ )?(?:instruction|prompt|rule|"
+        r"guideline|message|directive|command|polic|constraint|restriction)",
+        r"\b(?:ignore|disregard|forget) (?:everything|anything|all|what) (?:\w+ ){0,4}?"
+        r"(?:before|above|previously|earlier|told)\b",
+        r"\b(?:instructions?|rules?|guidelines?) (?:\w+ ){0,4}?"
+        r"(?:no longer apply|are (?:now )?(?:void|obsolete|superseded))",
+        r"忽略(?:之前|以上|先前|前面|上述|所有)(?:的|所有)*(?:指令|指示|提示|规则|说明)",
+        r"(?:以前|上記|これまで)の(?:すべての)?(?:指示|命令)を無視",
+        r"\bignora (?:todas )?(?:las |le |as )?(?:instrucciones|istruzioni|instruções) "
+        r"(?:anteriores|previas|precedenti)",
+        r"\bignore[zr]? (?:toutes )?les (?:instructions|consignes) (?:précédentes|antérieures)",
+        r"\bignorier\w* (?:sie )?(?:alle )?(?:bisherigen|vorherigen|vorigen|obigen) "
+        r"(?:anweisung|instruktion|regel)",
+        r"\bигнорируй\w* (?:все )?(?:предыдущие|прежние) (?:инструкции|указания)",
+    ),
+    _phrase(
+        "order",
+        "high",
+        "tells the model to keep something from the user",
+        "user;human;person;operator;customer;用户;usuario;nutzer & tell;inform;notify;alert;reveal;"
+        "disclos;warn;mention;talk about;knowledge;knowing;noticing;aware;hide;conceal;keep;告;通知;提醒;"
+        "透露;diga;menciones;sag",
+        rf"{_NOT} (?:\w+ ){{0,2}}?(?:tell|telling|inform|informing|notify|notifying|alert|alerting|"
+        r"reveal|revealing|disclose|disclosing|warn|warning) (?:\w+ ){0,4}?(?:the |your |any |to )"
+        rf"{_USER}\b",
+        rf"{_NOT} (?:\w+ )?(?:mention|mentioning|disclose|disclosing|reveal|revealing|talk about) "
+        rf"(?:\w+ ){{0,6}}?(?:to|with) (?:the |your )?{_USER}s?\b",
+        rf"\bwithout (?:the |your )?{_USER}(?:'s|s)? "
+        r"(?:knowledge|knowing|noticing|being aware|awareness)",
+        r"\b(?:hide|conceal|keep) (?:this|it|that|these|them)(?: \w+){0,3}? "
+        rf"(?:from|secret from|hidden from) (?:the |your )?{_USER}s?\b",
+        r"(?:不要|不得|切勿|请勿)(?:告诉|告知|通知|提醒|透露给)用户",
+        r"\bno (?:le )?(?:digas|informes|menciones) (?:\w+ ){0,3}?al usuario",
+        r"\bsag\w* (?:\w+ ){0,3}?(?:dem|der) (?:nutzer|benutzer)\w* nichts",
+    ),
+    _phrase(
+        "order",
+        "high",
+        "poses as a message of the system",
+        "<|;[inst;[/inst;[sys;[/sys;<sys;</sys;system-;system_;system prompt;system message;system over;"
+        "system instr;developer prompt;developer message;developer over;developer instr;important>;"
+        "override>;</secret;</hidden;</admin;</assistant;new instruction;new directive;new system",
+        r"<\|(?:im_start|im_end|endoftext|system|assistant|user|eot_id|start_header_id)\|>",
+        r"\[/?(?:INST|SYS|SYSTEM)\]|<</?SYS>>",
+        r"</?(?:important|system[-_]reminder|system[-_]prompt|system[-_]message|instruction_?override)>",
+        r"<(system|secret|hidden|admin|override|assistant)>[^<]{0,2000}</\1>",
+        r"(?:^|[\n.!] ?)(?:###? ?)?(?:system|developer) (?:prompt|message|override|instruction)s? ?:",
+        r"\bnew (?:system )?(?:instructions?|directives?) ?:",
+    ),
+    _phrase(
+        "order",
+        "high",
+        "claims that the user has agreed, or need not be asked",
+        "user;human;person;operator;customer & approved;consent;authori;agreed;permission;approval;confirmation",
+        rf"(?:^|[.!;:\n] ?)(?:note:? |important:? )?(?:the|your) {_USER} (?:has|have) (?:already )?(?:\w+ )?"
+        r"(?:approved|consented|authori[sz]ed|agreed|pre-?approved|given (?:consent|permission))",
+        r"\b(?:do not|don't|never|no need to) (?:\w+ )?(?:ask|request|seek|wait for) (?:\w+ ){0,3}?"
+        rf"(?:the )?{_USER}(?:'s|s)? (?:for )?(?:\w+ )?(?:permission|consent|approval|confirmation)",
+    ),
+    _phrase(
+        "order",
+        "high",
+        "tells the model to do more whenever it uses other tools",
+        "any tool;any other tool;any another;any of the;all tool;all other;all of the;all another;every tool;"
+        "every other;every another;every of;each tool;each other;each another;each of",
+        rf"\b(?:before|prior to|after|when|whenever|every time you|each time you) (?:\w+ )?{_CALL} "
+        rf"{_ANY_TOOL}\b[^.]{{0,80}}?\b{_TAKE}\b",
+        rf"\b(?:must|always|first|have to|need to) (?:\w+ ){{0,4}}?{_TAKE} (?:[\w/~.]+ ){{0,8}}?"
+        rf"(?:before|prior to|after|when|whenever) (?:\w+ )?{_CALL} {_ANY_TOOL}\b",
+    ),
+    _phrase(
+        "secret",
+        "high",
+        "asks for files in which secrets are kept",
+        ".ssh;.aws;.gnupg;.kube;.docker;.netrc;.npmrc;.pypirc;.git-credentials;gcloud;.cursor;.claude;"
+        ".codeium;h_history;id_rsa;id_ed;id_ecd;id_dsa;id rsa;id ed;id ecd;id dsa;/etc/shadow;"
+        "/etc/passwd;.env;mcp.json;claude_desktop_config;wallet.dat",
+        rf"\b{_TAKE} (?:the )?(?:\w+ ){{0,5}}?[`'\"(]?(?:/[\w.]+){{0,4}}{_SECRET_FILE}"
+        r"(?! ?(?:config|alias))(?!/config)",
+        rf"{_SECRET_FILE}[^.]{{0,80}}? (?:and|then|as) (?:\w+ ){{0,3}}?{_TAKE}\b",
+    ),
+    _phrase(
+        "secret",
+        "high",
+        "asks for what was said, or for keys, that are none of its business",
+        "system prompt;developer prompt;conversation;chat;context window;message history;"
+        "previous messages;password;credential;secret;key;token;variable;phrase & send;forward;include;"
+        "append;attach;copy;insert;upload;leak;harvest;collect;read;open;cat;load;get;fetch;access;pass;"
+        "provide;put;print;content;email;log;note;context;metadata;feedback;debug;telemetry",
+        rf"\b{_TAKE} (?:\w+ ){{0,6}}?(?:(?:system|developer) prompt|(?:entire|full|whole|complete) "
+        r"(?:\w+ )?(?:conversation|chat|context window|message history)|"
+        r"(?:conversation|chat) (?:history|log|transcript)|previous messages)\b"
+        r"[^.]{0,80}?\b(?:as|in|into|to|with)\b",
+        r"\b(?:send|forward|include|append|attach|copy|insert|upload|exfiltrate|leak|harvest|collect) "
+        r"(?:\w+ ){0,5}?(?:all |any |the user's |every |user's )(?:\w+ ){0,3}?" + _SECRET,
+        _SECRET + r" (?:\w+ ){0,6}?(?:as|in|into) (?:the |this )?['\"`]?"
+        r"(?:sidenote|side_note|note|notes|context|metadata|feedback|debug|telemetry)['\"`]?\b",
+    ),
+    _phrase(
+        "order",
+        "low",
+        "asks to be called before, or instead of, others",
+        "first;before;prior to;instead of & use this;call this;invoke this;run this;execute this;use it;"
+        "call it;invoke it;run it;execute it;any tool;any other;any of;all tool;all other;all of;every;each",
+        r"\b(?:must|always|should|have to|required|need to|make sure to|be sure to) (?:\w+ ){0,4}?"
+        r"(?:call|use|invoke|run|execute) (?:this|it)(?: tool| function)? (?:\w+ ){0,3}?"
+        r"(?:first|before|prior to|instead of)\b",
+        r"\b(?:call|use|invoke|run) this (?:tool |function )?(?:\w+ ){0,2}?"
+        r"(?:first|before (?:any|all|every|using any|calling any|doing anything))\b",
+        rf"\bbefore {_CALL} {_ANY_TOOL}\b",
+    ),
+    _phrase(
+        "order",
+        "low",
+        "tells the model what to say, or not to say, to the user",
+        "user;human;exactly & show;expos;display;say;reply;respond;answer",
+        rf"{_NOT} (?:\w+ ){{0,2}}?(?:show|showing|expose|exposing|display|displaying)"
+        r" (?:\w+ ){0,6}?(?:to |the )(?:the )?(?:user|human)s?\b",
+        r"\b(?:always|must|only) (?:say|reply|respond|answer) (?:\w+ ){0,3}?"
+        r"(?:to the user|with exactly|exactly)\b",
+    ),
+    _phrase(
+        "order",
+        "low",
+        "speaks to the model in a form that sets it apart from the description",
+        "<instruction;<critical;<mandatory;<priority;<directive;<rules;<system;you are now;from now on;act as;"
+        "your new",
+        r"<(?:instructions?|critical|mandatory|priority|directive|rules|system)>",
+        r"\byou are now (?:a|an|in|the)\b|\bfrom now on,? you\b|\bact as (?:if you|though you)\b",
+        r"\byour new (?:role|task|goal|objective) is\b",
+    ),
+)
+
+# Look like Latin letters, and are not.
+_LOOKALIKES: Final = str.maketrans(
+    "аеорсухіѕјһԁԛԝАВЕКМНОРСТХІЅЈαοενΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+    "aeopcyxisjhdqwABEKMHOPCTXISJaoevABEZHIKMNOPTYX",
+)
+_MIXED: Final = re.compile(
+    r"\b(?=\w{0,40}[A-Za-z])(?=\w{0,40}[\u0370-\u03ff\u0400-\u04ff])\w{2,40}\b"
+)
+_JOINTS: Final = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")
+_SPACES: Final = re.compile(r"[^\S\n]+|\n\s*")
+_MARKUP: Final = re.compile(r"(?<!\w)[*_`~]{1,3}(?=\w)|(?<=\w)[*`~]{1,3}")
+
+
+def order_findings(where: str, text: str) -> Iterator[Finding]:
+    """At most one finding for each sort of phrase."""
+    plain = _normal(text)
+    lower = plain.replace("\n", " ").lower()
+    for phrase in _PHRASES:
+        match = _has_pieces(lower, phrase) and phrase.pattern.search(plain)
+        if match:
+            quote = visible(match[0].strip(), _QUOTE_CHARS)
+            yield Finding(phrase.kind, where, f"{phrase.says}: “{quote}”", phrase.severity)
+
+
+def _has_pieces(lower: str, phrase: Phrase) -> bool:
+    for group in phrase.pieces:
+        for piece in group:
+            if piece in lower:
+                break
+        else:
+            return False
+    return True
+
+
+def lookalike_findings(where: str, text: str) -> Iterator[Finding]:
+    """Words of letters that look alike and are not, by which one name passes for another."""
+    if text.isascii():
+        return
+    for match in _MIXED.finditer(text):
+        if not match[0].translate(_LOOKALIKES).isascii():
+            continue
+        said = f"the word “{visible(match[0], _QUOTE_CHARS)}” mixes letters of two alphabets"
+        yield Finding("lookalike", where, said, "high")
+        return
+
+
+def _normal(text: str) -> str:
+    """A text without what can be put between or around the letters to pass by a pattern."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", without_hidden(text)).translate(_LOOKALIKES)
+        text = text.replace("’", "'")
+    if " " not in text:
+        # A name can be an order as well, such as `contents_of_id_rsa`.
+        text = _JOINTS.sub(" ", text)
+    if "*" in text or "_" in text or "`" in text or "~" in text:
+        text = _MARKUP.sub("", text)
+    if "  " not in text and text.isascii() and text.isprintable():
+        return text
+    return _SPACES.sub(lambda match: "\n" if "\n" in match[0] else " ", text)

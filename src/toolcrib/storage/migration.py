@@ -1,0 +1,24 @@
+"""The tables of a store, version by version. What is here stays as it is; new versions follow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_FIRST: Final = (
+    "CREATE TABLE manifests (server TEXT PRIMARY KEY, identity TEXT NOT NULL, "
+    "body TEXT NOT NULL, seen REAL NOT NULL)",
+    "CREATE TABLE pins (server TEXT NOT NULL, tool TEXT NOT NULL, fingerprint TEXT NOT NULL, "
+    "definition TEXT NOT NULL, state TEXT NOT NULL, first_seen REAL NOT NULL, candidate TEXT, "
+    "candidate_fingerprint TEXT NOT NULL, PRIMARY KEY (server, tool))",
+    "CREATE INDEX pins_by_state ON pins (state)",
+    "CREATE TABLE revision (number INTEGER NOT NULL)",
+    "INSERT INTO revision VALUES (0)",
+    "CREATE TABLE usage (tool_id TEXT PRIMARY KEY, calls INTEGER NOT NULL, "
+    "failures INTEGER NOT NULL, seconds REAL NOT NULL, last_used REAL NOT NULL)",
+    "CREATE INDEX usage_by_time ON usage (last_used)",
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, amount INTEGER NOT NULL)",
+    "CREATE TABLE sessions (key TEXT PRIMARY KEY, body TEXT NOT NULL, at REAL NOT NULL)",
+    "CREATE INDEX sessions_by_time ON sessions (at)",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST,)

@@ -1,0 +1,300 @@
+"""What happens to a store's file: killed writers, damage, other processes, no room."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from toolcrib.errors import InvalidStore
+from toolcrib.sqlite_file import Kind, connect, prepare
+from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import Manifest, Pin, Usage
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "toolcrib.db")
+
+
+_WRITER = """
+import sys
+from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import Manifest, Pin, Usage
+store = SqliteStore(sys.argv[1])
+number = int(sys.argv[2])
+while True:
+    number += 1
+    store.put_pins("mail", [Pin(f"{number} {half}", str(number), {"x": "y" * 3000}) for half in "ab"])
+    store.put_manifest("mail", Manifest("mail", str(number), ({"name": "t" * 20_000},)))
+    store.note_calls([Usage("calls", True, 1.0, number)] * 2)
+    store.put_session(str(number), {"number": number}, number)
+    print(number, flush=True)
+"""
+
+
+def test_nothing_that_was_kept_is_lost_when_the_writer_is_killed(path: str) -> None:
+    chance = random.Random(5)
+    done = 0
+    for _ in range(12):
+        with subprocess.Popen(
+            [sys.executable, "-c", _WRITER, path, str(done)], stdout=subprocess.PIPE, text=True
+        ) as writer:
+            assert writer.stdout
+            for _ in range(chance.randint(1, 40)):
+                done = int(writer.stdout.readline())
+            writer.kill()
+            for line in writer.stdout:
+                done = int(line)
+        with closing(SqliteStore(path)) as store:
+            assert store.notice == ""
+            pins = store.pins("mail")
+            assert {f"{number} {half}" for number in range(1, done + 1) for half in "ab"} <= set(
+                pins
+            )
+            assert len(pins) in (2 * done, 2 * done + 2)
+            manifest = store.manifest("mail")
+            assert manifest
+            assert manifest.identity in (str(done), str(done + 1))
+            assert store.usage()["calls"].calls % 2 == 0
+            assert store.usage()["calls"].calls >= 2 * done
+            assert store.session(str(done)) == {"number": done}
+
+
+_COUNTER = """
+import sys
+from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import Usage
+store = SqliteStore(sys.argv[1])
+for number in range(100):
+    store.note_calls([Usage("shared", True, 1.0, 1.0)])
+    store.add_stats({"searches": 1})
+store.close()
+"""
+
+
+def test_processes_share_a_file_from_its_very_first_moment(path: str) -> None:
+    command = [sys.executable, "-c", _COUNTER, path]
+    processes = [subprocess.Popen(command) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    with closing(SqliteStore(path)) as store:
+        assert store.usage()["shared"].calls == 400
+        assert store.stats() == {"searches": 400}
+
+
+def test_an_approval_elsewhere_is_seen_by_the_revision(path: str) -> None:
+    with closing(SqliteStore(path)) as gateway, closing(SqliteStore(path)) as command:
+        gateway.put_pins("mail", [Pin("send", "a", {}, "changed", 0.0, {"name": "send"}, "b")])
+        before = gateway.revision()
+        assert command.approve("mail") == ["send"]
+        assert gateway.revision() != before
+        assert gateway.pins("mail")["send"].fingerprint == "b"
+
+
+def _filled(path: str) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.put_manifest("mail", Manifest("mail", "id", ({"name": "x" * 40_000},)))
+        store.put_pins("mail", [Pin(f"tool {n}", "f", {"text": "y" * 500}) for n in range(50)])
+
+
+@pytest.mark.parametrize("harm", ["head", "middle", "cut", "zero"])
+def test_a_damaged_file_is_set_aside_and_said(
+    path: str, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _filled(path)
+    file = Path(path)
+    content = bytearray(file.read_bytes())
+    if harm == "head":
+        content[:200] = b"\xff\x00" * 100
+    elif harm == "middle":
+        content[4096:] = b"\xaa" * (len(content) - 4096)
+    elif harm == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content[:] = bytes(len(content))
+    file.write_bytes(content)
+    with caplog.at_level(logging.WARNING), closing(SqliteStore(path)) as store:
+        assert store.manifests() == {}
+        store.put_manifest("mail", Manifest("mail", "id"))
+        assert "toolcrib.db.damaged-1" in store.notice
+        assert "trusted anew" in store.notice
+    assert store.notice in caplog.text
+    assert Path(f"{path}.damaged-1").read_bytes() == content
+    with closing(SqliteStore(path)) as store:
+        assert store.notice == ""
+        assert list(store.manifests()) == ["mail"]
+
+
+def test_a_second_damaged_file_does_not_take_the_place_of_the_first(path: str) -> None:
+    for _ in range(2):
+        Path(path).write_bytes(b"\xff\0" * 3000)
+        SqliteStore(path).close()
+    assert Path(f"{path}.damaged-2").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE manifests SET body = substr(body, 3)",
+        "UPDATE manifests SET body = '[]'",
+        "UPDATE pins SET definition = '{'",
+        "UPDATE pins SET state = 'trust me'",
+    ],
+)
+def test_a_value_that_cannot_be_read_is_damage_too(path: str, damage: str) -> None:
+    _filled(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(damage)
+    with closing(SqliteStore(path)) as store:
+        assert store.manifests() == {} or store.pins("mail") == {}
+        assert "malformed value" in store.notice
+        store.put_pins("mail", [Pin("send", "f", {})])
+        assert list(store.pins("mail")) == ["send"]
+
+
+def test_a_damaged_file_that_others_use_is_left_in_its_place(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.storage.presence.WAIT_SECONDS", 0.05)
+    _filled(path)
+    with closing(SqliteStore(path)):
+        content = b"\xff\0" * 3000
+        Path(path).write_bytes(content)
+        with pytest.raises(InvalidStore, match="end other processes that use it"):
+            SqliteStore(path)
+        assert Path(path).read_bytes() == content
+    with closing(SqliteStore(path)) as store:
+        assert store.notice
+
+
+_OPENER = """
+import sys
+from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import Usage
+store = SqliteStore(sys.argv[1])
+store.add_stats({"opened": 1})
+store.close()
+"""
+
+
+def test_of_several_who_find_the_damage_one_sets_it_aside(path: str) -> None:
+    Path(path).write_bytes(b"\xff\0" * 3000)
+    command = [sys.executable, "-c", _OPENER, path]
+    processes = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0] * 3
+    assert not Path(f"{path}.damaged-2").exists()
+    with closing(SqliteStore(path)) as store:
+        assert store.stats() == {"opened": 3}
+
+
+def test_a_text_of_the_user_is_not_taken_for_a_damaged_store(path: str) -> None:
+    text = '{"mcpServers": {"é": "' + "é" * 4000 + '"}}'
+    Path(path).write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidStore, match="choose another path"):
+        SqliteStore(path)
+    assert Path(path).read_text(encoding="utf-8") == text
+
+
+def test_a_database_of_another_program_is_left_as_it_is(path: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE customers (name TEXT)")
+    before = Path(path).read_bytes()
+    with pytest.raises(InvalidStore, match=r"another program.*choose another path"):
+        SqliteStore(path)
+    assert Path(path).read_bytes() == before
+
+
+def test_a_file_of_a_newer_version_is_refused_with_the_cure(path: str) -> None:
+    _filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(InvalidStore, match=r"newer \(file 99.*update Toolcrib"):
+        SqliteStore(path)
+
+
+def test_a_file_of_an_older_version_is_brought_up_to_date_with_what_is_in_it(path: str) -> None:
+    first = ("CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)")
+    second = ("ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 2",)
+
+    def kind(*migrations: tuple[str, ...]) -> Kind:
+        return Kind(7, migrations, InvalidStore, "numbers", "they are counted anew")
+
+    with closing(connect(path)) as connection:
+        prepare(connection, path, kind(first))
+        assert connection.execute("SELECT * FROM t").fetchall() == [(1,)]
+    with closing(connect(path)) as connection:
+        with pytest.raises(sqlite3.OperationalError):
+            prepare(connection, path, kind(first, (*second, "NONSENSE")))
+        assert connection.execute("SELECT * FROM t").fetchall() == [(1,)]
+        prepare(connection, path, kind(first, second))
+        prepare(connection, path, kind(first, second))
+        assert connection.execute("SELECT * FROM t").fetchall() == [(1, 2)]
+        with pytest.raises(InvalidStore, match="newer"):
+            prepare(connection, path, kind(first))
+
+
+_FULL = """
+import resource, signal, sys
+from toolcrib.errors import InvalidStore
+from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import Manifest
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = SqliteStore(sys.argv[1])
+store.add_stats({"before": 1})
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+try:
+    store.put_manifest("mail", Manifest("mail", "id", ({"name": "x" * 1_000_000},)))
+except InvalidStore as fault:
+    print(fault)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+store.add_stats({"after": 1})
+print(store.stats(), store.manifests())
+store.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of a file")
+def test_no_room_to_write_is_said_and_passes(path: str) -> None:
+    command = [sys.executable, "-c", _FULL, path]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    said, kept = printed.splitlines()
+    assert "toolcrib.db: " in said
+    assert "choose another path" in said or "see that its folder exists" in said
+    assert kept == "{'after': 1, 'before': 1} {}"
+
+
+def test_a_full_or_read_only_database_says_so(path: str) -> None:
+    with closing(SqliteStore(path)) as store:
+        connection = store._connection
+        assert connection
+        connection.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(InvalidStore, match="no room to write"):
+            store.put_manifest("mail", Manifest("mail", "id", ({"name": "x" * 100_000},)))
+        connection.execute("PRAGMA query_only = ON")
+        with pytest.raises(InvalidStore, match="may not be written"):
+            store.note_calls([Usage("a", True, 0.0, 0.0)])
+        assert store.usage() == {}
+
+
+@pytest.mark.parametrize("place", ["missing/toolcrib.db", "", "a\0b"])
+def test_a_place_that_cannot_be_written_says_so(tmp_path: Path, place: str) -> None:
+    with pytest.raises(InvalidStore, match="see that its folder exists"):
+        SqliteStore(str(tmp_path / place) if "\0" not in place else place)
+
+
+def test_a_locked_file_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.sqlite_file.WAIT_SECONDS", 0.0)
+    with (
+        closing(SqliteStore(path)) as store,
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(InvalidStore, match="another process has held it"):
+            store.add_stats({"searches": 1})
+        assert store.stats() == {}
