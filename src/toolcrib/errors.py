@@ -19,10 +19,15 @@
     │   ├── CallTimeout      … because it took too long
     │   └── ToolFailed       … because the function raised an exception, which is its `__cause__`
     ├── Unfinished           an agent that stopped before its task was done
+    ├── RequestFailed        a request through a gateway that is answered with an error
     ├── InvalidConfig        a configuration that cannot be used
     ├── InvalidMessage       a reply or a message history that cannot be read
     ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
     ├── InvalidCacheFile     a file of cached vectors that cannot be used
+    ├── InvalidStore         a store of a gateway that cannot be opened, read or written
+    ├── ServerUnavailable    a tool server that is not reachable, or did not answer
+    ├── GatewayUnreachable   no gateway answers where one was looked for
+    ├── UnknownProfile       a profile that the configuration does not have
     └── InvalidEvalSet       an eval set that cannot be read; names file, line and field
 
 Nothing found is not an error: it is a `SearchResult` without hits.
@@ -115,6 +120,24 @@ class Unfinished(ToolcribError):
         self.text = text
 
 
+class RequestFailed(ToolcribError):
+    """A request through a gateway that is answered with an error, as its API words them.
+
+    `kind` is the API's word for the fault, where it does not follow from the HTTP `status`; `code`
+    is what programs look at, where the API has one for it; `param` is the field at fault, where the
+    API names it.
+    """
+
+    def __init__(
+        self, message: str, status: int = 400, kind: str = "", code: str = "", param: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.code = code
+        self.param = param
+
+
 class InvalidConfig(ToolcribError):
     """A configuration that cannot be used."""
 
@@ -133,3 +156,19 @@ class InvalidEvalSet(ToolcribError):
 
 class InvalidCacheFile(ToolcribError):
     """A file of cached vectors that cannot be used."""
+
+
+class InvalidStore(ToolcribError):
+    """A store of a gateway that cannot be opened, read or written."""
+
+
+class ServerUnavailable(ToolcribError):
+    """A tool server that is not reachable, or did not answer."""
+
+
+class GatewayUnreachable(ToolcribError):
+    """No gateway answers where one was looked for, or not as one does."""
+
+
+class UnknownProfile(ToolcribError):
+    """A profile that the configuration does not have."""

@@ -39,10 +39,12 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
 def test_help_lists_every_command_with_the_first_line_of_its_own_help() -> None:
     answer = CliRunner().invoke(toolcrib, ["--help"]).output
     with toolcrib.make_context("toolcrib", ["demo"]) as context:
-        for name in toolcrib.list_commands(context):
+        names = toolcrib.list_commands(context)
+        width = max(map(len, names)) + 2
+        for name in names:
             command = toolcrib.get_command(context, name)
             assert command is not None
-            assert f"{name.ljust(8)}{command.get_short_help_str(100)}\n" in answer
+            assert f"{name.ljust(width)}{command.get_short_help_str(100)}\n" in answer
 
 
 def test_help_loads_nothing_heavy() -> None:

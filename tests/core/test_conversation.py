@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -275,3 +276,35 @@ def test_names_in_a_providers_own_shape_are_read() -> None:
     turns: Any = [[Exchange(_search("weather"), "", ("get_weather", "nowhere"))]]
     session = Session.from_history(talk.acts(turns), talk.find, start=talk.begin())
     assert [one.id for one in session.shown] == ["help", "get_weather"]
+
+
+def test_a_session_from_before_loses_what_is_gone_and_gains_what_is_newly_pinned() -> None:
+    before = _talk()
+    found = before.turn(before.begin(), [_search("weather forecast"), _search("send mail")]).session
+    assert _names(before, found) == ["search_tools", "help", "get_weather", "send_mail"]
+    pinned = TOOLS[2].replace(policy="never")
+    later = _talk(tools=(*TOOLS[1:2], pinned, TOOLS[3]))
+    assert _names(later, later.resumed(found)) == [
+        "search_tools",
+        "help",
+        "send_mail",
+        "shop___refund",
+    ]
+    denied = _talk(allowed={"send_mail"})
+    assert _names(denied, denied.resumed(found)) == ["search_tools", "send_mail"]
+
+
+def test_a_history_alone_tells_what_was_shown() -> None:
+    talk = _talk()
+    call = _search("weather forecast", limit=1)
+    turn = talk.turn(talk.begin(100), [call])
+    told = talk.replayed([[Exchange(call, turn.answers[0].text)]], 100)
+    assert told == replace(turn.session, retired=told.retired)
+    assert talk.replayed([]) == talk.begin()
+
+
+def test_the_search_tool_goes_by_the_name_it_is_given() -> None:
+    talk = replace(_talk(), search_name="find")
+    assert _names(talk, talk.begin()) == ["find", "help"]
+    assert talk.turn(talk.begin(), [Call("1", "find", {"query": "weather"})]).answers[0].found
+    assert "Use find to find tools." in talk.turn(talk.begin(), [_search("x")]).answers[0].text

@@ -17,9 +17,19 @@ from toolcrib.errors import ToolcribError
 # Name to module and first line of help. The help stands here so that listing the commands does
 # not import them; a test holds it equal to what each command says itself.
 _COMMANDS = {
+    "approve": ("toolcrib.cli.approve", "See what has changed in tools, and trust it."),
+    "config": ("toolcrib.cli.config", "Find, check and describe toolcrib.json."),
     "demo": ("toolcrib.cli.demo", "See tool search at work on a small catalog."),
+    "doctor": ("toolcrib.cli.doctor", "Say what is wrong with toolcrib.json, and the cure."),
     "eval": ("toolcrib.cli.eval", "Measure how well search finds the right tools."),
+    "import": (
+        "toolcrib.cli.importing",
+        "Bring the servers of your MCP clients into toolcrib.json.",
+    ),
     "search": ("toolcrib.cli.search", "Find the tools that serve a need."),
+    "serve": ("toolcrib.cli.serve", "Serve MCP and the model APIs over HTTP."),
+    "status": ("toolcrib.cli.status", "See how a running gateway is doing."),
+    "stdio": ("toolcrib.cli.stdio", "Serve MCP on standard input and output."),
     "tools": ("toolcrib.cli.tools", "List the tools of a catalog."),
 }
 _INTERRUPTED = 130

@@ -23,6 +23,13 @@ catalog_option = click.option(
     help="JSON or JSON Lines of tools in any known format; - is standard input. "
     "Without it, the demo catalog.",
 )
+config_option = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="The configuration; without it, $TOOLCRIB_CONFIG, ./toolcrib.json or "
+    "~/.config/toolcrib/toolcrib.json.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 offset_option = click.option(
     "--offset", default=0, type=click.IntRange(min=0), metavar="N", help="Leave out the first N."

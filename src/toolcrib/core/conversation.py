@@ -73,11 +73,27 @@ class Conversation:
     style: Style = "reveal"
     allowed: Allowed | None = None
     count: Counter = field(default=estimate)
+    checks_arguments: bool = True
+    search_name: str = wording.SEARCH_NAME
 
     def begin(self, budget_tokens: int | None = None) -> Session:
         """A session that has been shown what is shown from the start."""
         pinned = filter(self.may_use, self.plan.shown)
         return Session(budget_tokens=budget_tokens).pin(pinned, self.count)
+
+    def resumed(self, session: Session) -> Session:
+        """A session from before: without what is gone since, and with what is newly pinned."""
+        current = session.current(self.engine.catalog, self.may_use)
+        known = {one.id for one in current.shown}
+        new = [tool for tool in self.plan.shown if tool.id not in known and self.may_use(tool)]
+        return current.pin(new, self.count)
+
+    def replayed(
+        self, turns: Iterable[Sequence[Exchange]], budget_tokens: int | None = None
+    ) -> Session:
+        """The session that a message history tells of: for those who keep nothing else."""
+        start = self.begin(budget_tokens)
+        return Session.from_history(self.acts(turns), self.find, start=start, count=self.count)
 
     def tools(self, session: Session) -> tuple[Tool, ...]:
         """The tools to send: our own first, as they never change, then what the session shows.
@@ -104,7 +120,7 @@ class Conversation:
         limit = wording.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
         needs = {"type": "array", "items": {"type": "string"}}
         return Tool(
-            self._free_name(wording.SEARCH_NAME),
+            self._free_name(self.search_name),
             self._with_names(about if self._dispatches else wording.SEARCH_DESCRIPTION),
             {
                 "type": "object",
@@ -232,7 +248,7 @@ class Conversation:
         queries = _queries(arguments)
         if not queries:
             return session, Answer(call, wording.NO_QUERY, is_error=True)
-        results = [self._search(query, _limit(arguments)) for query in queries[:MAX_QUERIES]]
+        results = [self.search(query, _limit(arguments)) for query in queries[:MAX_QUERIES]]
         hits = {hit.tool.id: hit.tool for one in results if one.confident for hit in one}
         found = tuple(hits.values())
         if found and not self._dispatches:
@@ -242,7 +258,8 @@ class Conversation:
         text = self._told(session, found, nearest, len(queries) > MAX_QUERIES)
         return session, Answer(call, text, found=found)
 
-    def _search(self, query: str, limit: int) -> SearchResult:
+    def search(self, query: str, limit: int) -> SearchResult:
+        """What a model's query finds among what the caller may use."""
         query = query[:MAX_QUERY_CHARS]
         try:
             return self.engine.search(query, limit=limit, allowed=self.allowed)
@@ -309,7 +326,7 @@ class Conversation:
         shown = name if len(name) <= MAX_SHOWN_NAME_CHARS else f"{name[:MAX_SHOWN_NAME_CHARS]}…"
         words = _SYNTAX.sub(" ", name.replace("_", " "))
         near = (
-            [public_name(hit.tool) for hit in self._search(words, NEAREST)] if words.strip() else []
+            [public_name(hit.tool) for hit in self.search(words, NEAREST)] if words.strip() else []
         )
         says = [wording.UNKNOWN_TOOL.format(name=json.dumps(shown, ensure_ascii=False))]
         if near:
@@ -320,6 +337,8 @@ class Conversation:
 
     def _fault(self, task: Task) -> str:
         """What is wrong with the arguments; nothing if they fit, or if nobody can tell."""
+        if not self.checks_arguments:
+            return ""
         try:
             wrong = problems(task.tool.input_schema, task.arguments)
         except InvalidSchema:

@@ -21,16 +21,16 @@ def public_name(tool: Tool) -> str:
     return safe_name(tool.id)
 
 
-def safe_name(name: str) -> str:
+def safe_name(name: str, max_chars: int = MAX_CHARS) -> str:
     """A name that every provider takes.
 
     One that had to be changed ends in a digest of what it was: two names never become one.
     """
     safe = _UNSAFE.sub("_", name)
-    if safe == name and len(safe) <= MAX_CHARS:
+    if safe == name and len(safe) <= max_chars:
         return safe
     digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
-    return f"{safe[: MAX_CHARS - _DIGEST_CHARS - 1]}_{digest}"
+    return f"{safe[: max_chars - _DIGEST_CHARS - 1]}_{digest}"
 
 
 class Names:

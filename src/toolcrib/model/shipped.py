@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.resources import files
 from typing import Final
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +53,13 @@ class Shipped:
         if is_read.any():
             vectors[is_read] = [read[text] for text in texts if text in read]
         return vectors, is_read
+
+    @cached_property
+    def version(self) -> str:
+        """Which weights these are, for those who keep vectors: told by the checksums in their file."""
+        with (_DATA / "encoder.npz").open("rb") as file, ZipFile(file) as weights:
+            sums = " ".join(f"{one.filename} {one.CRC}" for one in weights.infolist())
+        return hashlib.blake2b(sums.encode(), digest_size=8).hexdigest()
 
     @property
     def sketches(self) -> Sketches:

@@ -21,6 +21,9 @@ class OpenAIResponses:
         return bool(body.get("stream"))
 
     def fault(self, body: Body) -> str:
+        if body.get("previous_response_id"):
+            # The calls are in what the provider has kept.
+            return ""
         called = [one["call_id"] for one in _items(body, "function_call")]
         answered = [one["call_id"] for one in _items(body, "function_call_output")]
         if lost := unanswered(called, answered):

@@ -1,0 +1,114 @@
+"""`toolcrib doctor`: what is wrong with a set-up, and the cure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from toolcrib.cli.gateway import print_started, require_gateway, start_log
+from toolcrib.cli.options import config_option, json_option
+from toolcrib.cli.printing import note, plain, print_json, wrapped
+from toolcrib.config.checks import Finding, check, check_variables
+from toolcrib.config.expansion import needed
+from toolcrib.config.file import existing, interpreted, open_document
+from toolcrib.config.settings import Config
+from toolcrib.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from toolcrib.gateways.mcp.checkup import Report
+
+_COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+@click.command("doctor")
+@config_option
+@click.option("--no-start", is_flag=True, help="Only look at the file; start no server.")
+@json_option
+def command(config_file: str | None, no_start: bool, as_json: bool) -> None:
+    """Say what is wrong with toolcrib.json, and the cure.
+
+    Programs that are not installed, variables that are not set, secrets in the open, servers that
+    are there twice, names that are too long. Then every server is started and stopped again:
+    those that do not come up, tools that cannot be used or look suspicious, and what each
+    server's tools weigh in tokens.
+    """
+    path = existing(config_file)
+    config, findings = examined(path)
+    reports: list[Report] = []
+    if config and not no_start:
+        reports = _started(config, {one.server for one in findings if one.severity == "error"})
+        findings += [one for report in reports for one in report.findings]
+    if as_json:
+        document = {"config": str(path), "findings": [asdict(one) for one in findings]}
+        servers = [
+            {name: value for name, value in asdict(report).items() if name != "findings"}
+            for report in reports
+        ]
+        print_json(document if no_start else {**document, "servers": servers})
+    else:
+        _show(path, reports, findings)
+    if any(one.severity == "error" for one in findings):
+        raise SystemExit(1)
+
+
+def examined(path: Path) -> tuple[Config | None, list[Finding]]:
+    """A configuration, and what is wrong with it without starting anything, the worst first."""
+    document = open_document(path)
+    variables = check_variables(document.value, os.environ)
+    # What else there is should be found too, so something stands in for what is not set.
+    unset = dict.fromkeys(needed(document.value), "not set")
+    try:
+        config = interpreted(document, path, {**unset, **os.environ})
+    except InvalidConfig:
+        if not variables:
+            raise
+        return None, list(variables)
+    found = check(config, lambda program, folders: shutil.which(program, path=folders))
+    return config, [*variables, *found]
+
+
+def _started(config: Config, broken: Collection[str]) -> list[Report]:
+    """What is seen of the servers when they run; those that cannot run are left alone."""
+    require_gateway()
+    start_log()
+    import anyio
+
+    from toolcrib.gateways.mcp.checkup import check_up
+    from toolcrib.service.opening import pins_so_far
+
+    servers = {
+        name: replace(server, enabled=server.enabled and name not in broken)
+        for name, server in config.servers.items()
+    }
+    is_watched = sys.stderr.isatty()
+    if is_watched:
+        note(f"Starting {sum(server.enabled for server in servers.values())} servers …")
+    tell = print_started if is_watched else lambda started: None
+    return anyio.run(check_up, replace(config, servers=servers), pins_so_far(config), tell)
+
+
+def _show(path: Path, reports: Sequence[Report], findings: Sequence[Finding]) -> None:
+    for report in reports:
+        if report.is_up:
+            about = f"{report.tools:,} tools, about {report.tokens:,} tokens, {report.protocol}"
+            name = click.style(plain(report.server), bold=True)
+            click.echo(f"{click.style('✓', fg='green')} {name}: {about}")
+    for one in findings:
+        mark = click.style(f"{one.severity}: ", fg=_COLOURS[one.severity], bold=True)
+        about = f"{one.server}: " if one.server else ""
+        click.echo(mark + plain(about + one.what))
+        click.echo(wrapped(plain(one.cure), "  "))
+    if findings:
+        errors = sum(one.severity == "error" for one in findings)
+        click.secho(
+            f"{len(findings)} found in {plain(str(path))}, {errors} of them errors.", bold=True
+        )
+    else:
+        click.echo(f"Nothing is wrong with {plain(str(path))}.")

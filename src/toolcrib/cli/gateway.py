@@ -1,0 +1,119 @@
+"""What `serve` and `stdio` have in common: the configuration, the log, and the demo in its absence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from toolcrib.cli.printing import note
+from toolcrib.config.file import find, load, places
+from toolcrib.config.settings import Config, Server
+from toolcrib.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from toolcrib.gateways.mcp.starting import Started
+
+_OF_SERVER: Final = "toolcrib.gateways.mcp.upstream."
+json_log_option = click.option(
+    "--json-log", is_flag=True, help="Log in JSON, one line for each event and each request."
+)
+
+
+def configuration(config_file: str | None) -> Config:
+    """The configuration that was asked for or found, or one with a small server to try it on."""
+    path = find(config_file)
+    if path is not None:
+        return load(path)
+    looked = " and ".join(str(place) for place in places(config_file))
+    note(f"No configuration in {looked}: this is a demo server. `toolcrib import` makes one.")
+    return demo_configuration()
+
+
+def demo_configuration() -> Config:
+    """A configuration whose one server comes with Toolcrib; nothing of it is kept."""
+    # A server is started without our environment; where Toolcrib is found by it, the demo needs it.
+    env = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    args = ("-m", "toolcrib.gateways.mcp.demo")
+    # Nobody configured it, so nobody could raise its limit on a slow machine.
+    demo = Server("demo", command=sys.executable, args=args, env=env, connect_seconds=300)
+    return Config(servers={"demo": demo}, store="sqlite://")
+
+
+def require_gateway() -> None:
+    """Make ready for the gateways' libraries; say what to install where they are missing."""
+    # Has to be said before numpy is loaded. Its threads wait busily for one another, which on the
+    # small matrices of the search costs three times what it gains.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        import mcp  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as fault:
+        raise InvalidConfig(
+            f"the gateways need {fault.name}; install them with pip install 'toolcrib[gateway]'"
+        ) from None
+
+
+def listening(config: Config, host: str | None, port: int | None) -> Config:
+    """The configuration with what the command line says about listening."""
+    http = config.http
+    http = replace(http, host=http.host if host is None else host)
+    http = replace(http, port=http.port if port is None else port)
+    return replace(config, http=http)
+
+
+def print_started(started: Started) -> None:
+    """Say that a server has come up, or has not."""
+    so_far = f"({started.number} of {started.total})"
+    if started.trouble:
+        note(f"✗ {started.server} is not reachable: {started.trouble} {so_far}")
+    elif started.protocol:
+        note(f"✓ {started.server}: {started.tools:,} tools {so_far}")
+    else:
+        note(f"· {started.server}: {started.tools:,} tools, started when needed {so_far}")
+
+
+class _NamesServer(logging.Filter):
+    """Says of what a server wrote to standard error which one it was."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.startswith(_OF_SERVER):
+            record.server = record.name.removeprefix(_OF_SERVER)
+        return True
+
+
+def shows_progress(verbose: bool, json_log: bool) -> bool:
+    """Whether somebody is looking, and is told in a few lines how the servers come up."""
+    return sys.stderr.isatty() and not verbose and not json_log
+
+
+def start_log(
+    config: Config | None = None, *, verbose: bool = False, as_json: bool = False
+) -> None:
+    """Log to standard error, without secrets: standard output may be the client's.
+
+    Without a configuration, nothing is logged but what nobody foresaw.
+    """
+    from toolcrib.gateways.logs import start_logging
+    from toolcrib.gateways.secret import secrets_in
+
+    handler = start_logging(
+        sys.stderr,
+        as_json=as_json,
+        level=logging.WARNING,
+        secrets=secrets_in(config) if config else (),
+    )
+    handler.addFilter(_NamesServer())
+    levels = {"toolcrib": logging.DEBUG if verbose else logging.INFO if config else logging.ERROR}
+    if not verbose and not as_json:
+        # A line for each request is for programs, or for whoever asks for it.
+        levels["toolcrib.access"] = logging.WARNING
+    if shows_progress(verbose, as_json):
+        levels |= {"toolcrib.gateways.mcp.upstream": logging.WARNING}
+        levels |= {"toolcrib.gateways.mcp.fleet": logging.WARNING}
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)

@@ -1,0 +1,40 @@
+"""`toolcrib stdio`: the MCP gateway as a client's own child process."""
+
+from __future__ import annotations
+
+import click
+
+from toolcrib.cli.gateway import (
+    configuration,
+    json_log_option,
+    require_gateway,
+    start_log,
+)
+from toolcrib.cli.options import config_option
+
+
+@click.command("stdio")
+@config_option
+@click.option("--profile", metavar="NAME", help="Show only the tools of this profile.")
+@json_log_option
+@click.option("--verbose", is_flag=True, help="Log more, to standard error.")
+def command(config_file: str | None, profile: str | None, json_log: bool, verbose: bool) -> None:
+    """Serve MCP on standard input and output.
+
+    This is the one entry that takes the place of all other MCP servers in a client's
+    configuration.
+    """
+    require_gateway()
+    config = configuration(config_file)
+    start_log(config, verbose=verbose, as_json=json_log)
+    import anyio
+
+    from toolcrib.gateways.mcp.gateway import serve_stdio
+    from toolcrib.service.opening import open_service
+
+    service = open_service(config)
+    service.view(profile)
+    try:
+        anyio.run(serve_stdio, service, profile)
+    finally:
+        service.close()

@@ -1,0 +1,110 @@
+"""Every HTTP door in one application: MCP, the model APIs, and what tells how it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Send
+
+from toolcrib.gateways.guard import ANYONE, Guard
+from toolcrib.gateways.mcp.api import Api
+from toolcrib.gateways.mcp.figures import Figures
+from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateways.mcp.gateway import running
+from toolcrib.gateways.mcp.http import McpDoor, profile_of
+from toolcrib.gateways.mcp.openapi import description
+from toolcrib.gateways.mcp.starting import OnStarted
+from toolcrib.gateways.mcp.status import reasons
+from toolcrib.gateways.metrics import CONTENT_TYPE, Metrics
+from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateways.model.routes import routes as model_routes
+from toolcrib.service.service import Service
+
+
+def http_app(service: Service, on_started: OnStarted | None = None) -> Guard:
+    """The application that `toolcrib serve` runs, and the guard before it."""
+    metrics = Metrics()
+    http, auth = service.config.http, service.config.auth
+    return Guard(doors(service, metrics, on_started), http, auth, metrics=metrics)
+
+
+def doors(service: Service, metrics: Metrics, on_started: OnStarted | None = None) -> ASGIApp:
+    """All doors, with no guard before them."""
+    return _Owned(_routed(service, metrics, on_started))
+
+
+class _Owned:
+    """Says whose a request is in the way the SDK knows: a session stays with who opened it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        principal = scope.get("state", {}).get("principal")
+        if principal is not None and principal is not ANYONE:
+            owner = f"{principal.name} {principal.profile or ''}"
+            token = AccessToken(token="", client_id=owner, scopes=[])
+            scope["user"] = AuthenticatedUser(token)
+        await self._app(scope, receive, send)
+
+
+def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) -> Starlette:
+    fronts: list[Front] = []
+    figures = Figures(metrics)
+    model = Gateway(service.config.models, max_body_bytes=service.config.http.max_body_bytes)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with (
+            running(service, profile_of, on_started) as front,
+            _open(model),
+        ):
+            door = McpDoor(front, service.config.http)
+            fronts.append(front)
+            async with door.run():
+                app.router.routes.extend(door.routes())
+                yield
+
+    async def health(request: Request) -> JSONResponse:
+        why = await anyio.to_thread.run_sync(reasons, fronts[0])
+        # Everybody may ask; only who may use the gateway is told about its servers.
+        principal = request.scope.get("state", {}).get("principal")
+        is_guest = service.config.auth.keys and principal in (None, ANYONE)
+        told = [] if is_guest else why
+        return JSONResponse({"status": "degraded" if why else "ok", "reasons": told})
+
+    async def prometheus(request: Request) -> Response:
+        await anyio.to_thread.run_sync(figures.refresh, fronts[0])
+        return Response(metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+    async def openapi(request: Request) -> JSONResponse:
+        return JSONResponse(description())
+
+    api = Api(lambda: fronts[0])
+    routes: list[BaseRoute] = [
+        Route("/health", health),
+        Route("/metrics", prometheus),
+        Route("/openapi.json", openapi),
+        *api.routes(),
+        *(model_routes(model) if service.config.models.upstreams else ()),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+@asynccontextmanager
+async def _open(model: Gateway) -> AsyncIterator[None]:
+    await model.open()
+    try:
+        yield
+    finally:
+        await model.close()

@@ -1,0 +1,123 @@
+"""What a model reads of the tools that a search found, within a limit of size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from toolcrib.config.settings import Detail
+from toolcrib.core import wording
+from toolcrib.core.schema import signature
+from toolcrib.service.directory import Entry
+
+DETAILS: Final[tuple[Detail, ...]] = ("names", "summary", "schema")
+SUMMARY_CHARS: Final = 200
+MAX_NAMED_SERVERS: Final = 40
+MAX_NOTES: Final = 5
+
+
+@dataclass
+class Page:
+    """Lines for a model, as many as there is room for."""
+
+    left: int
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    shortened: int = 0
+
+    def line(self, entry: Entry, detail: Detail) -> str:
+        """A tool in as much detail as was asked for and as there is room for."""
+        for level in reversed(DETAILS[: DETAILS.index(detail) + 1]):
+            text, told = _shown(entry, level)
+            # It is told twice, for models and for programs; neither is to be too long.
+            chars = max(len(text), len(json.dumps(told, ensure_ascii=False)))
+            if chars <= self.left or level == "names":
+                self.left -= chars
+                self.shortened += level != detail
+                self.tools.append(told)
+                return text
+        raise AssertionError("a name always has room")
+
+
+def found_text(entries: Sequence[Entry], detail: Detail, page: Page, call: str) -> str:
+    """The tools that were found, the best first, those of one server together."""
+    by_server: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_server.setdefault(entry.server, []).append(entry)
+    lines = [wording.GATEWAY_FOUND.format(count=counted(len(entries)), call=call)]
+    for server, of_server in by_server.items():
+        lines += ["", f"{server}:"]
+        lines += [page.line(entry, detail) for entry in of_server]
+    return "\n".join(lines)
+
+
+def listed_text(heading: str, entries: Sequence[Entry], page: Page) -> str:
+    """The tools that were found as a numbered list, with their definitions beside it."""
+    lines = [heading, ""]
+    room = page.left
+    for number, entry in enumerate(entries, 1):
+        about = f" - {entry.tool.description}" if entry.tool.description else ""
+        line = f"{number}. {entry.name}{about}"
+        lines.append(line if len(line) <= page.left else f"{number}. {entry.name}")
+        page.left -= len(lines[-1])
+        definition = entry.listed
+        # A definition without room is listed all the same, or can be asked for by its name.
+        chars = len(json.dumps(definition, ensure_ascii=False))
+        page.tools.append(definition if chars <= room else {"name": entry.name})
+        room -= min(chars, room)
+    return "\n".join(lines)
+
+
+def notes(
+    entries: Iterable[Entry],
+    unreachable: Mapping[str, str],
+    waiting: Mapping[str, int],
+) -> list[str]:
+    """What else is to be said: which tools cannot be called, wait for approval, or look bad."""
+    found = list(entries)
+    said = []
+    for server, reason in unreachable.items():
+        count = sum(entry.server == server for entry in found)
+        if count:
+            said.append(
+                wording.NOT_REACHABLE.format(count=counted(count), server=server, reason=reason)
+            )
+    for server, count in waiting.items():
+        said.append(wording.WAITING.format(count=counted(count), server=server))
+    for entry in found:
+        said += [
+            wording.SUSPECT.format(name=entry.name, kind=finding.kind)
+            for finding in entry.findings[:1]
+            if finding.severity == "high"
+        ]
+    return said[:MAX_NOTES]
+
+
+def servers_text(entries: Iterable[Entry]) -> str:
+    """The servers behind a search and how many tools each has, within bounds."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        counts[entry.server] = counts.get(entry.server, 0) + 1
+    shown = [f"{server} ({count})" for server, count in counts.items()]
+    more = [f"and {len(shown) - MAX_NAMED_SERVERS} more"] if len(shown) > MAX_NAMED_SERVERS else []
+    return ", ".join(shown[:MAX_NAMED_SERVERS] + more)
+
+
+def _shown(entry: Entry, detail: Detail) -> tuple[str, dict[str, Any]]:
+    tool = entry.tool
+    if detail == "names":
+        return f"- {entry.name}", {"name": entry.name}
+    if detail == "summary":
+        about = " ".join(tool.description.split())
+        about = about if len(about) <= SUMMARY_CHARS else f"{about[: SUMMARY_CHARS - 1]}…"
+        line = signature(entry.name, tool.input_schema)
+        return f"- {line}: {about}", {"name": entry.name, "signature": line, "description": about}
+    definition = entry.listed
+    schema = json.dumps(definition["inputSchema"], ensure_ascii=False, separators=(",", ":"))
+    return f"- {entry.name}: {tool.description}\n  parameters: {schema}", definition
+
+
+def counted(count: int) -> str:
+    """So many tools, in words."""
+    return "1 tool" if count == 1 else f"{count} tools"

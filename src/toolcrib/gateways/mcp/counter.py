@@ -1,0 +1,304 @@
+"""The counter: which tools a client is shown, what a search finds for it, and the calls it makes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from toolcrib.config.settings import Detail, ToolSearch
+from toolcrib.core import wording
+from toolcrib.core.call import Call
+from toolcrib.core.conversation import LIMIT, MAX_LIMIT, NEAREST
+from toolcrib.core.facet import Where
+from toolcrib.core.result import SearchResult
+from toolcrib.core.session import Session
+from toolcrib.errors import ServerUnavailable, ToolcribError
+from toolcrib.gateways.mcp.answer import (
+    DETAILS,
+    Page,
+    counted,
+    found_text,
+    listed_text,
+    notes,
+)
+from toolcrib.gateways.mcp.bridge import Bridge
+from toolcrib.gateways.mcp.client import Client
+from toolcrib.gateways.mcp.fleet import Fleet
+from toolcrib.gateways.mcp.own_tools import CONSTANT_TOOLS, listed_search_tool, search_tool
+from toolcrib.profiles import mcproxy
+from toolcrib.service.definition import outweighs
+from toolcrib.service.directory import OWN_NAMES, Entry
+from toolcrib.service.service import Service
+from toolcrib.service.view import ShownMode, View
+
+LISTED_LIMIT: Final = 10
+MAX_LISTED: Final = 200
+MAX_DESCRIBED: Final = 50
+_log = logging.getLogger(__name__)
+
+
+class Counter:
+    """Shows, finds and calls the tools of one service."""
+
+    def __init__(self, service: Service, fleet: Fleet, bridge: Bridge) -> None:
+        self._service = service
+        self._fleet = fleet
+        self._bridge = bridge
+
+    @property
+    def _settings(self) -> ToolSearch:
+        return self._service.config.tool_search
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """A tool's schema, for the check of headers that repeat its arguments."""
+        entry = self._service.directory.entries.get(name)
+        return None if entry is None else entry.tool.input_schema
+
+    async def tools_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The tools this client is shown now."""
+        view, mode = self._seen_by(client)
+        if mode == "direct":
+            return {"tools": view.listing}
+        if mode == "search":
+            shown = view.conversation(mode).plan.shown
+            own = [search_tool(view), *CONSTANT_TOOLS]
+            return {"tools": [*own, *(view.entries[tool.id].listed for tool in shown)]}
+        entries = self._listed_now(client, view)
+        search = listed_search_tool(view, len(view.entries) - len(entries))
+        return {"tools": [*(entry.listed for entry in entries), search]}
+
+    async def tools_call(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a search, or pass a call on to the server whose tool it is."""
+        view, mode = self._seen_by(client)
+        name, arguments = params["name"], params.get("arguments") or {}
+        try:
+            if name == mcproxy.SEARCH_TOOL:
+                return await self._search_listed(client, view, mode, arguments)
+            if name == wording.SEARCH_NAME:
+                return await self._search(view, arguments)
+        except ToolcribError as fault:
+            return _said(str(fault), is_error=True)
+        if name == wording.DESCRIBE_NAME:
+            return self._describe(view, arguments)
+        if name == wording.CALL_NAME:
+            inner = arguments.get("arguments")
+            params = {**params, "name": arguments.get("name", ""), "arguments": inner or {}}
+            name, arguments = params["name"], params["arguments"]
+            if name in OWN_NAMES:
+                text = wording.CALL_ITSELF.format(name=name, call=wording.CALL_NAME)
+                return _said(text, is_error=True)
+        conversation = view.conversation(mode)
+        call = Call("", str(name), arguments if isinstance(arguments, Mapping) else None)
+        turn = conversation.turn(Session(), (call,))
+        if turn.answers:
+            return _said(turn.answers[0].text, is_error=True)
+        (task,) = turn.tasks
+        entry = view.entries[task.tool.id]
+        return await self._call(client, entry, {**params, "arguments": task.arguments})
+
+    def _seen_by(self, client: Client) -> tuple[View, ShownMode]:
+        view = self._service.view(client.profile)
+        wanted = view.profile.mode or self._settings.mode
+        return view, view.mode(wanted, client.is_modern, client.list_is_frozen)
+
+    def _listed_now(self, client: Client, view: View) -> list[Entry]:
+        """The list of this client: what it was shown from the start, or what it has searched for."""
+        session = client.shown.session
+        conversation = view.conversation("dynamic" if session is None else "search")
+        shown = {tool.id: tool for tool in conversation.plan.shown}
+        if session is not None:
+            for tool in session.visible(conversation.engine.catalog, conversation.may_use):
+                shown.setdefault(tool.id, tool)
+        return [view.entries[id] for id in shown]
+
+    async def _call(
+        self, client: Client, entry: Entry, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        upstream = self._fleet.upstreams.get(entry.server)
+        if upstream is None:
+            return _said(f"{entry.server} is no longer configured", is_error=True)
+        sent = {**params, "name": entry.remote_name}
+        meta = client.meta
+        sent = {**sent, "_meta": meta} if meta else {k: v for k, v in sent.items() if k != "_meta"}
+        annotations = entry.tool.annotations
+        may_repeat = entry.tool.read_only or annotations.get("idempotentHint") is True
+        begun = time.monotonic()
+        try:
+            result = await self._bridge.answered(
+                upstream, "tools/call", sent, client, may_repeat=may_repeat
+            )
+        except ServerUnavailable as fault:
+            self._service.note_call(entry.name, False, time.monotonic() - begun)
+            return _said(str(fault), is_error=True)
+        self._service.note_call(
+            entry.name, result.get("isError") is not True, time.monotonic() - begun
+        )
+        limit = upstream.server.max_result_bytes
+        if outweighs(result, limit):
+            return _said(wording.TOO_LARGE.format(name=entry.name, limit=limit), is_error=True)
+        return result
+
+    async def _search(self, view: View, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        query = arguments.get("query")
+        if not isinstance(query, str):
+            # A model reads the result of a call; errors of the protocol may never reach it.
+            return _said(wording.QUERY_MISSING, is_error=True)
+        limit = _whole(arguments.get("limit"), LIMIT)
+        given = arguments.get("detail")
+        detail: Detail = given if given in DETAILS else self._settings.detail
+        where = Where(
+            server=self._server_id(arguments.get("server")),
+            read_only=arguments.get("read_only") is True,
+        )
+        result = await self._found(view, query, limit, where)
+        entries = self._kept(view, result)
+        page = Page(self._settings.max_result_chars)
+        says: list[str] = []
+        if entries and result.confident:
+            says.append(found_text(entries, detail, page, wording.CALL_NAME))
+            if result.more:
+                says.append(wording.MORE_FIT)
+        elif entries:
+            says.append(wording.NOTHING_FITS)
+            says.append("\n".join(page.line(entry, "summary") for entry in entries))
+        else:
+            says.append(wording.NOTHING_FOUND)
+        if page.shortened and result.confident:
+            says.append(
+                wording.SHORTENED.format(count=page.shortened, describe=wording.DESCRIBE_NAME)
+            )
+        if where.read_only:
+            others = await self._found(view, query, limit, replace(where, read_only=False))
+            left_out = sum(not hit.tool.read_only for hit in others)
+            says += [wording.LEFT_OUT.format(count=counted(left_out))] if left_out else []
+        says += self._notes(view, entries, result.confident)
+        answer = _said("\n\n".join(says))
+        answer["structuredContent"] = {"tools": page.tools, "confident": result.confident}
+        self._service.count(searches=1)
+        return answer
+
+    async def _search_listed(
+        self, client: Client, view: View, mode: ShownMode, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """A search whose finds take the place of the client's list, or join it."""
+        query = _query(arguments)
+        limit = min(self._settings.max_tools_limit or LISTED_LIMIT, MAX_LISTED)
+        near: list[Entry] = []
+        entries: list[Entry] = []
+        if query.strip():
+            result = await self._found(view, query, limit, Where())
+            near = self._kept(view, result)
+            # What is only the nearest there is does not take the place of a list.
+            entries = near if result.confident else []
+        if mode == "dynamic":
+            if entries:
+                extends = self._settings.on_search == "extend"
+                before = [entry.tool for entry in self._listed_now(client, view)] if extends else []
+                found = [entry.tool for entry in entries]
+                client.shown.session = Session().reveal(before).reveal(found)
+            # Also where nothing was found: MCProxy's clients wait for it.
+            await client.tell("notifications/tools/list_changed", None)
+        self._service.count(searches=1)
+        if not entries:
+            names = ", ".join(entry.name for entry in near[:NEAREST])
+            says = [mcproxy.NOT_FOUND.format(query=query)]
+            says += [wording.NEAREST.format(names=names)] if names else []
+            return _said(" ".join(says))
+        page = Page(self._settings.max_result_chars)
+        heading = mcproxy.FOUND.format(count=len(entries))
+        says = [listed_text(heading, entries, page), *self._notes(view, entries, True)]
+        answer = _said("\n\n".join(says))
+        answer["structuredContent"] = {"tools": page.tools, "confident": True}
+        return answer
+
+    async def _found(self, view: View, query: str, limit: int, where: Where) -> SearchResult:
+        begun = time.perf_counter()
+
+        def search() -> SearchResult:
+            return view.engine.search(query, limit=limit, where=where, allowed=view.allowed)
+
+        # Reading a query takes some milliseconds, and other clients are waiting too.
+        result = await anyio.to_thread.run_sync(search)
+        if self._settings.debug:
+            kept = len(self._kept(view, result))
+            lines = mcproxy.DEBUG_LINES
+            facts = {
+                "query": query,
+                "size": len(view.entries),
+                "before": len(result),
+                "after": kept,
+                "milliseconds": round((time.perf_counter() - begun) * 1000),
+            }
+            for line in lines:
+                _log.info(line.format(**facts))
+        return result
+
+    def _server_id(self, name: object) -> str:
+        """What a server is called inside: the alias of the one that answers call by its name."""
+        server = self._service.config.servers.get(name) if isinstance(name, str) else None
+        return server.alias or server.name if server else str(name or "")
+
+    def _kept(self, view: View, result: SearchResult) -> list[Entry]:
+        least = self._settings.search_threshold
+        return [view.entries[hit.tool.id] for hit in result if hit.score >= least]
+
+    def _notes(self, view: View, entries: list[Entry], fits: bool) -> list[str]:
+        found = {entry.server for entry in entries}
+        waiting = {
+            shelf.server.name: view.held(shelf)
+            for shelf in view.directory.shelves
+            if not fits or shelf.server.name in found
+        }
+        waiting = {server: count for server, count in waiting.items() if count}
+        return notes(entries, self._fleet.trouble(), waiting)
+
+    def _describe(self, view: View, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        given = arguments.get("names", arguments.get("name"))
+        names = [given] if isinstance(given, str) else given
+        if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+            return _said(wording.NAMES_MISSING, is_error=True)
+        conversation = view.conversation("search")
+        parts: list[str] = []
+        described: list[dict[str, Any]] = []
+        left = self._settings.max_result_chars
+        for name in dict.fromkeys(names[:MAX_DESCRIBED]):
+            entry = view.entries.get(name)
+            if entry is None:
+                turn = conversation.turn(Session(), (Call("", name, {}),))
+                parts.append(turn.answers[0].text)
+                continue
+            text = json.dumps(entry.listed, ensure_ascii=False, separators=(",", ":"))
+            if described and len(text) > left:
+                parts.append(wording.NO_ROOM.format(name=name))
+                continue
+            left -= len(text)
+            described.append(entry.listed)
+            parts.append(text)
+        answer = _said("\n\n".join(parts), is_error=not described)
+        answer["structuredContent"] = {"tools": described}
+        return answer
+
+
+def _said(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def _query(arguments: Mapping[str, Any]) -> str:
+    query = arguments.get("query")
+    if not isinstance(query, str):
+        raise MCPError(INVALID_PARAMS, mcproxy.QUERY_MISSING)
+    return query
+
+
+def _whole(value: object, default: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return default
+    return min(max(value, 1), MAX_LIMIT)

@@ -1,0 +1,134 @@
+"""Why a server did not come up, and the cure, read from what it said before it failed. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Final
+
+from toolcrib.config.checks import Finding
+from toolcrib.config.settings import Server
+
+MAX_QUOTED_CHARS: Final = 300
+
+# Servers written for the first version of the Python SDK that did not say so get the second.
+_MCP_2 = re.compile(
+    r"No module named 'mcp\.(?:server\.fastmcp|types|shared\.\w+)|cannot import name .* from 'mcp\b"
+    r"|'Server' object has no attribute '\w+'|module 'mcp[.\w]*' has no attribute"
+)
+_OLD_NODE = re.compile(
+    r"EBADENGINE|Unsupported engine|SyntaxError: Unexpected token|node:\w+'? .*not"
+)
+_NO_PACKAGE = re.compile(
+    r"(?i)npm (?:ERR!|error) (?:code )?(?:E?404|ETARGET)|not found in the package registry"
+    r"|no matching distribution|No solution found when resolving"
+)
+_OFFLINE = re.compile(
+    r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|Temporary failure in name|dns error"
+)
+_NO_MODULE = re.compile(
+    r"No module named '([\w.]+)'|Cannot find (?:module|package) '([^']{1,200})'"
+)
+_WANTS = re.compile(
+    r"(?i)\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,80}"
+    r"(?:required|missing|not set|not found|must be|provide|undefined|unset|empty)"
+    r"|(?:required|missing|must (?:be )?set|provide|set the)[^\n]{0,80}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b"
+)
+_REFUSED = re.compile(
+    r"(?i)\b(?:unauthori[sz]ed|forbidden|invalid (?:api[ _-]?key|token)|401|403)\b"
+)
+_USAGE = re.compile(r"(?im)^\s*usage:|the following arguments are required|missing argument")
+
+
+def diagnose(
+    server: Server, trouble: str, said: Sequence[str], http_status: int | None = None
+) -> Finding:
+    """What is wrong with a server that did not come up.
+
+    `said` are its last lines on standard error; `http_status` is what its address answered with.
+    """
+    text = "\n".join(said)
+    for look in (_of_http, _of_python, _of_node, _of_network, _of_settings):
+        cure = look(server, text, http_status)
+        if cure:
+            break
+    else:
+        cure = _otherwise(server, trouble)
+    reason = trouble.replace("it answered with an error: Connection closed; it said", "it said")
+    what = f"it does not start: {reason[:MAX_QUOTED_CHARS]}"
+    if http_status is not None and http_status >= 400 and "HTTP" not in trouble:
+        what = f"it does not start: it answered with HTTP {http_status}"
+    return Finding("error", what, cure, server.name)
+
+
+Look = Callable[[Server, str, int | None], str]
+
+
+def _of_http(server: Server, text: str, status: int | None) -> str:
+    if status in (401, 403):
+        told = (
+            "the token in its `headers` is not accepted" if server.headers else "it wants a token"
+        )
+        return f'{told}: "headers": {{"Authorization": "Bearer ${{ITS_TOKEN}}"}}, and set that variable'
+    if status in (404, 405, 410):
+        return 'correct its `url`; many end in /mcp. An older server may need "type": "sse"'
+    if status is not None and status >= 500:
+        return "the server itself fails; look at its own logs, or try again later"
+    if status is not None and status < 400:
+        return "there is a web server, but it does not speak MCP here; correct its `url`"
+    return ""
+
+
+def _of_python(server: Server, text: str, status: int | None) -> str:
+    if not _MCP_2.search(text):
+        return ""
+    program = PurePath(server.command).name
+    if program in ("uvx", "uv"):
+        first = '["--with", "mcp<2", …]' if program == "uvx" else '["run", "--with", "mcp<2", …]'
+        how = f'write "args": {first}'
+    elif program == "pipx":
+        how = 'start it with uvx: "command": "uvx", "args": ["--with", "mcp<2", …]'
+    else:
+        how = f"{server.command} -m pip install 'mcp<2'"
+    return f"it is written for version 1 of the Python package mcp; {how}"
+
+
+def _of_node(server: Server, text: str, status: int | None) -> str:
+    if _OLD_NODE.search(text):
+        return "it wants a newer Node.js; install the current one (https://nodejs.org)"
+    if _NO_PACKAGE.search(text):
+        return "there is no such package or version; correct its name in `args`"
+    found = _NO_MODULE.search(text)
+    if found:
+        return f"install what it needs ({found[1] or found[2]}) where {server.command} looks for it"
+    return ""
+
+
+def _of_network(server: Server, text: str, status: int | None) -> str:
+    if _OFFLINE.search(text):
+        return "it needs the network, which it could not reach; check the connection or the proxy"
+    return ""
+
+
+def _of_settings(server: Server, text: str, status: int | None) -> str:
+    found = _WANTS.search(text)
+    if found:
+        name = found[1] or found[2]
+        return f'it wants {name}: "env": {{"{name}": "${{{name}}}"}}, and set that variable'
+    if _REFUSED.search(text):
+        return "its token or key is not accepted; renew the one in its `env`"
+    if _USAGE.search(text):
+        return "it wants other arguments; see its documentation and correct `args`"
+    return ""
+
+
+def _otherwise(server: Server, trouble: str) -> str:
+    if "in time" in trouble:
+        return (
+            "a first start may have to download it: try again, or raise its `connectSeconds` "
+            f"({server.connect_seconds:g} now)"
+        )
+    if server.url:
+        return "check its `url`, and whether the server is running"
+    return "run its command by hand and see what it says"

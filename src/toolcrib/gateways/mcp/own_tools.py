@@ -1,0 +1,94 @@
+"""The tools that are the gateway's own: search, describe, call."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from toolcrib.core import wording
+from toolcrib.core.conversation import LIMIT, MAX_LIMIT
+from toolcrib.gateways.mcp.answer import DETAILS, servers_text
+from toolcrib.profiles import mcproxy
+from toolcrib.service.view import View
+
+_SEARCHES: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+# It may call anything, so it says the worst that anything may do.
+_CALLS: Final = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
+_TEXT: Final = {"type": "string"}
+
+
+def search_tool(view: View) -> dict[str, Any]:
+    """The search tool of a list that does not change; it says what is behind it."""
+    limit = wording.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
+    return {
+        "name": wording.SEARCH_NAME,
+        "description": wording.GATEWAY_SEARCH.format(
+            count=len(view.entries), servers=servers_text(view.entries.values())
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "query": {**_TEXT, "description": wording.QUERY_DESCRIPTION},
+                "limit": {"type": "integer", "description": limit},
+                "detail": {
+                    **_TEXT,
+                    "enum": list(DETAILS),
+                    "description": wording.GATEWAY_DETAIL,
+                },
+                "server": {**_TEXT, "description": wording.GATEWAY_SERVER},
+                "read_only": {"type": "boolean", "description": wording.GATEWAY_READ_ONLY},
+            },
+            "required": ["query"],
+        },
+        "annotations": _SEARCHES,
+    }
+
+
+def listed_search_tool(view: View, hidden: int) -> dict[str, Any]:
+    """The search tool of a list that searches change; it says how much is hidden."""
+    servers = wording.SERVERS_BEHIND.format(servers=servers_text(view.entries.values()))
+    return {
+        "name": mcproxy.SEARCH_TOOL,
+        "description": f"{mcproxy.SEARCH_DESCRIPTION.format(hidden=hidden)} {servers}",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"query": {**_TEXT, "description": mcproxy.QUERY_DESCRIPTION}},
+            "required": ["query"],
+        },
+        "annotations": _SEARCHES,
+    }
+
+
+CONSTANT_TOOLS: Final[tuple[dict[str, Any], ...]] = (
+    {
+        "name": wording.DESCRIBE_NAME,
+        "description": wording.DESCRIBE_DESCRIPTION,
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "names": {
+                    "type": "array",
+                    "items": _TEXT,
+                    "description": wording.DESCRIBE_NAMES.format(search=wording.SEARCH_NAME),
+                }
+            },
+            "required": ["names"],
+        },
+        "annotations": _SEARCHES,
+    },
+    {
+        "name": wording.CALL_NAME,
+        "description": wording.CALL_DESCRIPTION.format(search=wording.SEARCH_NAME),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "name": {
+                    **_TEXT,
+                    "description": wording.CALL_TOOL_NAME.format(search=wording.SEARCH_NAME),
+                },
+                "arguments": {"type": "object", "description": wording.CALL_ARGUMENTS},
+            },
+            "required": ["name", "arguments"],
+        },
+        "annotations": _CALLS,
+    },
+)

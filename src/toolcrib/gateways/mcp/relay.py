@@ -1,0 +1,160 @@
+"""What is passed through as it is: prompts, resources, completions and log levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from toolcrib.core.naming import safe_name
+from toolcrib.core.tool import SERVER_SEPARATOR
+from toolcrib.errors import ServerUnavailable
+from toolcrib.gateways.mcp.bridge import Bridge
+from toolcrib.gateways.mcp.client import Client
+from toolcrib.gateways.mcp.fleet import Fleet
+from toolcrib.gateways.mcp.upstream import MAX_FOLLOWED, Upstream
+from toolcrib.service.service import Service
+
+MAX_PROMPTS: Final = 50_000
+
+
+class Relay:
+    """Hands requests that are not about tools on to the servers they concern."""
+
+    def __init__(self, fleet: Fleet, service: Service, bridge: Bridge) -> None:
+        self._fleet = fleet
+        self._bridge = bridge
+        self._service = service
+        # Whose prompt a public name is, and what it is called there.
+        self._prompts: dict[str, tuple[str, str]] = {}
+
+    async def prompts_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The prompts of all servers, under public names."""
+        prompts: dict[str, dict[str, Any]] = {}
+        for server, entry in await self._collect("prompts/list", "prompts", client):
+            own = str(entry.get("name", ""))
+            name = self._public_name(server, own)
+            if name in prompts:
+                name = safe_name(f"{server}{SERVER_SEPARATOR}{own}")
+            if len(self._prompts) >= MAX_PROMPTS:
+                self._prompts.clear()
+            self._prompts[name] = (server, own)
+            prompts.setdefault(name, {**entry, "name": name})
+        return {"prompts": list(prompts.values())}
+
+    async def prompts_get(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One prompt, from the server whose it is."""
+        upstream, own = await self._prompt(client, str(params["name"]))
+        return await self._pass(upstream, "prompts/get", {**params, "name": own}, client)
+
+    async def resources_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The resources of all servers."""
+        found = await self._collect("resources/list", "resources", client)
+        return {"resources": [entry for _, entry in found]}
+
+    async def templates_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The resource templates of all servers."""
+        found = await self._collect("resources/templates/list", "resourceTemplates", client)
+        return {"resourceTemplates": [entry for _, entry in found]}
+
+    async def resources_read(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A resource, from the server that listed it, or from the first that has it."""
+        return await self._of_owner(client, "resources/read", params)
+
+    async def subscribe(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Have changes of a resource told to this client."""
+        uri = str(params["uri"])
+        if len(client.shown.followed) >= MAX_FOLLOWED:
+            raise MCPError(INVALID_PARAMS, f"at most {MAX_FOLLOWED:,} resources can be followed")
+        client.shown.followed.add(uri)
+        self.follow(client, [uri])
+        return {}
+
+    def follow(self, client: Client, uris: Iterable[str]) -> None:
+        """Have the servers that may have these resources tell of their changes."""
+        for uri in uris:
+            for upstream in self._owners(client, uri):
+                upstream.follow(uri)
+
+    async def unsubscribe(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Have them told no more. Other clients may still want to know, so servers are not told."""
+        client.shown.followed.discard(str(params["uri"]))
+        return {}
+
+    async def complete(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Completions for an argument, from the server whose prompt or resource it is about."""
+        ref = params.get("ref")
+        if isinstance(ref, Mapping) and ref.get("type") == "ref/prompt":
+            upstream, own = await self._prompt(client, str(ref.get("name", "")))
+            sent = {**params, "ref": {**ref, "name": own}}
+            return await self._pass(upstream, "completion/complete", sent, client)
+        return await self._of_owner(client, "completion/complete", params)
+
+    async def set_level(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        """From which level on log messages are wanted."""
+        client.shown.level = str(params["level"])
+
+        async def ask(upstream: Upstream) -> None:
+            with suppress(MCPError, ServerUnavailable):
+                if not (await upstream.linked()).session.is_modern:
+                    await self._pass(upstream, "logging/setLevel", params, client)
+
+        async with anyio.create_task_group() as tasks:
+            for upstream in self._fleet.upstreams.values():
+                if upstream.link and self._sees(client, upstream.name):
+                    tasks.start_soon(ask, upstream)
+        return {}
+
+    async def _of_owner(
+        self, client: Client, method: str, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        ref = params.get("ref")
+        uri = str(ref.get("uri", "") if isinstance(ref, Mapping) else params.get("uri", ""))
+        fault: Exception = MCPError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        for upstream in self._owners(client, uri):
+            try:
+                return await self._pass(upstream, method, params, client)
+            except (MCPError, ServerUnavailable) as refused:
+                fault = refused
+        raise fault if isinstance(fault, MCPError) else MCPError(INVALID_PARAMS, str(fault))
+
+    async def _pass(
+        self, upstream: Upstream, method: str, params: Mapping[str, Any], client: Client
+    ) -> dict[str, Any]:
+        meta = client.meta
+        sent = {key: value for key, value in params.items() if key != "_meta"}
+        return await self._bridge.answered(
+            upstream, method, {**sent, "_meta": meta} if meta else sent, client
+        )
+
+    async def _prompt(self, client: Client, name: str) -> tuple[Upstream, str]:
+        if name not in self._prompts:
+            await self.prompts_list(client, {})
+        server, own = self._prompts.get(name, ("", ""))
+        upstream = self._fleet.upstreams.get(server)
+        if upstream is None or not self._sees(client, server):
+            raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}")
+        return upstream, own
+
+    async def _collect(
+        self, method: str, key: str, client: Client
+    ) -> list[tuple[str, dict[str, Any]]]:
+        sees = self._service.view(client.profile).sees_server
+        return await self._fleet.collect(method, key, client, sees)
+
+    def _owners(self, client: Client, uri: str) -> list[Upstream]:
+        owners = self._fleet.owners(uri, self._service.view(client.profile).sees_server)
+        return [upstream for upstream in owners if upstream.link or not upstream.is_lazy]
+
+    def _sees(self, client: Client, server: str) -> bool:
+        return self._service.view(client.profile).sees_server(server)
+
+    def _public_name(self, server: str, name: str) -> str:
+        settings = self._service.config.tool_search
+        of_server = self._service.config.servers[server]
+        prefix = f"{of_server.alias or server}{SERVER_SEPARATOR}" if settings.prefix else ""
+        return safe_name(f"{prefix}{name}", settings.max_name_chars)

@@ -1,0 +1,63 @@
+"""The configuration while the gateway runs: what an edit of its file changes, and what it cannot."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+import anyio
+
+from toolcrib.config.settings import Config
+from toolcrib.config.watch import Difference, Edit, Watcher
+from toolcrib.errors import InvalidConfig, ToolcribError
+from toolcrib.gateways.mcp.front import Front
+
+# What is built once, before anything is served.
+_AT_START: Final = ("http", "store", "models", "auth")
+_log = logging.getLogger(__name__)
+
+
+async def follow_file(front: Front) -> None:
+    """Bring the gateway in line with its file, edit after edit, until cancelled."""
+    running = front.service.config
+    if running.path is None:
+        return
+    watcher = Watcher(running, running.path)
+    first = await anyio.to_thread.run_sync(watcher.look)
+    # Where the command line says otherwise than the file, that is no edit.
+    if first and not set(first.difference.rest) - {"http"}:
+        first = replace(first, difference=replace(first.difference, rest=()))
+    if first and (first.difference or first.fault):
+        await _take(front, first)
+    async for edit in watcher.edits():
+        await _take(front, edit)
+
+
+async def _take(front: Front, edit: Edit) -> None:
+    """Go on under an edited configuration, unless it is broken."""
+    try:
+        if edit.fault:
+            raise InvalidConfig(edit.fault)
+        await front.fleet.reconfigure(_merged(front.service.config, edit.config))
+    except ToolcribError as fault:
+        _log.warning("the configuration is kept as it was: %s", fault)
+    else:
+        _log.info("the configuration was read again: %s", told(edit.difference))
+
+
+def _merged(running: Config, edited: Config) -> Config:
+    """The edited configuration, but for what is not changed while the gateway runs."""
+    return replace(edited, **{name: getattr(running, name) for name in _AT_START})
+
+
+def told(difference: Difference) -> str:
+    """What an edit did, in words."""
+    says = [f"added {server.name}" for server in difference.added]
+    says += [f"changed {server.name}" for server in difference.changed]
+    says += [f"removed {name}" for name in difference.removed]
+    says += ["changed the order of the servers"] * difference.order
+    says += [f"changed {name}" for name in difference.rest if name not in _AT_START]
+    late = [name for name in difference.rest if name in _AT_START]
+    says += [f"start the gateway again for what changed in {' and '.join(late)}"] * bool(late)
+    return "; ".join(says) or "nothing changed"

@@ -1,0 +1,61 @@
+"""How the gateway is doing, told for a person or a program to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib.core.tokens import tool_tokens
+from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateways.mcp.upstream import Upstream
+from toolcrib.service.directory import Shelf
+from toolcrib.service.view import View
+
+
+def servers(front: Front, view: View) -> list[dict[str, Any]]:
+    """The servers that a profile may know of, each with its state and its tools."""
+    shelves = {shelf.server.name: shelf for shelf in view.directory.shelves}
+    return [
+        _server(upstream, shelves.get(name) or Shelf(upstream.server), view)
+        for name, upstream in list(front.fleet.upstreams.items())
+        if view.sees_server(name)
+    ]
+
+
+def stats(front: Front, view: View) -> dict[str, Any]:
+    """What there is, what it would cost to show all of it, and what has been done so far."""
+    return {
+        "servers": sum(map(view.sees_server, front.fleet.upstreams)),
+        "tools": len(view.entries),
+        "tokens": view.tokens,
+        "sessions": front.clients,
+        "counts": front.service.stats(),
+    }
+
+
+def reasons(front: Front) -> list[str]:
+    """Why not everything is well; empty if it is."""
+    says = [f"{name} is not reachable: {why}" for name, why in front.fleet.trouble().items()]
+    says += [
+        f"{len(shelf.held)} tools of {shelf.server.name} wait for `toolcrib approve`"
+        for shelf in front.service.directory.shelves
+        if shelf.held
+    ]
+    notice = front.service.store.notice
+    return [*says, notice] if notice else says
+
+
+def _server(upstream: Upstream, shelf: Shelf, view: View) -> dict[str, Any]:
+    entries = [entry for entry in shelf.entries if entry.name in view.entries]
+    return {
+        "name": upstream.name,
+        "state": upstream.state,
+        "transport": upstream.server.transport,
+        "protocol": upstream.link.protocol if upstream.link else "",
+        "tools": len(entries),
+        "tokens": sum(tool_tokens(entry.tool) for entry in entries),
+        "flagged": [entry.name for entry in entries if entry.findings],
+        "waiting": list(shelf.held),
+        "faults": list(shelf.faults),
+        "calls": upstream.calls,
+        "trouble": "" if upstream.link else upstream.trouble,
+    }

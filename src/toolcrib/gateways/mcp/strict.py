@@ -1,0 +1,42 @@
+"""Definitions that the strictest client can read: such a client drops a whole list for one fault."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_types import methods as _methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from pydantic import ValidationError
+
+from toolcrib.service.definition import listed
+
+_VERSIONS: Final = (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
+# Without these there is no tool; whatever else is wrong can be left away.
+_NEEDED: Final = frozenset({"name", "inputSchema"})
+
+
+def readable(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """The same tools. Of those that a strict client would choke on, only what it can take."""
+    if not _faults([listed(tool, "tool") for tool in tools]):
+        return tools
+    return tuple(map(_readable, tools))
+
+
+def _readable(tool: dict[str, Any]) -> dict[str, Any]:
+    faults = _faults([listed(tool, "tool")])
+    if not faults or faults & _NEEDED:
+        # What is wrong with the name or the schema is found when it is read.
+        return tool
+    return {key: value for key, value in tool.items() if key not in faults}
+
+
+def _faults(tools: list[dict[str, Any]]) -> set[str]:
+    """The fields of these tools that a strict client would refuse."""
+    stamps = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    faults: set[str] = set()
+    for version in _VERSIONS:
+        try:
+            _methods.validate_server_result("tools/list", version, {"tools": tools, **stamps})
+        except ValidationError as refused:
+            faults |= {str(error["loc"][2]) for error in refused.errors() if len(error["loc"]) > 2}
+    return faults

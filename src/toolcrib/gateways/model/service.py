@@ -1,0 +1,141 @@
+"""What both of OpenAI's APIs do with a request, whatever they make of its tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from toolcrib.adapters.plain import objects
+from toolcrib.config.settings import ModelUpstream, SearchForModel
+from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.errors import RequestFailed
+from toolcrib.gateways.model.body import read_object
+from toolcrib.gateways.model.door import Exchange
+from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateways.model.kept import Kept
+from toolcrib.gateways.model.memory import Memory, Recall
+from toolcrib.gateways.model.rounds import Rounds, Streamed, Talk
+from toolcrib.gateways.model.saved import Saved, Treatment
+from toolcrib.gateways.model.shelf import Entry, Shelf
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request: where it goes, and how tool search is switched for it."""
+
+    exchange: Exchange
+    upstream: ModelUpstream
+    switch: SearchForModel
+    body: dict[str, Any]
+
+    @property
+    def tools(self) -> list[Entry]:
+        """The tools it brings."""
+        return list(objects(self.body.get("tools")))
+
+    def is_well_formed(self, history: str) -> bool:
+        """Whether tools and history are lists of objects, or the history a text.
+
+        What is not is the upstream's to judge.
+        """
+        said = self.body.get(history) or []
+        listed = (self.body.get("tools") or [], [] if isinstance(said, str) else said)
+        return all(isinstance(one, list) and len(objects(one)) == len(one) for one in listed)
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
+        return str(self.body.get("model", ""))
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is to be streamed."""
+        return self.body.get("stream") is True
+
+
+class Service(Generic[Made]):
+    """What one API keeps between requests. `shelf` finds the shelf in what is made of the tools."""
+
+    def __init__(self, gateway: Gateway, shelf: Callable[[Made], Shelf]) -> None:
+        self._gateway = gateway
+        self._shelf = shelf
+        self._kept: Kept[Made] = Kept(gateway.settings.engine_cache)
+        self._memory = Memory(gateway.settings.max_conversations)
+
+    @property
+    def max_rounds(self) -> int:
+        """How often a model may search for one answer."""
+        return self._gateway.settings.max_rounds
+
+    def read(self, exchange: Exchange) -> Request:
+        """The request of a client."""
+        body = read_object(exchange.body)
+        upstream = self._gateway.upstreams.choose("openai", str(body.get("model", "")))
+        switch = self._gateway.switch(exchange, upstream)
+        return Request(exchange, upstream, switch, body)
+
+    def recall(self, request: Request) -> Recall:
+        """What is remembered for the client of a request."""
+        exchange = request.exchange
+        name = getattr(exchange.principal, "name", "")
+        return Recall(self._memory, name, exchange.header("authorization"))
+
+    def disclosure(self, request: Request) -> Disclosure:
+        """From how many tools on some are held back, where the client does not say."""
+        if request.switch == "on":
+            return Disclosure(Activation(tools=1))
+        settings = self._gateway.settings
+        return Disclosure(Activation(settings.threshold_tools, settings.threshold_tokens))
+
+    async def made(self, request: Request, make: Callable[[], Made], *settings: Hashable) -> Made:
+        """What is made of a request's tools, from before where it brings the same ones."""
+        most, tools = self._gateway.settings.max_tools, request.tools
+        if len(tools) > most:
+            raise RequestFailed(
+                f"the request has {len(tools):,} tools; the limit is {most:,}", param="tools"
+            )
+        known = self._kept.get(tools, request.switch, *settings)
+        if known is None:
+            known = await self._gateway.search(lambda: self._looked_up(make()))
+            self._kept.put(known, tools, request.switch, *settings)
+        return known
+
+    async def pass_on_any(self, exchange: Exchange) -> None:
+        """Leave a request to the upstream of its model, or to the first one if it names none."""
+        model = ""
+        if exchange.method == "POST" and exchange.body:
+            model = str(read_object(exchange.body).get("model", ""))
+        known = [one for one in self._gateway.settings.upstreams if one.api == "openai"]
+        first = known[0] if known and not model else None
+        upstream = first or self._gateway.upstreams.choose("openai", model)
+        await self._gateway.pass_on(exchange, upstream, Saved(upstream.name, "off"))
+
+    async def pass_on(self, request: Request, treatment: Treatment) -> None:
+        """Leave a request to the upstream, untouched."""
+        saved = Saved(request.upstream.name, treatment)
+        await self._gateway.pass_on(request.exchange, request.upstream, saved)
+
+    async def answer(self, request: Request, talk: Talk, stream: Streamed) -> None:
+        """Answer a request through its talk; `stream` is for those who want a stream."""
+        desk = talk.desk
+        shelf, revealed = desk.shelf, desk.revealed
+        if shelf.claim():
+            self._gateway.beforehand(shelf.prepare)
+        count = len(shelf.front) + len(shelf.held)
+        shown = len(shelf.front) + len(revealed)
+        saved = Saved(
+            request.upstream.name, talk.treatment, count, shown, shelf.saved_tokens(revealed)
+        )
+        rounds = Rounds(self._gateway, request.exchange, request.upstream, saved)
+        await (rounds.stream(talk, stream) if request.streams else rounds.whole(talk))
+
+    def _looked_up(self, made: Made) -> Made:
+        """With its names and tokens known, which takes a thread some time."""
+        shelf = self._shelf(made)
+        if shelf.held:
+            shelf.saved_tokens()
+            shelf.held_tool("")
+        return made

@@ -1,0 +1,26 @@
+"""What stands in a configuration and must not stand in a log, an error or an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from toolcrib.config.settings import Config, Server
+
+_NAMED: Final = re.compile(r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|dsn|url")
+
+
+def secrets_of(server: Server) -> Iterator[str]:
+    """The secrets that a server is given: headers, and variables that are named like one."""
+    yield from server.headers.values()
+    yield from (value for name, value in server.env.items() if _NAMED.search(name))
+
+
+def secrets_in(config: Config) -> Iterator[str]:
+    """All secrets of a configuration."""
+    for server in config.servers.values():
+        yield from secrets_of(server)
+    for upstream in config.models.upstreams:
+        yield upstream.key
+        yield from upstream.headers.values()

@@ -1,0 +1,99 @@
+"""The definitions a server gives of its tools: read leniently, kept as they came.
+
+One that cannot be used is reported and left out; the others are not held up by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolcrib.adapters.mcp import tools_from_wire
+from toolcrib.core.tool import Tool
+from toolcrib.errors import ToolcribError
+
+# The largest one seen in the wild has 89,000 characters.
+MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
+MAX_FAULTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool as its server defines it, and as it is searched for."""
+
+    name: str
+    raw: Mapping[str, Any]
+    tool: Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """What could be read, and what was wrong with the rest."""
+
+    read: tuple[Definition, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def read_definitions(
+    entries: Iterable[object], *, server: str, server_description: str = ""
+) -> Definitions:
+    """The usable ones of a server's list, in its order."""
+    found: dict[str, Definition] = {}
+    faults: list[str] = []
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, Mapping):
+            faults.append(f"tool {number} is not an object")
+            continue
+        if outweighs(entry, MAX_DEFINITION_BYTES):
+            faults.append(f"tool {number} has more than {MAX_DEFINITION_BYTES:,} bytes")
+            continue
+        # Some servers leave the schema of a tool without parameters away.
+        wire = (
+            entry if isinstance(entry.get("inputSchema"), Mapping) else {**entry, "inputSchema": {}}
+        )
+        try:
+            (tool,) = tools_from_wire(wire, server=server, server_description=server_description)
+        except ToolcribError as fault:
+            faults.append(f"tool {number}: {fault}")
+            continue
+        if tool.name in found:
+            faults.append(f"tool {number}: the name {tool.name!r} is taken by an earlier one")
+            continue
+        found[tool.name] = Definition(tool.name, entry, tool)
+    if len(faults) > MAX_FAULTS:
+        faults[MAX_FAULTS:] = [f"and {len(faults) - MAX_FAULTS:,} more"]
+    return Definitions(tuple(found.values()), tuple(faults))
+
+
+def listed(definition: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A definition as we list it: as its server wrote it, under our name for it.
+
+    Strict clients drop a whole list for one schema that does not say it is an object; so it is said.
+    """
+    schema = definition.get("inputSchema")
+    schema = schema if isinstance(schema, Mapping) else {}
+    if schema.get("type") != "object":
+        schema = {**schema, "type": "object"}
+    return {**definition, "name": name, "inputSchema": schema}
+
+
+def outweighs(value: object, limit: int) -> bool:
+    """Whether something of JSON is heavier than so many bytes, about; it stops counting when it is."""
+    left = limit
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, str):
+            left -= len(one) + 2
+        elif isinstance(one, Mapping):
+            left -= sum(len(key) + 4 for key in one)
+            pending.extend(one.values())
+        elif isinstance(one, list):
+            left -= 2
+            pending.extend(one)
+        else:
+            left -= 4
+        if left < 0:
+            return True
+    return False

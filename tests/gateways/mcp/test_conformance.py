@@ -1,0 +1,129 @@
+"""The official conformance suite, against a server alone and through the gateway.
+
+Through the gateway every check has to hold that holds for the server alone, but for those listed
+in `conformance.json`, each with its reason. Set TOOLCRIB_CONFORMANCE to 1 to run it, or to a folder
+in which the npm packages are kept for the next time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.gateway_process import (
+    REPOSITORY,
+    free_port,
+    running,
+    served,
+    wait_for,
+    written,
+)
+from tests.support.npm import NODE, folder_of, install, node
+
+SUITE: Final = "@modelcontextprotocol/conformance"
+PACKAGES: Final = (f"{SUITE}@0.2.0-alpha.12", f"{NODE}@latest")
+VERSIONS: Final = ("2025-11-25", "2026-07-28")
+EXPECTED: Final = Path(__file__).with_name("conformance.json")
+SCENARIO_MILLISECONDS: Final = 120_000
+EVERYTHING: Final = ["-m", "tests.support.everything"]
+
+Checks = dict[tuple[str, str], bool]
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = folder_of("TOOLCRIB_CONFORMANCE", tmp_path_factory.mktemp("npm"))
+    return install(folder, PACKAGES)
+
+
+def config(mode: str) -> dict[str, object]:
+    """One server that can do everything, whose tools keep their names."""
+    server = {
+        "command": sys.executable,
+        "args": EVERYTHING,
+        "cwd": str(REPOSITORY),
+        "connectSeconds": 600,
+    }
+    return {
+        "mcpServers": {"everything": server},
+        "toolSearch": {"mode": mode, "prefix": False, "maxToolsLimit": 5},
+        # One of its tools changes the list of tools whenever it is called.
+        "safety": {"changed": "warn"},
+        "store": "sqlite://",
+    }
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[str]:
+    """The server without a gateway."""
+    port, log = free_port(), folder / "alone.log"
+    address = f"http://127.0.0.1:{port}"
+
+    def is_up() -> bool:
+        try:
+            urllib.request.urlopen(address, timeout=60).close()
+        except urllib.error.HTTPError as answer:
+            answer.close()
+            return True
+        except OSError:
+            return False
+        return True
+
+    with running([sys.executable, *EVERYTHING, str(port)], log) as process:
+        wait_for(is_up, process, log)
+        yield address
+
+
+def checked(modules: Path, address: str, version: str, folder: Path) -> Checks:
+    """What the suite finds: each check of each scenario, and whether it held."""
+    out = folder / version
+    command = [node(modules), str(modules / SUITE / "dist" / "index.js"), "server"]
+    subprocess.run(
+        [
+            *(*command, "--url", f"{address}/mcp", "--suite", "all", "--spec-version", version),
+            *("--timeout", str(SCENARIO_MILLISECONDS), "--output-dir", str(out)),
+        ],
+        capture_output=True,
+        check=False,
+    )
+    found: Checks = {}
+    for results in sorted(out.glob("*/checks.json")):
+        scenario = results.parent.name.removeprefix("server-")[: -len("-2026-01-01T00-00-00-000Z")]
+        for check in json.loads(results.read_text(encoding="utf-8")):
+            key = (scenario, str(check["id"]))
+            if check["status"] in ("SUCCESS", "FAILURE", "WARNING"):
+                found[key] = found.get(key, True) and check["status"] == "SUCCESS"
+    return found
+
+
+def test_a_server_alone_passes(modules: Path, tmp_path: Path) -> None:
+    with alone(tmp_path) as address:
+        for version in VERSIONS:
+            found = checked(modules, address, version, tmp_path)
+            assert len(found) > 60
+            assert [key for key, holds in found.items() if not holds] == []
+
+
+@pytest.mark.parametrize("mode", ["direct", "search", "dynamic"])
+def test_the_gateway_passes_what_the_server_passes(
+    modules: Path, tmp_path: Path, mode: str
+) -> None:
+    expected: dict[str, dict[str, dict[str, str]]] = json.loads(EXPECTED.read_text())
+    path = written(tmp_path, config(mode))
+    with served(path, servers=1) as address:
+        for version in VERSIONS:
+            found = checked(modules, address, version, tmp_path)
+            failed = {
+                f"{scenario}: {check}" for (scenario, check), holds in found.items() if not holds
+            }
+            assert len(found) > 60
+            assert failed == set(expected[mode][version])

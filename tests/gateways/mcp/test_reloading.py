@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from toolcrib.config.settings import Server
+from toolcrib.config.watch import Difference
+from toolcrib.gateways.mcp.reloading import told
+
+
+def test_what_an_edit_did_is_told_in_words() -> None:
+    assert told(Difference()) == "nothing changed"
+    edited = Difference(
+        added=(Server("a"),),
+        changed=(Server("b"),),
+        removed=("c",),
+        rest=("tool_search", "http", "auth"),
+        order=True,
+    )
+    assert told(edited) == (
+        "added a; changed b; removed c; changed the order of the servers; changed tool_search; "
+        "start the gateway again for what changed in http and auth"
+    )

@@ -1,0 +1,181 @@
+"""The contract with the parts of the MCP SDK that it does not promise to keep."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp import Client, ClientSession
+from mcp.client import streamable_http
+from mcp.client._probe import negotiate_auto
+from mcp.server import Server
+from mcp.server.connection import Connection
+from mcp.server.runner import modern_error_data, serve_one
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import x_mcp_header_map
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.memory import create_client_server_memory_streams
+
+from toolcrib.gateways.mcp.sdk import (
+    CONNECTION_KEYS,
+    HTTP_FAILED,
+    RawSession,
+    channel_of,
+    connection_of,
+    raw_session,
+    without_connection_keys,
+)
+
+pytestmark = pytest.mark.anyio
+
+INFO = types.Implementation(name="tester", version="1")
+
+
+@asynccontextmanager
+async def talking(server: Server[Any], *, legacy: bool) -> AsyncIterator[tuple[RawSession, Any]]:
+    """A raw session with one of the SDK's servers; its answers to our questions are scripted."""
+
+    async def asked(method: str, params: Any) -> dict[str, Any]:
+        return {"asked": method}
+
+    async def told(method: str, params: Any) -> None:
+        heard.append((method, params))
+
+    heard: list[Any] = []
+    async with (
+        create_client_server_memory_streams() as (client, (read, write)),
+        anyio.create_task_group() as tasks,
+    ):
+        options = server.create_initialization_options()
+        tasks.start_soon(server.run, read, write, options)
+        closed = anyio.Event()
+        async with raw_session(
+            client, INFO, legacy=legacy, on_request=asked, on_notify=told, closed=closed
+        ) as session:
+            yield session, heard
+        assert closed.is_set()
+        tasks.cancel_scope.cancel()
+
+
+def answering(seen: list[Any]) -> Server[Any]:
+    """A server whose middleware answers `tools/call` with what the SDK's models would drop."""
+    server: Server[Any] = Server("contract", version="1")
+
+    async def never(ctx: Any, params: Any) -> Any:
+        raise AssertionError
+
+    async def answer(ctx: Any, call_next: Any) -> Any:
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        seen.append((connection_of(ctx), channel_of(ctx), dict(ctx.params or {})))
+        await channel_of(ctx).notify("notifications/message", {"level": "info", "data": 1})
+        await channel_of(ctx).progress(1, 2, "half")
+        return {"content": [], "vendorField": {"deep": [None]}, "resultType": "complete"}
+
+    server.add_request_handler("tools/call", types.RequestParams, never)
+    server.middleware.append(answer)
+    return server
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+async def test_requests_and_results_pass_as_plain_dicts(legacy: bool) -> None:
+    seen: list[Any] = []
+    heard_of: list[Any] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard_of.append((progress, total, message))
+
+    async with talking(answering(seen), legacy=legacy) as (session, heard):
+        assert session.is_modern is not legacy
+        params = {"name": "x", "arguments": {"a": 1}, "vendorField": 7, "_meta": {"k": "v"}}
+        result = await session.raw_request(
+            "tools/call",
+            params,
+            timeout=20,
+            capabilities={"roots": {}},
+            on_progress=on_progress,
+        )
+        await session.raw_request("tools/call", params, timeout=20)
+    assert result["vendorField"] == {"deep": [None]}
+    assert ("notifications/message", {"level": "info", "data": 1}) in [
+        (method, {key: value for key, value in (params or {}).items() if key != "_meta"})
+        for method, params in heard
+    ]
+    assert heard_of == [(1.0, 2.0, "half")]
+    connection, _, got = seen[0]
+    assert isinstance(connection, Connection)
+    assert isinstance(connection.state, dict)
+    assert hasattr(connection.exit_stack, "callback")
+    assert got["vendorField"] == 7
+    assert got["_meta"]["k"] == "v"
+    # Ours stay ours, and what was sent is not changed under our hands.
+    assert params["_meta"] == {"k": "v"}
+    same = seen[0][0] is seen[1][0]
+    assert same is legacy
+    if not legacy:
+        assert got["_meta"][types.CLIENT_CAPABILITIES_META_KEY] == {"roots": {}}
+        assert connection.client_capabilities is not None
+        assert connection.client_capabilities.roots is not None
+
+
+async def test_a_server_may_ask_and_is_answered_raw() -> None:
+    server: Server[Any] = Server("asker", version="1")
+    answers: list[Any] = []
+
+    async def ask(ctx: Any, call_next: Any) -> Any:
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        answers.append(await channel_of(ctx).send_raw_request("roots/list", {}))
+        answers.append(await channel_of(ctx).send_raw_request("ping", None))
+        capabilities = connection_of(ctx).client_capabilities
+        answers.append(capabilities and capabilities.sampling is not None)
+        return {"content": []}
+
+    async def never(ctx: Any, params: Any) -> Any:
+        raise AssertionError
+
+    server.add_request_handler("tools/call", types.RequestParams, never)
+    server.middleware.append(ask)
+    async with talking(server, legacy=True) as (session, _):
+        await session.raw_request("tools/call", {"name": "x"}, timeout=20)
+    assert answers == [{"asked": "roots/list"}, {}, True]
+
+
+def test_what_we_lean_on_is_still_there() -> None:
+    assert {"_on_request", "_on_notify", "_build_capabilities"} <= set(dir(ClientSession))
+    session = inspect.getsource(ClientSession.__init__)
+    assert "_stamp" in session
+    assert "_x_mcp_header_maps" in session
+    assert "_dispatcher" in session
+    assert {"send_raw_request", "notify", "run"} <= set(dir(JSONRPCDispatcher))
+    for act in (negotiate_auto, serve_one):
+        assert inspect.iscoroutinefunction(act)
+    assert list(inspect.signature(serve_one).parameters)[:4] == [
+        "server",
+        "dctx",
+        "method",
+        "params",
+    ]
+    assert f'message="{HTTP_FAILED}"' in inspect.getsource(streamable_http)
+    error = modern_error_data(MCPError(-32050, "no", {"why": 1}))
+    assert (error.code, error.message, error.data) == (-32050, "no", {"why": 1})
+    schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
+    assert x_mcp_header_map(schema) == {("a",): "A"}
+
+
+def test_what_is_said_about_a_connection_stays_on_it() -> None:
+    meta = {**dict.fromkeys(CONNECTION_KEYS, 1), "vendor/key": 2}
+    assert without_connection_keys(meta) == {"vendor/key": 2}
+    assert without_connection_keys(None) == {}
+    assert without_connection_keys([1]) == {}
+
+
+async def test_the_official_client_takes_our_server_as_it_is() -> None:
+    """`Client` accepts a low-level server, which is how all in-process tests connect."""
+    async with Client(answering([]), mode="legacy") as connected:
+        assert connected.protocol_version == "2025-11-25"

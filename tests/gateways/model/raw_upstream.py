@@ -1,0 +1,125 @@
+"""An upstream that sends what it is told to, byte by byte: broken, slow, or never."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, BinaryIO
+
+Body = dict[str, Any]
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    """One event of the Messages API."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+def message_start(tokens: int = 7) -> bytes:
+    """How every stream begins."""
+    message = {"id": "msg_01", "type": "message", "role": "assistant", "content": []}
+    return event(
+        "message_start",
+        message={**message, "model": "m", "usage": {"input_tokens": tokens, "output_tokens": 1}},
+    )
+
+
+def text(said: str, index: int = 0) -> bytes:
+    """A block of text."""
+    block = {"type": "text", "text": ""}
+    delta = {"type": "text_delta", "text": said}
+    return (
+        event("content_block_start", index=index, content_block=block)
+        + event("content_block_delta", index=index, delta=delta)
+        + event("content_block_stop", index=index)
+    )
+
+
+def call(name: str, arguments: object, index: int = 0) -> bytes:
+    """A call of a tool."""
+    block = {"type": "tool_use", "id": f"toolu_{index}", "name": name, "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
+    return (
+        event("content_block_start", index=index, content_block=block)
+        + event("content_block_delta", index=index, delta=delta)
+        + event("content_block_stop", index=index)
+    )
+
+
+def message_end(reason: str = "end_turn") -> bytes:
+    """How every stream ends."""
+    delta = {"stop_reason": reason, "stop_sequence": None}
+    return event("message_delta", delta=delta, usage={"output_tokens": 3}) + event("message_stop")
+
+
+@dataclass
+class Answer:
+    """What is sent: after the head the pieces, each whole; a function may wait between them."""
+
+    pieces: Sequence[bytes | Callable[[], object]] = ()
+    status: int = 200
+    kind: str = "text/event-stream"
+    length: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class RawUpstream:
+    """What was asked, and how often a client went away before the end."""
+
+    url: str
+    answers: list[Answer]
+    bodies: list[Body] = field(default_factory=list)
+    gone: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def raw_upstream(*answers: Answer, always: Answer | None = None) -> Iterator[RawUpstream]:
+    """An upstream that gives these answers in their order, then `always`, or closes at once."""
+    script = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            known.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            answer = script.pop(0) if script else always
+            if answer is None:
+                return
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.kind)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            if answer.length is not None:
+                self.send_header("Content-Length", str(answer.length))
+            self.end_headers()
+            try:
+                _send(self.wfile, answer)
+            except ConnectionError:
+                known.gone.set()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    known = RawUpstream(f"http://127.0.0.1:{server.server_port}", script)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield known
+    finally:
+        server.shutdown()
+        with suppress(OSError):
+            server.server_close()
+        thread.join()
+
+
+def _send(file: BinaryIO | Any, answer: Answer) -> None:
+    for piece in answer.pieces:
+        if callable(piece):
+            piece()
+        else:
+            file.write(piece)
+            file.flush()

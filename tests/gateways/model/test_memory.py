@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib.gateways.model.kept import Kept
+from toolcrib.gateways.model.memory import Memory, Recall
+from toolcrib.gateways.model.usage import summed
+
+
+def test_what_was_kept_is_found_at_its_anchor_by_its_owner_alone() -> None:
+    memory = Memory(10)
+    recall = Recall(memory, "ann", "key")
+    recall.put(["hidden"], "call", "call_1")
+    assert recall.get("call", "call_1") == ["hidden"]
+    assert recall.get("call", "call_2") is None
+    assert Recall(memory, "bob", "key").get("call", "call_1") is None
+    assert recall.within("a conversation").get("call", "call_1") is None
+
+
+def test_the_longest_unused_is_forgotten_first() -> None:
+    memory = Memory(2)
+    memory.put("a", 1)
+    memory.put("b", 2)
+    memory.get("a")
+    memory.put("c", 3)
+    assert (memory.get("a"), memory.get("b"), memory.get("c")) == (1, None, 3)
+
+
+def test_the_bytes_are_bounded_and_what_is_too_large_is_not_kept() -> None:
+    memory = Memory(1_000, max_bytes=1_000)
+    for number in range(100):
+        memory.put(str(number), "x" * 100)
+    assert 0 < len(memory) < 10
+    memory.put("large", "x" * 2_000)
+    assert memory.get("large") is None
+    memory.put("99", "y")
+    assert memory.get("99") == "y"
+
+
+def test_tools_are_known_again_if_they_are_the_same_to_the_last_letter() -> None:
+    kept: Kept[str] = Kept(4)
+    tools: list[dict[str, Any]] = [{"name": "a", "description": "x"}, {"function": {"name": "b"}}]
+    kept.put("made", tools, "on")
+    assert kept.get([dict(tool) for tool in tools], "on") == "made"
+    assert kept.get(tools, "auto") is None
+    assert kept.get([{"name": "a", "description": "y"}, tools[1]], "on") is None
+
+
+def test_sets_of_tools_make_room_by_number_and_by_size() -> None:
+    kept: Kept[int] = Kept(2, most_entries=5)
+    for number in range(3):
+        kept.put(number, [{"name": str(number)}])
+    assert len(kept) == 2
+    assert kept.get([{"name": "0"}]) is None
+    kept.put(9, [{"name": f"many {place}"} for place in range(9)])
+    assert len(kept) == 1
+
+
+def test_usage_is_added_up_field_by_field_at_any_depth() -> None:
+    one = {"input": 3, "details": {"cached": 1}, "tier": "a", "only": 1}
+    other = {"input": 4, "details": {"cached": 2, "new": 5}, "tier": "b", "nothing": None}
+    assert summed(one, other) == {
+        "input": 7,
+        "details": {"cached": 3, "new": 5},
+        "tier": "b",
+        "only": 1,
+        "nothing": None,
+    }
+    assert summed(None, {"input": 1}) == {"input": 1}
+    assert summed({"input": 1}, None) == {"input": 1}
+    assert summed(True, True) is True

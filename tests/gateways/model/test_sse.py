@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.errors import RequestFailed
+from toolcrib.gateways.model.sse import Event, EventReader, WholeEvents, event
+
+
+def read(*chunks: bytes) -> list[Event]:
+    reader = EventReader()
+    return [one for chunk in chunks for one in reader.feed(chunk)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "events"),
+    [
+        (b"data: a\n\n", [("", "a")]),
+        (b"event: x\ndata: a\n\ndata: b\n\n", [("x", "a"), ("", "b")]),
+        (b"data: a\r\n\r\ndata: b\r\rdata: c\n\n", [("", "a"), ("", "b"), ("", "c")]),
+        (b"data: a\ndata: b\n\n", [("", "a\nb")]),
+        (b": a comment\nid: 7\nretry: 9\ndata:a\n\n", [("", "a")]),
+        (b"\xef\xbb\xbfdata: a\n\n", [("", "a")]),
+        (b"event: x\n\ndata\n\n", [("", "")]),
+        (b"data: a", []),
+        (b"data: \xff\n\n", [("", "\N{REPLACEMENT CHARACTER}")]),
+    ],
+)
+def test_events_are_read_as_the_standard_says(sent: bytes, events: list[tuple[str, str]]) -> None:
+    assert read(sent) == events
+    assert read(*(sent[at : at + 1] for at in range(len(sent)))) == events
+
+
+lines = st.sampled_from([b"data: a", b"event: x", b": c", b"", b"", b"data: \xc3\xa9", b"id: 1"])
+ends = st.sampled_from([b"\n", b"\r\n"])
+
+
+@given(st.lists(st.tuples(lines, ends), max_size=20), st.data())
+def test_how_the_bytes_are_cut_makes_no_difference(
+    parts: list[tuple[bytes, bytes]], data: st.DataObject
+) -> None:
+    sent = b"".join(line + end for line, end in parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=5)))
+    chunks = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
+    assert read(*chunks) == read(sent)
+    whole = WholeEvents()
+    passed = [whole.feed(chunk) for chunk in chunks]
+    assert b"".join(passed) + whole.rest() == sent
+
+
+def test_what_was_written_is_read_again() -> None:
+    assert read(event("ping", b"{}") + event("", b"[1]")) == [("ping", "{}"), ("", "[1]")]
+
+
+def test_half_an_event_is_held_back() -> None:
+    whole = WholeEvents()
+    assert whole.feed(b"data: a\n\ndata: b\n") == b"data: a\n\n"
+    assert whole.feed(b"\n") == b"data: b\n\n"
+    assert whole.feed(b"data: c\r\n\r") == b""
+    assert whole.feed(b"\ndata") == b"data: c\r\n\r\n"
+    assert whole.rest() == b"data"
+
+
+@pytest.mark.parametrize("piece", [b"x", b"data: x\n"])
+def test_an_event_without_an_end_is_given_up(piece: bytes) -> None:
+    reader, whole = EventReader(1_000), WholeEvents(1_000)
+    with pytest.raises(RequestFailed, match="1,000 bytes"):
+        for _ in range(2_000):
+            reader.feed(piece)
+    with pytest.raises(RequestFailed, match="1,000 bytes"):
+        for _ in range(2_000):
+            whole.feed(piece)
+
+
+def test_many_events_one_after_another_are_not_too_large() -> None:
+    reader, whole = EventReader(1_000), WholeEvents(1_000)
+    for _ in range(100):
+        assert len(reader.feed(b"data: " + b"x" * 90 + b"\n\n")) == 1
+        assert whole.feed(b"data: " + b"x" * 90 + b"\n\n")

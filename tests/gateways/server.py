@@ -1,0 +1,78 @@
+"""A real server on a real socket, for whatever application, and a client that sends raw bytes."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+import uvicorn
+
+WAIT_SECONDS = 20.0
+
+
+@contextmanager
+def served(app: Callable[..., Any]) -> Iterator[int]:
+    """The port at which an application is served."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2)
+    )
+    thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(WAIT_SECONDS)
+        listener.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to the server."""
+    return socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
+
+
+def answer(connection: socket.socket) -> Answer:
+    """The answer, read until the server closes the connection."""
+    content = b""
+    while chunk := connection.recv(65_536):
+        content += chunk
+    head, _, body = content.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    return Answer(int(first.split(" ")[1]), headers, body)
+
+
+def ask(
+    port: int, *headers: str, path: str = "/mcp", method: str = "POST", body: str = ""
+) -> Answer:
+    """Send one request and read its answer. The Host header is right, unless one is given."""
+    lines = [f"{method} {path} HTTP/1.1", "Connection: close", *headers]
+    if not any(header.lower().startswith("host:") for header in headers):
+        lines.append(f"Host: 127.0.0.1:{port}")
+    if body and not any(
+        header.lower().startswith(("content-length", "transfer")) for header in headers
+    ):
+        lines.append(f"Content-Length: {len(body)}")
+    with connected(port) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + body).encode("latin-1"))
+        return answer(connection)

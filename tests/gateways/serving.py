@@ -1,0 +1,141 @@
+"""`toolcrib serve` as its users have it: a process of its own, asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PLAIN = Path(__file__).resolve().parents[1] / "support" / "mcp_servers" / "plain.py"
+COMMAND = [sys.executable, "-m", "toolcrib"]
+WAIT_SECONDS = 300.0
+
+
+def entry(*tools: Any, tag: str = "plain", era: str = "legacy") -> dict[str, Any]:
+    """The entry of a configuration for a small server with these tools. It starts quickly."""
+    spec = {"tag": tag, "era": era, "tools": list(tools)}
+    return {
+        "command": sys.executable,
+        "args": ["-I", "-S", str(PLAIN), json.dumps(spec)],
+        "connectSeconds": WAIT_SECONDS,
+    }
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without what would lead to somebody's own configuration."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB")}
+    return {**kept, "PYTHONPATH": str(SOURCE), "XDG_CONFIG_HOME": os.devnull, **more}
+
+
+def written(path: Path, document: object) -> Path:
+    """A file with this JSON in it, there at once as a whole."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(document), encoding="utf-8")
+    new.replace(path)
+    return path
+
+
+def until(holds: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+    """Wait until something holds; fail if it does not in all that time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        """The body, read as JSON."""
+        return json.loads(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A gateway that runs."""
+
+    url: str
+    said: str
+    log: Path
+
+    def ask(self, path: str, key: str = "", body: object = None, **headers: str) -> Reply:
+        """Ask it something: POST with a body, GET without."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if key:
+            sent["Authorization"] = f"Bearer {key}"
+        data = None if body is None else json.dumps(body).encode()
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+            sent.setdefault("Accept", "application/json, text/event-stream")
+        request = urllib.request.Request(f"{self.url}{path}", data, sent)
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as response:
+                return Reply(response.status, dict(response.headers), response.read().decode())
+        except urllib.error.HTTPError as fault:
+            with fault:
+                return Reply(fault.code, dict(fault.headers), fault.read().decode())
+
+    def servers(self, key: str = "") -> dict[str, dict[str, Any]]:
+        """Its servers, by name."""
+        return {one["name"]: one for one in self.ask("/api/servers", key).json["servers"]}
+
+    def logged(self) -> str:
+        """What it has written to standard error."""
+        return self.log.read_text(encoding="utf-8")
+
+
+@contextmanager
+def serving(folder: Path, *options: str, **more: str) -> Iterator[Served]:
+    """A gateway in this folder, on a port that is free, until the end of the block."""
+    log = folder / "stderr.log"
+    with log.open("w", encoding="utf-8") as complaints:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0", *options],
+            cwd=folder,
+            env=environment(**more),
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+        )
+        assert process.stdout
+        try:
+            said = ""
+            while "claude mcp add" not in said:
+                line = process.stdout.readline()
+                assert line, log.read_text(encoding="utf-8")
+                said += line
+            match = re.search(r"(http://\S+)/mcp\. ", said)
+            assert match
+            served = Served(match[1], said, log)
+            until(lambda: _answers(served))
+            yield served
+        finally:
+            process.terminate()
+            process.wait(WAIT_SECONDS)
+            process.stdout.close()
+    assert process.returncode in (0, -15), log.read_text(encoding="utf-8")
+
+
+def _answers(served: Served) -> bool:
+    try:
+        return served.ask("/health").status == 200
+    except OSError:
+        return False

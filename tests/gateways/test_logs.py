@@ -1,0 +1,165 @@
+"""Logs say what happened, to which request, and never a secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from toolcrib.gateways.logs import MAX_MESSAGE_CHARS, JsonLines, Redactor, request_id, start_logging
+
+SECRET = 'hunter2/"secret"&more'
+LOG = logging.getLogger("toolcrib.test")
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture(params=[True, False], ids=["json", "plain"])
+def either(request: pytest.FixtureRequest, stream: io.StringIO) -> Iterator[io.StringIO]:
+    yield from _logging(stream, bool(request.param))
+
+
+@pytest.fixture
+def as_json(stream: io.StringIO) -> Iterator[io.StringIO]:
+    yield from _logging(stream, True)
+
+
+@pytest.fixture
+def as_text(stream: io.StringIO) -> Iterator[io.StringIO]:
+    yield from _logging(stream, False)
+
+
+def _logging(stream: io.StringIO, as_json: bool) -> Iterator[io.StringIO]:
+    level = logging.getLogger().level
+    handler = start_logging(stream, as_json=as_json, secrets=[SECRET, "abc"])
+    yield stream
+    logging.getLogger().removeHandler(handler)
+    logging.getLogger().setLevel(level)
+
+
+def _lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_an_object_with_the_id_of_the_request(as_json: io.StringIO) -> None:
+    token = request_id.set("id-7")
+    LOG.warning("server %s is down", "mail", extra={"tries": 3, "place": ("a", 1)})
+    request_id.reset(token)
+    LOG.info("later")
+    first, second = _lines(as_json)
+    assert first.pop("time").endswith("+00:00")
+    assert first == {
+        "level": "warning",
+        "logger": "toolcrib.test",
+        "message": "server mail is down",
+        "request_id": "id-7",
+        "tries": 3,
+        "place": "('a', 1)",
+    }
+    assert "request_id" not in second
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"started with {SECRET}",
+        "GET /x?token=hunter2secret&page=1",
+        "x-api-key: hunter2secret",
+        "Authorization: Bearer hunter2secret",
+        "authorization=Basic hunter2secret",
+        "{'Authorization': 'Bearer hunter2secret'}",
+        '{"api_key": "hunter2secret", "page": 1}',
+        '{\\"password\\": \\"hunter2secret\\"}',
+        "env GITHUB_TOKEN=hunter2secret npx",
+        "client_secret = hunter2secret",
+        "bearer hunter2secret",
+        "postgres://me:hunter2secret@host/db",
+        "the key sk-ant-api03-hunter2secret was refused",
+        "ghp_hunter2secrethunter2secret",
+        "eyJhbGciOiJI.hunter2secret.c2ln",
+        "https://h/x?access_token=hunter2secret",
+        "/mcp?key=" + "hunter2%2F%22secret%22%26more",
+        json.dumps({"note": SECRET}),
+    ],
+)
+def test_no_secret_is_ever_logged(either: io.StringIO, message: str) -> None:
+    LOG.info(message)
+    LOG.info("said: %s", message)
+    LOG.info("more", extra={"detail": message})
+    try:
+        raise ValueError(message)
+    except ValueError:
+        LOG.exception("failed")
+    told = either.getvalue()
+    assert "hunter2" not in told
+    assert told.count("[redacted]") >= 4
+
+
+def test_an_extra_that_is_named_like_a_secret_is_one(either: io.StringIO) -> None:
+    LOG.info("called", extra={"api_key": "hunter2secret", "tokens": 12, "tool": "get_token"})
+    told = either.getvalue()
+    assert "hunter2" not in told
+    assert "12" in told
+    assert "get_token" in told
+
+
+def test_ordinary_text_is_left_as_it_is(as_json: io.StringIO) -> None:
+    messages = [
+        "3 tokens saved; the secretary of abc has 12 keys",
+        "tool get_secret_value of server vault is new",
+        "GET /mcp 200, basic auth is off",
+        "https://example.org/a:b/c?page=2",
+    ]
+    for message in messages:
+        LOG.info(message)
+    assert [line["message"] for line in _lines(as_json)] == messages
+
+
+def test_nobody_can_forge_a_line(either: io.StringIO) -> None:
+    LOG.info("name: %s", "x\n12:00:00 info    forged\x1b[2J\u2028more")
+    assert len(either.getvalue().splitlines()) == 1
+    assert "\x1b" not in either.getvalue()
+
+
+def test_a_traceback_is_indented_below_its_line(as_text: io.StringIO) -> None:
+    try:
+        raise ValueError("first\nsecond \x1b[0m")
+    except ValueError:
+        LOG.exception("failed")
+    first, *rest = as_text.getvalue().splitlines()
+    assert first.endswith("error   failed")
+    assert all(line.startswith("  ") for line in rest)
+    assert "\x1b" not in as_text.getvalue()
+
+
+def test_a_line_is_only_so_long(as_json: io.StringIO) -> None:
+    LOG.info("x" * 1_000_000)
+    (line,) = _lines(as_json)
+    assert len(line["message"]) < MAX_MESSAGE_CHARS + 50
+
+
+def test_a_line_with_wrong_arguments_is_still_a_line() -> None:
+    record = logging.makeLogRecord({"msg": "%d and %s", "args": ("only one",)})
+    line = JsonLines(Redactor()).format(record)
+    assert json.loads(line)["message"] == "%d and %s"
+
+
+def test_a_stream_that_is_closed_costs_the_line_and_tells_no_secret(
+    either: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    either.close()
+    LOG.info("password: hunter2secret")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("text", ["a" * 100_000, "token" * 20_000, "://" * 30_000, "eyJ" * 30_000])
+def test_no_text_takes_for_ever(text: str) -> None:
+    # Ends at all.
+    assert isinstance(Redactor([SECRET])(text), str)

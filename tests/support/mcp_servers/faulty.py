@@ -1,0 +1,140 @@
+"""Servers that do wrong, each in its own way: `faulty.py KIND [ARGUMENT]`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+KIND = sys.argv[1]
+ARGUMENT = sys.argv[2] if len(sys.argv) > 2 else ""
+ECHO: dict[str, Any] = {"name": "echo", "description": "Say it again.", "inputSchema": {}}
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def send(message: dict[str, Any]) -> None:
+    write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+
+
+def tools() -> Any:
+    if KIND == "huge_description":
+        return [{**ECHO, "description": "word " * 10_000_000}, {**ECHO, "name": "small"}]
+    if KIND == "huge_schema":
+        many = {f"p{number}": {"type": "string"} for number in range(200_000)}
+        schema = {"type": "object", "properties": many}
+        return [{**ECHO, "inputSchema": schema}, {**ECHO, "name": "small"}]
+    if KIND == "bad_tools":
+        nested: Any = {}
+        for _ in range(60):
+            nested = {"type": "object", "properties": {"deep": nested}}
+        return [
+            None,
+            7,
+            "echo",
+            {},
+            {"name": 7},
+            {"name": ""},
+            {"name": "no_schema"},
+            {"name": "null_schema", "inputSchema": None},
+            {"name": "bad_schema", "inputSchema": [1]},
+            {"name": "two\nlines", "inputSchema": {}},
+            {"name": "zwei W\u00f6rter", "inputSchema": {}},
+            {"name": "deep", "inputSchema": nested},
+            {"name": "wrong_type", "description": ["x"], "inputSchema": {}},
+            {"name": "odd_type", "inputSchema": {"type": 7}},
+            {"name": "odd_icons", "inputSchema": {}, "icons": 7, "execution": "x"},
+            {"name": "odd_output", "inputSchema": {}, "outputSchema": {"type": "string"}},
+            ECHO,
+            {**ECHO, "description": "The second of this name."},
+        ]
+    if KIND == "not_a_list":
+        return {"echo": ECHO}
+    return [ECHO]
+
+
+def started() -> None:
+    """What it does before it hears anything."""
+    if KIND == "exits":
+        sys.stderr.write("no token was given\n")
+        sys.exit(1)
+    if KIND == "slow":
+        time.sleep(float(ARGUMENT))
+    if KIND == "noise":
+        write("Welcome to my server!\n\n{not json\n[1, 2]\n" + "\\" * 1000 + "\n")
+    if KIND == "endless_line":
+        while True:
+            write("x" * 1_000_000)
+    if KIND == "mute":
+        time.sleep(3600)
+    if KIND == "tree":
+        # A child in its turn that is deaf to being asked to leave, and tells where it is.
+        code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=sys.stderr)
+        Path(ARGUMENT).write_text(str(child.pid))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def handle(message: dict[str, Any]) -> None:
+    method, id = message.get("method"), message.get("id")
+    if method == "server/discover" and KIND == "dies_on_probe":
+        sys.exit(2)
+    if method == "server/discover" and KIND == "deaf_to_probe":
+        return
+    if method == "initialize":
+        version = message["params"]["protocolVersion"]
+        info = {"name": KIND, "version": "1"}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        send({"id": id, "result": result})
+    elif method == "tools/list":
+        if KIND == "list_fails":
+            send({"id": id, "error": {"code": -32000, "message": "no list today"}})
+        elif KIND == "endless_pages":
+            send({"id": id, "result": {"tools": [ECHO], "nextCursor": str(id)}})
+        else:
+            send({"id": id, "result": {"tools": tools()}})
+        if KIND == "dies_after_list":
+            sys.exit(4)
+    elif method == "tools/call":
+        called(id)
+    elif id is not None:
+        send({"id": id, "error": {"code": -32601, "message": "Method not found"}})
+
+
+def called(id: Any) -> None:
+    result = {"content": [{"type": "text", "text": "here"}]}
+    if KIND == "lies":
+        send({"id": id, "error": {"code": -32602, "message": "Unknown tool: echo"}})
+        return
+    if KIND == "floods":
+        for number in range(1_000):
+            send({"method": "notifications/message", "params": {"level": "info", "data": number}})
+            send({"method": "notifications/tools/list_changed"})
+            send({"method": f"notifications/made/up/{number}"})
+    if KIND == "not_a_result":
+        send({"id": id, "result": result})
+        send({"id": id, "result": {"content": "twice"}})
+        send({"id": 999_999, "result": {}})
+        return
+    if KIND == "garbage":
+        write("garbage instead of an answer\n")
+        return
+    if KIND == "half_line":
+        write('{"jsonrpc": "2.0", "id": ')
+        os._exit(5)
+    send({"id": id, "result": result})
+
+
+started()
+for line in sys.stdin:
+    handle(json.loads(line))
+if KIND == "tree":
+    time.sleep(600)
