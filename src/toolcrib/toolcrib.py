@@ -98,8 +98,7 @@ class Toolcrib:
         """
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
-        if budget is not None and (isinstance(budget, bool) or budget < 1):
-            raise InvalidConfig(f"budget is a number of tokens, from 1, not {budget!r}")
+        budget = checked_budget(budget)
         return CribSession(self, style, budget, allowed, _search_by(native, model))
 
     def conversation(self, style: Style, allowed: Allowed | None) -> Conversation:
@@ -212,11 +211,8 @@ class CribSession:
     def replay(self, wire: str, messages: Iterable[object]) -> None:
         """Become the session that a message history tells of: for those who keep nothing else."""
         conversation = self._now()
-        turns = conversation.acts(wire_named(wire).turns(messages))
-        start = conversation.begin(self.state.budget_tokens)
-        self.state = Session.from_history(
-            turns, conversation.find, start=start, count=conversation.count
-        )
+        turns = wire_named(wire).turns(messages)
+        self.state = conversation.replayed(turns, self.state.budget_tokens)
 
     def save(self) -> dict[str, Any]:
         """The session as JSON."""
@@ -232,11 +228,7 @@ class CribSession:
         """The rules over the catalog as it is now; what is newly pinned is shown from here on."""
         if self._conversation.engine is not self._crib.engine:
             self._conversation = self._crib.conversation(self._style, self._allowed)
-            pinned = filter(self._conversation.may_use, self._conversation.plan.shown)
-            current = self.state.current(self._crib.catalog, self._conversation.may_use)
-            known = {one.id for one in current.shown}
-            new = [tool for tool in pinned if tool.id not in known]
-            self.state = current.pin(new, self._conversation.count)
+            self.state = self._conversation.resumed(self.state)
         return self._conversation
 
     def _split(self, conversation: Conversation) -> tuple[list[Tool], list[Tool]]:
@@ -257,6 +249,13 @@ class CribSession:
         if self._search_on(wire) == "client" and wire.client_answers:
             return wire.client_answers(ordered)
         return wire.answers(ordered)
+
+
+def checked_budget(budget: int | None) -> int | None:
+    """A number of tokens that revealed tools may take; None is no limit."""
+    if budget is not None and (isinstance(budget, bool) or budget < 1):
+        raise InvalidConfig(f"budget is a number of tokens, from 1, not {budget!r}")
+    return budget
 
 
 def _search_by(native: object, model: str) -> dict[str, Search]:

@@ -94,7 +94,9 @@ def test_a_recorded_pattern_that_hangs_others_is_answered(
 @pytest.mark.parametrize("vector", vectors("anthropic", "request_vectors"))
 def test_a_request_is_refused_or_not_as_recorded(vector: dict[str, Any]) -> None:
     names = vector.get("tool_result_references", [])
-    refused = claude.refusal({"tools": vector["tools"], "messages": [client_side_result(*names)]})
+    edition = SEED if "2025" in vector.get("reason", "") else CURRENT
+    body = {"tools": vector["tools"], "messages": [client_side_result(*names)]}
+    refused = claude.refusal(body, edition)
     assert (refused is None) == (vector["expect"] == "ok"), refused
 
 
@@ -235,6 +237,24 @@ def test_a_limit_out_of_range_is_an_error(limit: object) -> None:
 def test_a_bad_pattern_says_so_in_the_words_of_the_year() -> None:
     assert error(by_pattern("(")) == "invalid_tool_input"
     assert error(by_pattern("(", SEED)) == "invalid_pattern"
+    said = by_pattern("boat(")["error_message"]
+    assert said.startswith("Invalid regular expression pattern: missing )")
+    assert said.endswith(r"at position 4; escape it as \( or search with plain words")
+    assert "simpler" in by_pattern("a{99999999999}")["error_message"]
+    assert by_pattern("a{99999999999}")["error_code"] == "invalid_tool_input"
+
+
+def test_another_search_by_words_may_take_the_place_of_bm25() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def by_words(query: str, limit: int) -> list[Tool]:
+        asked.append((query, limit))
+        return [HARBOUR[2], HARBOUR[0]]
+
+    search = ToolSearch(HARBOUR, by_words=by_words)
+    assert names(search.search(BM25, {"query": "any", "limit": 1})) == ["read_tide"]
+    assert names(search.search(REGEX, {"pattern": "boat"})) == ["moor_boat"]
+    assert asked == [("any", 1)]
 
 
 @pytest.mark.parametrize(("name", "most"), [(REGEX, 200), (BM25, 500)])
@@ -276,6 +296,12 @@ def deferred(name: str = "boat", **more: Any) -> dict[str, Any]:
         {"tools": [deferred(), {"name": "quay"}]},
         {"tools": [{"name": "quay", "input_examples": [{}], "cache_control": {}}]},
         {"tools": [SEARCH_TOOL, deferred()], "messages": [client_side_result("boat")]},
+        {"tools": [SEARCH_TOOL, deferred(input_examples=[{}])]},
+        {"tools": [{"name": "x", "input_examples": [{}]}], **history_bodies()[0]},
+        {
+            "tools": [SEARCH_TOOL, {"type": "mcp_toolset", "mcp_server_name": "port"}],
+            "messages": [client_side_result("port_boat")],
+        },
         {"messages": [{"role": "user", "content": "boat"}, "boat"]},
         {"messages": [{"content": [{"type": "tool_result", "content": "boat"}, "boat"]}]},
         {"messages": [{"content": [{"type": "tool_search_tool_result", "content": None}]}]},
@@ -288,20 +314,43 @@ def test_a_proper_request_is_not_refused(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ({"tools": [deferred("a"), deferred("b")]}, "at least one"),
+        (
+            {"tools": [deferred("a"), deferred("b")]},
+            "At least one tool must have defer_loading=false. All tools cannot be deferred.",
+        ),
         ({"tools": [{**SEARCH_TOOL, "defer_loading": True}, {"name": "b"}]}, "search tool"),
-        ({"tools": [SEARCH_TOOL, deferred(cache_control={})]}, "cache_control"),
-        ({"tools": [SEARCH_TOOL, deferred(input_examples=[{}])]}, "input_examples"),
+        (
+            {"tools": [SEARCH_TOOL, deferred(cache_control={})]},
+            "Tool 'boat' cannot have both defer_loading=true and cache_control set. "
+            "Tools with defer_loading cannot use prompt caching.",
+        ),
         ({"tools": [SEARCH_TOOL, *(deferred(str(n)) for n in range(10_001))]}, "10,001"),
-        ({"tools": [SEARCH_TOOL], "messages": [client_side_result("boat")]}, "'boat'"),
+        (
+            {"tools": [SEARCH_TOOL], "messages": [client_side_result("boat")]},
+            "Tool reference 'boat' not found in available tools",
+        ),
         ({"tools": [SEARCH_TOOL], **history_bodies()[1]}, "'read_tide'"),
-        ({"tools": [{"name": "x", "input_examples": [{}]}], **history_bodies()[0]}, "examples"),
     ],
 )
 def test_a_request_that_the_api_refuses_is_refused_with_the_reason(
     body: dict[str, Any], why: str
 ) -> None:
-    assert why in (claude.refusal(body) or "")
+    refused = claude.refusal(body)
+    assert refused and why in refused.message
+    assert refused.code == ("available_tools_limit_exceeded" if "10,001" in why else "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [SEARCH_TOOL, deferred(input_examples=[{}])]},
+        {"tools": [{"name": "x", "input_examples": [{}]}], **history_bodies()[0]},
+    ],
+)
+def test_examples_were_refused_in_2025(body: dict[str, Any]) -> None:
+    refused = claude.refusal(body, SEED)
+    assert refused and "input_examples" in refused.message
+    assert claude.refusal({"tools": [SEARCH_TOOL, deferred()]}, SEED) is None
 
 
 def test_references_are_those_of_the_history_each_once_and_in_order() -> None:

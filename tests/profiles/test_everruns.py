@@ -349,3 +349,23 @@ def test_sessions_are_bounded_and_reveals_only_grow_while_one_lives(
 )
 def test_auto_picks_exactly_one_mechanism(model: str | None, who: str) -> None:
     assert everruns.mechanism(model) == who
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "who"),
+    [
+        ("anthropic", "claude-opus-4-8", "anthropic"),
+        ("openai", "gpt-5.4", "openai"),
+        ("openai", "claude-opus-4-8", "none"),
+        ("anthropic", "claude-3-5-haiku", "none"),
+        ("openai", "openai/gpt-5.4", "none"),
+        ("openai", None, "none"),
+    ],
+)
+def test_a_providers_own_search_does_nothing_on_a_model_that_cannot(
+    provider: str, model: str | None, who: str
+) -> None:
+    assert everruns.standalone(provider, model) == who
+    if who == "none":
+        # Nothing is held back, and nothing is wrong.
+        assert stubbed(ToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []

@@ -6,7 +6,14 @@ import pytest
 
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
-from toolcrib.profiles.shipit import DiscoveryPolicy, Reuse, free_name
+from toolcrib.profiles.shipit import free_name
+from toolcrib.profiles.shipit_policy import (
+    MAX_RESTORED,
+    DiscoveryPolicy,
+    Reuse,
+    hide_denied,
+    schema_fingerprint,
+)
 
 
 def _tools(count: int, words: int = 1) -> list[Tool]:
@@ -64,3 +71,69 @@ def test_reuse_is_bounded_and_can_be_switched_off() -> None:
         few.keep(str(number), _tools(1))
     assert few.reused("0", _tools(1)) == []
     assert few.reused("32", _tools(1)) == ["t0"]
+
+
+def test_a_checkpoint_carries_names_and_fingerprints_to_another_process() -> None:
+    before, after = Reuse(), Reuse()
+    tools = _tools(5)
+    before.keep("mine", tools)
+    checkpoint = before.checkpoint("mine")
+    assert checkpoint == {
+        "version": 1,
+        "session_id": "mine",
+        "schemas": {tool.name: schema_fingerprint(tool) for tool in tools[2:]},
+    }
+    assert after.restore("mine", checkpoint)
+    assert after.reused("mine", tools) == ["t2", "t3", "t4"]
+    assert before.checkpoint("unknown")["schemas"] == {}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        {"version": 2, "session_id": "mine", "schemas": {}},
+        {"version": 1, "session_id": "another", "schemas": {}},
+        {"version": 1, "session_id": "mine", "schemas": []},
+    ],
+)
+def test_a_checkpoint_of_another_version_or_session_is_passed_over(stored: object) -> None:
+    reuse = Reuse()
+    reuse.keep("mine", _tools(1))
+    assert not reuse.restore("mine", stored)
+    assert reuse.reused("mine", _tools(1)) == ["t0"]
+
+
+def test_what_a_checkpoint_cannot_mean_is_left_out_and_it_stays_bounded() -> None:
+    tools = _tools(MAX_RESTORED + 6)
+    prints: dict[Any, Any] = {tool.name: schema_fingerprint(tool) for tool in tools}
+    odd = {"x" * 257: prints["t0"], 7: prints["t0"], "t1": "short", "t2": None}
+    reuse = Reuse(DiscoveryPolicy(reuse_tools=100))
+    assert reuse.restore("s", {"version": 1, "session_id": "s", "schemas": {**odd, **prints}})
+    assert reuse.reused("s", tools) == [f"t{number}" for number in range(6, MAX_RESTORED + 6)]
+    assert reuse.restore("s", {"version": 1, "session_id": "s", "schemas": odd})
+    assert reuse.reused("s", tools) == []
+    few = Reuse()
+    assert few.restore("s", {"version": 1, "session_id": "s", "schemas": prints})
+    assert few.reused("s", tools) == ["t67", "t68", "t69"]
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_of_fields() -> None:
+    one, two = {"type": "object", "title": "a"}, {"title": "a", "type": "object"}
+    assert schema_fingerprint(Tool("t", "", one)) == schema_fingerprint(Tool("t", "", two))
+    assert schema_fingerprint(Tool("t", "", one)) != schema_fingerprint(Tool("t", "other", one))
+
+
+def test_what_the_permissions_deny_is_not_searched() -> None:
+    asked = []
+
+    def discoverable(name: str) -> bool:
+        asked.append(name)
+        return not name.startswith("drop_")
+
+    state: dict[str, Any] = {"available_tools": [{"name": "drop_table"}, {"name": "read"}, {}]}
+    assert hide_denied(state, discoverable) == {"drop_table"}
+    assert asked == ["drop_table", "read", ""]
+    assert state["available_tools"] == [{"name": "read"}, {}]
+    assert state["discovery_hidden"] == {"drop_table"}
+    assert hide_denied({}, discoverable) == frozenset()

@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from toolcrib.core.schema import parameters
 from toolcrib.core.tool import Tool
 from toolcrib.errors import (
     InvalidLimit,
+    InvalidPattern,
     InvalidQuery,
     QueryTooLong,
     SearchTimeout,
@@ -34,12 +36,19 @@ NOT_A_SEARCH_TOOL: Final = "no search tool {name!r}; the search tools are {known
 QUERY_MISSING: Final = "the input needs {key!r}, a text"
 QUERY_TOO_LONG: Final = "{key!r} has {length} characters; the limit is {most}"
 LIMIT_WRONG: Final = "limit must be a whole number from 1 to {most}, not {limit!r}"
-ALL_DEFERRED: Final = "every tool has defer_loading; at least one must not have it"
+BAD_PATTERN: Final = "Invalid regular expression pattern: {fault}; {cure}"
+# The API's own words, where they are known: there are clients that look at them.
+ALL_DEFERRED: Final = (
+    "At least one tool must have defer_loading=false. All tools cannot be deferred."
+)
 SEARCH_TOOL_DEFERRED: Final = "the search tool {name!r} must not have defer_loading"
-DEFERRED_AND_CACHED: Final = "tool {name!r} has defer_loading and cache_control; remove one"
+DEFERRED_AND_CACHED: Final = (
+    "Tool '{name}' cannot have both defer_loading=true and cache_control set. "
+    "Tools with defer_loading cannot use prompt caching."
+)
 TOO_MANY_DEFERRED: Final = "{count:,} tools have defer_loading; the limit is {most:,}"
 EXAMPLES_AND_SEARCH: Final = "tool {name!r} has input_examples, which tool search does not allow"
-UNKNOWN_REFERENCE: Final = "a tool_reference names {name!r}, which is not defined in tools"
+UNKNOWN_REFERENCE: Final = "Tool reference '{name}' not found in available tools"
 
 REGEX: Final = "tool_search_tool_regex"
 BM25: Final = "tool_search_tool_bm25"
@@ -62,6 +71,7 @@ class Edition:
     codes: Mapping[type[ToolcribError], str]
     code: str
     headers: Mapping[str, str]
+    allows_examples: bool = True
 
     def texts(self, tool: Tool) -> Iterator[tuple[str, str]]:
         """The texts of a tool that are searched, each with its field."""
@@ -81,6 +91,7 @@ SEED: Final = Edition(
             "vertex": "tool-search-tool-2025-10-19",
         }
     ),
+    allows_examples=False,
 )
 CURRENT: Final = Edition(
     fields=("name", "description", "parameter", "parameter_text"),
@@ -109,18 +120,31 @@ VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is refused; `code` is for programs, where the API has one."""
+
+    message: str
+    code: str = ""
+
+
 class ToolSearch:
-    """Both search tools over the deferred tools of one request."""
+    """Both search tools over the tools of one request.
+
+    `by_words` takes the place of BM25: a question from words and a limit to tools, the best first.
+    """
 
     def __init__(
         self,
         tools: Iterable[Tool],
         edition: Edition = CURRENT,
         clock: Callable[[], float] = time.monotonic,
+        by_words: Callable[[str, int], Sequence[Tool]] | None = None,
     ) -> None:
         self._catalog = Catalog(tools)
         self._edition = edition
         self._clock = clock
+        self._by_words = by_words or self.best
 
     def search(self, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a call of the search tool of this name or type; its faults are answers as well."""
@@ -129,7 +153,8 @@ class ToolSearch:
             raise UnknownTool(NOT_A_SEARCH_TOOL.format(name=name, known=", ".join(VARIANTS)))
         try:
             query, limit = _query(variant, input), _limit(input)
-            found = self._matching(query) if variant.name == REGEX else self._best(query)
+            by_pattern = variant.name == REGEX
+            found = self._matching(query) if by_pattern else self._by_words(query, limit)
         except ToolcribError as fault:
             return self._error(fault)
         references = [{"type": "tool_reference", "tool_name": tool.name} for tool in found[:limit]]
@@ -139,11 +164,12 @@ class ToolSearch:
         """The tools with a text that matches, in their own order."""
         return self._tools(self._regex.rank(pattern).slots.tolist())
 
-    def _best(self, query: str) -> list[Tool]:
+    def best(self, query: str, limit: int) -> list[Tool]:
         """The tools with a word of the query, the best first; equals in their own order."""
         ranking = self._bm25.rank(query)
         scored = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
-        return self._tools([slot for slot, _ in sorted(scored, key=lambda one: -one[1])])
+        best = sorted(scored, key=lambda one: -one[1])[:limit]
+        return self._tools([slot for slot, _ in best])
 
     def _tools(self, slots: list[int]) -> list[Tool]:
         return [tool for slot in slots if (tool := self._catalog.at(slot))]
@@ -153,7 +179,7 @@ class ToolSearch:
         return {
             "type": "tool_search_tool_result_error",
             "error_code": code,
-            "error_message": str(fault),
+            "error_message": _said(fault),
         }
 
     @cached_property
@@ -192,9 +218,9 @@ def blocks(
     ]
 
 
-def refusal(body: Mapping[str, Any]) -> str | None:
+def refusal(body: Mapping[str, Any], edition: Edition = CURRENT) -> Refusal | None:
     """Why the API answers a request with status 400 on account of tool search; None if it does not."""
-    return next(_faults(body), None)
+    return next(_faults(body, edition), None)
 
 
 def beta_headers(
@@ -208,7 +234,7 @@ def beta_headers(
 
 def uses_tool_search(body: Mapping[str, Any]) -> bool:
     """Whether a request has to do with tool search: by a tool, by deferral or in its history."""
-    return any(_is_deferred(tool) for tool in _tools(body)) or _has_searched(body)
+    return any(is_deferred(tool) for tool in _tools(body)) or _has_searched(body)
 
 
 def references(body: Mapping[str, Any]) -> list[str]:
@@ -223,6 +249,14 @@ def _texts(tool: Tool) -> Iterator[tuple[str, str]]:
     for parameter in parameters(tool.input_schema):
         yield "parameter", parameter.name
         yield "parameter_text", parameter.description
+
+
+def _said(fault: ToolcribError) -> str:
+    """A fault in the API's words, as far as they are known, and the cure in ours."""
+    reason = fault.__cause__
+    if not isinstance(fault, InvalidPattern) or not isinstance(reason, re.error):
+        return str(fault)
+    return BAD_PATTERN.format(fault=reason, cure=str(fault).partition("; ")[2])
 
 
 def _query(variant: Variant, input: Mapping[str, Any]) -> str:
@@ -245,31 +279,34 @@ def _limit(input: Mapping[str, Any]) -> int:
     return limit
 
 
-def _faults(body: Mapping[str, Any]) -> Iterator[str]:
+def _faults(body: Mapping[str, Any], edition: Edition) -> Iterator[Refusal]:
     tools = _tools(body)
-    deferred = [tool for tool in tools if _is_deferred(tool)]
+    deferred = [tool for tool in tools if is_deferred(tool)]
     for tool in deferred:
-        if _is_search_tool(tool):
-            yield SEARCH_TOOL_DEFERRED.format(name=tool.get("name"))
+        if is_search_tool(tool):
+            yield Refusal(SEARCH_TOOL_DEFERRED.format(name=tool.get("name")))
         if tool.get("cache_control") is not None:
-            yield DEFERRED_AND_CACHED.format(name=tool.get("name"))
+            yield Refusal(DEFERRED_AND_CACHED.format(name=tool.get("name")))
     if deferred and len(deferred) == len(tools):
-        yield ALL_DEFERRED
+        yield Refusal(ALL_DEFERRED)
     if len(deferred) > MAX_DEFERRED:
-        yield TOO_MANY_DEFERRED.format(count=len(deferred), most=MAX_DEFERRED)
-    if _has_searched(body):
+        text = TOO_MANY_DEFERRED.format(count=len(deferred), most=MAX_DEFERRED)
+        yield Refusal(text, "available_tools_limit_exceeded")
+    if not edition.allows_examples and _has_searched(body):
         for tool in tools:
             if tool.get("input_examples"):
-                yield EXAMPLES_AND_SEARCH.format(name=tool.get("name"))
+                yield Refusal(EXAMPLES_AND_SEARCH.format(name=tool.get("name")))
     defined = {str(tool.get("name")) for tool in tools}
+    # The tools of an MCP server are named after it; which it has, need not be in the request.
+    servers = tuple(f"{one.get('mcp_server_name')}_" for one in tools if _is_mcp_toolset(one))
     for name in references(body):
-        if name not in defined:
-            yield UNKNOWN_REFERENCE.format(name=name)
+        if name not in defined and not name.startswith(servers):
+            yield Refusal(UNKNOWN_REFERENCE.format(name=name))
 
 
 def _has_searched(body: Mapping[str, Any]) -> bool:
     """Whether a request offers a search tool, or tells of a search."""
-    return any(map(_is_search_tool, _tools(body))) or any(map(_tells_of_search, _history(body)))
+    return any(map(is_search_tool, _tools(body))) or any(map(_tells_of_search, _history(body)))
 
 
 def _tells_of_search(block: Mapping[str, Any]) -> bool:
@@ -278,12 +315,18 @@ def _tells_of_search(block: Mapping[str, Any]) -> bool:
     return block.get("type") == "tool_search_tool_result" or bool(_reference_blocks(block))
 
 
-def _is_search_tool(tool: Mapping[str, Any]) -> bool:
+def is_search_tool(tool: Mapping[str, Any]) -> bool:
+    """Whether an entry of a request's `tools` is one of the search tools."""
     return str(tool.get("type")) in VARIANTS
 
 
-def _is_deferred(tool: Mapping[str, Any]) -> bool:
+def is_deferred(tool: Mapping[str, Any]) -> bool:
+    """Whether an entry of a request's `tools` is to be held back until it is found."""
     return tool.get("defer_loading") is True
+
+
+def _is_mcp_toolset(tool: Mapping[str, Any]) -> bool:
+    return tool.get("type") == "mcp_toolset"
 
 
 def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:

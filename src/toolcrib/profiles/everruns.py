@@ -225,6 +225,15 @@ def mechanism(model: str | None) -> str:
     return hosting_provider(model or "") or "generic"
 
 
+def standalone(provider: str, model: str | None) -> str:
+    """Who searches where one provider's own search is asked for by itself, and not `auto`.
+
+    That provider, if the model is one of its that can. On any other model nobody does: every
+    definition goes out whole, and that is no error ("none").
+    """
+    return provider if mechanism(model) == provider else "none"
+
+
 def server_placeholder(server: str, description: str) -> Tool:
     """A tool that stands for all tools of an MCP server until a search finds it.
 

@@ -14,11 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, MutableMapping, Seque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.ranking import fuzzy
-from toolcrib.core.session import SessionTable
-from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidConfig
 
 DESCRIPTION = (
     "Search the current agent's available tools and return a ranked shortlist of the best matches "
@@ -84,7 +80,6 @@ CORE_TOOLS = frozenset(
     )
 )
 
-MAX_REUSING_SESSIONS = 32
 NAME_WEIGHT = 3
 EXACT_NAME_BONUS = 100
 MAX_DESCRIPTION_CHARS = 400
@@ -154,70 +149,6 @@ class Match:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveryPolicy:
-    """What release 2.2 sends from the start by itself: few tools, and few tokens of definitions."""
-
-    initial_tools: int = 10
-    schema_tokens: int = 4_096
-    reuse_tools: int = 3
-
-    def __post_init__(self) -> None:
-        for field, least in (("initial_tools", 2), ("schema_tokens", 1), ("reuse_tools", 0)):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InvalidConfig(f"{field} must be a whole number from {least}, not {value!r}")
-
-    def deferred(
-        self,
-        tools: Sequence[Tool],
-        search: str,
-        *,
-        priority: Mapping[str, float] | None = None,
-        recent: Sequence[str] = (),
-    ) -> frozenset[str]:
-        """The tools to defer, by name; never the one called `search`.
-
-        Those of high priority stay, then those of recent use, then the core, then the first ones.
-        """
-        weights = priority or {}
-        places = {name: place for place, name in enumerate(recent)}
-
-        def preference(tool: Tool) -> tuple[float, int, bool]:
-            place = places.get(tool.name, len(places))
-            return -weights.get(tool.name, 0), place, tool.name not in CORE_TOOLS
-
-        disclosure = Disclosure(
-            Activation(tools=self.initial_tools + 1, tokens=self.schema_tokens + 1),
-            frozenset({search}),
-            shown_tools=self.initial_tools - 1,
-            shown_tokens=self.schema_tokens,
-        )
-        return frozenset(tool.name for tool in disclosure.plan(sorted(tools, key=preference)).held)
-
-
-class Reuse:
-    """What a session goes on with in its next turn: the last few tools it loaded.
-
-    A tool that has changed since, or is denied by now, is not gone on with.
-    """
-
-    def __init__(self, policy: DiscoveryPolicy | None = None) -> None:
-        self._most = (policy or DiscoveryPolicy()).reuse_tools
-        self._sessions = SessionTable[dict[str, str]](MAX_REUSING_SESSIONS)
-
-    def keep(self, session: str, loaded: Sequence[Tool]) -> None:
-        """Note what a session has loaded, in the order of loading."""
-        last = loaded[len(loaded) - self._most :] if self._most < len(loaded) else loaded
-        self._sessions.put(session, {tool.name: tool.fingerprint for tool in last})
-
-    def reused(self, session: str, tools: Iterable[Tool]) -> list[str]:
-        """The names to load at once, of the tools that are there and not denied."""
-        known = self._sessions.get(session) or {}
-        prints = {tool.name: tool.fingerprint for tool in tools if tool.name in known}
-        return [name for name, fingerprint in known.items() if prints.get(name) == fingerprint]
-
-
 def free_name(names: Collection[str], name: str = "search_tools") -> str:
     """A name for the search tool that no other tool has: as many underscores as it takes."""
     while name in names:
@@ -282,7 +213,7 @@ class ToolSearchTool:
         if not entries:
             return ToolOutput(NO_TOOLS, {"query": query, "matches": []})
         limit = self._limit(arguments.get("limit"))
-        best = self._ranked(query, entries)[:limit]
+        best = self._ranked(query, entries, context)[:limit]
         matches = [match for match in best if match.score > fuzzy.NOISE_FLOOR]
         if not matches:
             rows = [self._row(match) for match in best]
@@ -309,7 +240,7 @@ class ToolSearchTool:
             wanted = self.default_limit
         return max(1, min(wanted, self.max_limit))
 
-    def _ranked(self, query: str, entries: Sequence[Entry]) -> list[Match]:
+    def _ranked(self, query: str, entries: Sequence[Entry], context: Context) -> list[Match]:
         """Every tool, the best first."""
         return _best_first(
             Match(entry, fuzzy.score(query, _haystack(entry), self.token_bonus))
@@ -364,7 +295,7 @@ class LoadingToolSearchTool(ToolSearchTool):
             chosen = frozenset(names) & frozenset(setting)
         return chosen - {self.name}
 
-    def _ranked(self, query: str, entries: Sequence[Entry]) -> list[Match]:
+    def _ranked(self, query: str, entries: Sequence[Entry], context: Context) -> list[Match]:
         scores = overlap_scores(query, entries)
         ranked = _best_first(
             Match(entry, score)

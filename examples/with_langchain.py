@@ -1,0 +1,34 @@
+"""A LangChain agent that finds its tools.
+
+Run it with `pip install 'toolcrib[langchain]' langchain-openai` and an OPENAI_API_KEY:
+
+    python -m examples.with_langchain
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+
+from examples import office
+from toolcrib.frameworks.langchain import ToolcribMiddleware
+
+
+def agent(model: BaseChatModel, **options: Any) -> Any:
+    """The agent. All its tools are given as ever; the middleware decides which the model sees."""
+    tools = [tool(function) for function in office.tools()]
+    return create_agent(model, tools, middleware=[ToolcribMiddleware()], **options)
+
+
+def main() -> None:
+    """Ask it something."""
+    asked = {"messages": [("user", office.TASK)]}
+    print(agent(ChatOpenAI(model="gpt-5.4-mini")).invoke(asked)["messages"][-1].content)
+
+
+if __name__ == "__main__":
+    main()

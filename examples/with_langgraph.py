@@ -1,0 +1,34 @@
+"""A LangGraph agent that finds its tools, as one made with langgraph-bigtool would.
+
+Run it with `pip install 'toolcrib[langgraph]' langchain-openai` and an OPENAI_API_KEY:
+
+    python -m examples.with_langgraph
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+
+from examples import office
+from toolcrib.frameworks.langgraph import create_agent
+
+
+def agent(model: BaseChatModel) -> Any:
+    """The agent, which keeps its threads. There is no store to fill: the tools are enough."""
+    registry = {function.__name__: function for function in office.tools()}
+    return create_agent(model, registry).compile(checkpointer=InMemorySaver())
+
+
+def main() -> None:
+    """Ask it something."""
+    asked = {"messages": [("user", office.TASK)]}
+    thread = {"configurable": {"thread_id": "1"}}
+    print(agent(ChatOpenAI(model="gpt-5.4-mini")).invoke(asked, thread)["messages"][-1].content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""A shipit agent that finds its tools.
+
+Run it with `pip install 'toolcrib[shipit]' openai` and an OPENAI_API_KEY:
+
+    python -m examples.with_shipit_agent
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shipit_agent import Agent
+from shipit_agent.llms.openai_adapter import OpenAIChatLLM
+from shipit_agent.tools.function import FunctionTool
+
+from examples import office
+from toolcrib.frameworks.shipit_agent import ToolSearchTool
+
+
+def agent(llm: Any) -> Agent:
+    """The agent: our `ToolSearchTool` in place of its own, among its other tools."""
+    tools = [FunctionTool.from_callable(function) for function in office.tools()]
+    return Agent(llm=llm, tools=[*tools, ToolSearchTool()])
+
+
+def main() -> None:
+    """Ask it something."""
+    print(agent(OpenAIChatLLM(model="gpt-5.4-mini")).run(office.TASK).output)
+
+
+if __name__ == "__main__":
+    main()

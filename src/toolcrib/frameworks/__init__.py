@@ -1,0 +1,1 @@
+"""Toolcrib inside agent frameworks: one file each, behind an extra of its name."""

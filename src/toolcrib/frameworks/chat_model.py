@@ -1,0 +1,102 @@
+"""One step of a chat model in langchain-core's words, which LangChain and LangGraph share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from toolcrib.adapters import openai_chat
+from toolcrib.core.call import Answer, Call
+from toolcrib.core.engine import Allowed
+from toolcrib.core.session import Session
+from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
+from toolcrib.frameworks.shelf import Shelf
+
+MAX_READ: Final = 20_000
+
+
+class Reader:
+    """Tools out of langchain-core's, each read once: making a schema of a function is slow."""
+
+    def __init__(self) -> None:
+        # The tool is kept beside what was read of it, so that its address is nobody else's.
+        self._read: dict[int, tuple[BaseTool, Tool]] = {}
+
+    def tool(self, given: BaseTool) -> Tool:
+        """What a tool is to a model. One that its maker wants deferred is held back."""
+        known = self._read.get(id(given))
+        if known:
+            return known[1]
+        function = convert_to_openai_tool(given)["function"]
+        deferred = bool((given.extras or {}).get("defer_loading"))
+        tool = Tool(
+            function["name"],
+            function.get("description", ""),
+            function.get("parameters"),
+            tags=given.tags or (),
+            policy="always" if deferred else "automatic",
+        )
+        if len(self._read) >= MAX_READ:
+            self._read.clear()
+        self._read[id(given)] = given, tool
+        return tool
+
+
+class Step:
+    """One request to a model: the tools to send, and what its calls then mean."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        tools: Mapping[str, BaseTool],
+        listed: Sequence[Tool],
+        allowed: Allowed | None,
+        stored: Mapping[str, Any] | None,
+    ) -> None:
+        self._conversation = shelf.conversation(listed, allowed)
+        try:
+            self._session = self._conversation.resumed(Session.from_dict(stored or {}))
+        except InvalidConfig:
+            # Nothing stored yet, or by another version: a thread must not end for that.
+            self._session = self._conversation.begin(shelf.budget)
+        self._given = tools
+
+    @property
+    def tools(self) -> list[BaseTool | dict[str, Any]]:
+        """What to bind: our own tools first, then what this conversation was shown, in order."""
+        catalog = self._conversation.engine.catalog
+        shown: list[BaseTool | dict[str, Any]] = []
+        for tool in self._conversation.tools(self._session):
+            # What is not in the catalog is our own, or a stub.
+            whole = catalog.get(tool.id) is tool
+            shown += [self._given[tool.id]] if whole else openai_chat.tools_to_wire([tool])
+        return shown
+
+    def answered(
+        self, reply: AIMessage, done: Sequence[str] = ()
+    ) -> tuple[list[ToolMessage], dict[str, Any]]:
+        """The results of those calls that are not for tools to answer, and the session to keep.
+
+        `done` are the ids of calls that have their results already.
+        """
+        calls = [
+            Call(str(call["id"]), call["name"], call["args"])
+            for call in reply.tool_calls
+            if call["id"] not in done
+        ]
+        turn = self._conversation.turn(self._session, calls)
+        return [_message(answer) for answer in turn.answers], turn.session.to_dict()
+
+
+def _message(answer: Answer) -> ToolMessage:
+    return ToolMessage(
+        answer.text,
+        tool_call_id=answer.call.id,
+        name=answer.call.name,
+        status="error" if answer.is_error else "success",
+    )

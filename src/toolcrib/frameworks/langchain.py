@@ -1,0 +1,98 @@
+"""LangChain: agent middleware, for `create_agent(…, middleware=[ToolcribMiddleware()])`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, NotRequired, TypedDict, Unpack
+
+from langchain.agents.middleware.types import (
+    AgentMiddleware,
+    ContextT,
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    PrivateStateAttr,
+)
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from toolcrib.core.engine import Allowed
+from toolcrib.frameworks.chat_model import Reader, Step
+from toolcrib.frameworks.shelf import Options, Shelf
+
+
+class ToolcribState(TypedDict):
+    """What the middleware adds to an agent's state: what its model was shown, as a stored session."""
+
+    toolcrib: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
+
+
+class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
+    """The model sees a search tool and the tools it has found; the agent keeps all its tools.
+
+    What was found is part of the agent's state, so a thread that a checkpointer keeps goes on with
+    it. `allowed` says, of a run's context, which of the tools it may use.
+    """
+
+    state_schema = ToolcribState
+
+    def __init__(
+        self,
+        *,
+        allowed: Callable[[Runtime[Any]], Allowed | None] | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__()
+        self.tools: list[BaseTool] = []
+        self._allowed = allowed
+        self._shelf = Shelf(**options)
+        self._reader = Reader()
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[ContextT],
+        handler: Callable[[ModelRequest[ContextT]], ModelResponse[Any]],
+    ) -> ExtendedModelResponse[Any]:
+        """Send what this conversation was shown; answer its searches."""
+        step = self._step(request)
+        return _answered(step, handler(_asking(request, step)))
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[ContextT],
+        handler: Callable[[ModelRequest[ContextT]], Awaitable[ModelResponse[Any]]],
+    ) -> ExtendedModelResponse[Any]:
+        """The same for an agent that runs on an event loop."""
+        step = self._step(request)
+        return _answered(step, await handler(_asking(request, step)))
+
+    def _step(self, request: ModelRequest[ContextT]) -> Step:
+        listed = [
+            (self._reader.tool(tool), tool) for tool in request.tools if isinstance(tool, BaseTool)
+        ]
+        return Step(
+            self._shelf,
+            {tool.id: given for tool, given in listed},
+            [tool for tool, _ in listed],
+            self._allowed and self._allowed(request.runtime),
+            request.state.get("toolcrib"),
+        )
+
+
+def _asking(request: ModelRequest[ContextT], step: Step) -> ModelRequest[ContextT]:
+    """The request with the step's tools. Those that the provider runs are not ours to hold back."""
+    hosted = [tool for tool in request.tools if not isinstance(tool, BaseTool)]
+    return request.override(tools=[*hosted, *step.tools])
+
+
+def _answered(step: Step, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
+    """The reply with the results that are ours; the agent runs what is left."""
+    done = [one.tool_call_id for one in response.result if isinstance(one, ToolMessage)]
+    reply = next((one for one in response.result if isinstance(one, AIMessage)), AIMessage(""))
+    messages, stored = step.answered(reply, done)
+    return ExtendedModelResponse(
+        ModelResponse([*response.result, *messages], response.structured_response),
+        Command(update={"toolcrib": stored}),
+    )

@@ -1,0 +1,196 @@
+"""LangChain's agent, over the real HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langchain", reason="LangChain is not installed")
+pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import wrap_model_call
+from langchain.agents.structured_output import ToolStrategy
+from langchain_core.tools import BaseTool, tool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import BaseModel
+
+from examples import office, with_langchain
+from tests.frameworks.script import (
+    REFUND,
+    SEARCH,
+    TURNS,
+    assert_as_told,
+    found,
+    search,
+    weather,
+    words,
+)
+from tests.support.scripted_model.server import Request, ScriptedModel
+from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.core.disclosure import Disclosure
+from toolcrib.frameworks.langchain import ToolcribMiddleware
+
+
+class Forecast(BaseModel):
+    """What the weather will be."""
+
+    city: str
+
+
+TOOLS = [tool(function) for function in office.tools()]
+ASKED = {"messages": [("user", office.TASK)]}
+
+
+def _llm(model: ScriptedModel) -> ChatOpenAI:
+    return ChatOpenAI(model="scripted", base_url=f"{model.url}/v1", api_key="any", max_retries=0)
+
+
+def _thread(name: str) -> Any:
+    return {"configurable": {"thread_id": name}}
+
+
+def _run(
+    turns: Iterable[Turn], tools: Sequence[Any] = TOOLS, others: Sequence[Any] = (), **options: Any
+) -> Sequence[Request]:
+    with ScriptedModel(turns) as model:
+        middleware = [*others, ToolcribMiddleware(engine=words, **options)]
+        create_agent(_llm(model), tools, middleware=middleware).invoke(ASKED)
+        return model.requests
+
+
+def test_the_example_finds_its_tool_and_says_what_is_wrong() -> None:
+    with ScriptedModel([*TURNS]) as model:
+        agent = with_langchain.agent(_llm(model))
+        said = agent.invoke(ASKED)
+        assert said["messages"][-1].content == "It is sunny."
+        assert "toolcrib" not in said
+        assert_as_told(model.requests)
+
+
+def test_the_same_on_an_event_loop() -> None:
+    with ScriptedModel([*TURNS]) as model:
+        agent = create_agent(_llm(model), TOOLS, middleware=[ToolcribMiddleware(engine=words)])
+        said = asyncio.run(agent.ainvoke(ASKED))
+        assert said["messages"][-1].content == "It is sunny."
+        assert_as_told(model.requests)
+
+
+def test_a_thread_goes_on_with_what_it_found_and_another_begins_anew() -> None:
+    turns = [Turn(search("weather", limit=1)), Turn("Yes?"), Turn("Again."), Turn("New.")]
+    with ScriptedModel(turns) as model:
+        agent = create_agent(
+            _llm(model),
+            TOOLS,
+            middleware=[ToolcribMiddleware(engine=words)],
+            checkpointer=InMemorySaver(),
+        )
+        for thread in ("1", "1", "2"):
+            agent.invoke(ASKED, _thread(thread))
+        names = [request.tool_names for request in model.requests]
+    assert names == [(SEARCH,), *[(SEARCH, "get_weather")] * 2, (SEARCH,)]
+
+
+def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None:
+    turns = [Turn(search("refund a charge")), Turn(REFUND), Turn("No.")]
+    requests = _run(turns, allowed=lambda runtime: lambda tool: tool.name != "refund_charge")
+    assert "refund_charge" not in found(requests[1])
+    assert 'There is no tool "refund_charge"' in requests[2].results[0]
+    assert "refunded" not in requests[2].results[0]
+
+
+def test_what_other_middleware_takes_away_is_not_there_either() -> None:
+    @wrap_model_call
+    def without_refunds(request: Any, handler: Any) -> Any:
+        kept = [one for one in request.tools if one.name != "refund_charge"]
+        return handler(request.override(tools=kept))
+
+    turns = [Turn(search("refund a charge")), Turn(REFUND), Turn("No.")]
+    requests = _run(turns, others=[without_refunds])
+    assert "refund_charge" not in found(requests[1])
+    assert 'There is no tool "refund_charge"' in requests[2].results[0]
+
+
+def test_nothing_found_is_said_plainly() -> None:
+    requests = _run([Turn(search("quantum knitting")), Turn("No.")])
+    assert "No tool" in requests[1].results[0]
+    assert requests[1].tool_names == (SEARCH,)
+
+
+def test_a_search_and_a_call_in_one_turn() -> None:
+    requests = _run([Turn(search("refund", limit=1), weather("Rome")), Turn("Done.")])
+    assert len(requests[1].results) == 2
+    assert requests[1].tool_names == (SEARCH, "refund_charge", "get_weather")
+
+
+def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None:
+    requests = _run([Turn("Hi.")], TOOLS[:3])
+    assert requests[0].tool_names == ("get_weather", "send_email", "refund_charge")
+
+    @tool(extras={"defer_loading": True})
+    def close_account(user: str) -> str:
+        """Close the account of a user."""
+        return "closed"
+
+    requests = _run([Turn(search("close account")), Turn("Hi.")], [*TOOLS[:2], close_account])
+    assert requests[0].tool_names == (SEARCH, "get_weather", "send_email")
+    assert requests[1].tool_names[-1] == "close_account"
+
+
+def test_stubs_have_no_parameters_and_tools_of_the_provider_stay() -> None:
+    hosted = {"type": "function", "function": {"name": "theirs", "parameters": {}}}
+    turns = [Turn(search("weather", limit=1)), Turn("Hi.")]
+    requests = _run(turns, [hosted, *TOOLS], disclosure=Disclosure(tier="stub"))
+    assert requests[0].tool_names[:2] == ("theirs", SEARCH)
+    assert len(requests[0].tool_names) == len(TOOLS) + 2
+    parameters = {
+        one["function"]["name"]: one["function"]["parameters"] for one in requests[1].body["tools"]
+    }
+    assert "city" in parameters["get_weather"]["properties"]
+    assert not parameters["send_email"].get("properties")
+
+
+def test_over_budget_the_longest_unused_are_put_away_and_the_model_is_told() -> None:
+    turns = [Turn(search("weather", limit=1)), Turn(search("refund", limit=1)), Turn("Hi.")]
+    requests = _run(turns, budget=60)
+    assert requests[2].tool_names == (SEARCH, "refund_charge")
+    assert "put away" in requests[2].results[0]
+
+
+def test_a_thread_stored_by_another_version_begins_anew_instead_of_ending() -> None:
+    with ScriptedModel([Turn("Hi."), Turn("Hi.")]) as model:
+        agent = create_agent(
+            _llm(model),
+            TOOLS,
+            middleware=[ToolcribMiddleware(engine=words)],
+            checkpointer=InMemorySaver(),
+        )
+        agent.invoke(ASKED, _thread("1"))
+        agent.update_state(_thread("1"), {"toolcrib": {"version": 0}})
+        agent.invoke(ASKED, _thread("1"))
+        assert model.requests[1].tool_names == (SEARCH,)
+
+
+def test_structured_output_is_left_to_langchain() -> None:
+    turns = [Turn(search("weather", limit=1)), Turn(ToolCall("Forecast", {"city": "Rome"}))]
+    with ScriptedModel(turns) as model:
+        agent = create_agent(
+            _llm(model),
+            TOOLS,
+            middleware=[ToolcribMiddleware(engine=words)],
+            response_format=ToolStrategy(Forecast),
+        )
+        assert agent.invoke(ASKED)["structured_response"] == Forecast(city="Rome")
+        assert model.requests[1].tool_names == (SEARCH, "get_weather", "Forecast")
+
+
+def test_tools_are_read_once() -> None:
+    from toolcrib.frameworks import chat_model
+
+    reader = chat_model.Reader()
+    given: BaseTool = TOOLS[0]
+    assert reader.tool(given) is reader.tool(given)

@@ -1,0 +1,93 @@
+"""LangGraph's agent, over the real HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langgraph", reason="LangGraph is not installed")
+pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
+
+from typing import Annotated
+
+from langchain_core.tools import InjectedToolCallId, tool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.prebuilt import InjectedState
+
+from examples import office, with_langgraph
+from tests.frameworks.script import REFUND, SEARCH, TURNS, assert_as_told, found, search, words
+from tests.support.scripted_model.server import ScriptedModel
+from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.frameworks.langgraph import create_agent
+
+ASKED: Any = {"messages": [("user", office.TASK)]}
+
+
+def _llm(model: ScriptedModel) -> ChatOpenAI:
+    return ChatOpenAI(model="scripted", base_url=f"{model.url}/v1", api_key="any", max_retries=0)
+
+
+def _thread(name: str) -> Any:
+    return {"configurable": {"thread_id": name}}
+
+
+def test_the_example_finds_its_tool_and_keeps_threads_apart() -> None:
+    with ScriptedModel([*TURNS, Turn("Again."), Turn("New.")]) as model:
+        agent = with_langgraph.agent(_llm(model))
+        said = agent.invoke(ASKED, _thread("1"))
+        assert said["messages"][-1].content == "It is sunny."
+        assert_as_told(model.requests)
+        agent.invoke(ASKED, _thread("1"))
+        agent.invoke(ASKED, _thread("2"))
+        assert model.requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
+        assert model.requests[4].tool_names == (SEARCH,)
+
+
+def test_a_thread_survives_the_agent() -> None:
+    kept = InMemorySaver()
+    with ScriptedModel([Turn(search("weather", limit=1)), Turn("Yes?"), Turn("Again.")]) as model:
+        for _ in range(2):
+            graph = create_agent(_llm(model), office.tools(), engine=words)
+            graph.compile(checkpointer=kept).invoke(ASKED, _thread("1"))
+        assert model.requests[2].tool_names == (SEARCH, "get_weather")
+
+
+def test_the_same_on_an_event_loop() -> None:
+    with ScriptedModel([*TURNS]) as model:
+        agent = create_agent(_llm(model), office.tools(), engine=words).compile()
+        said = asyncio.run(agent.ainvoke(ASKED))
+        assert said["messages"][-1].content == "It is sunny."
+        assert_as_told(model.requests)
+
+
+def test_rights_are_those_of_the_run() -> None:
+    def allowed(runtime: Any) -> Any:
+        return None if runtime.context == "chief" else lambda tool: tool.name != "refund_charge"
+
+    with ScriptedModel([Turn(search("refund")), Turn(REFUND), Turn("Hi.")] * 2) as model:
+        agent = create_agent(_llm(model), office.tools(), allowed=allowed, engine=words).compile()
+        for user in ("chief", "clerk"):
+            agent.invoke(ASKED, context=user)
+        requests = model.requests
+    assert "refund_charge" in found(requests[1])
+    assert "refunded" in requests[2].results[0]
+    assert "refund_charge" not in found(requests[4])
+    assert 'There is no tool "refund_charge"' in requests[5].results[0]
+
+
+def test_a_tool_is_given_the_state_as_ever() -> None:
+    @tool
+    def count_messages(
+        state: Annotated[dict[str, Any], InjectedState],
+        call: Annotated[str, InjectedToolCallId],
+    ) -> str:
+        """Count the messages so far."""
+        return f"{len(state['messages'])} messages in {call}"
+
+    tools = [count_messages, *office.tools()]
+    with ScriptedModel([Turn(ToolCall("count_messages", {}, "c1")), Turn("Hi.")]) as model:
+        create_agent(_llm(model), tools, engine=words).compile().invoke(ASKED)
+        assert model.requests[1].results == ("2 messages in c1",)

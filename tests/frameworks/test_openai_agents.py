@@ -1,0 +1,211 @@
+"""The OpenAI Agents SDK, over both of its real HTTP APIs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed")
+
+from agents import (
+    Agent,
+    ModelBehaviorError,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+    set_default_openai_client,
+    set_tracing_disabled,
+)
+from openai import AsyncOpenAI
+
+from examples import office, with_openai_agents
+from tests.frameworks.script import (
+    REFUND,
+    SEARCH,
+    TURNS,
+    assert_as_told,
+    found,
+    search,
+    weather,
+    words,
+)
+from tests.support.scripted_model.server import Request, ScriptedModel
+from tests.support.scripted_model.turn import Turn
+from toolcrib.core.disclosure import Disclosure
+from toolcrib.frameworks.openai_agents import ToolcribAgent
+
+TOOLS = [function_tool(function) for function in office.tools()]
+Act = Callable[[Any], Awaitable[Any]]
+
+
+@pytest.fixture(autouse=True)
+def _no_tracing() -> None:
+    set_tracing_disabled(True)
+
+
+def _run(
+    turns: Iterable[Turn], act: Act, llm: Any = OpenAIResponsesModel
+) -> tuple[Any, Sequence[Request]]:
+    async def within(url: str) -> Any:
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
+            return await act(llm("scripted", client))
+
+    with ScriptedModel(turns) as model:
+        return asyncio.run(within(model.url)), model.requests
+
+
+def _agent(llm: Any, tools: Sequence[Any] = TOOLS, **options: Any) -> ToolcribAgent:
+    return ToolcribAgent("office", tools=[*tools], model=llm, engine=words, **options)
+
+
+@pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
+def test_the_example_finds_its_tool_and_goes_on_with_it(api: Any) -> None:
+    async def act(llm: Any) -> None:
+        agent = with_openai_agents.agent(llm)
+        first = await Runner.run(agent, office.TASK, run_config=agent.run_config())
+        assert first.final_output == "It is sunny."
+        more = {"role": "user", "content": "And in Paris?"}
+        await Runner.run(agent, [*first.to_input_list(), more])
+        await Runner.run(agent, "And in Paris?")
+
+    _, requests = _run([*TURNS, Turn("Again."), Turn("New.")], act, api)
+    assert_as_told(requests)
+    assert requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
+    assert requests[4].tool_names == (SEARCH,)
+
+
+@pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
+def test_the_same_streamed(api: Any) -> None:
+    async def act(llm: Any) -> Any:
+        agent = _agent(llm)
+        reply = Runner.run_streamed(agent, office.TASK, run_config=agent.run_config())
+        async for _ in reply.stream_events():
+            pass
+        return reply.final_output
+
+    said, requests = _run(TURNS, act, api)
+    assert said == "It is sunny."
+    assert_as_told(requests)
+
+
+def test_a_session_of_the_sdk_goes_on_with_what_it_found() -> None:
+    async def act(llm: Any) -> None:
+        session = SQLiteSession("1")
+        for _ in range(2):
+            await Runner.run(_agent(llm), office.TASK, session=session)
+        session.close()
+
+    _, requests = _run([Turn(search("weather", limit=1)), Turn("Yes?"), Turn("Again.")], act)
+    assert requests[2].tool_names == (SEARCH, "get_weather")
+
+
+def test_a_conversation_that_the_provider_keeps_goes_on_within_a_run() -> None:
+    async def act(llm: Any) -> None:
+        agent = _agent(llm)
+        await Runner.run(agent, office.TASK, auto_previous_response_id=True)
+
+    turns = [Turn(search("weather", limit=1)), Turn(weather("Rome")), Turn("Sunny.")]
+    _, requests = _run(turns, act)
+    assert [request.tool_names for request in requests] == [
+        (SEARCH,),
+        (SEARCH, "get_weather"),
+        (SEARCH, "get_weather"),
+    ]
+    assert len(requests[2].body["input"]) == 1
+
+
+def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
+    def script(request: Request) -> Turn:
+        if request.results:
+            return Turn("Done.")
+        return Turn(search(request.question, limit=1))
+
+    async def act(llm: Any) -> None:
+        agent = _agent(llm)
+        await asyncio.gather(
+            *(Runner.run(agent, asked) for asked in ("weather", "refund a charge"))
+        )
+
+    _, requests = _run(script, act)  # type: ignore[arg-type]
+    shown = {request.question: request.tool_names for request in requests if request.results}
+    assert shown == {
+        "weather": (SEARCH, "get_weather"),
+        "refund a charge": (SEARCH, "refund_charge"),
+    }
+
+
+def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None:
+    async def act(llm: Any) -> None:
+        agent = _agent(llm, allowed=lambda run: lambda tool: tool.name not in run.context)
+        await Runner.run(
+            agent, office.TASK, context={"refund_charge"}, run_config=agent.run_config()
+        )
+
+    _, requests = _run([Turn(search("refund a charge")), Turn(REFUND), Turn("No.")], act)
+    assert "refund_charge" not in found(requests[1])
+    assert 'There is no tool "refund_charge"' in requests[2].results[0]
+
+
+def test_without_the_settings_a_tool_that_does_not_exist_is_the_sdks_affair() -> None:
+    async def act(llm: Any) -> None:
+        await Runner.run(_agent(llm), office.TASK)
+
+    with pytest.raises(ModelBehaviorError, match="get_wether not found"):
+        _run(TURNS, act)
+
+
+def test_the_settings_keep_what_was_set() -> None:
+    settings = _agent("scripted").run_config(RunConfig(workflow_name="mine"))
+    assert settings.workflow_name == "mine"
+    assert settings.tool_not_found_behavior == "return_error_to_model"
+
+
+def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None:
+    async def few(llm: Any) -> None:
+        await Runner.run(_agent(llm, TOOLS[:3]), office.TASK)
+
+    _, requests = _run([Turn("Hi.")], few)
+    assert requests[0].tool_names == ("get_weather", "send_email", "refund_charge")
+
+    async def deferred(llm: Any) -> None:
+        refund = function_tool(office.refund_charge, defer_loading=True)
+        await Runner.run(_agent(llm, [*TOOLS[:2], refund]), office.TASK)
+
+    _, requests = _run([Turn(search("refund")), Turn("Hi.")], deferred)
+    assert requests[0].tool_names == (SEARCH, "get_weather", "send_email")
+    assert requests[1].tool_names == (SEARCH, "get_weather", "send_email", "refund_charge")
+
+
+def test_stubs_have_no_parameters() -> None:
+    async def act(llm: Any) -> None:
+        await Runner.run(_agent(llm, disclosure=Disclosure(tier="stub")), office.TASK)
+
+    _, requests = _run([Turn(search("weather", limit=1)), Turn("Hi.")], act)
+    assert len(requests[1].tool_names) == len(TOOLS) + 1
+    parameters = {one["name"]: one["parameters"] for one in requests[1].body["tools"]}
+    assert "city" in parameters["get_weather"]["properties"]
+    assert not parameters["send_email"].get("properties")
+
+
+def test_a_model_may_be_named_and_an_agent_cloned_and_handed_over_to() -> None:
+    async def act(llm: Any) -> Any:
+        set_default_openai_client(llm._client, use_for_tracing=False)
+        office_agent = _agent("scripted").clone(instructions="Be brief.")
+        front = Agent("front", handoffs=[office_agent], model=llm)
+        return (await Runner.run(front, office.TASK)).last_agent.name
+
+    from tests.support.scripted_model.turn import ToolCall
+
+    turns = [Turn(ToolCall("transfer_to_office", {})), Turn(weather("Rome")), Turn("Sunny.")]
+    last, requests = _run(turns, act)
+    assert last == "office"
+    assert requests[0].tool_names == ("transfer_to_office",)
+    assert requests[1].tool_names == (SEARCH,)
+    assert requests[1].body["instructions"] == "Be brief."
+    assert requests[2].results == ("sunny in Rome",)

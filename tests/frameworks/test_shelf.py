@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.frameworks.script import words
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.core.engine import SearchEngine
+from toolcrib.core.tool import Tool
+from toolcrib.errors import DuplicateTool, InvalidConfig
+from toolcrib.frameworks import shelf as module
+from toolcrib.frameworks.shelf import Shelf
+
+ALWAYS = Disclosure(Activation(tools=0))
+MAIL = Tool("send_mail", "Send an e-mail.")
+RAIN = Tool("get_weather", "Weather forecast.")
+REFUND = Tool("refund", "Give money back.")
+
+
+class Making:
+    """Counts the engines that were made from nothing."""
+
+    def __init__(self) -> None:
+        self.catalogs: list[Catalog] = []
+
+    def __call__(self, catalog: Catalog) -> SearchEngine:
+        self.catalogs.append(catalog)
+        return words(catalog)
+
+
+def _shelf(making: Making | None = None) -> Shelf:
+    return Shelf(disclosure=ALWAYS, engine=making or words)
+
+
+def test_users_who_see_different_tools_take_turns_without_anything_being_made_anew() -> None:
+    making = Making()
+    shelf = _shelf(making)
+    for _ in range(3):
+        ada = shelf.conversation([MAIL, RAIN])
+        alan = shelf.conversation([MAIL, REFUND])
+        assert ada.search("money back", 5).hits == ()
+        assert [hit.tool for hit in alan.search("money back", 5)] == [REFUND]
+        assert ada.find("refund") is None
+    assert len(making.catalogs) == 1
+    assert ada.engine is alan.engine
+
+
+def test_who_has_few_tools_need_not_search_because_others_have_many() -> None:
+    shelf = Shelf(disclosure=Disclosure(Activation(tools=3)), engine=words)
+    assert shelf.conversation([MAIL, RAIN, REFUND]).plan.is_active
+    assert not shelf.conversation([MAIL]).plan.is_active
+
+
+def test_a_tool_that_changed_is_found_as_it_is_now() -> None:
+    shelf = _shelf()
+    before = shelf.conversation([MAIL])
+    changed = Tool("send_mail", "Post a letter.")
+    assert [hit.tool for hit in shelf.conversation([changed]).search("letter", 5)] == [changed]
+    assert [hit.tool for hit in before.search("e-mail", 5)] == [MAIL]
+
+
+@pytest.mark.parametrize(
+    "allowed", [{"send_mail"}, "send_mail", lambda tool: tool.name == "send_mail"]
+)
+def test_rights_and_listing_both_count(allowed: object) -> None:
+    talk = _shelf().conversation([MAIL, RAIN], allowed)  # type: ignore[arg-type]
+    assert talk.find("send_mail") == MAIL
+    assert talk.find("get_weather") is None
+    assert not talk.search("weather", 5).hits
+    assert talk.plan.held == (MAIL,)
+
+
+def test_what_nobody_lists_any_more_is_forgotten_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT", 3)
+    making = Making()
+    shelf = _shelf(making)
+    for number in range(6):
+        talk = shelf.conversation([MAIL, Tool(f"t{number}")])
+        assert talk.find(f"t{number}")
+    assert len(talk.engine.catalog) <= 3
+    assert len(making.catalogs) == 3
+
+
+def test_two_tools_of_one_name_are_a_mistake_that_is_named() -> None:
+    with pytest.raises(DuplicateTool, match="two tools are called 'send_mail'; rename one"):
+        _shelf().conversation([MAIL, Tool("send_mail", "Another.")])
+
+
+def test_a_budget_is_a_number_of_tokens() -> None:
+    with pytest.raises(InvalidConfig, match="from 1, not 0"):
+        Shelf(budget=0)
