@@ -23,6 +23,7 @@ from toolcrib.core.disclosure import Disclosure
 from toolcrib.core.naming import public_name
 from toolcrib.core.tokens import estimate
 from toolcrib.profiles import everruns, shipit
+from toolcrib.profiles.shipit_policy import DiscoveryPolicy
 
 SIZES = (19, 58, 500, 5_744)
 TURNS = 20
@@ -121,7 +122,7 @@ class Shipit(UpFront):
         self._ids = {tool.name: tool.id for tool in named}
         schemas = {tool.name: _entry(tool) for tool in named}
         self._schemas = {self._search.name: self._search.schema(), **schemas}
-        deferred = shipit.DiscoveryPolicy().deferred(named, self._search.name)
+        deferred = DiscoveryPolicy().deferred(named, self._search.name)
         available = [{"name": tool.name, "description": tool.description} for tool in named]
         self._run = _Run(
             {

@@ -18,6 +18,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benc
 
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _HELP = re.compile(r"^<!-- help: (.*?) -->\n+```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_NEEDS = re.compile(r"^<!-- needs: (\S+) -->$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -35,6 +36,8 @@ def _read(path: Path) -> str:
 def test_every_python_block_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in _NEEDS.findall(_read(page)):
+        pytest.importorskip(module, reason=f"{module} is not installed")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "docs"}
     for number, block in enumerate(_PYTHON.findall(_read(page)), 1):

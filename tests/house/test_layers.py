@@ -68,6 +68,43 @@ def test_the_house_stands(house: Path) -> None:
             "import toolcrib.embedding.openai",
             "Embedders do not know each other",
         ),
+        (
+            "config/section.py",
+            "import toolcrib.config.reading",
+            "Imports point down inside the configuration",
+        ),
+        (
+            "gateways/model/shelf.py",
+            "import toolcrib.gateways.model.chat.talk",
+            "Imports point down inside the model gateway",
+        ),
+        (
+            "gateways/model/responses/tools.py",
+            "import toolcrib.gateways.model.responses.talk",
+            "Imports point down inside responses",
+        ),
+        (
+            "frameworks/langchain.py",
+            "import toolcrib.frameworks.langgraph",
+            "Frameworks do not know each other",
+        ),
+        (
+            "storage/store.py",
+            "import toolcrib.storage.sqlite",
+            "Imports point down inside the storage",
+        ),
+        ("safety/pin.py", "import toolcrib.safety.scan", "Imports point down inside the safety"),
+        (
+            "gateways/metrics.py",
+            "import toolcrib.gateways.guard",
+            "The doors do not know each other",
+        ),
+        ("safety/scan.py", "import socket", "The core is pure"),
+        (
+            "gateways/model/sse.py",
+            "import toolcrib.gateways.model.routes",
+            "Imports point down inside the model gateway",
+        ),
         ("core/catalog.py", "import socket", "The core is pure"),
         ("core/ranking/pattern.py", "import threading", "The core is pure"),
         ("adapters/anthropic.py", "import os", "The core is pure"),

@@ -82,8 +82,15 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
         if message.get("role") == "assistant":
             history.turn(_calls(message))
         elif message.get("role") == "tool":
-            history.result(text(message.get("tool_call_id")), _text(message.get("content")))
+            content = message.get("content")
+            history.result(text(message.get("tool_call_id")), _text(content), references(content))
     return history.turns
+
+
+def references(content: object) -> list[str]:
+    """The tools that a result refers to, on the servers that know of such parts."""
+    parts = objects(content)
+    return [text(one.get("tool_name")) for one in parts if one.get("type") == "tool_reference"]
 
 
 def _message(reply: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,281 @@
+"""What the MCP gateway costs beside a direct connection and FastMCP's proxy, in one run.
+
+python -m benchmarks.mcp [--calls N] [--rounds N] [--out FILE]
+
+Every contender is a process on standard input and output, driven by the same few lines; what is
+measured is the CPU time of that process alone, not of the server behind it.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from benchmarks.echo_server import definition
+from benchmarks.machine import described
+from benchmarks.speed import cpu_seconds, say
+from toolcrib.config.settings import Server
+from toolcrib.service.service import manifest_of
+from toolcrib.storage import open_store
+
+MODERN = "2026-07-28"
+LEGACY = "2025-11-25"
+ERAS = (LEGACY, MODERN)
+LIST_TOOLS = 1_000
+KNOWN_SERVERS, TOOLS_EACH = 20, 30
+WARM = 20
+PAUSE_SECONDS = 0.5
+FASTMCP = """
+import sys
+from fastmcp.client.transports import StdioTransport
+from fastmcp.server import create_proxy
+target = StdioTransport(sys.argv[2], sys.argv[3:])
+create_proxy(target, mode=sys.argv[1]).run(show_banner=False, log_level="ERROR")
+"""
+
+
+class Peer:
+    """A process that speaks MCP by lines, and what it has cost so far."""
+
+    def __init__(self, command: Sequence[str], era: str) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._modern = era == MODERN
+        self._count = 0
+        if not self._modern:
+            info = {"name": "benchmark", "version": "1"}
+            hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
+            self.ask("initialize", hello)
+            self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    @property
+    def seconds(self) -> float:
+        """The CPU time of the process."""
+        return cpu_seconds(self._process.pid)
+
+    def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The result of one request."""
+        self._count += 1
+        given = dict(params or {})
+        if self._modern:
+            given["_meta"] = {
+                "io.modelcontextprotocol/protocolVersion": MODERN,
+                "io.modelcontextprotocol/clientCapabilities": {},
+            }
+        self._send({"jsonrpc": "2.0", "id": self._count, "method": method, "params": given})
+        assert self._process.stdout
+        while line := self._process.stdout.readline():
+            answer = json.loads(line)
+            if answer.get("id") == self._count and "method" not in answer:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                result: dict[str, Any] = answer["result"]
+                return result
+        raise RuntimeError(f"the process ended with code {self._process.wait()}")
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._process.stdin.flush()
+
+
+Command = Callable[[Path, str, int], list[str]]
+
+
+def echo(tools: int) -> list[str]:
+    """The server behind all of them."""
+    return [sys.executable, "-m", "benchmarks.echo_server", str(tools)]
+
+
+def direct(folder: Path, era: str, tools: int) -> list[str]:
+    """No proxy."""
+    return echo(tools)
+
+
+def ours(folder: Path, era: str, tools: int) -> list[str]:
+    """Our gateway, which shows all tools as they are."""
+    command, *args = echo(tools)
+    server = {
+        "command": command,
+        "args": args,
+        "cwd": str(Path.cwd()),
+        "era": "legacy" if era == LEGACY else era,
+        "connectSeconds": 600,
+    }
+    settings = {"mode": "direct", "prefix": False}
+    config = {"mcpServers": {"echo": server}, "toolSearch": settings, "store": "sqlite://"}
+    path = folder / f"toolcrib-{era}-{tools}.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return [sys.executable, "-m", "toolcrib", "stdio", "--config", str(path)]
+
+
+def fastmcp(folder: Path, era: str, tools: int) -> list[str]:
+    """FastMCP's proxy of one server, with a connection that is kept."""
+    mode = "legacy" if era == LEGACY else MODERN
+    return [sys.executable, "-c", FASTMCP, mode, *echo(tools)]
+
+
+CONTENDERS: dict[str, Command] = {"direct": direct, "ours": ours, "FastMCP": fastmcp}
+
+
+class Figures(NamedTuple):
+    """CPU seconds of each contender."""
+
+    calls: dict[str, dict[str, float]]
+    lists: dict[str, dict[str, float]]
+    first: dict[str, float]
+
+
+@contextmanager
+def peers(folder: Path, era: str, tools: int) -> Iterator[dict[str, Peer]]:
+    """All contenders, started and warm."""
+    with ExitStack() as stack:
+        running = {}
+        for name, command in CONTENDERS.items():
+            peer = Peer(command(folder, era, tools), era)
+            stack.callback(peer.close)
+            while len(peer.ask("tools/list")["tools"]) < tools:
+                time.sleep(PAUSE_SECONDS)
+            running[name] = peer
+        yield running
+
+
+def by_turns(
+    running: dict[str, Peer], act: Callable[[Peer], object], times: int, rounds: int
+) -> dict[str, float]:
+    """CPU seconds of one act: all contenders in every round, the best round of each."""
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, peer in running.items():
+            before = peer.seconds
+            for _ in range(times):
+                act(peer)
+            taken = (peer.seconds - before) / times
+            best[name] = min(best.get(name, taken), taken)
+    return best
+
+
+def call(peer: Peer) -> object:
+    """One call of a tool."""
+    result = peer.ask("tools/call", {"name": "echo_1", "arguments": {"text": "hello"}})
+    assert result["content"][0]["text"] == "hello", result
+    return result
+
+
+def known(folder: Path) -> list[str]:
+    """Our gateway with servers it knows from the last time, none of which is running."""
+    store = open_store(f"sqlite:///{folder / 'known.db'}")
+    servers = {}
+    for number in range(KNOWN_SERVERS):
+        name = f"server{number}"
+        command, *args = echo(TOOLS_EACH)
+        servers[name] = {"command": command, "args": [*args, name], "start": "lazy"}
+        tools = [definition(number * TOOLS_EACH + one) for one in range(TOOLS_EACH)]
+        server = Server(name, command=command, args=(*args, name))
+        said = {"instructions": "", "protocol": MODERN, "info": {}}
+        store.put_manifest(name, manifest_of(server, tools, said))
+    store.close()
+    path = folder / "known.json"
+    path.write_text(json.dumps({"mcpServers": servers, "store": "sqlite:///known.db"}))
+    return [sys.executable, "-m", "toolcrib", "stdio", "--config", str(path)]
+
+
+def first_answers(folder: Path, rounds: int) -> dict[str, float]:
+    """CPU seconds of a new process until it has answered for the first time."""
+    command = known(folder)
+    query = {"name": "search_tools", "arguments": {"query": "echo channel 7"}}
+    asks: dict[str, tuple[list[str], str, dict[str, Any]]] = {
+        "ours, tools/list, 20 servers known": (command, "tools/list", {}),
+        "ours, a search, 20 servers known": (command, "tools/call", query),
+        "FastMCP, tools/list, 1 server": (fastmcp(folder, MODERN, TOOLS_EACH), "tools/list", {}),
+        "the SDK's server, tools/list": (echo(TOOLS_EACH), "tools/list", {}),
+    }
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, (started, method, params) in asks.items():
+            peer = Peer(started, MODERN)
+            peer.ask(method, params)
+            best[name] = min(best.get(name, peer.seconds), peer.seconds)
+            peer.close()
+    return best
+
+
+def measured(calls: int, rounds: int) -> Figures:
+    """Everything, one part after the other."""
+    figures = Figures({}, {}, {})
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for era in ERAS:
+            say(f"calls, {era}")
+            with peers(folder, era, tools=2) as running:
+                by_turns(running, call, WARM, 1)
+                figures.calls[era] = by_turns(running, call, calls, rounds)
+            say(f"lists, {era}")
+            with peers(folder, era, LIST_TOOLS) as running:
+                lists = by_turns(running, lambda peer: peer.ask("tools/list"), 5, rounds)
+                figures.lists[era] = lists
+        say("first answers")
+        figures.first.update(first_answers(folder, rounds))
+    return figures
+
+
+def table(figures: Figures, calls: int, rounds: int) -> str:
+    """The figures as Markdown."""
+    lines = [
+        "# What the MCP gateway costs",
+        "",
+        f"`python -m benchmarks.mcp`. CPU milliseconds of the process between client and server, "
+        f"standard input and output on both sides; the best of {rounds} rounds of {calls} calls, "
+        "all contenders by turns. Direct is the server itself, without anything in between.",
+        "",
+    ]
+    parts = {
+        "One call": figures.calls,
+        f"`tools/list` of {LIST_TOOLS:,} tools": figures.lists,
+    }
+    for title, of_eras in parts.items():
+        lines += [f"## {title}", "", "| | direct | ours | FastMCP | FastMCP / ours |"]
+        lines.append("|---|--:|--:|--:|--:|")
+        for era, by in of_eras.items():
+            cells = " | ".join(f"{1000 * by[name]:.2f}" for name in CONTENDERS)
+            lines.append(f"| {era} | {cells} | {by['FastMCP'] / by['ours']:.1f} × |")
+        lines.append("")
+    lines += ["## From the start to the first answer", "", "| | CPU seconds |", "|---|--:|"]
+    lines += [f"| {name} | {seconds:.2f} |" for name, seconds in figures.first.items()]
+    return "\n".join([*lines, "", f"{', '.join(described().values())}.", ""])
+
+
+@click.command()
+@click.option("--calls", default=300, help="Calls a round.")
+@click.option("--rounds", default=3, help="Rounds, of which the best counts.")
+@click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/mcp.md")
+def main(calls: int, rounds: int, out: Path) -> None:
+    """Measure what the MCP gateway costs."""
+    figures = measured(calls, rounds)
+    text = table(figures, calls, rounds)
+    out.with_suffix(".json").write_text(json.dumps(figures._asdict(), indent=1) + "\n")
+    out.write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()

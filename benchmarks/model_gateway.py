@@ -1,0 +1,522 @@
+"""What the model gateway adds to a request, beside a direct connection and LiteLLM's proxy.
+
+python -m benchmarks.model_gateway [--litellm PATH] [--out FILE]
+
+Each server runs in a process of its own and is asked by turns, in one run: a slow minute of the machine
+hits all of them. LiteLLM's proxy passes through, the least it can do; ours once passes on and once
+searches 1,000 tools. CPU is that of the server's process with all its threads, which says more than a
+clock on a machine that does other things besides. The upstream answers at once and costs nobody anything.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import uvicorn
+from starlette.applications import Starlette
+
+from benchmarks.machine import described
+from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateways.model.routes import routes
+
+OURS, DIRECT, SEARCHING, LITELLM = "ours", "direct", "ours, searching 1,000 tools", "LiteLLM"
+EVENTS = 100
+GAP_SECONDS = 0.005
+HELD = 500
+HELD_EVENTS = 20
+HELD_GAP_SECONDS = 0.25
+START_SECONDS = 600
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+# ------------------------------------------------------------------------------- the upstream
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+def _head(status: str, kind: str, length: int | None) -> bytes:
+    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{framing}\r\n\r\n".encode()
+
+
+def _chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+MESSAGE: dict[str, Any] = {
+    "id": "msg_01",
+    "type": "message",
+    "role": "assistant",
+    "model": "any",
+    "content": [],
+    "stop_reason": None,
+    "stop_sequence": None,
+    "usage": {"input_tokens": 9, "output_tokens": 1},
+}
+TEXT = {"type": "text", "text": ""}
+BEGIN = _event("message_start", message=MESSAGE) + _event(
+    "content_block_start", index=0, content_block=TEXT
+)
+END = (
+    _event("content_block_stop", index=0)
+    + _event(
+        "message_delta",
+        delta={"stop_reason": "end_turn", "stop_sequence": None},
+        usage={"output_tokens": 9},
+    )
+    + _event("message_stop")
+)
+WHOLE = json.dumps(
+    {**MESSAGE, "content": [{"type": "text", "text": "Good day."}], "stop_reason": "end_turn"}
+).encode()
+
+
+STAMP = re.compile(rb'"text": ?"([0-9.]+) ')
+
+
+def _piece() -> bytes:
+    """An event that says when it was sent, on the clock that all processes share."""
+    delta = {"type": "text_delta", "text": f"{time.perf_counter():.7f} "}
+    return _event("content_block_delta", index=0, delta=delta)
+
+
+async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = head.partition(b"content-length:")[2].split(b"\r\n")[0]
+            body = json.loads(await reader.readexactly(int(length or 0)) or b"{}")
+            if not body.get("stream"):
+                writer.write(_head("200 OK", "application/json", len(WHOLE)) + WHOLE)
+                await writer.drain()
+                continue
+            plan = str(body["messages"][0]["content"])
+            count, gap = plan.split()[:2] if plan[0].isdigit() else (EVENTS, GAP_SECONDS)
+            writer.write(_head("200 OK", "text/event-stream", None) + _chunk(BEGIN))
+            for _ in range(int(count)):
+                await asyncio.sleep(float(gap))
+                writer.write(_chunk(_piece()))
+                await writer.drain()
+            writer.write(_chunk(END) + b"0\r\n\r\n")
+            await writer.drain()
+    writer.close()
+
+
+async def _upstream(port: int) -> None:
+    server = await asyncio.start_server(_serve_one, "127.0.0.1", port, limit=1 << 24, backlog=2_048)
+    await server.serve_forever()
+
+
+async def _gateway(port: int, url: str) -> None:
+    patient = ModelUpstream("benchmark", url=url, connect_seconds=120)
+    gateway = Gateway(ModelGateway((patient,)))
+    await gateway.open()
+    app = Starlette(routes=routes(gateway))
+    config = uvicorn.Config(
+        app, port=port, log_level="error", access_log=False, lifespan="off", backlog=2_048
+    )
+    await uvicorn.Server(config).serve()
+
+
+# ----------------------------------------------------------------------------- those measured
+
+
+@dataclass
+class Server:
+    """A process that answers at a port, and what it has used."""
+
+    name: str
+    port: int
+    path: str
+    process: subprocess.Popen[bytes] | None
+    measures: dict[str, list[float]] = field(default_factory=dict)
+
+    def cpu_seconds(self) -> float:
+        """CPU of the process and its children, so far."""
+        return sum(_stat(pid)[0] for pid in self._pids())
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the process and its children."""
+        return sum(_stat(pid)[1] for pid in self._pids())
+
+    def note(self, measure: str, value: float) -> None:
+        self.measures.setdefault(measure, []).append(value)
+
+    def _pids(self) -> list[int]:
+        if self.process is None:
+            return []
+        found = [self.process.pid]
+        for pid in found:
+            children = Path(f"/proc/{pid}/task/{pid}/children")
+            with contextlib.suppress(OSError):
+                found += map(int, children.read_text().split())
+        return found
+
+
+def _stat(pid: int) -> tuple[float, int]:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0, 0
+    return (int(fields[11]) + int(fields[12])) / TICKS, int(fields[21]) * PAGE
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _running(
+    name: str, command: list[str], port: int, path: str = "/v1/messages", **env: str
+) -> Iterator[Server]:
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env})
+        try:
+            _wait(process, port, name, log)
+            yield Server(name, port, path, process)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, name: str, log: Any) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            log.seek(0)
+            raise SystemExit(f"{name} ended at once: {log.read()[-2000:].decode()}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.2)
+    raise SystemExit(f"{name} was not there after {START_SECONDS} s")
+
+
+def _own(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.model_gateway", *map(str, arguments)]
+
+
+def _litellm_config(folder: str, url: str) -> str:
+    path = Path(folder) / "litellm.json"
+    through = {"path": "/v1/through", "target": f"{url}/v1/messages", "headers": {}}
+    general = {
+        "pass_through_endpoints": [through],
+        "dangerously_permit_weak_or_unset_master_key": True,
+    }
+    config = {"model_list": [], "general_settings": general}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return str(path)
+
+
+# --------------------------------------------------------------------------------- the client
+
+
+class Client:
+    """One connection, as thin as can be: what it costs is not charged to those it measures."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, body: bytes) -> tuple[float, list[float], int]:
+        """Seconds to the first byte of the body, seconds each event was under way, and its size."""
+        if self._writer is None:
+            address = ("127.0.0.1", self._server.port)
+            self._reader, self._writer = await asyncio.open_connection(*address, limit=1 << 20)
+        reader = self._reader
+        assert reader is not None
+        head = (
+            f"POST {self._server.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: any\r\n"
+            f"anthropic-version: 2023-06-01\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        started = time.perf_counter()
+        self._writer.write(head.encode() + body)
+        await self._writer.drain()
+        answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if b" 200 " not in answer.split(b"\r\n")[0]:
+            raise SystemExit(f"{self._server.name}: {answer!r}")
+        if b"content-length:" in answer:
+            length = int(answer.partition(b"content-length:")[2].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            return time.perf_counter() - started, [], length
+        first, size, under_way = 0.0, 0, []
+        while length := int(await reader.readline(), 16):
+            chunk = await reader.readexactly(length + 2)
+            now = time.perf_counter()
+            first = first or now - started
+            size += length
+            under_way += [now - float(stamp) for stamp in STAMP.findall(chunk)]
+        await reader.readline()
+        return first, under_way, size
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            with contextlib.suppress(ConnectionError):
+                await self._writer.wait_closed()
+
+
+def _body(content: str, *, stream: bool, tools: int = 0) -> bytes:
+    body: dict[str, Any] = {
+        "model": "any",
+        "max_tokens": 99,
+        "messages": [{"role": "user", "content": content}],
+    }
+    if stream:
+        body["stream"] = True
+    if tools:
+        search = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
+        properties = {
+            name: {"type": "string", "description": f"What the {name} is, in a few words."}
+            for name in ("subject", "amount", "place", "date")
+        }
+        body["tools"] = [
+            search,
+            *(
+                {
+                    "name": f"tool_{number}",
+                    "description": f"Does what number {number} is for, and says what came of it.",
+                    "input_schema": {"type": "object", "properties": properties},
+                    "defer_loading": True,
+                }
+                for number in range(tools)
+            ),
+        ]
+    return json.dumps(body).encode()
+
+
+# ------------------------------------------------------------------------------ what is measured
+
+
+async def _requests(server: Server, count: int, tools: int) -> None:
+    """Whole answers, one after the other: latency, and CPU for each."""
+    client, body = Client(server), _body("Hi", stream=False, tools=tools)
+    for _ in range(3):
+        await client.ask(body)
+    before, times = server.cpu_seconds(), []
+    for _ in range(count):
+        times.append((await client.ask(body))[0])
+    server.note("request ms", median(times) * 1e3)
+    server.note("request cpu ms", (server.cpu_seconds() - before) / count * 1e3)
+    await client.close()
+
+
+async def _streams(server: Server, count: int, tools: int) -> None:
+    """Streamed answers, one after the other: the first byte, and each event."""
+    client, body = Client(server), _body("Hi", stream=True, tools=tools)
+    await client.ask(body)
+    before, firsts, events = server.cpu_seconds(), [], []
+    for _ in range(max(count // 6, 3)):
+        first, under_way, _ = await client.ask(body)
+        firsts.append(first)
+        events += under_way
+    spent = server.cpu_seconds() - before
+    server.note("first byte ms", median(firsts) * 1e3)
+    server.note("event µs", median(events) * 1e6)
+    server.note("event cpu µs", spent / len(events) * 1e6)
+    await client.close()
+
+
+async def _load(server: Server, seconds: float) -> None:
+    """As many requests as it takes, sixteen at once."""
+    body, end, answered = _body("Hi", stream=False), time.monotonic() + seconds, 0
+
+    async def work() -> None:
+        nonlocal answered
+        client = Client(server)
+        while time.monotonic() < end:
+            await client.ask(body)
+            answered += 1
+        await client.close()
+
+    before = server.cpu_seconds()
+    await asyncio.gather(*(work() for _ in range(16)))
+    spent = server.cpu_seconds() - before
+    server.note("requests a CPU second", answered / spent if spent else 0.0)
+
+
+async def _hold(server: Server, rounds: int) -> None:
+    """Many slow streams at once, several times over: memory that grows does so from round to round."""
+    body = _body(f"{HELD_EVENTS} {HELD_GAP_SECONDS} ", stream=True)
+    server.note("memory before MB", server.memory_bytes() / 1e6)
+    for number in range(rounds):
+        clients = [Client(server) for _ in range(HELD)]
+        asked = [asyncio.ensure_future(client.ask(body)) for client in clients]
+        peak = 0
+        while not all(one.done() for one in asked):
+            peak = max(peak, server.memory_bytes())
+            await asyncio.sleep(0.1)
+        sizes = {one.result()[2] for one in asked}
+        # The stamps are all of one length, so the streams are too.
+        if len(sizes) != 1:
+            raise SystemExit(f"{server.name} did not bring all streams to their end: {sizes}")
+        server.note(f"memory in round {number + 1} MB", peak / 1e6)
+        await asyncio.gather(*(client.close() for client in clients))
+
+
+def _tools_of(server: Server) -> int:
+    return 1_000 if server.name == SEARCHING else 0
+
+
+async def _first_requests(server: Server, direct: Server) -> float:
+    """What a first request with 1,000 tools that nobody has seen adds, in milliseconds."""
+    added = []
+    for number in range(5):
+        body = _body("Hi", stream=False, tools=1_000).replace(b"tool_", b"t%d_" % number)
+        body = body.replace(b"t%d_search_t%d_regex" % (number, number), b"tool_search_tool_regex")
+        times = []
+        for one in (server, direct):
+            client = Client(one)
+            await client.ask(_body("Hi", stream=False))
+            times.append((await client.ask(body))[0])
+            await client.close()
+        added.append((times[0] - times[1]) * 1e3)
+        await asyncio.sleep(1)
+    return min(added)
+
+
+async def _measure(servers: list[Server], rounds: int, count: int) -> dict[str, float]:
+    for _ in range(rounds):
+        for step in (_requests, _streams):
+            for server in servers:
+                await step(server, count, _tools_of(server))
+    measured = [server for server in servers if server.process is not None]
+    for server in measured:
+        if server.name != SEARCHING:
+            await _load(server, 5.0)
+            await _hold(server, 2)
+    ours = next(server for server in servers if server.name == SEARCHING)
+    direct = next(server for server in servers if server.name == DIRECT)
+    return {"first request of 1,000 tools ms": await _first_requests(ours, direct)}
+
+
+# ------------------------------------------------------------------------------------ the table
+
+
+def _best(server: Server, measure: str) -> float | None:
+    values = server.measures.get(measure)
+    if not values:
+        return None
+    return max(values) if "CPU second" in measure else min(values)
+
+
+def _table(servers: list[Server], extra: dict[str, float], command: str) -> str:
+    names = [server.name for server in servers]
+    measures = list(dict.fromkeys(name for server in servers for name in server.measures))
+    lines = [
+        "# The model gateway",
+        "",
+        f"`{command}`. Whole answers, and streams of {EVENTS} events {GAP_SECONDS * 1e3:.0f} ms "
+        "apart, one after the other; an event's time is from the upstream's sending it to the client's having it; the best of "
+        f"the rounds. Memory while {HELD} streams are held at once, in one round and in the next.",
+        "",
+        f"| | {' | '.join(names)} |",
+        f"|---|{'--:|' * len(names)}",
+    ]
+    for measure in measures:
+        cells = [_best(server, measure) for server in servers]
+        shown = (
+            "" if one is None else f"{one:,.0f}" if one >= 100 else f"{one:.2f}" for one in cells
+        )
+        lines.append(f"| {measure} | {' | '.join(shown)} |")
+    by_name = {server.name: server for server in servers}
+    lines += ["", "Added to a direct connection, and how many times as much LiteLLM adds:", ""]
+    lines += ["| | ours | LiteLLM | times |", "|---|--:|--:|--:|"]
+    for measure in ("request ms", "first byte ms", "event µs"):
+        direct = _best(by_name[DIRECT], measure) or 0.0
+        ours = (_best(by_name[OURS], measure) or 0.0) - direct
+        if LITELLM in by_name:
+            theirs = (_best(by_name[LITELLM], measure) or 0.0) - direct
+            lines.append(f"| {measure} | {ours:.2f} | {theirs:.2f} | {theirs / ours:.1f} × |")
+        else:
+            lines.append(f"| {measure} | {ours:.2f} | not installed | |")
+    for measure in ("request cpu ms", "event cpu µs"):
+        ours = _best(by_name[OURS], measure) or 0.0
+        if LITELLM in by_name:
+            theirs = _best(by_name[LITELLM], measure) or 0.0
+            lines.append(f"| {measure} | {ours:.2f} | {theirs:.2f} | {theirs / ours:.1f} × |")
+    for name, value in extra.items():
+        lines += [
+            "",
+            f"A {name.removesuffix(' ms')} that nobody has seen before adds {value:.0f} ms.",
+        ]
+    machine = ", ".join(described().values())
+    return "\n".join([*lines, "", f"{machine}.", ""])
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--litellm", default="litellm", help="LiteLLM's executable, in whichever environment."
+)
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--count", default=60, show_default=True, help="Requests in each step.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("benchmarks/results/model_gateway.md")
+)
+@click.pass_context
+def main(context: click.Context, litellm: str, rounds: int, count: int, out: Path) -> None:
+    """Measure all of them and write a table."""
+    if context.invoked_subcommand:
+        return
+    with contextlib.ExitStack() as running:
+        port, at = _free_port(), _free_port()
+        url = f"http://127.0.0.1:{port}"
+        start = running.enter_context
+        upstream = start(_running("the upstream", _own("upstream", port), port))
+        direct = Server(DIRECT, upstream.port, upstream.path, None)
+        ours = start(_running(OURS, _own("gateway", at, url), at))
+        servers = [direct, ours, Server(SEARCHING, ours.port, ours.path, ours.process)]
+        if shutil.which(litellm):
+            folder = start(tempfile.TemporaryDirectory())
+            other = _free_port()
+            config = _litellm_config(folder, url)
+            command = [litellm, "--config", config, "--port", str(other), "--host", "127.0.0.1"]
+            quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+            servers.append(start(_running(LITELLM, command, other, "/v1/through", **quiet)))
+        extra = asyncio.run(_measure(servers, rounds, count))
+    table = _table(servers, extra, "python -m benchmarks.model_gateway")
+    out.write_text(table, encoding="utf-8")
+    print(table)
+
+
+@main.command()
+@click.argument("port", type=int)
+def upstream(port: int) -> None:
+    """Be the upstream."""
+    asyncio.run(_upstream(port))
+
+
+@main.command()
+@click.argument("port", type=int)
+@click.argument("url")
+def gateway(port: int, url: str) -> None:
+    """Be our gateway before it."""
+    # The event loop that uvicorn would take by itself.
+    factory = uvicorn.Config("", loop="auto").get_loop_factory()
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(_gateway(port, url))
+
+
+if __name__ == "__main__":
+    main()
