@@ -31,6 +31,7 @@ ERAS = (LEGACY, MODERN)
 LIST_TOOLS = 1_000
 KNOWN_SERVERS, TOOLS_EACH = 20, 30
 WARM = 20
+LISTS = 20
 PAUSE_SECONDS = 0.5
 FASTMCP = """
 import sys
@@ -231,7 +232,7 @@ def measured(calls: int, rounds: int) -> Figures:
                 figures.calls[era] = by_turns(running, call, calls, rounds)
             say(f"lists, {era}")
             with peers(folder, era, LIST_TOOLS) as running:
-                lists = by_turns(running, lambda peer: peer.ask("tools/list"), 5, rounds)
+                lists = by_turns(running, lambda peer: peer.ask("tools/list"), LISTS, rounds)
                 figures.lists[era] = lists
         say("first answers")
         figures.first.update(first_answers(folder, rounds))
