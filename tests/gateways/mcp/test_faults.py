@@ -127,6 +127,16 @@ async def test_a_program_that_cannot_be_run_is_said_so(command: str, says: str) 
         assert says in front.fleet.trouble()["bad"]
 
 
+async def test_a_server_that_nobody_has_seen_is_named_where_nothing_fits() -> None:
+    missing = Server("missing", command="no-such-program")
+    async with gateway(config_of(missing, GOOD)) as front, client(front) as connected:
+        await until(lambda: front.fleet.upstreams["missing"].trouble)
+        text = await told(connected, "search_tools", {"query": "play the trombone"})
+        assert "The tools of missing are not known yet: its program or its folder" in text
+        text = await told(connected, "search_tools", {"query": "good___echo"})
+        assert "missing" not in text
+
+
 async def test_a_server_that_is_down_is_named_in_what_a_search_finds() -> None:
     bad = plain("bad", ["lion"])
     async with gateway(config_of(bad, mode="search")) as front, client(front) as connected:

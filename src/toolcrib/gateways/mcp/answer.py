@@ -73,10 +73,12 @@ def notes(
     entries: Iterable[Entry],
     unreachable: Mapping[str, str],
     waiting: Mapping[str, int],
+    unseen: Mapping[str, str],
 ) -> list[str]:
-    """What else is to be said: which tools cannot be called, wait for approval, or look bad."""
+    """What else is to be said: which tools cannot be called, wait for approval, or look bad, and
+    which servers nobody has seen the tools of."""
     found = list(entries)
-    said = []
+    said = [wording.UNSEEN.format(server=name, reason=why) for name, why in unseen.items()]
     for server, reason in unreachable.items():
         count = sum(entry.server == server for entry in found)
         if count:

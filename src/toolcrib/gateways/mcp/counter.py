@@ -258,7 +258,9 @@ class Counter:
             if not fits or shelf.server.name in found
         }
         waiting = {server: count for server, count in waiting.items() if count}
-        return notes(entries, self._fleet.trouble(), waiting)
+        unseen = {} if fits else self._fleet.unseen()
+        unseen = {name: why for name, why in unseen.items() if view.sees_server(name)}
+        return notes(entries, self._fleet.trouble(), waiting, unseen)
 
     def _describe(self, view: View, arguments: Mapping[str, Any]) -> dict[str, Any]:
         given = arguments.get("names", arguments.get("name"))

@@ -76,6 +76,14 @@ class Fleet:
             if upstream.link is None and upstream.trouble
         }
 
+    def unseen(self) -> dict[str, str]:
+        """The servers whose tools nobody has seen yet, and why."""
+        return {
+            name: upstream.trouble or "it is still starting"
+            for name, upstream in self.upstreams.items()
+            if not upstream.known
+        }
+
     async def collect(
         self, method: str, key: str, caller: Caller, servers: Callable[[str], bool]
     ) -> list[tuple[str, dict[str, Any]]]:
