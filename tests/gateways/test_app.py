@@ -85,6 +85,12 @@ def test_health_is_for_everybody_and_its_reasons_are_for_those_with_a_key(served
     assert [reason for reason in told["reasons"] if reason.startswith("broken is not reachable")]
 
 
+def test_a_profile_is_told_of_its_own_servers_only(served: Served) -> None:
+    assert served.ask("/health", WRITER).json["reasons"] == []
+    reply = served.ask("/metrics", WRITER)
+    assert (reply.status, "vault" in reply.text) == (403, False)
+
+
 def test_a_page_that_points_its_own_name_at_this_machine_is_refused(served: Served) -> None:
     assert served.ask("/api/servers", ADMIN, Host="evil.example").status == 403
     assert served.ask("/api/servers", ADMIN, Origin="https://evil.example").status == 403

@@ -228,3 +228,11 @@ def test_whoever_looks_does_not_wait_for_a_long_list(
         go_on.set()
         learning.join()
     assert len(service.view().entries) == 2
+
+
+def test_what_comes_of_an_earlier_configuration_is_not_taken_in(service: Service) -> None:
+    assert taught(service, FILES, tool("read"))
+    blocking = replace(FILES, tools_blocked=("read",))
+    service.reconfigure(config(blocking, MAIL))
+    assert not taught(service, FILES, tool("read"))
+    assert "files___read" not in service.view().entries

@@ -76,14 +76,18 @@ def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) ->
                 yield
 
     async def health(request: Request) -> JSONResponse:
-        why = await anyio.to_thread.run_sync(reasons, fronts[0])
-        # Everybody may ask; only who may use the gateway is told about its servers.
+        # Everybody may ask; only who may use the gateway is told about its servers, and only of his.
         principal = request.scope.get("state", {}).get("principal")
         is_guest = service.config.auth.keys and principal in (None, ANYONE)
+        view = service.view(getattr(principal, "profile", None))
+        why = await anyio.to_thread.run_sync(reasons, fronts[0], view)
         told = [] if is_guest else why
         return JSONResponse({"status": "degraded" if why else "ok", "reasons": told})
 
     async def prometheus(request: Request) -> Response:
+        principal = request.scope.get("state", {}).get("principal")
+        if getattr(principal, "profile", None):
+            return JSONResponse({"error": "figures of all servers need a key of no profile"}, 403)
         await anyio.to_thread.run_sync(figures.refresh, fronts[0])
         return Response(metrics.text(), headers={"content-type": CONTENT_TYPE})
 

@@ -79,6 +79,9 @@ class Service:
     def learn(self, server: Server, manifest: Manifest) -> bool:
         """Take in what a server says it has; keep it; say whether that changed anything."""
         with self._learning:
+            if self.config.servers.get(server.name) != server:
+                # It was configured anew while it listed; whoever took its place lists for itself.
+                return False
             shelf = self._shelf(server, manifest)
             self.store.put_manifest(server.name, manifest)
             changed = self._shelves.get(server.name) != shelf

@@ -55,12 +55,12 @@ class View:
         """Whether this profile may know of a server."""
         return self.profile.servers is None or server in self.profile.servers
 
-    def held(self, shelf: Shelf) -> int:
-        """How many tools of a server are held back from this profile until they are approved."""
+    def held(self, shelf: Shelf) -> list[str]:
+        """The tools of a server that are held back from this profile until they are approved."""
         tools = self.profile.tools
         if not self.sees_server(shelf.server.name):
-            return 0
-        return sum(tools is None or fits(name, tools) for name in shelf.held)
+            return []
+        return [name for name in shelf.held if tools is None or fits(name, tools)]
 
     def mode(self, wanted: str, is_modern: bool, list_is_frozen: bool) -> ShownMode:
         """How tools are shown. A list that changes is for clients that read it again.

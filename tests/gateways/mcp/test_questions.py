@@ -129,8 +129,10 @@ async def test_a_question_can_be_answered_only_once_and_only_about_its_call(fron
         responses: dict[str, Any] = {"1": {"roots": []}}
         done = await ask_raw(connected, requestState=state, inputResponses=responses)
         assert done["resultType"] == "complete"
-        # The token is used up: this is a new call, and the server asks again.
-        again = await ask_raw(connected, requestState=state, inputResponses=responses)
+        # The token is used up. To call anew would do a second time what was done.
+        with pytest.raises(MCPError, match="no longer open"):
+            await ask_raw(connected, requestState=state, inputResponses=responses)
+        again = await ask_raw(connected)
         assert again["resultType"] == "input_required"
         with pytest.raises(MCPError, match="is missing"):
             await ask_raw(connected, requestState=again["requestState"], inputResponses={})

@@ -73,6 +73,7 @@ class RawUpstream:
     url: str
     answers: list[Answer]
     bodies: list[Body] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     gone: threading.Event = field(default_factory=threading.Event)
 
 
@@ -83,6 +84,7 @@ def raw_upstream(*answers: Answer, always: Answer | None = None) -> Iterator[Raw
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            known.headers.append({name.lower(): value for name, value in self.headers.items()})
             known.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             answer = script.pop(0) if script else always
             if answer is None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import anyio
+from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolcrib.core.conversation import LIMIT, MAX_LIMIT
@@ -39,7 +40,7 @@ class Api:
         return [Route(path, self._answering(answer)) for path, answer in answers.items()]
 
     def _answering(self, answer: Answer) -> Callable[[Request], Any]:
-        async def respond(request: Request) -> JSONResponse:
+        async def respond(request: Request) -> Response:
             principal = request.scope.get("state", {}).get("principal")
             try:
                 view = self._front().service.view(getattr(principal, "profile", None))
@@ -47,7 +48,9 @@ class Api:
                 said = await anyio.to_thread.run_sync(answer, request, view)
             except ToolcribError as fault:
                 return JSONResponse({"error": str(fault)}, 400)
-            return JSONResponse(said)
+            # Some servers define tools with numbers that JSON does not have.
+            said_in_json = to_json(said, inf_nan_mode="null")
+            return Response(said_in_json, media_type="application/json")
 
         return respond
 
@@ -66,12 +69,17 @@ class Api:
         ]
         return {"tools": page, "total": len(found)}
 
+    def _id_of(self, server: str) -> str:
+        """What the engine knows a server by: its alias, where it has one."""
+        known = self._front().service.config.servers.get(server)
+        return known.alias or server if known else server
+
     def _search(self, request: Request, view: View) -> dict[str, Any]:
         query = request.query_params.get("query", "")
         if not query:
             raise InvalidQuery("say in `query` what is needed")
         where = Where(
-            server=request.query_params.get("server", ""),
+            server=self._id_of(request.query_params.get("server", "")),
             read_only=request.query_params.get("read_only") == "true",
         )
         limit = _whole(request, "limit", LIMIT, MAX_LIMIT)

@@ -127,6 +127,12 @@ class Bridge:
         can_be_asked = not client.capabilities.keys().isdisjoint(ASKS.values())
         if not can_be_asked or (await upstream.linked()).session.is_modern:
             return await upstream.request(method, params, client, may_repeat=may_repeat)
+        if "requestState" in params:
+            # To begin anew would do a second time what may have been done already.
+            raise MCPError(
+                INVALID_PARAMS,
+                "this question is no longer open; whether the call had an effect is not known",
+            )
         if len(self._held) >= MAX_HELD:
             raise ServerUnavailable("too many calls wait for answers of clients; try again later")
         held = _Held(client, about)

@@ -92,7 +92,7 @@ class Counter:
             inner = arguments.get("arguments")
             params = {**params, "name": arguments.get("name", ""), "arguments": inner or {}}
             name, arguments = params["name"], params["arguments"]
-            if name in OWN_NAMES:
+            if isinstance(name, str) and name in OWN_NAMES:
                 text = wording.CALL_ITSELF.format(name=name, call=wording.CALL_NAME)
                 return _said(text, is_error=True)
         conversation = view.conversation(mode)
@@ -253,7 +253,7 @@ class Counter:
     def _notes(self, view: View, entries: list[Entry], fits: bool) -> list[str]:
         found = {entry.server for entry in entries}
         waiting = {
-            shelf.server.name: view.held(shelf)
+            shelf.server.name: len(view.held(shelf))
             for shelf in view.directory.shelves
             if not fits or shelf.server.name in found
         }

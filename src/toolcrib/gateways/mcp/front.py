@@ -167,6 +167,7 @@ class Front:
         profile = self._profile_of(ctx)
         client = Client(ctx, profile)
         try:
+            self.service.view(profile)
             self._relay.follow(client, params.notifications.resource_subscriptions or ())
         except UnknownProfile as fault:
             raise MCPError(INVALID_PARAMS, str(fault)) from None

@@ -148,6 +148,8 @@ class Relay:
 
     def _owners(self, client: Client, uri: str) -> list[Upstream]:
         owners = self._fleet.owners(uri, self._service.view(client.profile).sees_server)
+        if len(owners) == 1:
+            return owners
         return [upstream for upstream in owners if upstream.link or not upstream.is_lazy]
 
     def _sees(self, client: Client, server: str) -> bool:
@@ -155,6 +157,7 @@ class Relay:
 
     def _public_name(self, server: str, name: str) -> str:
         settings = self._service.config.tool_search
-        of_server = self._service.config.servers[server]
-        prefix = f"{of_server.alias or server}{SERVER_SEPARATOR}" if settings.prefix else ""
+        known = self._service.config.servers.get(server)
+        alias = known.alias if known else ""
+        prefix = f"{alias or server}{SERVER_SEPARATOR}" if settings.prefix else ""
         return safe_name(f"{prefix}{name}", settings.max_name_chars)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from mcp.server.connection import Connection
@@ -17,6 +17,8 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from starlette.requests import Request
 
 from toolcrib.gateways.mcp.front import Front
+
+MAX_TOLD: Final = 100
 
 
 @dataclass
@@ -46,7 +48,9 @@ class _Once:
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
-        """Kept for the answer."""
+        """Kept for the answer, within bounds."""
+        if len(self.told) >= MAX_TOLD:
+            return
         note: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
         self.told.append({**note, "params": dict(params)} if params else note)
 

@@ -32,13 +32,17 @@ def stats(front: Front, view: View) -> dict[str, Any]:
     }
 
 
-def reasons(front: Front) -> list[str]:
-    """Why not everything is well; empty if it is."""
-    says = [f"{name} is not reachable: {why}" for name, why in front.fleet.trouble().items()]
+def reasons(front: Front, view: View) -> list[str]:
+    """Why not everything is well, as far as a profile may know of it; empty if it is."""
+    says = [
+        f"{name} is not reachable: {why}"
+        for name, why in front.fleet.trouble().items()
+        if view.sees_server(name)
+    ]
     says += [
-        f"{len(shelf.held)} tools of {shelf.server.name} wait for `toolcrib approve`"
+        f"{len(held)} tools of {shelf.server.name} wait for `toolcrib approve`"
         for shelf in front.service.directory.shelves
-        if shelf.held
+        if (held := view.held(shelf))
     ]
     notice = front.service.store.notice
     return [*says, notice] if notice else says
@@ -54,8 +58,9 @@ def _server(upstream: Upstream, shelf: Shelf, view: View) -> dict[str, Any]:
         "tools": len(entries),
         "tokens": sum(tool_tokens(entry.tool) for entry in entries),
         "flagged": [entry.name for entry in entries if entry.findings],
-        "waiting": list(shelf.held),
-        "faults": list(shelf.faults),
+        "waiting": view.held(shelf),
+        # They name tools, and nobody can tell which of them the profile would let through.
+        "faults": list(shelf.faults) if view.profile.tools is None else [],
         "calls": upstream.calls,
         "trouble": "" if upstream.link else upstream.trouble,
     }

@@ -424,8 +424,10 @@ class Upstream:
     async def _told(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method == "notifications/tools/list_changed":
             self._changed.set()
-        elif method == "notifications/message" and (caller := self._sole_caller()):
-            await self._unhurried(caller.tell)(method, params)
+        elif method == "notifications/message" and self._callers:
+            # With several callers it cannot be told whose it is, and it is nobody else's affair.
+            if caller := self._sole_caller():
+                await self._unhurried(caller.tell)(method, params)
         elif method in _NEWS:
             await self._unhurried(self.on_news)(self.name, method, params)
 

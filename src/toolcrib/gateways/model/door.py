@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -27,6 +28,9 @@ class Exchange:
     def __init__(self, scope: Scope, body: bytes, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        # As the client wrote it: decoded, a path could lead out of what this gateway serves.
+        raw: bytes = scope.get("raw_path") or quote(self.path).encode("ascii")
+        self._raw_path = raw.decode("latin-1")
         self.query: str = scope["query_string"].decode("latin-1")
         self.headers: list[tuple[str, str]] = [
             (name.decode("latin-1").lower(), value.decode("latin-1"))
@@ -40,7 +44,10 @@ class Exchange:
     @property
     def target(self) -> str:
         """The path with the query, as an upstream is asked."""
-        return f"{self.path}?{self.query}" if self.query else self.path
+        segments = unquote(self._raw_path).replace("\\", "/").split("/")
+        if {".", ".."} & set(segments) or not unquote(self._raw_path).isprintable():
+            raise RequestFailed("a path has no dots for its parts and no control characters", 400)
+        return f"{self._raw_path}?{self.query}" if self.query else self._raw_path
 
     def header(self, name: str) -> str:
         """The value of a header; empty if it is not there."""

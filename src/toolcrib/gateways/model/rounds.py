@@ -212,7 +212,7 @@ class Rounds:
 
 async def _drained(chunks: AsyncIterator[bytes]) -> None:
     """Read to the end, so that the connection can be used again; but do not wait long for it."""
-    with suppress(TimeoutError):
+    with suppress(TimeoutError, RequestFailed):
         async with asyncio.timeout(DRAIN_SECONDS):
             async for _ in chunks:
                 pass

@@ -7,6 +7,7 @@ import importlib.util
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from fnmatch import fnmatchcase
+from http.cookiejar import DefaultCookiePolicy
 from typing import Final
 
 import httpx2
@@ -40,7 +41,9 @@ _OWN_TO_A_CONNECTION: Final = frozenset(
     }
 )
 _FROM_BROWSERS: Final = frozenset({"cookie", "origin", "referer"})
-_KEYS: Final = frozenset({"authorization", "x-api-key"})
+_KEYS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
+# Whoever is behind the gateway shares its connections; what an upstream remembers of one is not told to another.
+_NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
 _OWN_PREFIX: Final = "x-toolcrib-"
 
 Headers = Iterable[tuple[str, str]]
@@ -89,7 +92,8 @@ class Reply:
 
     def headers(self, *, as_sent: bool = False) -> list[tuple[str, str]]:
         """The headers to pass on; `as_sent` with those about the body's encoding."""
-        gone = _OWN_TO_A_CONNECTION if as_sent else _OWN_TO_A_CONNECTION | {"content-encoding"}
+        gone = _OWN_TO_A_CONNECTION | {"set-cookie"}
+        gone = gone if as_sent else gone | {"content-encoding"}
         return [
             (name, value)
             for name, value in self._response.headers.multi_items()
@@ -195,6 +199,8 @@ class Upstreams:
         while True:
             try:
                 reply = await self._send(upstream, method, path, headers, body)
+            except httpx2.InvalidURL as fault:
+                raise RequestFailed("the path of the request is no address", 400) from fault
             except httpx2.HTTPError as fault:
                 if tries <= 0 or isinstance(fault, httpx2.TimeoutException):
                     raise _failure(upstream, fault) from fault
@@ -243,18 +249,18 @@ class Upstreams:
         return min(self._pools, key=lambda pool: pool.active)
 
     def _new_pool(self) -> _Pool:
-        return _Pool(
-            httpx2.AsyncClient(
-                verify=self._verify,
-                http2=importlib.util.find_spec("h2") is not None,
-                follow_redirects=False,
-                limits=httpx2.Limits(
-                    max_connections=POOL_CONNECTIONS,
-                    max_keepalive_connections=POOL_CONNECTIONS,
-                    keepalive_expiry=IDLE_SECONDS,
-                ),
-            )
+        client = httpx2.AsyncClient(
+            verify=self._verify,
+            http2=importlib.util.find_spec("h2") is not None,
+            follow_redirects=False,
+            limits=httpx2.Limits(
+                max_connections=POOL_CONNECTIONS,
+                max_keepalive_connections=POOL_CONNECTIONS,
+                keepalive_expiry=IDLE_SECONDS,
+            ),
         )
+        client.cookies.jar.set_policy(_NO_COOKIES)
+        return _Pool(client)
 
 
 def headers_to_send(
@@ -270,7 +276,7 @@ def headers_to_send(
     if upstream.key:
         gone |= _KEYS
         ours = _key(upstream, {name for name, _ in sent}) | ours
-    if not as_sent:
+    if not as_sent or all(name != "accept-encoding" for name, _ in sent):
         gone |= {"accept-encoding"}
         ours["accept-encoding"] = "identity"
     kept = [
@@ -284,7 +290,7 @@ def headers_to_send(
 def _key(upstream: ModelUpstream, sent: set[str]) -> dict[str, str]:
     """The key where the client has put its own: not every server looks in both places."""
     usual = "x-api-key" if upstream.api == "messages" else "authorization"
-    values = {"x-api-key": upstream.key, "authorization": f"Bearer {upstream.key}"}
+    values = dict.fromkeys(_KEYS, upstream.key) | {"authorization": f"Bearer {upstream.key}"}
     return {name: values[name] for name in sorted(_KEYS & sent) or [usual]}
 
 

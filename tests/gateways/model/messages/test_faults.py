@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx2
@@ -239,3 +240,30 @@ def test_when_the_client_goes_before_the_first_word_the_upstream_is_let_go() -> 
             assert asked.wait(10)
         done.set()
         assert upstream.gone.wait(30)
+
+
+def test_a_second_pass_that_breaks_off_is_no_answer() -> None:
+    half = Answer([message_start(), text("Well")])
+    with failing(SEARCHED, half) as (_, served):
+        told = last_event(ask(served, SEARCHABLE))
+        assert told["type"] == "error"
+
+
+def test_what_an_upstream_remembers_of_one_client_is_not_told_to_another() -> None:
+    whole = [message_start(), text("Well"), message_end()]
+    cookie = {"Set-Cookie": "session=of-the-first; Path=/"}
+    with failing(Answer(whole, headers=cookie), Answer(whole)) as (upstream, served):
+        assert "set-cookie" not in ask(served, PLAIN).headers
+        ask(served, PLAIN)
+        assert [headers.get("cookie") for headers in upstream.headers] == [None, None]
+
+
+@pytest.mark.parametrize("path", ["%2e%2e/messages", "..%2fmessages", "a%00b"])
+def test_no_path_leads_out_of_what_is_served(path: str) -> None:
+    with failing() as (upstream, served):
+        host, _, port = served.url.removeprefix("http://").partition(":")
+        connection = HTTPConnection(host, int(port), timeout=30)
+        connection.request("GET", f"/v1/models/{path}", headers={"anthropic-version": "x"})
+        assert connection.getresponse().status == 400
+        connection.close()
+        assert upstream.bodies == []

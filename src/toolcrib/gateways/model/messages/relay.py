@@ -70,6 +70,7 @@ class Relay:
         self._open: dict[int, _Open] = {}
         self._blocks: list[Body] = []
         self._delta: Body | None = None
+        self._last_delta: Body = {}
         self.begun = False
         self.failed = False
         self.ended = False
@@ -103,7 +104,9 @@ class Relay:
             raise RequestFailed("the upstream ended its answer in the middle; try again", 502)
         for index in list(self._open):
             self._blocks.append(self._open.pop(index).whole())
-        delta = self._delta or {}
+        # The next pass has to end by itself: what ended this one is no end of that.
+        delta, self._delta = self._delta or {}, None
+        self._last_delta = delta
         self._usage.add(self._start_usage, delta.get("usage"))
         blocks, self._blocks = self._blocks, []
         self._start_usage, self.ended = None, False
@@ -124,7 +127,7 @@ class Relay:
 
     def end(self, stop_reason: str | None) -> list[Body]:
         """The last events, with the sum of what all passes used."""
-        event = self._delta or {"type": "message_delta", "delta": {}}
+        event = self._last_delta or {"type": "message_delta", "delta": {}}
         delta = {"stop_reason": None, "stop_sequence": None, **_object(event.get("delta"))}
         if self._talk.shows_searches:
             delta.setdefault("stop_details", None)
