@@ -308,3 +308,9 @@ def test_the_search_tool_goes_by_the_name_it_is_given() -> None:
     assert _names(talk, talk.begin()) == ["find", "help"]
     assert talk.turn(talk.begin(), [Call("1", "find", {"query": "weather"})]).answers[0].found
     assert "Use find to find tools." in talk.turn(talk.begin(), [_search("x")]).answers[0].text
+
+
+def test_arguments_are_left_to_the_tool_where_that_is_wanted() -> None:
+    talk = replace(_talk(), checks_arguments=False)
+    turn = talk.turn(talk.begin(), [Call("1", "get_weather", {"town": "Rome"})])
+    assert (turn.answers, turn.tasks[0].arguments) == ((), {"town": "Rome"})
