@@ -66,13 +66,15 @@ async def serve_stdio(service: Service, profile: str | None) -> None:
 async def _end_when_told(service: Service) -> None:
     """Clients wait two seconds for us to leave, then send a signal. No server is to be left behind."""
     with (
+        # Windows knows no such signals.
         suppress(NotImplementedError),
         anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
     ):
         async for _ in signals:
             kill_all()
             await _tried(service.close)
-            # Whoever reads from standard input cannot be interrupted, so this is the only way out.
+            # Where standard input is no pipe, a thread reads it that nothing can interrupt: only this
+            # ends it.
             os._exit(0)
 
 
