@@ -12,7 +12,7 @@ from torch import Tensor
 
 from toolcrib.core.ranking.passage import passage
 from toolcrib.model.wordpiece import WordPiece
-from training import data, export, sketch
+from training import data, export, service, sketch
 from training.contextual import MAX_TOKENS, Round, Trainer
 from training.encoder import Encoder, from_minilm
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("training/run"), help="checkpoints, curve"
     )
-    parser.add_argument("--encoder", type=Path, help="a checkpoint: train the sketcher only")
+    parser.add_argument("--encoder", type=Path, help="a checkpoint: train what hangs on it only")
     options = parser.parse_args()
     torch.manual_seed(0)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -55,8 +55,12 @@ def main() -> None:
         torch.save(drawn_back, options.work / "encoder.pt")
     if options.encoder:
         encoder.load_state_dict(torch.load(options.encoder))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "vocabulary.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    np.savez(options.out / "encoder.npz", **export.encoder_arrays(encoder.state_dict()))
+    np.savez(options.out / "service.npz", **service.fit(lessons, pieces, encoder))
     sketcher = sketch.train(pieces, len(words), taught(lessons, pieces, encoder))
-    write(options.out, words, encoder, sketcher)
+    np.savez(options.out / "sketcher.npz", **sketcher.arrays())
 
 
 def taught(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> sketch.Taught:
@@ -89,14 +93,6 @@ def _encoded(texts: list[str], pieces: WordPiece, encoder: Encoder) -> Tensor:
     back = torch.empty(len(order), dtype=torch.long)
     back[torch.tensor(order)] = torch.arange(len(order))
     return torch.cat(vectors)[back]
-
-
-def write(out: Path, words: list[str], encoder: Encoder, sketcher: sketch.Sketcher) -> None:
-    """The files of the model."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "vocabulary.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    np.savez(out / "encoder.npz", **export.encoder_arrays(encoder.state_dict()))
-    np.savez(out / "sketcher.npz", **sketcher.arrays())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.model.small import LAYERS, PIECES, TEXTS, WIDTH, weights
-from toolcrib.model.encoder import HEADS, MAX_TOKENS, Encoder
+from toolcrib.model.encoder import HEADS, MAX_TOKENS, Encoder, Probe
 
 
 def _plainly(arrays: dict[str, Any], text: str) -> Any:
@@ -68,3 +68,23 @@ def test_numbers_far_below_zero_do_no_harm() -> None:
     arrays["0.widen.bias"] = np.full_like(arrays["0.widen.bias"], -50)
     rows = Encoder(PIECES, arrays).encode(TEXTS)
     assert np.abs(rows[1] - _plainly(arrays, TEXTS[1])).max() < 1e-4
+
+
+def test_a_probe_asks_the_tokens_after_half_of_the_layers() -> None:
+    arrays = weights()
+    probe = Probe(np.linspace(-1, 1, WIDTH, dtype=np.float32), np.array(0.5, np.float32))
+    vectors, told = Encoder(PIECES, arrays).encode_and_probe(TEXTS, probe)
+    assert np.array_equal(vectors, Encoder(PIECES, arrays).encode(TEXTS))
+    one_layer = Encoder(PIECES, {**arrays, "layers": np.array(1)})
+    for text, said in zip(TEXTS, told, strict=True):
+        # The mean of what half of the layers give is the vector of an encoder of half the layers.
+        assert len(said) == len(PIECES.ids(text, MAX_TOKENS))
+        halfway = one_layer.encode([text])[0]
+        lengthened = (said.mean() - 0.5) / (halfway @ probe.weight)
+        assert lengthened > 0
+
+
+def test_a_name_is_found_among_the_pieces_of_its_text() -> None:
+    ids = PIECES.ids("a b abc d", MAX_TOKENS)
+    assert ids[PIECES.place("a b abc d", "abc", MAX_TOKENS)] == PIECES.ids("abc", MAX_TOKENS)[1:-1]
+    assert PIECES.ids("x " * 80 + "a", 8)[PIECES.place("x " * 80 + "a", "a", 8)] == []

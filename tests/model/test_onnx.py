@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from tests.model.small import PIECES, TEXTS, weights
+from tests.model.small import PIECES, TEXTS, WIDTH, weights
 from toolcrib.model.choice import fastest_encoder
-from toolcrib.model.encoder import Encoder
+from toolcrib.model.encoder import Encoder, Probe
 
 
 @pytest.mark.parametrize("project", [0, 8])
@@ -45,3 +45,15 @@ def test_without_onnxruntime_numpy_is_used(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.delitem(sys.modules, "toolcrib.model.onnx", raising=False)
     assert type(fastest_encoder(PIECES, weights())) is Encoder
+
+
+def test_a_probe_is_told_the_same() -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
+    from toolcrib.model.onnx import OnnxEncoder
+
+    arrays = weights()
+    probe = Probe(np.full(WIDTH, 0.1, np.float32), np.array(0, np.float32))
+    _, theirs = OnnxEncoder(PIECES, arrays).encode_and_probe(TEXTS, probe)
+    _, ours = Encoder(PIECES, arrays).encode_and_probe(TEXTS, probe)
+    for one, other in zip(theirs, ours, strict=True):
+        assert np.abs(one - other).max() < 0.1

@@ -54,10 +54,25 @@ def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.at_once(TOOLS)[1].tolist() == [False, False, True]
 
 
+def test_services_are_told_from_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "post this with Mailchimp to everyone who met Bob in Berlin"
+    model = Shipped()
+    mailchimp, bob, berlin = model.services(asked, ["Mailchimp", "Bob", "Berlin"])
+    assert mailchimp > 0.5 > max(bob, berlin)
+    # What was told while the query was read is the same, and is not kept for ever.
+    monkeypatch.setattr(shipped, "MOST_QUERIES", 2)
+    model.queries([asked, "a"])
+    assert model.services(asked, ["Mailchimp"]) == [pytest.approx(mailchimp, abs=1e-4)]
+    model.queries(["b"])
+    assert list(vars(model)["_named"]) == ["b"]
+    # A text is read so far and no further.
+    assert model.services("and on " * 100 + "to Mailchimp", ["Mailchimp"]) == [0.0]
+
+
 def test_importing_loads_no_model() -> None:
     code = "import toolcrib.core.engine, toolcrib.model.shipped as s; print(vars(s.SHIPPED))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "{'_read': {}}"
+    assert done.stdout.strip() == "{'_read': {}, '_named': {}}"
 
 
 def test_the_default_engine_understands() -> None:

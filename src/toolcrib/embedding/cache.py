@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors
+from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors, services
 from toolcrib.core.ranking.rows import checked_rows
 from toolcrib.embedding.store import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
@@ -70,6 +70,10 @@ class CachedEmbedder:
         """What tools say of themselves."""
         store = None if self._fault else self._store
         return self._vectors("tool", texts, self._embedder.tools, store)
+
+    def services(self, text: str, names: Sequence[str]) -> Sequence[float]:
+        """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
+        return services(self._embedder, text, names)
 
     def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         """What is kept of these tools, and for the others what the embedder can say at once."""

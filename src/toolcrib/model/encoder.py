@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from toolcrib.model.wordpiece import WordPiece
 
 Array = NDArray[np.float32]
-# From embedded tokens to what they mean in their text: [texts, tokens, width] in and out.
-Layers = Callable[[Array], Array]
+# From embedded tokens to what they mean in their text, after half of the layers and after all of
+# them: [texts, tokens, width] in and out.
+Layers = Callable[[Array], tuple[Array, Array]]
 
 HEADS: Final = 12
 MAX_TOKENS: Final = 64
@@ -78,12 +79,28 @@ class NumpyLayers:
     def __init__(self, weights: Mapping[str, Any]) -> None:
         self._layers = [_layer(weights, at) for at in range(int(weights["layers"]))]
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array) -> tuple[Array, Array]:
         # All texts' tokens in one matrix: one large product instead of many small ones.
-        y = x.reshape(-1, x.shape[2])
-        for layer in self._layers:
+        y = halfway = x.reshape(-1, x.shape[2])
+        for at, layer in enumerate(self._layers, 1):
             y = layer(y, len(x))
-        return y.reshape(x.shape)
+            if at == half(len(self._layers)):
+                halfway = y
+        return halfway.reshape(x.shape), y.reshape(x.shape)
+
+
+class Probe(NamedTuple):
+    """A question to every token, answered from what it means after half of the layers.
+
+    What kind of thing a word names is clearest there; further on it dissolves into the whole text.
+    """
+
+    weight: Array
+    bias: Array
+
+    def __call__(self, halfway: Array) -> Array:
+        told: Array = halfway @ self.weight + self.bias
+        return told
 
 
 class Encoder:
@@ -102,25 +119,47 @@ class Encoder:
 
     def encode(self, texts: Sequence[str]) -> Array:
         """One row a text."""
+        vectors = np.empty((len(texts), self._width), np.float32)
+        for rows, _, tokens in self._read(texts):
+            vectors[rows] = self._together(tokens)
+        return vectors
+
+    def encode_and_probe(self, texts: Sequence[str], probe: Probe) -> tuple[Array, list[Array]]:
+        """One row a text, and for each text what the probe says of its tokens."""
+        vectors = np.empty((len(texts), self._width), np.float32)
+        told: dict[int, Array] = {}
+        for rows, halfway, tokens in self._read(texts):
+            vectors[rows] = self._together(tokens)
+            told |= zip(rows, probe(halfway), strict=True)
+        return vectors, [told[at] for at in range(len(texts))]
+
+    def _read(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Array, Array]]:
+        """Some texts at a time: which, and their tokens after half of the layers and after all."""
         ids = [self._pieces.ids(text, MAX_TOKENS) for text in texts]
-        vectors = np.empty((len(ids), self._width), np.float32)
         # Texts of one length go together: nothing is padded, so nothing need be masked.
         order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
         for _, alike in groupby(order, key=lambda at: len(ids[at])):
             rows = list(alike)
             for start in range(0, len(rows), BATCH):
                 some = rows[start : start + BATCH]
-                vectors[some] = self._forward(np.array([ids[at] for at in some]))
-        return vectors
+                yield some, *self._layers(self._embedded(np.array([ids[at] for at in some])))
 
-    def _forward(self, ids: NDArray[np.int64]) -> Array:
+    def _embedded(self, ids: NDArray[np.int64]) -> Array:
         words = self._words[ids] * self._word_scales[ids][..., None]
-        x = self._layers(self._norm(words + self._places[: ids.shape[1]]))
-        mean: Array = x.mean(axis=1)
+        return self._norm(words + self._places[: ids.shape[1]])
+
+    def _together(self, tokens: Array) -> Array:
+        """A text's vector: the mean of its tokens', with length one."""
+        mean: Array = tokens.mean(axis=1)
         if self._project is not None:
             mean = mean @ self._project
         mean /= np.linalg.norm(mean, axis=1, keepdims=True)
         return mean
+
+
+def half(layers: int) -> int:
+    """How many layers are half of them: after these a probe looks."""
+    return layers // 2
 
 
 def _layer(weights: Mapping[str, Any], at: int) -> Layer:

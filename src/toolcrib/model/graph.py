@@ -45,13 +45,13 @@ class Graph:
         self._nodes.append(b"".join([*parts, protobuf.text(7, domain)]))
         return name
 
-    def model(self, output: str, shape: Sequence[int | str]) -> bytes:
-        """The whole, as a file would hold it; input and output have one shape."""
+    def model(self, outputs: Sequence[str], shape: Sequence[int | str]) -> bytes:
+        """The whole, as a file would hold it; input and outputs have one shape."""
         parts = [protobuf.block(1, node) for node in self._nodes]
         parts.append(protobuf.text(2, "encoder"))
         parts += [protobuf.block(5, constant) for constant in self._constants]
         parts.append(protobuf.block(11, _value(self._input, shape)))
-        parts.append(protobuf.block(12, _value(output, shape)))
+        parts += [protobuf.block(12, _value(output, shape)) for output in outputs]
         opsets = (
             protobuf.block(8, protobuf.text(1, domain) + protobuf.number(2, version))
             for domain, version in _OPSETS

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from toolcrib.model.encoder import EPSILON, HEADS, Array, Encoder
+from toolcrib.model.encoder import EPSILON, HEADS, Array, Encoder, half
 from toolcrib.model.graph import CONTRIB, Graph
 from toolcrib.model.wordpiece import WordPiece
 
@@ -41,18 +41,21 @@ class _OnnxLayers:
             model(weights), options, providers=["CPUExecutionProvider"]
         )
 
-    def __call__(self, x: Array) -> Array:
-        y: Array = self._session.run(None, {_INPUT: x})[0]
-        return y
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        halfway, y = self._session.run(None, {_INPUT: x})
+        return halfway, y
 
 
 def model(weights: Mapping[str, Any]) -> bytes:
     """The encoder's layers as an ONNX file: from embedded tokens to what they mean in their text."""
     writer = _Writer(weights)
-    x = _INPUT
-    for at in range(int(weights["layers"])):
+    x = halfway = _INPUT
+    layers = int(weights["layers"])
+    for at in range(layers):
         x = writer.layer(x, at)
-    return writer.graph.model(x, ["count", "length", int(weights["places"].shape[1])])
+        if at + 1 == half(layers):
+            halfway = x
+    return writer.graph.model([halfway, x], ["count", "length", int(weights["places"].shape[1])])
 
 
 class _Writer:

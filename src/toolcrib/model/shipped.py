@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.model.choice import fastest_encoder
-from toolcrib.model.encoder import Array, Encoder
+from toolcrib.model.encoder import MAX_TOKENS, Array, Encoder, Probe
 from toolcrib.model.sketch import Sketcher
 from toolcrib.model.wordpiece import WordPiece
 
 # Tools whose vectors are remembered, so that another engine or mode need not read them again.
 MOST_REMEMBERED: Final = 20_000
+# Queries of which it is remembered what their words name: a search asks for that right after.
+MOST_QUERIES: Final = 1_000
 
 _DATA = files("toolcrib.model") / "data"
 
@@ -28,10 +31,22 @@ class Shipped:
 
     def __init__(self) -> None:
         self._read: dict[str, Array] = {}
+        self._named: dict[str, Array] = {}
 
     def queries(self, texts: Sequence[str]) -> Array:
         """What queries mean."""
-        return self._encoder.encode(texts)
+        vectors, told = self._encoder.encode_and_probe(texts, self._service)
+        if len(self._named) + len(texts) > MOST_QUERIES:
+            self._named = {}
+        self._named.update(zip(texts, told, strict=True))
+        return vectors
+
+    def services(self, text: str, names: Sequence[str]) -> list[float]:
+        """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
+        told = self._named.get(text)
+        if told is None:
+            _, (told,) = self._encoder.encode_and_probe([text], self._service)
+        return [_likelihood(told[self._pieces.place(text, name, MAX_TOKENS)]) for name in names]
 
     def tools(self, texts: Sequence[str]) -> Array:
         """What tools mean, read with care. No tool is read twice while it is remembered."""
@@ -75,6 +90,10 @@ class Shipped:
         return fastest_encoder(self._pieces, _weights("encoder.npz"))
 
     @cached_property
+    def _service(self) -> Probe:
+        return Probe(**_weights("service.npz"))
+
+    @cached_property
     def _sketcher(self) -> Sketcher:
         return Sketcher(self._pieces, _weights("sketcher.npz"))
 
@@ -94,7 +113,12 @@ class Sketches:
         return self._model._sketcher.tools(texts)
 
 
-def _weights(name: str) -> dict[str, NDArray[np.generic]]:
+def _likelihood(told: Array) -> float:
+    """Of all that was told of a name's pieces. Of a name beyond what is read of a text it is nothing."""
+    return 1 / (1 + math.exp(-float(told.mean()))) if len(told) else 0.0
+
+
+def _weights(name: str) -> dict[str, Any]:
     with (_DATA / name).open("rb") as file, np.load(file) as arrays:
         return dict(arrays)
 

@@ -44,6 +44,11 @@ class WordPiece:
                 break
         return [*ids[: limit - 1], self._sep]
 
+    def place(self, text: str, part: str, limit: int) -> slice:
+        """Where the pieces of a part of a text stand among those of the whole."""
+        before, _, _ = text.partition(part)
+        return slice(len(self.ids(before, limit)) - 1, len(self.ids(before + part, limit)) - 1)
+
     def _spell(self, word: str) -> tuple[int, ...]:
         """The fewest pieces from the left, each the longest that is known."""
         if len(word) > MAX_WORD_CHARS:

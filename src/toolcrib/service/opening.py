@@ -10,7 +10,7 @@ from typing import Final
 from toolcrib.config.settings import Config
 from toolcrib.core.engine import RANKERS
 from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.hybrid import Hybrid
+from toolcrib.core.ranking.hybrid import FUSION_WITH_ENCODER, Hybrid
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.embedding.cache import CachedEmbedder
@@ -41,7 +41,10 @@ def _rankers(url: str) -> Mapping[str, Ranker]:
     except InvalidCacheFile as fault:
         _log.warning("tools are read anew at every start: %s", fault)
         return RANKERS
-    return {**RANKERS, "hybrid": Hybrid(Lexical(syntax="lenient"), Dense(reader))}
+    return {
+        **RANKERS,
+        "hybrid": Hybrid(Lexical(syntax="lenient"), Dense(reader), FUSION_WITH_ENCODER),
+    }
 
 
 def pins_so_far(config: Config) -> dict[str, list[Pin]]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,17 +56,30 @@ def test_several_needs_are_covered(office: Catalog) -> None:
     assert {"github_create_issue", "send_email"} <= set(found)
 
 
-def test_a_tool_that_lacks_a_name_fits_less() -> None:
+def test_a_tool_that_lacks_a_service_fits_less() -> None:
     catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
-    engine = _engine(catalog, Words(), unknown_name=0.3)
+    engine = _engine(catalog, Words(), unknown_service=0.3)
     plain, named = engine.search("send a letter"), engine.search("send a letter with Hermes")
     assert named.confidence < plain.confidence
     assert _names(named)[0] == "send"
     known = Catalog([Tool("send", "Send an email by post with Hermes")])
-    with_name = _engine(known, Words(), unknown_name=0.3).search("send a letter with Hermes")
+    with_name = _engine(known, Words(), unknown_service=0.3).search("send a letter with Hermes")
     assert with_name.confidence > named.confidence
     # A stop word is no name, whatever its capital.
     assert engine.search("send a letter OF").hits
+
+
+def test_a_name_that_is_no_services_takes_nothing() -> None:
+    class Telling(Words):
+        def services(self, text: str, names: Sequence[str]) -> list[float]:
+            assert text.startswith("send a letter to ")
+            return [float(name == "Hermes") for name in names]
+
+    catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
+    engine = _engine(catalog, Telling())
+    plain = engine.search("send a letter")
+    assert engine.search("send a letter to Bob").confidence == plain.confidence
+    assert engine.search("send a letter to Hermes").confidence < plain.confidence
 
 
 def test_nothing_fits_below_the_floor(office: Catalog) -> None:
@@ -97,3 +112,12 @@ def test_an_updated_index_ranks_as_one_fitted_anew(query: str, names: list[str])
     later = catalog.with_tools([Tool(name, f"{texts[name]} now") for name in names])
     updated = engine.updated(later).search(query, limit=10)
     assert updated == _engine(later, Words()).search(query, limit=10)
+
+
+def test_a_phrase_among_words_does_not_bind() -> None:
+    tools = [Tool("send", "Send an email at 10:00 sharp"), Tool("pay", "Pay a bill")]
+    engine = _engine(Catalog(tools), Words())
+    # By its words alone this would find what sends.
+    assert _names(engine.search("refund the invoice of 10:00 today"))[0] == "pay"
+    assert _names(engine.search('"an email at"')) == ["send"]
+    assert _names(engine.search("+refund")) == []

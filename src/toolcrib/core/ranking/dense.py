@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors
+from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors, services
 from toolcrib.core.ranking.passage import passage
 from toolcrib.core.ranking.ranker import Ranking, Reason
 from toolcrib.core.ranking.rows import checked_rows
@@ -86,6 +86,10 @@ class DenseIndex:
                 f"{self._table.width}; both must come from one model"
             )
         return vectors
+
+    def services(self, query: str, names: Sequence[str]) -> Sequence[float]:
+        """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
+        return services(self._embedder, query, names) if names else ()
 
     def likeness(self, vectors: Vectors) -> NDArray[np.float32]:
         """How alike every slot is to each vector: a row of cosines each."""

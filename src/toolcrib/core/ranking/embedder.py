@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
+
+# How likely a name is that of a service where nobody can tell: most that queries mention are.
+UNTOLD: Final = 0.75
 
 
 class Embedder(Protocol):
@@ -30,3 +33,18 @@ class PromptEmbedder(Embedder, Protocol):
 
     def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         """Vectors that need no waiting, and which of them are as good as those of `tools`."""
+
+
+@runtime_checkable
+class NamingEmbedder(Embedder, Protocol):
+    """An embedder that can tell names of services from those of places, people and all else."""
+
+    def services(self, text: str, names: Sequence[str]) -> Sequence[float]:
+        """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
+
+
+def services(embedder: Embedder, text: str, names: Sequence[str]) -> Sequence[float]:
+    """What an embedder says of names; of one that says nothing, a guess."""
+    if isinstance(embedder, NamingEmbedder):
+        return embedder.services(text, names)
+    return [UNTOLD] * len(names)

@@ -146,9 +146,15 @@ class LexicalIndex:
         found.sort(key=lambda one: -one[0])
         return tuple(Reason(term, field, round(score / whole, 4)) for score, term, field in found)
 
-    def is_plain(self, query: str) -> bool:
-        """Whether a query is nothing but words: it has no operators, or none that are read as such."""
-        return isinstance(self._read(query)[0], str)
+    def is_open(self, query: str) -> bool:
+        """Whether any tool may answer a query: it is words and phrases, and no operator binds it.
+
+        "Meet at 10:00" holds a phrase, as `"meet at ten"` does, but does not ask for it alone.
+        """
+        node, _ = self._read(query)
+        return isinstance(node, str) or (
+            isinstance(node, Or) and all(isinstance(one, Word | Phrase) for one in node.nodes)
+        )
 
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
