@@ -355,7 +355,7 @@ def _confidence(ranking: Ranking, chosen: list[tuple[int, float]]) -> float:
     if not chosen:
         return 0.0
     # That of the hit which fits best: the order looks at more than at what fits.
-    margin = max(ranking.margin(slot, score) for slot, score in chosen)
+    margin = ranking.margin(chosen)
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 

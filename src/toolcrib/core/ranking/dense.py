@@ -19,7 +19,7 @@ from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors
 from toolcrib.core.ranking.passage import passage
 from toolcrib.core.ranking.ranker import Ranking, Reason
 from toolcrib.core.ranking.rows import checked_rows
-from toolcrib.core.ranking.vectors import VectorTable, unit
+from toolcrib.core.ranking.vectors import Comparison, VectorTable, nearest, unit
 from toolcrib.errors import EmbeddingFailed
 
 # Two texts that have nothing in common are about this alike.
@@ -71,9 +71,9 @@ class DenseIndex:
     def rank(self, query: str) -> Ranking:
         """Every tool that has something in common with the query."""
         vectors = self.read([query])
-        likeness = self.likeness(vectors)[0]
-        if self.read_closely(np.argsort(-likeness, kind="stable").tolist()):
-            likeness = self.likeness(vectors)[0]
+        likeness = self._nearest(vectors)
+        if self._sketched and self.read_closely(np.argsort(-likeness, kind="stable").tolist()):
+            likeness = self._nearest(vectors)
         slots = (likeness > NOISE).nonzero()[0]
         return Ranking(slots, np.minimum(likeness[slots], 1))
 
@@ -87,17 +87,21 @@ class DenseIndex:
             )
         return vectors
 
-    def likeness(self, vectors: Vectors) -> NDArray[np.float32]:
-        """How alike every slot is to each vector: a row of cosines each."""
-        if self._table is None:
-            return np.zeros((len(vectors), self._catalog.span), np.float32)
-        return self._table.likeness(vectors)
+    def compared(self, vectors: Vectors) -> Comparison:
+        """How alike every slot is to each vector."""
+        table = self._table or VectorTable.empty(vectors.shape[1]).updated({}, self._catalog.span)
+        return table.compared(vectors)
+
+    @property
+    def nearest(self) -> int:
+        """How many of the tools that come nearest in a comparison are to be compared exactly."""
+        return self._table.nearest if self._table else 0
 
     def alike(self, slots: list[int]) -> NDArray[np.float32]:
         """How alike the tools in these slots are, each to each."""
         if self._table is None:
             return np.eye(len(slots), dtype=np.float32)
-        vectors = np.stack([self._table[slot] for slot in slots])
+        vectors = self._table.rows(slots)
         return vectors @ vectors.T
 
     def read_closely(self, promising: Iterable[int], most: int = READ_CLOSELY) -> int:
@@ -145,6 +149,13 @@ class DenseIndex:
             table = table or VectorTable.empty(given.shape[1])
         table = table and table.updated(vectors, catalog.span)
         return DenseIndex(self._embedder, catalog, table, sketched)
+
+    def _nearest(self, vectors: Vectors) -> NDArray[np.float32]:
+        comparison = self.compared(vectors)
+        if self.nearest:
+            comparison.sharpen(nearest(comparison.rows[0], self.nearest))
+        likeness: NDArray[np.float32] = comparison.rows[0]
+        return likeness
 
     def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         if isinstance(self._embedder, PromptEmbedder):

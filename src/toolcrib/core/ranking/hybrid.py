@@ -7,7 +7,7 @@ numbers that say how much are in `Fusion`, and were chosen on many sets of queri
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.query import Word
 from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
+from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
 from toolcrib.core.ranking.needs import names, needs
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
+from toolcrib.core.ranking.vectors import nearest
 
 _Scores = NDArray[np.float32]
 
@@ -61,18 +63,23 @@ class Hybrid:
         return HybridIndex(catalog, self.lexical.fit(catalog), self.dense.fit(catalog), self.fusion)
 
 
-class _Part(NamedTuple):
+class _Part:
     """What words and meaning say of every slot, for one need, and what the words count."""
 
-    text: str
-    words: _Scores
-    meaning: _Scores
-    trust: float
+    __slots__ = ("meaning", "scores", "text", "trust", "words")
 
-    @property
-    def scores(self) -> _Scores:
-        fused: _Scores = self.trust * self.words + (1 - self.trust) * self.meaning
-        return fused
+    def __init__(self, text: str, words: _Scores, meaning: _Scores, trust: float) -> None:
+        self.text = text
+        self.words = words
+        self.meaning = meaning
+        self.trust = trust
+        self.scores: _Scores = self.trust * words + (1 - self.trust) * meaning
+
+    def sharpen(self, slots: Slots, likeness: _Scores) -> None:
+        """Replace a rough likeness of some slots by a better one."""
+        meaning = np.maximum(likeness, 0)
+        self.meaning[slots] = meaning
+        self.scores[slots] = self.trust * self.words[slots] + (1 - self.trust) * meaning
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +97,7 @@ class HybridIndex:
             return self._words.rank(query)
         scores, parts, notes = self._scored(query)
         slots = (scores > _NOTHING).nonzero()[0]
-        fits = self._fits(parts)[slots]
+        fits = self._fits(parts, slots)
         return Ranking(slots, np.minimum(scores[slots], 1), notes, self._fusion.floor, fits)
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
@@ -129,34 +136,56 @@ class HybridIndex:
         texts = [query, *wanted] if len(wanted) > 1 else [query]
         rankings = [self._words.rank(text) for text in texts]
         vectors = self._meaning.read(texts)
-
-        def parts() -> list[_Part]:
-            likenesses = self._meaning.likeness(vectors)
-            return [self._part(*one) for one in zip(texts, rankings, likenesses, strict=True)]
-
-        found = parts()
+        found = self._parts(texts, rankings, vectors)
         scores = self._together(found)
         if self._meaning.sketched:
-            promising = np.argsort(-scores, kind="stable")[: 4 * READ_CLOSELY].tolist()
+            promising = _top(scores, 4 * READ_CLOSELY).tolist()
             if self._meaning.read_closely(promising):
-                found = parts()
+                found = self._parts(texts, rankings, vectors)
                 scores = self._together(found)
         return scores, found, rankings[0].notes
 
-    def _fits(self, parts: list[_Part]) -> _Scores:
+    def _parts(self, texts: list[str], rankings: list[Ranking], vectors: Vectors) -> list[_Part]:
+        """What is said of each text: roughly of every tool, exactly of those that come near it."""
+        comparison = self._meaning.compared(vectors)
+        parts = [self._part(*one) for one in zip(texts, rankings, comparison.rows, strict=True)]
+        count = self._meaning.nearest
+        if count:
+            near = [nearest(part.scores, count) for part in parts]
+            slots = near[0]
+            if len(parts) > 1:
+                near.append(nearest(self._together(parts), count))
+                slots = np.unique(np.concatenate(near))
+            comparison.sharpen(slots)
+            for part, row in zip(parts, comparison.rows, strict=True):
+                part.sharpen(slots, row[slots])
+        return parts
+
+    def _fits(self, parts: list[_Part], slots: Slots) -> _Scores:
         """How well each tool fits the need it fits best: by meaning, less if it lacks a name.
 
         "Send a message to our Telegram group" is much like sending one to Slack, and yet is not.
         """
-        fits = np.zeros(self._catalog.span, np.float32)
+        named = {name for part in parts for name in names(part.text)}
+        lacking = {name: self._lacking(name)[slots] for name in named}
+        found: list[_Scores] = []
         for part in parts:
-            lacks = np.zeros(len(fits), np.bool_)
-            for name in names(part.text):
-                answer = self._words.answer(Word(name))
-                if answer is not None:
-                    lacks |= _without(answer.found.slots, len(lacks))
-            np.maximum(fits, part.meaning - self._fusion.unknown_name * lacks, out=fits)
-        return fits
+            fits: _Scores = part.meaning[slots]
+            lacks = [lacking[name] for name in names(part.text)]
+            if lacks:
+                taken = np.float32(self._fusion.unknown_name) * np.logical_or.reduce(lacks)
+                fits = np.maximum(fits - taken, 0)
+            found.append(fits)
+        return found[0] if len(found) == 1 else np.maximum.reduce(found)
+
+    def _lacking(self, name: str) -> NDArray[np.bool_]:
+        """The slots whose tools do not hold a name; none if it is no word to look for."""
+        answer = self._words.answer(Word(name))
+        if answer is None:
+            return np.zeros(self._catalog.span, np.bool_)
+        lacking = np.ones(self._catalog.span, np.bool_)
+        lacking[answer.found.slots] = False
+        return lacking
 
     def _part(self, text: str, ranking: Ranking, likeness: _Scores) -> _Part:
         words = np.zeros(self._catalog.span, np.float32)
@@ -175,15 +204,20 @@ class HybridIndex:
         return whole + np.float32(self._fusion.need) * (best - whole)
 
 
-def _without(slots: Slots, span: int) -> NDArray[np.bool_]:
-    rest = np.ones(span, np.bool_)
-    rest[slots] = False
-    return rest
+def _top(scores: _Scores, count: int) -> NDArray[np.intp]:
+    """The slots of the best scores, the best first; equal ones in catalog order."""
+    if len(scores) > count:
+        least = np.partition(scores, len(scores) - count)[len(scores) - count]
+        slots = (scores >= least).nonzero()[0]
+    else:
+        slots = np.arange(len(scores))
+    best: NDArray[np.intp] = slots[np.argsort(-scores[slots], kind="stable")][:count]
+    return best
 
 
 def _thinned(scores: _Scores, factor: float) -> _Scores:
     """Scores that fall by a factor from each tool to the next best."""
-    top = np.argsort(-scores, kind="stable")[:_DEEP]
+    top = _top(scores, _DEEP)
     thinned: _Scores = scores * np.float32(factor**_DEEP)
     thinned[top] = scores[top] * factor ** np.arange(len(top), dtype=np.float32)
     return thinned
