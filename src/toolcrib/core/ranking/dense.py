@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import ClassVar, Final
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors
 from toolcrib.core.ranking.passage import passage
-from toolcrib.core.ranking.ranker import Ranking, Reason
+from toolcrib.core.ranking.ranker import Ranking, Reason, Slots
 from toolcrib.core.ranking.rows import checked_rows
 from toolcrib.core.ranking.vectors import Comparison, VectorTable, nearest, unit
 from toolcrib.errors import EmbeddingFailed
@@ -71,11 +72,12 @@ class DenseIndex:
     def rank(self, query: str) -> Ranking:
         """Every tool that has something in common with the query."""
         vectors = self.read([query])
-        likeness = self._nearest(vectors)
-        if self._sketched and self.read_closely(np.argsort(-likeness, kind="stable").tolist()):
-            likeness = self._nearest(vectors)
-        slots = (likeness > NOISE).nonzero()[0]
-        return Ranking(slots, np.minimum(likeness[slots], 1))
+        comparison = self._compared_closely(vectors)
+        if self._sketched:
+            promising = np.argsort(-comparison.rows[0], kind="stable").tolist()
+            if self.read_closely(promising):
+                comparison = self._compared_closely(vectors)
+        return self._ranking(comparison)
 
     def read(self, queries: Sequence[str]) -> Vectors:
         """What queries mean."""
@@ -150,12 +152,20 @@ class DenseIndex:
         table = table and table.updated(vectors, catalog.span)
         return DenseIndex(self._embedder, catalog, table, sketched)
 
-    def _nearest(self, vectors: Vectors) -> NDArray[np.float32]:
+    def _compared_closely(self, vectors: Vectors) -> Comparison:
         comparison = self.compared(vectors)
-        if self.nearest:
-            comparison.sharpen(nearest(comparison.rows[0], self.nearest))
-        likeness: NDArray[np.float32] = comparison.rows[0]
-        return likeness
+        comparison.sharpen(nearest(comparison.rows[0], self.nearest))
+        return comparison
+
+    def _ranking(self, comparison: Comparison, among: Slots | None = None) -> Ranking:
+        """The ranking of all slots, or of some, which are then compared exactly."""
+        if among is not None:
+            comparison.sharpen(among)
+        likeness = comparison.rows[0] if among is None else comparison.rows[0, among]
+        found = (likeness > NOISE).nonzero()[0]
+        closer = partial(self._ranking, comparison) if comparison.is_rough else None
+        slots = found if among is None else among[found]
+        return Ranking(slots, np.minimum(likeness[found], 1), closer=closer)
 
     def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         if isinstance(self._embedder, PromptEmbedder):

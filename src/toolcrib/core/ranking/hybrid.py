@@ -7,6 +7,7 @@ numbers that say how much are in `Fusion`, and were chosen on many sets of queri
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
 from toolcrib.core.ranking.needs import names, needs
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
-from toolcrib.core.ranking.vectors import nearest
+from toolcrib.core.ranking.vectors import Comparison, nearest
 
 _Scores = NDArray[np.float32]
 
@@ -95,16 +96,15 @@ class HybridIndex:
         """Every tool that has to do with the query. Operators bind: they are asked of the words."""
         if not self._words.is_plain(query):
             return self._words.rank(query)
-        scores, parts, notes = self._scored(query)
-        slots = (scores > _NOTHING).nonzero()[0]
-        fits = self._fits(parts, slots)
-        return Ranking(slots, np.minimum(scores[slots], 1), notes, self._fusion.floor, fits)
+        return self._ranking(*self._scored(query))
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """The words that hit, and what the meaning adds."""
         if not self._words.is_plain(query):
             return self._words.reasons(query, slot)
-        scores, parts, _ = self._scored(query)
+        parts, comparison, _ = self._scored(query)
+        self._sharpen(parts, comparison, np.array([slot]))
+        scores = self._together(parts)
         if scores[slot] <= _NOTHING:
             return ()
         whole = parts[0]
@@ -131,21 +131,21 @@ class HybridIndex:
         words, meaning = self._words.updated(catalog), self._meaning.updated(catalog)
         return HybridIndex(catalog, words, meaning, self._fusion)
 
-    def _scored(self, query: str) -> tuple[_Scores, list[_Part], tuple[Note, ...]]:
+    def _scored(self, query: str) -> tuple[list[_Part], Comparison, tuple[Note, ...]]:
         wanted = needs(query)
         texts = [query, *wanted] if len(wanted) > 1 else [query]
         rankings = [self._words.rank(text) for text in texts]
         vectors = self._meaning.read(texts)
-        found = self._parts(texts, rankings, vectors)
-        scores = self._together(found)
+        parts, comparison = self._parts(texts, rankings, vectors)
         if self._meaning.sketched:
-            promising = _top(scores, 4 * READ_CLOSELY).tolist()
+            promising = _top(self._together(parts), 4 * READ_CLOSELY).tolist()
             if self._meaning.read_closely(promising):
-                found = self._parts(texts, rankings, vectors)
-                scores = self._together(found)
-        return scores, found, rankings[0].notes
+                parts, comparison = self._parts(texts, rankings, vectors)
+        return parts, comparison, rankings[0].notes
 
-    def _parts(self, texts: list[str], rankings: list[Ranking], vectors: Vectors) -> list[_Part]:
+    def _parts(
+        self, texts: list[str], rankings: list[Ranking], vectors: Vectors
+    ) -> tuple[list[_Part], Comparison]:
         """What is said of each text: roughly of every tool, exactly of those that come near it."""
         comparison = self._meaning.compared(vectors)
         parts = [self._part(*one) for one in zip(texts, rankings, comparison.rows, strict=True)]
@@ -156,10 +156,33 @@ class HybridIndex:
             if len(parts) > 1:
                 near.append(nearest(self._together(parts), count))
                 slots = np.unique(np.concatenate(near))
-            comparison.sharpen(slots)
-            for part, row in zip(parts, comparison.rows, strict=True):
-                part.sharpen(slots, row[slots])
-        return parts
+            self._sharpen(parts, comparison, slots)
+        return parts, comparison
+
+    def _sharpen(self, parts: list[_Part], comparison: Comparison, slots: Slots) -> None:
+        comparison.sharpen(slots)
+        for part, row in zip(parts, comparison.rows, strict=True):
+            part.sharpen(slots, row[slots])
+
+    def _ranking(
+        self,
+        parts: list[_Part],
+        comparison: Comparison,
+        notes: tuple[Note, ...],
+        among: Slots | None = None,
+    ) -> Ranking:
+        """The ranking of all slots, or of some, which are then compared exactly."""
+        if among is not None:
+            self._sharpen(parts, comparison, among)
+        scores = self._together(parts)
+        if among is not None:
+            found = among[scores[among] > _NOTHING]
+        else:
+            found = (scores > _NOTHING).nonzero()[0]
+        fits = self._fits(parts, found)
+        closer = partial(self._ranking, parts, comparison, notes) if comparison.is_rough else None
+        shown = np.minimum(scores[found], 1)
+        return Ranking(found, shown, notes, self._fusion.floor, fits, closer)
 
     def _fits(self, parts: list[_Part], slots: Slots) -> _Scores:
         """How well each tool fits the need it fits best: by meaning, less if it lacks a name.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -51,6 +51,8 @@ class Ranking(NamedTuple):
     notes: tuple[Note, ...] = ()
     floor: float = FLOOR
     fits: Scores | None = None
+    # Where tools far from the top are scored roughly: the ranking of just some slots, scored exactly.
+    closer: Callable[[Slots], Ranking] | None = None
 
     def only(self, kept: NDArray[np.bool_]) -> Ranking:
         """What is left of it if only these of its slots are kept."""

@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.ranking.embedder import Vectors
+from toolcrib.core.ranking.ranker import Slots
 
 # Slots to a block. A successor copies the blocks it changes and shares the others.
 BLOCK: Final = 4_096
 # The numbers of a vector that are compared with every tool, and the slots from which on this pays.
 HEAD: Final = 96
 TURNED_FROM: Final = 2_048
-# The axes are looked for anew when the table has grown so much since.
+# The axes are looked for anew when the table has grown so much since, until they are known well.
 _GROWN: Final = 4
+_KNOWN_WELL: Final = 32_768
 # So many vectors tell where the axes lie.
 _SAMPLE: Final = 8_192
 # The tools that a rough comparison leaves for an exact one: about so many, and one more of so many.
@@ -104,7 +106,8 @@ class VectorTable:
                 blocks[at].tail[places] = rows[chosen, self._head :]
         later = VectorTable(tuple(blocks), span, self.width, self._axes, self._turned_at)
         grown = span >= max(TURNED_FROM, _GROWN * self._turned_at)
-        return later._turned() if grown and self.width > 2 * HEAD else later
+        pays = self.width > 2 * HEAD and self._turned_at < _KNOWN_WELL
+        return later._turned() if grown and pays else later
 
     def compared(self, vectors: Vectors) -> Comparison:
         """How alike some vectors of length one and every slot are."""
@@ -139,11 +142,13 @@ class VectorTable:
 class Comparison:
     """How alike some vectors and every slot are: `rows` of cosines, rough until they are sharpened."""
 
-    __slots__ = ("_blocks", "_vectors", "rows")
+    __slots__ = ("_blocks", "_rough", "_vectors", "rows")
 
     def __init__(self, blocks: tuple[_Block, ...], span: int, vectors: Vectors) -> None:
         self._blocks = blocks
         self._vectors = vectors
+        # Which slots are still rough; none of a table that was not turned.
+        self._rough = np.full(span, bool(blocks) and blocks[0].tail.shape[1] > 0)
         self.rows = np.empty((len(vectors), span), np.float32)
         for at, block in enumerate(blocks):
             begin = at * BLOCK
@@ -153,8 +158,15 @@ class Comparison:
             for vector, row in zip(vectors, self.rows, strict=True):
                 np.dot(heads, vector[: heads.shape[1]], out=row[begin : begin + len(heads)])
 
-    def sharpen(self, slots: NDArray[np.intp]) -> None:
-        """Compare these slots, which ascend, exactly. No slot may be sharpened twice."""
+    @property
+    def is_rough(self) -> bool:
+        """Whether some slots were compared roughly only."""
+        return bool(self._rough.any())
+
+    def sharpen(self, slots: Slots) -> None:
+        """Compare these slots, which ascend, exactly."""
+        slots = slots[self._rough[slots]]
+        self._rough[slots] = False
         edges = slots.searchsorted(np.arange(len(self._blocks) + 1) * BLOCK).tolist()
         for at, (begin, end) in enumerate(pairwise(edges)):
             if begin < end:
@@ -169,6 +181,8 @@ def nearest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
 
     Every fourth tells which score to reach. What has no score at all is never among them.
     """
+    if not count:
+        return np.empty(0, np.intp)
     sample = scores[::4].copy()
     place = max(len(sample) - max(count // 4, 1), 0)
     sample.partition(place)
