@@ -229,13 +229,15 @@ def main(torch_python: str, data: Path | None, sets: str, vectors: Path | None, 
     names = [MAIN, *sets.split(",")]
     read = [read_eval_set(folder / name) for name in names]
     found = [measured(one.sample(MOST_QUERIES), rows) for one in read]
+    is_numpy = type(SHIPPED._encoder) is Encoder
+    reader = "numpy" if is_numpy else "onnxruntime, which rounds a little more than numpy"
     sizes = ", ".join(f"{one.name} ({one.tools:,} tools)" for one in found)
     text = "\n".join(
         [
             "# What each part of ranking adds",
             "",
             f"In percent, on {sizes}; up to {MOST_QUERIES} queries of each, every tool read. "
-            f"Made by `python -m benchmarks.ablation` in {described()['python']}.",
+            f"Made by `python -m benchmarks.ablation` in {described()['python']}, read by {reader}.",
             "",
             *table(found),
             "",
