@@ -96,10 +96,11 @@ def test_a_tool_that_is_gone_is_like_nothing() -> None:
     assert found(before, rows[5], 1) == [5]
 
 
-def test_a_narrow_table_is_never_turned() -> None:
-    rows = vectors(TURNED_FROM)[:, :HEAD]
-    narrow = VectorTable.empty(HEAD).updated(dict(enumerate(rows)), len(rows))
-    assert narrow.nearest == 0
+@pytest.mark.parametrize("width", [HEAD, 1_025])
+def test_narrow_and_very_wide_tables_are_never_turned(width: int) -> None:
+    rows = np.ones((TURNED_FROM, width), np.float32)
+    table = VectorTable.empty(width).updated(dict(enumerate(rows)), len(rows))
+    assert table.nearest == 0
 
 
 @given(

@@ -25,6 +25,8 @@ TURNED_FROM: Final = 2_048
 # The axes are looked for anew when the table has grown so much since, until they are known well.
 _GROWN: Final = 4
 _KNOWN_WELL: Final = 32_768
+# To find the axes of wider vectors takes seconds.
+_WIDEST: Final = 1_024
 # So many vectors tell where the axes lie.
 _SAMPLE: Final = 8_192
 # The tools that a rough comparison leaves for an exact one: about so many, and one more of so many.
@@ -106,7 +108,7 @@ class VectorTable:
                 blocks[at].tail[places] = rows[chosen, self._head :]
         later = VectorTable(tuple(blocks), span, self.width, self._axes, self._turned_at)
         grown = span >= max(TURNED_FROM, _GROWN * self._turned_at)
-        pays = self.width > 2 * HEAD and self._turned_at < _KNOWN_WELL
+        pays = 2 * HEAD < self.width <= _WIDEST and self._turned_at < _KNOWN_WELL
         return later._turned() if grown and pays else later
 
     def compared(self, vectors: Vectors) -> Comparison:
