@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolcrib.cli.main import toolcrib
+from toolcrib.model.encoder import Array, Encoder
+from toolcrib.model.shipped import SHIPPED
 
 TOOLS: list[dict[str, Any]] = [
     {"id": "send_email", "name": "send_email", "description": "Send an email to someone."},
@@ -109,6 +112,27 @@ def test_a_pool_is_searched_with_the_set_and_twins_are_left_out(office: Path) ->
     document = json.loads(evaluate(office, "--pool", pool, "--json").stdout)
     assert document["sets"][0]["pool"] == {"added": 1, "left_out": 1}
     assert document["sets"][0]["tools"] == 4
+
+
+def test_what_was_read_is_kept_in_a_file(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "vectors.db"
+    monkeypatch.setattr(SHIPPED, "_read", {})
+    first = evaluate(office, "--vectors", kept, "--json")
+    assert kept.is_file()
+    encode = Encoder.encode
+
+    def only_queries(self: Encoder, texts: Sequence[str]) -> Array:
+        assert not any("Send an email to someone" in text for text in texts), "read again"
+        return encode(self, texts)
+
+    monkeypatch.setattr(Encoder, "encode", only_queries)
+    monkeypatch.setattr(SHIPPED, "_read", {})
+    again = evaluate(office, "--vectors", kept, "--json")
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert json.loads(again.stdout)["sets"][0]["set"] == "office"
+    assert evaluate(office, "--vectors", tmp_path).exit_code == 1
 
 
 def test_every_answer_can_be_written_to_a_file(office: Path, tmp_path: Path) -> None:

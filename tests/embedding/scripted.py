@@ -67,7 +67,7 @@ class _MeaningIndex:
 
     def rank(self, query: str) -> Ranking:
         vector = unit(self._ranker.embedder.queries([query])[0])
-        likeness = self._table.likeness(vector[None])[0]
+        likeness = self._table.compared(vector[None]).rows[0]
         slots = (likeness > 0).nonzero()[0]
         return Ranking(slots, likeness[slots])
 

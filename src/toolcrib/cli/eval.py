@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,13 +17,14 @@ from toolcrib.cli.options import json_option
 from toolcrib.cli.printing import fitted, note, plain, print_json, wrapped
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
+from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.tool import Tool
 from toolcrib.evaluation.document import answer_document, means_document, summary_document
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.picture import picture
 from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
-from toolcrib.evaluation.trial import Answer, answers, engine_for
+from toolcrib.evaluation.trial import Answer, answers, rankers_for
 
 _MAX_NAME_COLUMNS = 30
 # Tools that are read between two steps of the bar.
@@ -66,6 +67,12 @@ class _Outcome:
     help="Ask only N queries of each set, evenly spread.",
 )
 @click.option(
+    "--vectors",
+    "vectors_file",
+    metavar="FILE",
+    help="Keep what was read of the tools in this file: the next run does not read them again.",
+)
+@click.option(
     "--dump", "dump_file", metavar="FILE", help="Write every answer to a file, as JSON Lines."
 )
 @click.option(
@@ -77,6 +84,7 @@ def command(
     modes: tuple[str, ...],
     pool_files: tuple[str, ...],
     limit_queries: int | None,
+    vectors_file: str | None,
     dump_file: str | None,
     picture_file: str | None,
     as_json: bool,
@@ -90,8 +98,9 @@ def command(
     # Everything is read before anything is measured, so that a mistake is told at once.
     sets = [read_eval_set(folder) for folder in folders]
     foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
+    rankers = rankers_for(vectors_file)
     outcomes = [
-        _measured(one.sample(limit_queries) if limit_queries else one, foreign, modes)
+        _measured(one.sample(limit_queries) if limit_queries else one, foreign, modes, rankers)
         for one in sets
     ]
     summaries = [outcome.summary for outcome in outcomes]
@@ -109,10 +118,15 @@ def command(
     print_meaning(summaries)
 
 
-def _measured(eval_set: EvalSet, foreign: Sequence[Tool], modes: Sequence[str]) -> _Outcome:
+def _measured(
+    eval_set: EvalSet,
+    foreign: Sequence[Tool],
+    modes: Sequence[str],
+    rankers: Mapping[str, Ranker],
+) -> _Outcome:
     pool = pooled(eval_set.catalog, foreign)
     catalog = Catalog(pool.tools) if foreign else eval_set.catalog
-    engine = engine_for(catalog)
+    engine = SearchEngine(catalog, rankers)
     # A mode that was named twice is searched once.
     asked = {
         mode: list(_asked(engine, eval_set, mode))

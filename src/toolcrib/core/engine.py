@@ -42,6 +42,8 @@ MAX_QUERIES: Final = 20
 TWINS: Final = 0.9
 # Every next tool for one of several needs counts that much less: what is left is for the others.
 NEXT_FOR_NEED: Final = 0.8
+# As many hits at the top are scored exactly by every ranker, if nothing is filtered.
+_SCORED_EXACTLY: Final = 32
 # How fast confidence grows around the floor: at the floor itself it is one half.
 _CONFIDENCE_SLOPE: Final = 20
 
@@ -117,12 +119,16 @@ class SearchEngine:
             return self._search_all(query, limit, offset, mode, where, allowed)
         accepts = None if allowed is None else _accepting(allowed)
         ranking, named = self._ranked(query, mode, where, accepts)
-        if where is not ANYWHERE and where != ANYWHERE:
+        has_facets = where is not ANYWHERE and where != ANYWHERE
+        if has_facets:
             ranking = self._filtered(ranking, where, accepts)
         count = offset + limit + 1
         # Looking up a few ids is cheaper than asking of tool after tool until enough are allowed.
         if isinstance(allowed, Set) and len(allowed) ** 2 <= 16 * count * len(self.catalog):
             ranking = self._of_these(ranking, allowed)
+        is_filtered = has_facets or accepts is not None
+        if ranking.closer and (is_filtered or count > _SCORED_EXACTLY):
+            ranking, accepts = self._closer(ranking, accepts, count), None
         chosen = self._best(ranking, accepts, count)
         hits = self._hits(chosen[offset : offset + limit], query, mode, named)
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
@@ -166,6 +172,8 @@ class SearchEngine:
             return Explanation(tool, False, None, 0.0, f"left out by the filter: {asked}")
         ranking, named = self._ranked(query, mode, where, accepts)
         ranking = self._filtered(ranking, where, accepts)
+        if ranking.closer:
+            ranking, accepts = self._closer(ranking, accepts, len(ranking.slots)), None
         matches = self._best(ranking, accepts, len(ranking.slots))
         place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
         if place is None:
@@ -302,6 +310,16 @@ class SearchEngine:
                 return accepted[:count]
             wanted *= 8
 
+    def _closer(self, ranking: Ranking, accepts: Accepts | None, count: int) -> Ranking:
+        """The ranking of what may be chosen, all of it scored exactly.
+
+        Which tools are scored exactly is decided before it is known what the asker may see. So the
+        best of what he may see are looked at again, and some more that may overtake them.
+        """
+        assert ranking.closer is not None, "asked for only where there is one"
+        near = self._best(ranking, accepts, 2 * count + _SCORED_EXACTLY)
+        return ranking.closer(np.array(sorted(slot for slot, _ in near), np.intp))
+
     def _hits(
         self, chosen: list[tuple[int, float]], query: str, mode: str, named: Named | None
     ) -> tuple[Hit, ...]:
@@ -355,7 +373,7 @@ def _confidence(ranking: Ranking, chosen: list[tuple[int, float]]) -> float:
     if not chosen:
         return 0.0
     # That of the hit which fits best: the order looks at more than at what fits.
-    margin = max(ranking.margin(slot, score) for slot, score in chosen)
+    margin = ranking.margin(chosen)
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
@@ -380,7 +398,7 @@ def _with_names_first(ranking: Ranking, named: Named) -> Ranking:
     slots = np.concatenate((ranking.slots[others], np.array(named.slots, np.int32)))
     scores = np.concatenate((ranking.scores[others], np.ones(len(named.slots), np.float32)))
     order = np.argsort(slots)
-    return ranking._replace(slots=slots[order], scores=scores[order], fits=None)
+    return ranking._replace(slots=slots[order], scores=scores[order], fits=None, closer=None)
 
 
 def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:

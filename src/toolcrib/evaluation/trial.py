@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
+from toolcrib.core.ranking.dense import Dense
+from toolcrib.core.ranking.hybrid import Hybrid
 from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.result import SearchResult
+from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.errors import InvalidQuery, SearchTimeout
 from toolcrib.evaluation.metric import DEPTH, Scores, scores
 from toolcrib.evaluation.question import Question
+from toolcrib.model.shipped import SHIPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,16 @@ class Answer:
 
 def engine_for(catalog: Catalog) -> SearchEngine:
     """The engine as one would use it on whatever people and models write."""
-    return SearchEngine(catalog, {**RANKERS, "lexical": Lexical(syntax="lenient")})
+    return SearchEngine(catalog, rankers_for())
+
+
+def rankers_for(vectors: str | PathLike[str] | None = None) -> Mapping[str, Ranker]:
+    """The rankers of that engine; what they read of tools is kept in a file, if there is one."""
+    rankers = {**RANKERS, "lexical": Lexical(syntax="lenient")}
+    if vectors is not None:
+        reader = Dense(CachedEmbedder(SHIPPED, SHIPPED.version, vectors))
+        rankers |= {"hybrid": Hybrid(Lexical(syntax="lenient"), reader), "dense": reader}
+    return rankers
 
 
 def answers(engine: SearchEngine, questions: Iterable[Question], mode: str) -> Iterator[Answer]:

@@ -35,6 +35,8 @@ class _OnnxLayers:
     def __init__(self, weights: Mapping[str, Any]) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
+        # The arena keeps whatever the largest batch took, which is twice what all the rest takes.
+        options.enable_cpu_mem_arena = False
         # Warnings about a model of ours are of no use to a user.
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(
@@ -127,5 +129,8 @@ def _seven_bits(weights: Mapping[str, Any], name: str) -> tuple[NDArray[np.int8]
     Processors before VNNI add two products in 16 bits and cut off what does not fit. Twice 255 times
     64 fits, so the answer is the same on all of them.
     """
-    matrix = np.rint(weights[name] / np.float32(2)).astype(np.int8)
+    whole: NDArray[np.int8] = weights[name]
+    half = whole >> 1
+    # Halves are rounded to the even neighbour, as in `rint`, without going through floats.
+    matrix = half + (whole & half & np.int8(1))
     return matrix, weights[f"{name}.scale"] * np.float32(2)

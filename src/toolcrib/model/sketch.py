@@ -7,7 +7,7 @@ encoder would say. It knows nothing of the order of words, which is what makes i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +22,30 @@ MAX_TOKENS: Final = 64
 TOGETHER: Final = 512
 # The first is said of the tool by name, the rest about it.
 SEPARATOR: Final = ": "
+_BEND_PARTS: Final = ("straight", "shift", "widen", "widen_shift", "narrow")
 # A text without a known piece is this one.
 _EMPTY: Final = [0]
 
 
-class Bend(NamedTuple):
+class Bend:
     """A straight map and a bent one beside it, added up."""
 
-    straight: Array
-    shift: Array
-    widen: Array
-    widen_shift: Array
-    narrow: Array
+    def __init__(self, weights: Mapping[str, Any], name: str) -> None:
+        straight, shift, widen, widen_shift, narrow = (
+            weights[f"{name}.{part}"] for part in _BEND_PARTS
+        )
+        # Both begin with a product of the same numbers: one product does.
+        self._first: Array = np.concatenate((straight, widen), axis=1)
+        self._shift: Array = np.concatenate((shift, widen_shift))
+        self._narrow: Array = narrow
+        self._width = len(shift)
 
     def __call__(self, x: Array) -> Array:
-        bent = np.maximum(x @ self.widen + self.widen_shift, 0) @ self.narrow
-        y: Array = x @ self.straight + self.shift + bent
-        y /= np.maximum(np.linalg.norm(y, axis=1, keepdims=True), np.float32(1e-12))
+        both = x @ self._first
+        both += self._shift
+        y: Array = np.maximum(both[:, self._width :], 0) @ self._narrow
+        y += both[:, : self._width]
+        y /= np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)), np.float32(1e-12))[:, None]
         return y
 
 
@@ -49,7 +56,7 @@ class Sketcher:
         self._pieces = pieces
         self._words, self._scales = weights["words"], weights["words.scale"]
         self._weights: Array = weights["weights"]
-        self._tool, self._query = _bend(weights, "tool"), _bend(weights, "query")
+        self._tool, self._query = Bend(weights, "tool"), Bend(weights, "query")
 
     def tools(self, texts: Sequence[str]) -> Array:
         """One row a tool."""
@@ -70,6 +77,12 @@ class Sketcher:
 
     def _means(self, texts: list[list[int]]) -> Array:
         """The weighted mean of the pieces of each text."""
+        if len(texts) == 1:
+            weights = self._weights[texts[0]]
+            parts = self._scales[texts[0]] * weights
+            mean: Array = parts @ self._words[texts[0]].astype(np.float32)
+            mean /= weights.sum()
+            return mean[None]
         flat = np.array([id for text in texts for id in text])
         begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
         weights = self._weights[flat]
@@ -77,7 +90,3 @@ class Sketcher:
         sums: Array = np.add.reduceat(rows, begins, axis=0)
         sums /= np.add.reduceat(weights, begins)[:, None]
         return sums
-
-
-def _bend(weights: Mapping[str, Any], name: str) -> Bend:
-    return Bend(*(weights[f"{name}.{part}"] for part in Bend._fields))

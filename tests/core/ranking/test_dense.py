@@ -85,16 +85,16 @@ def test_an_embedder_that_gives_something_else_is_named(vectors: Vectors) -> Non
 
 def test_a_table_shares_what_has_not_changed() -> None:
     table = VectorTable.empty(2)
-    assert table.likeness(np.array([[1, 0]], np.float32)).shape == (1, 0)
+    assert table.compared(np.array([[1, 0]], np.float32)).rows.shape == (1, 0)
     span = BLOCK + 2
     east, north = np.array([1, 0], np.float32), np.array([0, 3], np.float32)
     first = table.updated({0: east, BLOCK + 1: north}, span)
     second = first.updated({0: None, 1: north}, span)
-    assert first.likeness(east[None])[0, 0] == 1
-    assert second.likeness(east[None])[0, 0] == 0
+    assert first.compared(east[None]).rows[0, 0] == 1
+    assert second.compared(east[None]).rows[0, 0] == 0
     assert second._blocks[1] is first._blocks[1]
-    assert second[BLOCK + 1].tolist() == [0, 1]
-    assert second.likeness(np.stack((east, north)))[1, 1] == 3
+    assert second.rows([BLOCK + 1]).tolist() == [[0, 1]]
+    assert second.compared(np.stack((east, north))).rows[1, 1] == 3
     assert unit(np.zeros((1, 2), np.float32)).tolist() == [[0, 0]]
 
 

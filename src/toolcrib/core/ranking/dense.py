@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import ClassVar, Final
 
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors, services
 from toolcrib.core.ranking.passage import passage
-from toolcrib.core.ranking.ranker import Ranking, Reason
+from toolcrib.core.ranking.ranker import Ranking, Reason, Slots
 from toolcrib.core.ranking.rows import checked_rows
-from toolcrib.core.ranking.vectors import VectorTable, unit
+from toolcrib.core.ranking.vectors import Comparison, VectorTable, nearest, unit
 from toolcrib.errors import EmbeddingFailed
 
 # Two texts that have nothing in common are about this alike.
@@ -71,11 +72,12 @@ class DenseIndex:
     def rank(self, query: str) -> Ranking:
         """Every tool that has something in common with the query."""
         vectors = self.read([query])
-        likeness = self.likeness(vectors)[0]
-        if self.read_closely(np.argsort(-likeness, kind="stable").tolist()):
-            likeness = self.likeness(vectors)[0]
-        slots = (likeness > NOISE).nonzero()[0]
-        return Ranking(slots, np.minimum(likeness[slots], 1))
+        comparison = self._compared_closely(vectors)
+        if self._sketched:
+            promising = np.argsort(-comparison.rows[0], kind="stable").tolist()
+            if self.read_closely(promising):
+                comparison = self._compared_closely(vectors)
+        return self._ranking(comparison)
 
     def read(self, queries: Sequence[str]) -> Vectors:
         """What queries mean."""
@@ -91,17 +93,21 @@ class DenseIndex:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
         return services(self._embedder, query, names) if names else ()
 
-    def likeness(self, vectors: Vectors) -> NDArray[np.float32]:
-        """How alike every slot is to each vector: a row of cosines each."""
-        if self._table is None:
-            return np.zeros((len(vectors), self._catalog.span), np.float32)
-        return self._table.likeness(vectors)
+    def compared(self, vectors: Vectors) -> Comparison:
+        """How alike every slot is to each vector."""
+        table = self._table or VectorTable.empty(vectors.shape[1]).updated({}, self._catalog.span)
+        return table.compared(vectors)
+
+    @property
+    def nearest(self) -> int:
+        """How many of the tools that come nearest in a comparison are to be compared exactly."""
+        return self._table.nearest if self._table else 0
 
     def alike(self, slots: list[int]) -> NDArray[np.float32]:
         """How alike the tools in these slots are, each to each."""
         if self._table is None:
             return np.eye(len(slots), dtype=np.float32)
-        vectors = np.stack([self._table[slot] for slot in slots])
+        vectors = self._table.rows(slots)
         return vectors @ vectors.T
 
     def read_closely(self, promising: Iterable[int], most: int = READ_CLOSELY) -> int:
@@ -149,6 +155,21 @@ class DenseIndex:
             table = table or VectorTable.empty(given.shape[1])
         table = table and table.updated(vectors, catalog.span)
         return DenseIndex(self._embedder, catalog, table, sketched)
+
+    def _compared_closely(self, vectors: Vectors) -> Comparison:
+        comparison = self.compared(vectors)
+        comparison.sharpen(nearest(comparison.rows[0], self.nearest))
+        return comparison
+
+    def _ranking(self, comparison: Comparison, among: Slots | None = None) -> Ranking:
+        """The ranking of all slots, or of some, which are then compared exactly."""
+        if among is not None:
+            comparison.sharpen(among)
+        likeness = comparison.rows[0] if among is None else comparison.rows[0, among]
+        found = (likeness > NOISE).nonzero()[0]
+        closer = partial(self._ranking, comparison) if comparison.is_rough else None
+        slots = found if among is None else among[found]
+        return Ranking(slots, np.minimum(likeness[found], 1), closer=closer)
 
     def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         if isinstance(self._embedder, PromptEmbedder):

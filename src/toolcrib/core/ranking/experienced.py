@@ -81,7 +81,7 @@ class ExperiencedIndex:
         scores[places] = _boosted(scores[places], boosts[found])
         lifted = ~found & (boosts >= LIFTING_SUPPORT * self._ranker.boost)
         if not lifted.any() or not self._may_lift(query):
-            return ranking._replace(scores=scores)
+            return ranking._replace(scores=scores, closer=None)
         slots = np.concatenate((ranking.slots, slots[lifted]))
         scores = np.concatenate((scores, boosts[lifted].astype(scores.dtype)))
         order = slots.argsort()
@@ -90,7 +90,7 @@ class ExperiencedIndex:
             # What has served so often fits, though no more than just so.
             served = np.full(int(lifted.sum()), ranking.floor, fits.dtype)
             fits = np.concatenate((fits, served))[order]
-        return ranking._replace(slots=slots[order], scores=scores[order], fits=fits)
+        return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=None)
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """The ranker's reasons, and the words that led to the tool before, as the field "use"."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from functools import partial
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.query import Word
 from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
+from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
 from toolcrib.core.ranking.needs import names, needs
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
+from toolcrib.core.ranking.vectors import Comparison, nearest
 
 _Scores = NDArray[np.float32]
 
@@ -74,18 +77,29 @@ class Hybrid:
         return HybridIndex(catalog, self.lexical.fit(catalog), self.dense.fit(catalog), self.fusion)
 
 
-class _Part(NamedTuple):
+class _Part:
     """What words and meaning say of every slot, for one need, and what the words count."""
 
-    text: str
-    words: _Scores
-    meaning: _Scores
-    trust: float
+    __slots__ = ("_held", "meaning", "scores", "text", "trust", "words")
 
-    @property
-    def scores(self) -> _Scores:
-        fused: _Scores = self.trust * self.words + (1 - self.trust) * self.meaning
-        return fused
+    def __init__(self, text: str, words: _Scores, meaning: _Scores, fusion: Fusion) -> None:
+        self.text = text
+        self.words = words
+        self.meaning = meaning
+        self._held = min(float(words.max(initial=0)), 1.0)
+        self.weigh(fusion)
+
+    def weigh(self, fusion: Fusion) -> None:
+        """Say what the words count, as sure as the meaning is now, and add both up."""
+        sure = float(self.meaning.max(initial=0))
+        self.trust = fusion.trust(self._held, len(self.text.split()), sure)
+        self.scores: _Scores = self.trust * self.words + (1 - self.trust) * self.meaning
+
+    def sharpen(self, slots: Slots, likeness: _Scores) -> None:
+        """Replace a rough likeness of some slots by a better one."""
+        meaning = np.maximum(likeness, 0)
+        self.meaning[slots] = meaning
+        self.scores[slots] = self.trust * self.words[slots] + (1 - self.trust) * meaning
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,16 +115,15 @@ class HybridIndex:
         """Every tool that has to do with the query. Operators bind: they are asked of the words."""
         if not self._words.is_open(query):
             return self._words.rank(query)
-        scores, parts, notes = self._scored(query)
-        slots = (scores > _NOTHING).nonzero()[0]
-        fits = self._fits(parts)[slots]
-        return Ranking(slots, np.minimum(scores[slots], 1), notes, self._fusion.floor, fits)
+        return self._ranking(*self._scored(query))
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """The words that hit, and what the meaning adds."""
         if not self._words.is_open(query):
             return self._words.reasons(query, slot)
-        scores, parts, _ = self._scored(query)
+        parts, comparison, _ = self._scored(query)
+        self._sharpen(parts, comparison, np.array([slot]))
+        scores = self._together(parts)
         if scores[slot] <= _NOTHING:
             return ()
         whole = parts[0]
@@ -137,51 +150,94 @@ class HybridIndex:
         words, meaning = self._words.updated(catalog), self._meaning.updated(catalog)
         return HybridIndex(catalog, words, meaning, self._fusion)
 
-    def _scored(self, query: str) -> tuple[_Scores, list[_Part], tuple[Note, ...]]:
+    def _scored(self, query: str) -> tuple[list[_Part], Comparison, tuple[Note, ...]]:
         wanted = needs(query)
         texts = [query, *wanted] if len(wanted) > 1 else [query]
         rankings = [self._words.rank(text) for text in texts]
         vectors = self._meaning.read(texts)
-
-        def parts() -> list[_Part]:
-            likenesses = self._meaning.likeness(vectors)
-            return [self._part(*one) for one in zip(texts, rankings, likenesses, strict=True)]
-
-        found = parts()
-        scores = self._together(found)
+        parts, comparison = self._parts(texts, rankings, vectors)
         if self._meaning.sketched:
-            promising = np.argsort(-scores, kind="stable")[: 4 * READ_CLOSELY].tolist()
+            promising = _top(self._together(parts), 4 * READ_CLOSELY).tolist()
             if self._meaning.read_closely(promising):
-                found = parts()
-                scores = self._together(found)
-        return scores, found, rankings[0].notes
+                parts, comparison = self._parts(texts, rankings, vectors)
+        return parts, comparison, rankings[0].notes
 
-    def _fits(self, parts: list[_Part]) -> _Scores:
+    def _parts(
+        self, texts: list[str], rankings: list[Ranking], vectors: Vectors
+    ) -> tuple[list[_Part], Comparison]:
+        """What is said of each text: roughly of every tool, exactly of those that come near it."""
+        comparison = self._meaning.compared(vectors)
+        parts = [self._part(*one) for one in zip(texts, rankings, comparison.rows, strict=True)]
+        count = self._meaning.nearest
+        if count:
+            near = [nearest(part.scores, count) for part in parts]
+            slots = near[0]
+            if len(parts) > 1:
+                near.append(nearest(self._together(parts), count))
+                slots = np.unique(np.concatenate(near))
+            self._sharpen(parts, comparison, slots)
+            for part in parts:
+                part.weigh(self._fusion)
+        return parts, comparison
+
+    def _sharpen(self, parts: list[_Part], comparison: Comparison, slots: Slots) -> None:
+        comparison.sharpen(slots)
+        for part, row in zip(parts, comparison.rows, strict=True):
+            part.sharpen(slots, row[slots])
+
+    def _ranking(
+        self,
+        parts: list[_Part],
+        comparison: Comparison,
+        notes: tuple[Note, ...],
+        among: Slots | None = None,
+    ) -> Ranking:
+        """The ranking of all slots, or of some, which are then compared exactly."""
+        if among is not None:
+            self._sharpen(parts, comparison, among)
+        scores = self._together(parts)
+        if among is not None:
+            found = among[scores[among] > _NOTHING]
+        else:
+            found = (scores > _NOTHING).nonzero()[0]
+        fits = self._fits(parts, found)
+        closer = partial(self._ranking, parts, comparison, notes) if comparison.is_rough else None
+        shown = np.minimum(scores[found], 1)
+        return Ranking(found, shown, notes, self._fusion.floor, fits, closer)
+
+    def _fits(self, parts: list[_Part], slots: Slots) -> _Scores:
         """How well each tool fits the need it fits best: by meaning, less if it lacks a service.
 
         "Send a message to our Telegram group" is much like sending one to Slack, and yet is not.
         A name that is none of a service's ("in Berlin", "to Bob") a tool need not know.
         """
-        fits = np.zeros(self._catalog.span, np.float32)
+        named = {name for part in parts for name in names(part.text)}
+        lacking = {name: self._lacking(name)[slots] for name in named}
+        found: list[_Scores] = []
         for part in parts:
-            lacks = np.zeros(len(fits), np.float32)
+            fits: _Scores = part.meaning[slots]
             said = names(part.text)
-            for name, likely in zip(said, self._meaning.services(part.text, said), strict=True):
-                answer = self._words.answer(Word(name))
-                if answer is not None:
-                    without = _without(answer.found.slots, len(lacks))
-                    np.maximum(lacks, np.float32(likely) * without, out=lacks)
-            np.maximum(fits, part.meaning - self._fusion.unknown_service * lacks, out=fits)
-        return fits
+            likely = np.array(self._meaning.services(part.text, said), np.float32)
+            if said:
+                lacks = likely[:, None] * np.stack([lacking[name] for name in said])
+                taken = np.float32(self._fusion.unknown_service) * lacks.max(axis=0)
+                fits = np.maximum(fits - taken, 0)
+            found.append(fits)
+        return found[0] if len(found) == 1 else np.maximum.reduce(found)
+
+    def _lacking(self, name: str) -> NDArray[np.bool_]:
+        """The slots whose tools do not hold a name; none if it is no word to look for."""
+        answer = self._words.answer(Word(name))
+        if answer is None:
+            return np.zeros(self._catalog.span, np.bool_)
+        lacking = np.ones(self._catalog.span, np.bool_)
+        lacking[answer.found.slots] = False
+        return lacking
 
     def _part(self, text: str, ranking: Ranking, likeness: _Scores) -> _Part:
         words = np.zeros(self._catalog.span, np.float32)
         words[ranking.slots] = ranking.scores
-        meaning = np.maximum(likeness, 0)
-        held = min(float(ranking.scores.max()), 1.0) if len(ranking.scores) else 0.0
-        sure = float(meaning.max()) if len(meaning) else 0.0
-        trust = self._fusion.trust(held, len(text.split()), sure)
-        return _Part(text, words, meaning, trust)
+        return _Part(text, words, np.maximum(likeness, 0), self._fusion)
 
     def _together(self, parts: list[_Part]) -> _Scores:
         """A tool's score: what it is for the whole query, and for the need that it serves best."""
@@ -193,15 +249,20 @@ class HybridIndex:
         return whole + np.float32(self._fusion.need) * (best - whole)
 
 
-def _without(slots: Slots, span: int) -> NDArray[np.bool_]:
-    rest = np.ones(span, np.bool_)
-    rest[slots] = False
-    return rest
+def _top(scores: _Scores, count: int) -> NDArray[np.intp]:
+    """The slots of the best scores, the best first; equal ones in catalog order."""
+    if len(scores) > count:
+        least = np.partition(scores, len(scores) - count)[len(scores) - count]
+        slots = (scores >= least).nonzero()[0]
+    else:
+        slots = np.arange(len(scores))
+    best: NDArray[np.intp] = slots[np.argsort(-scores[slots], kind="stable")][:count]
+    return best
 
 
 def _thinned(scores: _Scores, factor: float) -> _Scores:
     """Scores that fall by a factor from each tool to the next best."""
-    top = np.argsort(-scores, kind="stable")[:_DEEP]
+    top = _top(scores, _DEEP)
     thinned: _Scores = scores * np.float32(factor**_DEEP)
     thinned[top] = scores[top] * factor ** np.arange(len(top), dtype=np.float32)
     return thinned

@@ -30,6 +30,8 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery
 
 Syntax = Literal["strict", "lenient", "words"]
+# A query as it was read, a text where it is nothing but words; and what to tell of it.
+_Reading = tuple[Node | str, tuple[Note, ...]]
 
 # How soon further occurrences of a term stop counting.
 K1: Final = 1.2
@@ -40,6 +42,8 @@ _LONGEST_PHRASE: Final = 6
 # Answers that are kept, as most words are asked for again: how many, and how long.
 _MOST_KNOWN: Final = 1_000
 _LONGEST_KNOWN: Final = 2_000
+# Queries with operators that are kept as they were read: one is asked for its hits, then for reasons.
+_MOST_READINGS: Final = 100
 # How many terms of tools that are gone may be kept, beside as many again as there were at first.
 _MOST_GONE_TERMS: Final = 10_000
 # Tools whose terms are laid out at a time to look for a phrase: bounds the memory of a search.
@@ -102,6 +106,7 @@ class LexicalIndex:
     _reader: AtomReader
     _terms: int
     _known: dict[Question, Answer] = dataclasses.field(default_factory=dict)
+    _readings: dict[str, _Reading] = dataclasses.field(default_factory=dict)
 
     def rank(self, query: str) -> Ranking:
         """Every tool that matches, scored."""
@@ -175,10 +180,18 @@ class LexicalIndex:
         reader = AtomReader(self._ranker.reading, vocabulary, postings)
         return LexicalIndex(self._ranker, catalog, postings, reader, self._terms)
 
-    def _read(self, query: str) -> tuple[Node | str, tuple[Note, ...]]:
+    def _read(self, query: str) -> _Reading:
         """A query read: a text where it is nothing but words, which is nearly always."""
         if self._ranker.syntax == "words" or not language.has_operators(query):
             return query, ()
+        known = self._readings.get(query)
+        if known is None:
+            if len(self._readings) >= _MOST_READINGS:
+                self._readings.clear()
+            known = self._readings[query] = self._parsed(query)
+        return known
+
+    def _parsed(self, query: str) -> _Reading:
         notes: tuple[Note, ...] = ()
         try:
             node = self._relaxed(language.rewritten(language.parse(query), self._phrased))

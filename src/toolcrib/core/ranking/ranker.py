@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -50,17 +51,20 @@ class Ranking(NamedTuple):
     notes: tuple[Note, ...] = ()
     floor: float = FLOOR
     fits: Scores | None = None
+    # Where tools far from the top are scored roughly: the ranking of just some slots, scored exactly.
+    closer: Callable[[Slots], Ranking] | None = None
 
     def only(self, kept: NDArray[np.bool_]) -> Ranking:
         """What is left of it if only these of its slots are kept."""
         fits = None if self.fits is None else self.fits[kept]
         return self._replace(slots=self.slots[kept], scores=self.scores[kept], fits=fits)
 
-    def margin(self, slot: int, score: float) -> float:
-        """How far the tool in a slot, which has this score, is above the floor, or below."""
-        if self.fits is not None:
-            score = float(self.fits[self.slots.searchsorted(slot)])
-        return score - self.floor
+    def margin(self, chosen: Sequence[tuple[int, float]]) -> float:
+        """How far the best fitting of some hits, slots and scores, is above the floor, or below."""
+        if self.fits is None:
+            return max(score for _, score in chosen) - self.floor
+        places = self.slots.searchsorted([slot for slot, _ in chosen])
+        return float(self.fits[places].max()) - self.floor
 
 
 class Index(Protocol):

@@ -1,71 +1,199 @@
-"""A vector for every tool of a catalog, compared with a query's in one pass."""
+"""A vector for every tool of a catalog, compared with a query's: roughly with all, exactly with the best.
+
+What a comparison costs is reading the table. So a large table is turned such that the first few
+numbers of each vector say most of what it says (its principal axes). They are compared with every
+tool, the rest only with those that come near. Turning changes no likeness, and loses nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.ranking.embedder import Vectors
+from toolcrib.core.ranking.ranker import Slots
 
 # Slots to a block. A successor copies the blocks it changes and shares the others.
 BLOCK: Final = 4_096
+# The numbers of a vector that are compared with every tool, and the slots from which on this pays.
+HEAD: Final = 96
+TURNED_FROM: Final = 2_048
+# The axes are looked for anew when the table has grown so much since, until they are known well.
+_GROWN: Final = 4
+_KNOWN_WELL: Final = 32_768
+# To find the axes of wider vectors takes seconds.
+_WIDEST: Final = 1_024
+# So many vectors tell where the axes lie.
+_SAMPLE: Final = 8_192
+# The tools that a rough comparison leaves for an exact one: about so many, and one more of so many.
+_NEAREST: Final = 64
+_NEAREST_OF: Final = 200
 
 _TINY: Final = np.float32(1e-12)
 
 
+class _Block(NamedTuple):
+    """The vectors of as many slots, in two parts."""
+
+    head: Vectors
+    tail: Vectors
+
+    @classmethod
+    def of(cls, rows: Vectors, head: int) -> _Block:
+        return cls(np.ascontiguousarray(rows[:, :head]), np.ascontiguousarray(rows[:, head:]))
+
+    def rows(self) -> Vectors:
+        return np.concatenate((self.head, self.tail), axis=1)
+
+    def copy(self) -> _Block:
+        return _Block(self.head.copy(), self.tail.copy())
+
+
 class VectorTable:
-    """Vectors of length one by slot; a slot without a tool holds zeros, and is like nothing."""
+    """Vectors of length one by slot; a slot without a tool holds zeros, and is like nothing.
 
-    __slots__ = ("_blocks", "span", "width")
+    Without axes the head is the whole vector, and every comparison exact.
+    """
 
-    def __init__(self, blocks: tuple[Vectors, ...], span: int, width: int) -> None:
+    __slots__ = ("_axes", "_blocks", "_turned_at", "span", "width")
+
+    def __init__(
+        self,
+        blocks: tuple[_Block, ...],
+        span: int,
+        width: int,
+        axes: Vectors | None = None,
+        turned_at: int = 0,
+    ) -> None:
         self._blocks = blocks
         self.span = span
         self.width = width
+        self._axes = axes
+        self._turned_at = turned_at
 
     @classmethod
     def empty(cls, width: int) -> VectorTable:
         """A table without slots."""
         return cls((), 0, width)
 
+    @property
+    def nearest(self) -> int:
+        """About how many tools should be compared exactly; none if they are already."""
+        return 0 if self._axes is None else _NEAREST + self.span // _NEAREST_OF
+
     def updated(self, vectors: Mapping[int, Vectors | None], span: int) -> VectorTable:
         """A table in which these slots hold these vectors, or none."""
         blocks = list(self._blocks)
         while BLOCK * len(blocks) < span:
-            blocks.append(np.zeros((BLOCK, self.width), np.float32))
-        own: set[int] = set(range(len(self._blocks), len(blocks)))
-        for slot, vector in vectors.items():
-            at, row = divmod(slot, BLOCK)
-            if at not in own:
-                blocks[at] = blocks[at].copy()
-                own.add(at)
-            blocks[at][row] = 0 if vector is None else unit(vector)
-        return VectorTable(tuple(blocks), span, self.width)
+            blocks.append(_Block.of(np.zeros((BLOCK, self.width), np.float32), self._head))
+        own = set(range(len(self._blocks), len(blocks)))
+        for at in {slot // BLOCK for slot in vectors} - own:
+            blocks[at] = blocks[at].copy()
+        gone = [slot for slot, vector in vectors.items() if vector is None]
+        for slot in gone:
+            for part in blocks[slot // BLOCK]:
+                part[slot % BLOCK] = 0
+        held = {slot: vector for slot, vector in vectors.items() if vector is not None}
+        if held:
+            rows = self._turn(unit(np.stack(list(held.values()))))
+            slots = np.fromiter(held, np.int64, len(held))
+            for at in np.unique(slots // BLOCK).tolist():
+                chosen = slots // BLOCK == at
+                places = slots[chosen] - at * BLOCK
+                blocks[at].head[places] = rows[chosen, : self._head]
+                blocks[at].tail[places] = rows[chosen, self._head :]
+        later = VectorTable(tuple(blocks), span, self.width, self._axes, self._turned_at)
+        grown = span >= max(TURNED_FROM, _GROWN * self._turned_at)
+        pays = 2 * HEAD < self.width <= _WIDEST and self._turned_at < _KNOWN_WELL
+        return later._turned() if grown and pays else later
 
-    def likeness(self, vectors: Vectors) -> NDArray[np.float32]:
-        """How alike each of some vectors of length one and every slot are: a row of cosines each.
+    def compared(self, vectors: Vectors) -> Comparison:
+        """How alike some vectors of length one and every slot are."""
+        return Comparison(self._blocks, self.span, self._turn(vectors))
 
-        What it costs is reading the table, so all vectors are held against it in one pass.
-        """
-        found = np.empty((len(vectors), self.span), np.float32)
-        columns = vectors.T
-        for at, block in enumerate(self._blocks):
-            begin = at * BLOCK
-            rows = block[: self.span - begin]
-            found[:, begin : begin + len(rows)] = (rows @ columns).T
+    def rows(self, slots: list[int]) -> Vectors:
+        """The vectors in these slots, turned as the table is: good to compare with each other."""
+        found = np.empty((len(slots), self.width), np.float32)
+        for row, slot in zip(found, slots, strict=True):
+            block = self._blocks[slot // BLOCK]
+            np.concatenate((block.head[slot % BLOCK], block.tail[slot % BLOCK]), out=row)
         return found
 
-    def __getitem__(self, slot: int) -> Vectors:
-        at, row = divmod(slot, BLOCK)
-        vector: Vectors = self._blocks[at][row]
-        return vector
+    @property
+    def _head(self) -> int:
+        return self.width if self._axes is None else HEAD
+
+    def _turn(self, vectors: Vectors) -> Vectors:
+        return vectors if self._axes is None else vectors @ self._axes
+
+    def _turned(self) -> VectorTable:
+        """The same table along the axes that its vectors now have."""
+        step = -(-self.span // _SAMPLE)
+        sample = np.concatenate([block.rows()[::step] for block in self._blocks])
+        _, axes = np.linalg.eigh(sample.T @ sample)
+        turn = np.ascontiguousarray(axes[:, ::-1])
+        blocks = tuple(_Block.of(block.rows() @ turn, HEAD) for block in self._blocks)
+        both = turn if self._axes is None else self._axes @ turn
+        return VectorTable(blocks, self.span, self.width, both, self.span)
+
+
+class Comparison:
+    """How alike some vectors and every slot are: `rows` of cosines, rough until they are sharpened."""
+
+    __slots__ = ("_blocks", "_rough", "_vectors", "rows")
+
+    def __init__(self, blocks: tuple[_Block, ...], span: int, vectors: Vectors) -> None:
+        self._blocks = blocks
+        self._vectors = vectors
+        # Which slots are still rough; none of a table that was not turned.
+        self._rough = np.full(span, bool(blocks) and blocks[0].tail.shape[1] > 0)
+        self.rows = np.empty((len(vectors), span), np.float32)
+        for at, block in enumerate(blocks):
+            begin = at * BLOCK
+            heads = block.head[: span - begin]
+            # One vector after the other: for a handful, a matrix times a matrix first copies the
+            # table into an order of its own, which takes longer than it saves.
+            for vector, row in zip(vectors, self.rows, strict=True):
+                np.dot(heads, vector[: heads.shape[1]], out=row[begin : begin + len(heads)])
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether some slots were compared roughly only."""
+        return bool(self._rough.any())
+
+    def sharpen(self, slots: Slots) -> None:
+        """Compare these slots, which ascend, exactly."""
+        slots = slots[self._rough[slots]]
+        self._rough[slots] = False
+        edges = slots.searchsorted(np.arange(len(self._blocks) + 1) * BLOCK).tolist()
+        for at, (begin, end) in enumerate(pairwise(edges)):
+            if begin < end:
+                some = slots[begin:end]
+                tails = self._blocks[at].tail[some - at * BLOCK]
+                for vector, row in zip(self._vectors, self.rows, strict=True):
+                    row[some] += tails @ vector[-tails.shape[1] :]
+
+
+def nearest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    """The slots of about so many of the best scores, ascending.
+
+    Every fourth tells which score to reach. What has no score at all is never among them.
+    """
+    if not count:
+        return np.empty(0, np.intp)
+    sample = scores[::4].copy()
+    place = max(len(sample) - max(count // 4, 1), 0)
+    sample.partition(place)
+    reached: NDArray[np.bool_] = scores >= max(float(sample[place]), float(_TINY))
+    return reached.nonzero()[0]
 
 
 def unit(vectors: Vectors) -> Vectors:
     """Vectors brought to length one; a vector of zeros stays one."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    whole: Vectors = (vectors / np.maximum(lengths, _TINY)).astype(np.float32)
+    lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
+    whole: Vectors = (vectors / np.maximum(lengths, _TINY)).astype(np.float32, copy=False)
     return whole

