@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.experience import Experience
+from toolcrib.core.experience import Teacher
 from toolcrib.core.query import has_operators
 from toolcrib.core.ranking.ranker import Comparing, Index, Ranker, Ranking, Reason, Scores, Settling
 from toolcrib.errors import InvalidConfig
@@ -20,6 +21,10 @@ MAX_BOOST: Final = 0.5
 # The support from which a tool is shown that the ranker itself did not find.
 LIFTING_SUPPORT: Final = 0.25
 
+# Of the tools that use speaks for, only so many rise: whatever was claimed, the best of the ranker
+# is never further down than behind these.
+MOST_RAISED: Final = 3
+
 FIELD: Final = "use"
 
 
@@ -28,12 +33,13 @@ class Experienced:
     """A ranker whose scores grow where tools have served before.
 
     A score grows by at most `boost`, and by less the nearer it is to 1, which it never reaches by
-    use: a tool asked for by its name stays first. No score falls. Without evidence for any word of
-    a query its ranking is the ranker's own, to the bit.
+    use: a tool asked for by its name stays first. No score falls, and only the few tools grow that
+    most says something for. Without evidence for any word of a query its ranking is the ranker's
+    own, to the bit.
     """
 
     ranker: Ranker
-    experience: Experience
+    experience: Teacher
     boost: float = BOOST
 
     def __post_init__(self) -> None:
@@ -65,12 +71,7 @@ class ExperiencedIndex:
         ranking = self._index.rank(query)
         if not self._ranker.boost:
             return ranking
-        slot_of = self._catalog.slot
-        support = {
-            slot: share
-            for tool_id, share in self._ranker.experience.support(query).items()
-            if (slot := slot_of(tool_id)) is not None
-        }
+        support = self._support(query)
         if not support:
             return ranking
         slots = np.array(sorted(support), ranking.slots.dtype)
@@ -123,6 +124,16 @@ class ExperiencedIndex:
     def updated(self, catalog: Catalog) -> ExperiencedIndex:
         """This index brought to a later catalog."""
         return ExperiencedIndex(self._ranker, catalog, self._index.updated(catalog))
+
+    def _support(self, query: str) -> dict[int, float]:
+        """The slots of the tools that most says something for; of equals the first in the catalog."""
+        slot_of = self._catalog.slot
+        known = [
+            (-share, slot)
+            for tool_id, share in self._ranker.experience.support(query).items()
+            if (slot := slot_of(tool_id)) is not None
+        ]
+        return {slot: -share for share, slot in nsmallest(MOST_RAISED, known)}
 
     def _may_lift(self, query: str) -> bool:
         """Whether a query leaves open what may be found: operators and patterns do not."""
