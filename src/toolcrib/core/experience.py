@@ -123,9 +123,7 @@ class Experience:
     some words of a use and not yet others.
     """
 
-    def __init__(
-        self, salt: bytes, *, keep_queries: int = 0, max_pairs: int = MAX_PAIRS
-    ) -> None:
+    def __init__(self, salt: bytes, *, keep_queries: int = 0, max_pairs: int = MAX_PAIRS) -> None:
         """`salt` is a secret of this deployment.
 
         `keep_queries` switches on keeping the latest uses with their queries, as many as it says,

@@ -29,6 +29,7 @@ def stats(front: Front, view: View) -> dict[str, Any]:
         "tokens": view.tokens,
         "sessions": front.clients,
         "counts": front.service.stats(),
+        "learned": front.service.learned(view.profile.name or None),
     }
 
 
