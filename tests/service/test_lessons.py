@@ -96,7 +96,7 @@ def test_one_profile_hears_nothing_of_another(service: Service) -> None:
     assert USE.tool_id in _found(service, "drivers")
     for profile in ("guests", None):
         assert service.view(profile).engine.search(QUERY) == before
-    assert service.learned("guests") == {"tools": 0, "pairs": 0}
+    assert service.learned("guests") == {"tools": 0, "words": 0}
     assert service.learned("drivers") == service.learned() != service.learned("guests")
 
 
@@ -121,7 +121,7 @@ def test_switched_off_nothing_is_kept_and_nothing_is_used(config: Config) -> Non
         assert _found(service) == ["van___fuel_prices"]
         _use(service, times=50)
         assert service.store.lessons.tools() == kept
-        assert service.learned() == {"tools": 0, "pairs": 0}
+        assert service.learned() == {"tools": 0, "words": 0}
         service.reconfigure(config)
         assert USE.tool_id in _found(service)
 
@@ -183,7 +183,7 @@ def test_what_is_forgotten_is_forgotten_by_a_gateway_that_runs(service: Service)
     service.store.lessons.forget()
     service.flush()
     assert _found(service) == ["van___fuel_prices"]
-    assert service.learned() == {"tools": 0, "pairs": 0}
+    assert service.learned() == {"tools": 0, "words": 0}
 
 
 def test_a_store_in_memory_learns_as_long_as_it_lasts() -> None:
@@ -202,10 +202,10 @@ def test_of_too_much_the_circle_that_learned_longest_ago_goes(
             lessons.note((circle,), "ann", Use("red green blue yellow", "tool"))
             lessons.flush()
         assert lessons.known("b") is None
-        assert lessons.told()["pairs"] <= 10
-        assert lessons.told("a")["pairs"] == lessons.told("c")["pairs"] == 4
+        assert lessons.told()["words"] <= 10
+        assert lessons.told("a")["words"] == lessons.told("c")["words"] == 4
         _, kept = store.lessons.load(lessons._check)
-        assert len(kept) == lessons.told()["pairs"]
+        assert len(kept) == 8
 
 
 def test_words_that_nobody_could_have_written_are_passed_over() -> None:
@@ -221,7 +221,7 @@ def test_words_that_nobody_could_have_written_are_passed_over() -> None:
         ]
         store.lessons.put(bad, 1, lessons._check)
         lessons.flush()
-        assert lessons.told() == {"tools": known["tools"] + 1, "pairs": known["pairs"] + 1}
+        assert lessons.told() == {"tools": known["tools"] + 1, "words": known["words"] + 1}
 
 
 def test_where_others_are_always_faster_it_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -101,8 +101,8 @@ def _print(told: Mapping[str, Any]) -> None:
         bold=True,
     )
     learned = stats.get("learned") or {}
-    if learned.get("pairs"):
-        click.echo(f"Learned from use: {learned['pairs']:,} words for {learned['tools']:,} tools.")
+    if learned.get("words"):
+        click.echo(f"Learned from use: {learned['words']:,} words for {learned['tools']:,} tools.")
 
 
 def _aside(server: Mapping[str, Any]) -> None:

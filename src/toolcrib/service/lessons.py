@@ -92,11 +92,17 @@ class Lessons:
         self._noted.append(_Noted(circle, voice, use))
 
     def told(self, *circle: str) -> dict[str, int]:
-        """How much is known, in one circle or in all: pairs of a word and a tool, and tools."""
-        known = self.known(*circle) if circle else None
-        circles = list(self._circles.values()) if not circle else [known] if known else []
-        tools = frozenset[str]().union(*(one.tool_ids for one in circles))
-        return {"tools": len(tools), "pairs": sum(one.pairs for one in circles)}
+        """How much is known, in one circle or in all: tools, and words that led to one of them."""
+        known = [self.known(*circle)] if circle else list(self._circles.values())
+        words = {
+            (tool_id, word)
+            for one in known
+            if one is not None
+            for voice in one.voices.values()
+            for word, weights in voice.rows.items()
+            for tool_id in weights
+        }
+        return {"tools": len({tool_id for tool_id, _ in words}), "words": len(words)}
 
     def flush(self) -> None:
         """Learn from what was noted, write it, and take in what other processes have learned."""

@@ -136,7 +136,7 @@ class Service:
     def learned(self, profile: str | None = None) -> dict[str, int]:
         """How much use has taught: in one profile, or in all that there is."""
         if self._learns is None:
-            return {"tools": 0, "pairs": 0}
+            return {"tools": 0, "words": 0}
         return self._learns.told(_CIRCLE, profile) if profile else self._learns.told()
 
     def count(self, **amounts: int) -> None:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from toolcrib.core.session import SessionTable
 from toolcrib.core.trail import Trail
+from toolcrib.gateways.guard import ANYONE
 from toolcrib.gateways.mcp.client import Client
 from toolcrib.service.directory import Entry
 from toolcrib.service.service import Service
@@ -60,7 +61,8 @@ def caller(client: Client) -> str:
     """Whose key a request came with; nobody's where no keys are asked for."""
     request = client.ctx.request
     state = request.scope.get("state", {}) if isinstance(request, Request) else {}
-    return str(getattr(state.get("principal"), "name", ""))
+    principal = state.get("principal", ANYONE)
+    return "" if principal is ANYONE else str(principal.name)
 
 
 def _lasts(client: Client) -> bool:

@@ -60,7 +60,7 @@ _SCHEMAS: Final = {
         tokens=_WHOLE,
         sessions=_WHOLE,
         counts={"type": "object", "additionalProperties": {"type": "integer"}},
-        learned=_object(tools=_WHOLE, pairs=_WHOLE),
+        learned=_object(tools=_WHOLE, words=_WHOLE),
     ),
     "Health": _object(status={"enum": ["ok", "degraded"]}, reasons=_list(_TEXT)),
 }
