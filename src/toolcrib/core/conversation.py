@@ -27,6 +27,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery, InvalidSchema
 
 Style = Literal["reveal", "dispatch"]
+Heard = Callable[[str, SearchResult], None]
 
 LIMIT: Final = 5
 MAX_LIMIT: Final = 20
@@ -76,7 +77,7 @@ class Conversation:
     checks_arguments: bool = True
     search_name: str = wording.SEARCH_NAME
     # Told of each query and what it found, by whoever wants to learn from it.
-    heard: Callable[[str, SearchResult], None] | None = None
+    heard: Heard | None = None
 
     def begin(self, budget_tokens: int | None = None) -> Session:
         """A session that has been shown what is shown from the start."""
