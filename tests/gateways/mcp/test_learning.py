@@ -221,6 +221,10 @@ async def test_who_called_is_told_by_the_key_and_no_key_says_more_than_its_part(
         headers = {"authorization": "Bearer first key"}
         stats = (await http.get(f"{address}/api/stats", headers=headers)).json()
         assert stats["learned"] == service.learned()
+        asked = {"query": QUERY, "reasons": "true"}
+        answer = await http.get(f"{address}/api/search", params=asked, headers=headers)
+        hits = {hit["tool"]["name"]: hit["reasons"] for hit in answer.json()["hits"]}
+        assert "use" in {reason["field"] for reason in hits[FOUND]}
     service.close()
 
 
