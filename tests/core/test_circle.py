@@ -46,6 +46,8 @@ def test_one_voice_says_what_an_experience_alone_would_say() -> None:
     assert circle.support(QUERY) == alone.support(QUERY)
     assert circle.words_for(QUERY, "optimize_route") == alone.words_for(QUERY, "optimize_route")
     assert circle.words_for(QUERY, "book_van") == {}
+    mixed = f"{QUERY} unheard of"
+    assert circle.support(mixed) == alone.support(mixed)
 
 
 def test_a_thousand_claims_of_one_voice_count_for_no_more_than_its_part() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Final
 
 from toolcrib.core.experience import MAX_WEIGHT, Experience, Use, shares, supported
@@ -24,28 +25,26 @@ class Circle:
     def __init__(self, salt: bytes) -> None:
         self._salt = salt
         self._reader = Experience(salt)
-        # In the order in which voices last gave evidence. Replaced, never changed.
-        self._voices: dict[str, Experience] = {}
-        self._tools: int | None = 0
+        self._now = _Moment({})
 
     @property
     def voices(self) -> Mapping[str, Experience]:
         """What each has taught; who has spoken last stands last."""
-        return self._voices
+        return self._now.voices
 
     @property
     def pairs(self) -> int:
         """How many pairs of a word and a tool are kept, for all voices together."""
-        return sum(one.pairs for one in self._voices.values())
+        return sum(one.pairs for one in self.voices.values())
 
     @property
     def tool_ids(self) -> frozenset[str]:
         """The tools that somebody has given evidence for."""
-        return frozenset().union(*(one.tool_ids for one in self._voices.values()))
+        return self._now.tool_ids
 
     def record(self, voice: str, use: Use) -> None:
         """Learn from a use of this voice's."""
-        known = self._voices.get(voice) or Experience(self._salt, max_pairs=MAX_PAIRS_A_VOICE)
+        known = self.voices.get(voice) or Experience(self._salt, max_pairs=MAX_PAIRS_A_VOICE)
         known.record(use)
         self._put(voice, known)
 
@@ -56,8 +55,7 @@ class Circle:
 
     def silence(self, voice: str) -> None:
         """Drop what a voice has taught."""
-        self._voices = {name: one for name, one in self._voices.items() if name != voice}
-        self._tools = None
+        self._now = _Moment({name: one for name, one in self.voices.items() if name != voice})
 
     def support(self, query: str) -> dict[str, float]:
         """The tools that served queries with these words, each with how much says so: 0 to 1."""
@@ -68,21 +66,41 @@ class Circle:
         return {word: share[tool_id] for word, share in self._shares(query) if tool_id in share}
 
     def _put(self, voice: str, known: Experience) -> None:
-        others = {name: one for name, one in self._voices.items() if name != voice}
+        others = {name: one for name, one in self.voices.items() if name != voice}
         for oldest in [*others][: max(len(others) + 1 - MAX_VOICES, 0)]:
             del others[oldest]
-        self._voices = {**others, voice: known} if known.pairs else others
-        self._tools = None
+        self._now = _Moment({**others, voice: known} if known.pairs else others)
 
     def _shares(self, query: str) -> Iterator[tuple[str, dict[str, float]]]:
-        voices = self._voices.values()
-        if not voices:
+        now = self._now
+        if not now.voices:
             return iter(())
         words = self._reader.words(query)
-        asked = [(one.written, _together(v.row(one.digest) for v in voices)) for one in words]
-        if self._tools is None:
-            self._tools = len(self.tool_ids)
-        return shares(asked, self._tools)
+        asked = [(one.written, now.row(one.digest)) for one in words]
+        return shares(asked, len(now.tool_ids))
+
+
+class _Moment:
+    """What the voices say between one piece of evidence and the next, put together when asked for."""
+
+    def __init__(self, voices: Mapping[str, Experience]) -> None:
+        # In the order in which they last gave evidence.
+        self.voices = voices
+        self._rows: dict[int, Mapping[str, float]] = {}
+
+    @cached_property
+    def tool_ids(self) -> frozenset[str]:
+        """The tools that somebody has given evidence for."""
+        return frozenset().union(*(one.tool_ids for one in self.voices.values()))
+
+    def row(self, digest: int) -> Mapping[str, float]:
+        """What all voices say of one word."""
+        known = self._rows.get(digest)
+        if known is None:
+            known = _together(one.row(digest) for one in self.voices.values())
+            if known:
+                self._rows[digest] = known
+        return known
 
 
 def _together(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import nsmallest
 from typing import Final
 
 import numpy as np
@@ -76,9 +75,11 @@ class ExperiencedIndex:
             return ranking
         slots = np.array(sorted(support), ranking.slots.dtype)
         boosts = self._ranker.boost * np.array([support[slot] for slot in slots.tolist()])
-        found = np.isin(slots, ranking.slots)
+        places = ranking.slots.searchsorted(slots)
+        found = places < len(ranking.slots)
+        found[found] = ranking.slots[places[found]] == slots[found]
         scores = ranking.scores.copy()
-        places = ranking.slots.searchsorted(slots[found])
+        places = places[found]
         scores[places] = _boosted(scores[places], boosts[found])
         lifted = ~found & (boosts >= LIFTING_SUPPORT * self._ranker.boost)
         if not lifted.any() or not self._may_lift(query):
@@ -127,13 +128,15 @@ class ExperiencedIndex:
 
     def _support(self, query: str) -> dict[int, float]:
         """The slots of the tools that most says something for; of equals the first in the catalog."""
-        slot_of = self._catalog.slot
-        known = [
-            (-share, slot)
-            for tool_id, share in self._ranker.experience.support(query).items()
-            if (slot := slot_of(tool_id)) is not None
-        ]
-        return {slot: -share for share, slot in nsmallest(MOST_RAISED, known)}
+        said = self._ranker.experience.support(query)
+        best: list[tuple[float, int]] = []
+        for tool_id in sorted(said, key=said.__getitem__, reverse=True):
+            if len(best) >= MOST_RAISED and -said[tool_id] > best[MOST_RAISED - 1][0]:
+                break
+            slot = self._catalog.slot(tool_id)
+            if slot is not None:
+                best.append((-said[tool_id], slot))
+        return {slot: -share for share, slot in sorted(best)[:MOST_RAISED]}
 
     def _may_lift(self, query: str) -> bool:
         """Whether a query leaves open what may be found: operators and patterns do not."""
