@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import secrets
@@ -12,14 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from toolcrib.config.settings import Config
+from toolcrib.config.settings import Config, Embedding
 from toolcrib.core.engine import RANKERS
 from toolcrib.core.experience import MIN_SALT_BYTES
 from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.hybrid import Hybrid
+from toolcrib.core.ranking.hybrid import Fusion, Hybrid
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.embedding.fallback import WithFallback
+from toolcrib.embedding.openai import OpenAIEmbedder
 from toolcrib.errors import InvalidCacheFile
 from toolcrib.model.shipped import SHIPPED
 from toolcrib.safety.pin import Pin
@@ -42,20 +46,47 @@ def open_service(config: Config) -> Service:
     url = store_url(config)
     store = open_store(url)
     lessons = Lessons(store.lessons, partial(_salt, url))
-    return Service(config, store, _rankers(url), lessons=lessons)
+    return Service(config, store, _rankers(config.embedding, url), lessons=lessons)
 
 
-def _rankers(url: str) -> Mapping[str, Ranker]:
-    """Search as ever, but what was read of a tool is kept beside the store: no start reads it again."""
-    if not url.startswith(_FILE):
-        return RANKERS
-    path = Path(url.removeprefix(_FILE)).expanduser().with_suffix(VECTORS)
-    try:
-        reader = CachedEmbedder(SHIPPED, SHIPPED.version, path)
-    except InvalidCacheFile as fault:
-        _log.warning("tools are read anew at every start: %s", fault)
-        return RANKERS
-    return {**RANKERS, "hybrid": Hybrid(Lexical(syntax="lenient"), Dense(reader))}
+def _rankers(embedding: Embedding, url: str) -> Mapping[str, Ranker]:
+    """Search as ever, but what was read of a tool is kept beside the store: no start reads it again.
+
+    With an embedder of the user's own, ours is there for when that one is down.
+    """
+    path: Path | None = None
+    if url.startswith(_FILE):
+        path = Path(url.removeprefix(_FILE)).expanduser().with_suffix(VECTORS)
+    hybrid = RANKERS["hybrid"]
+    if path is not None:
+        try:
+            reader = CachedEmbedder(SHIPPED, SHIPPED.version, path)
+            hybrid = Hybrid(Lexical(syntax="lenient"), Dense(reader))
+        except InvalidCacheFile as fault:
+            _log.warning("tools are read anew at every start: %s", fault)
+            path = None
+    if embedding.url:
+        theirs = CachedEmbedder(_embedder(embedding), _name(embedding), path)
+        fusion = Fusion(floor=embedding.floor)
+        hybrid = WithFallback(Hybrid(Lexical(syntax="lenient"), Dense(theirs), fusion), hybrid)
+    return {**RANKERS, "hybrid": hybrid}
+
+
+def _embedder(embedding: Embedding) -> OpenAIEmbedder:
+    return OpenAIEmbedder(
+        embedding.url,
+        embedding.model,
+        key=embedding.key,
+        dimensions=embedding.dimensions,
+        prefixes=(embedding.query_prefix, embedding.tool_prefix),
+        timeout_seconds=embedding.timeout_seconds,
+    )
+
+
+def _name(embedding: Embedding) -> str:
+    """What its vectors are known by: another server, model, width or mark gives other vectors."""
+    said = [embedding.url, embedding.model, embedding.dimensions, embedding.tool_prefix]
+    return hashlib.sha256(json.dumps([*said, embedding.query_prefix]).encode()).hexdigest()
 
 
 def _salt(url: str) -> bytes:

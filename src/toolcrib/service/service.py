@@ -16,6 +16,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.experience import Use
 from toolcrib.core.ranking.ranker import Ranker
+from toolcrib.embedding.fallback import WithFallback
 from toolcrib.errors import UnknownProfile
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.pinning import judge, repinned
@@ -60,6 +61,7 @@ class Service:
         self._learning = RLock()
         self._lock = RLock()
         self._shelves: dict[str, Shelf] = {}
+        self._rankers = rankers
         self._engine = SearchEngine(Catalog(), rankers)
         self._views: dict[str, View] = {}
         self._calls: deque[Usage] = deque(maxlen=MAX_UNWRITTEN)
@@ -72,6 +74,12 @@ class Service:
     def engine(self) -> SearchEngine:
         """The engine over the tools of the moment."""
         return self._engine
+
+    @property
+    def embedder_fault(self) -> str:
+        """Why the user's own embedder is not asked at the moment; empty while it is."""
+        faults = (one.fault for one in self._rankers.values() if isinstance(one, WithFallback))
+        return next((str(fault) for fault in faults if fault), "")
 
     def view(self, profile: str | None = None) -> View:
         """What a profile sees; without one, all there is."""
