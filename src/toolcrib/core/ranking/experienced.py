@@ -20,6 +20,8 @@ MAX_BOOST: Final = 0.5
 # The support from which a tool is shown that the ranker itself did not find.
 LIFTING_SUPPORT: Final = 0.25
 
+# How far below fitting such a tool stays.
+SHORT_OF_FITTING: Final = 0.05
 # Of the tools that use speaks for, only so many rise: whatever was claimed, the best of the ranker
 # is never further down than behind these.
 MOST_RAISED: Final = 3
@@ -89,8 +91,8 @@ class ExperiencedIndex:
         order = slots.argsort()
         fits = ranking.fits
         if fits is not None:
-            # What has served so often fits, though no more than just so.
-            served = np.full(int(lifted.sum()), ranking.floor, fits.dtype)
+            # What was learned alone is near, and never claims to fit.
+            served = np.full(int(lifted.sum()), ranking.floor - SHORT_OF_FITTING, fits.dtype)
             fits = np.concatenate((fits, served))[order]
         return ranking._replace(slots=slots[order], scores=scores[order], fits=fits)
 
