@@ -16,13 +16,16 @@ from toolcrib.adapters.wire import Search, Wire, wire_named
 from toolcrib.core import wording
 from toolcrib.core.call import Answer, Call, CallResult, Runner
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import Conversation, Style, Task
+from toolcrib.core.conversation import Conversation, Heard, Style, Task
 from toolcrib.core.disclosure import Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
+from toolcrib.core.experience import Experience
 from toolcrib.core.hosted import hosting_provider
 from toolcrib.core.naming import Names
+from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
+from toolcrib.core.trail import Trail
 from toolcrib.errors import DuplicateTool, InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.registry import Registry
 
@@ -60,13 +63,18 @@ class Toolcrib:
         runner: Runner | None = None,
         disclosure: Disclosure | None = None,
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
+        experience: Experience | None = None,
     ) -> None:
+        """`experience` is what use has taught, and is taught by the sessions of this crib."""
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
         self._runners: list[Runner] = [functions, *filter(_is_toolset, listed)]
         self._runner = runner
+        self.experience = experience
         self.engine = engine(Catalog(_unique(_tools(listed, functions))))
+        if experience is not None:
+            self.engine = self.engine.taught_by(experience)
         self._learn()
 
     @property
@@ -101,10 +109,18 @@ class Toolcrib:
         budget = checked_budget(budget)
         return CribSession(self, style, budget, allowed, _search_by(native, model))
 
-    def conversation(self, style: Style, allowed: Allowed | None) -> Conversation:
-        """The rules of a conversation over the catalog as it is now."""
+    def conversation(
+        self, style: Style, allowed: Allowed | None, heard: Heard | None = None
+    ) -> Conversation:
+        """The rules of a conversation over the catalog as it is now; `heard` is told of searches."""
         return Conversation(
-            self.engine, self._plan, self._names, style, allowed, self.disclosure.count
+            self.engine,
+            self._plan,
+            self._names,
+            style,
+            allowed,
+            self.disclosure.count,
+            heard=heard,
         )
 
     def runs(self, tool: Tool) -> bool:
@@ -148,7 +164,8 @@ class CribSession:
         self._style: Style = style
         self._allowed = allowed
         self._search = search
-        self._conversation = crib.conversation(style, allowed)
+        self._trail = Trail()
+        self._conversation = self._rules()
         self._answered: tuple[Answer, ...] = ()
         self._calls: tuple[Call, ...] = ()
         self.state = self._conversation.begin(budget)
@@ -178,7 +195,7 @@ class CribSession:
         self.state = turn.session
         ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
         self._calls = tuple(calls)
-        self._answered = (*turn.answers, *map(self._crib.run, ours))
+        self._answered = (*turn.answers, *map(self._run, ours))
         self.pending = tuple(task for task in turn.tasks if task not in ours)
         messages = format.reply(reply)
         return messages if self.pending or not calls else [*messages, *self._results(format)]
@@ -194,8 +211,9 @@ class CribSession:
             if result is None:
                 text = wording.NOT_ANSWERED.format(name=task.tool.name)
                 result = CallResult(text, is_error=True)
-            if isinstance(result, str):
-                result = CallResult(result)
+            else:
+                result = CallResult(result) if isinstance(result, str) else result
+                self._learn(task, result.is_error)
             self._answered += (Answer(task.call, result.text, result.is_error),)
         if given:
             waiting = ", ".join(task.call.id for task in self.pending) or "none"
@@ -227,9 +245,28 @@ class CribSession:
     def _now(self) -> Conversation:
         """The rules over the catalog as it is now; what is newly pinned is shown from here on."""
         if self._conversation.engine is not self._crib.engine:
-            self._conversation = self._crib.conversation(self._style, self._allowed)
+            self._conversation = self._rules()
             self.state = self._conversation.resumed(self.state)
         return self._conversation
+
+    def _rules(self) -> Conversation:
+        heard = self._hear if self._crib.experience is not None else None
+        return self._crib.conversation(self._style, self._allowed, heard)
+
+    def _hear(self, query: str, result: SearchResult) -> None:
+        self._trail = self._trail.searched(query, (hit.tool.id for hit in result))
+
+    def _run(self, task: Task) -> Answer:
+        answer = self._crib.run(task)
+        self._learn(task, answer.is_error)
+        return answer
+
+    def _learn(self, task: Task, failed: bool) -> None:
+        """Learn from how a call went, if a search led to it."""
+        if self._crib.experience is not None:
+            self._trail, use = self._trail.called(task.tool.id, not failed)
+            if use is not None:
+                self._crib.experience.record(use)
 
     def _split(self, conversation: Conversation) -> tuple[list[Tool], list[Tool]]:
         """What is shown from the start and what is held back, of what the caller may use."""

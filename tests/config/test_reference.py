@@ -13,6 +13,7 @@ from toolcrib.config.kind import Told, settings_of
 from toolcrib.config.reading import FOREIGN_KEYS, KEYS
 from toolcrib.config.settings import (
     Config,
+    Embedding,
     Http,
     ModelGateway,
     ModelUpstream,
@@ -26,7 +27,17 @@ _PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 _TABLE = re.compile(r"^<!-- settings: (\w+) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 _PARTS = {
     part.__name__: part
-    for part in (Config, Server, ToolSearch, Profile, ModelUpstream, ModelGateway, Safety, Http)
+    for part in (
+        Config,
+        Server,
+        ToolSearch,
+        Profile,
+        ModelUpstream,
+        ModelGateway,
+        Safety,
+        Http,
+        Embedding,
+    )
 }
 
 

@@ -87,7 +87,12 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
             continue
         for block in _content(message):
             if block.get("type") == "tool_result":
-                history.result(text(block.get("tool_use_id")), _text(block), _references(block))
+                history.result(
+                    text(block.get("tool_use_id")),
+                    _text(block),
+                    _references(block),
+                    is_error=block.get("is_error") is True,
+                )
     return history.turns
 
 

@@ -28,10 +28,12 @@ class History:
         self.turns.append(turn)
         self._waiting |= waiting
 
-    def result(self, key: str, text: str, names: Iterable[str] = ()) -> None:
+    def result(
+        self, key: str, text: str, names: Iterable[str] = (), *, is_error: bool = False
+    ) -> None:
         """This came back for the call with this id. Without such a call it is passed over."""
         places = self._waiting.get(key)
         if places:
             turn, place = places.pop(0)
             call = self.turns[turn][place].call
-            self.turns[turn][place] = Exchange(call, text, tuple(names))
+            self.turns[turn][place] = Exchange(call, text, tuple(names), is_error)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from toolcrib.cli.options import config_option, json_option
 from toolcrib.cli.printing import print_json
-from toolcrib.config.file import find, load
-from toolcrib.config.settings import Config
+from toolcrib.cli.store import configured, opened, store_option
 from toolcrib.core.tool import SERVER_SEPARATOR
-from toolcrib.errors import InvalidStore, UnknownTool
+from toolcrib.errors import UnknownTool
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.pin import Pin
 from toolcrib.safety.pinning import difference
 from toolcrib.safety.scan import scan
 from toolcrib.safety.visible import visible
-from toolcrib.service.opening import store_url
-from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 
-_FILE = "sqlite:///"
 _MAX_NAMED = 12
 _COLOURS = {"-": "red", "+": "green"}
 
@@ -59,7 +53,7 @@ class _Waiting:
 @click.option("--all", "everything", is_flag=True, help="Trust everything that waits.")
 @click.option("--forget", metavar="SERVER", help="Trust a server anew on its next start.")
 @config_option
-@click.option("--store", "url", metavar="URL", help="Another store than the configuration's.")
+@store_option
 @json_option
 def command(
     names: tuple[str, ...],
@@ -75,7 +69,7 @@ def command(
     a tool, such as github___create_issue, or of a server, whose tools are then all trusted. A
     gateway that is running takes notice by itself.
     """
-    with _opened(url or _configured(config_file)) as store:
+    with opened(url or configured(config_file)) as store:
         if forget is not None:
             store.forget_server(forget)
         waiting = _waiting(store)
@@ -98,26 +92,6 @@ def command(
             f"changed again while you looked, so not approved: {', '.join(map(visible, missed))}; "
             "look at what waits now with toolcrib approve"
         )
-
-
-def _configured(config_file: str | None) -> str:
-    """Where the gateway of the configuration keeps what it knows."""
-    path = find(config_file)
-    return store_url(load(path) if path is not None else Config())
-
-
-@contextmanager
-def _opened(url: str) -> Iterator[Store]:
-    path = Path(url.removeprefix(_FILE)).expanduser()
-    if url.startswith(_FILE) and not path.exists():
-        raise InvalidStore(
-            f"{path}: there is no such file; start the gateway once, or name its store with --store"
-        )
-    store = open_store(url)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _waiting(store: Store) -> list[_Waiting]:

@@ -33,8 +33,8 @@ _SIGNS: Final = {"started": "green", "in use": "green", "known": "yellow", "conf
 def command(config_file: str | None, url: str | None, key: str | None, as_json: bool) -> None:
     """See how a running gateway is doing.
 
-    It tells the servers and their states, the tools, the calls, and about how many tokens clients
-    were spared.
+    It tells the servers and their states, the tools, the calls, about how many tokens clients were
+    spared, and how much was learned from use.
     """
     base = (url or _configured(config_file)).rstrip("/")
     told = {
@@ -100,6 +100,9 @@ def _print(told: Mapping[str, Any]) -> None:
         f"about {saved:,} tokens.",
         bold=True,
     )
+    learned = stats.get("learned") or {}
+    if learned.get("words"):
+        click.echo(f"Learned from use: {learned['words']:,} words for {learned['tools']:,} tools.")
 
 
 def _aside(server: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from toolcrib.config.server import check_url, read_server
 from toolcrib.config.settings import (
     Auth,
     Config,
+    Embedding,
     Http,
     Key,
     ModelGateway,
@@ -43,6 +44,7 @@ KEYS = (
     "auth",
     "safety",
     "http",
+    "embedding",
 )
 # Other programs' keys, and the address of the schema that editors look for.
 FOREIGN_KEYS = ("$schema", SERVERS_OF_VSCODE, "inputs", "httpServer", "middleware", "capabilities")
@@ -97,6 +99,7 @@ def _config(root: Section, path: Path | None, tolerant: bool) -> Config:
         auth=auth,
         safety=Safety(**root.inner("safety").read(Safety)),
         http=_http(root, notes),
+        embedding=_embedding(root.inner("embedding")),
         path=path,
         notes=tuple(notes),
         **read.read(Config),
@@ -234,6 +237,16 @@ def _http(root: Section, notes: list[str]) -> Http:
         own = http_of_mcproxy(server, notes)
         return Http(**Section(server.steps, own, root.environment).read(Http))
     return Http(**root.inner("http").read(Http))
+
+
+def _embedding(section: Section) -> Embedding:
+    found = Embedding(**section.read(Embedding))
+    if found.url:
+        check_url(found.url, (*section.steps, "url"))
+    if bool(found.url) != bool(found.model):
+        missing = "model" if found.url else "url"
+        raise Fault((*section.steps, missing), "should be told: an embedder has a url and a model")
+    return found
 
 
 def _models(root: Section) -> ModelGateway:

@@ -8,6 +8,7 @@ from toolcrib.config.kind import Told, settings_of
 from toolcrib.config.server import OTHER_KEYS
 from toolcrib.config.settings import (
     Config,
+    Embedding,
     Http,
     ModelGateway,
     ModelUpstream,
@@ -59,6 +60,7 @@ def config_schema() -> dict[str, Any]:
             "auth": auth,
             "safety": _part(Safety),
             "http": _part(Http),
+            "embedding": _part(Embedding),
             "httpServer": True,
             "middleware": True,
             "capabilities": True,

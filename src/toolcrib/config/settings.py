@@ -115,6 +115,12 @@ class ToolSearch:
     validate_arguments: bool = setting(
         "validateArguments", True, "Check the arguments of a call before it is passed on."
     )
+    learn: bool = setting(
+        "learn",
+        True,
+        "Learn from use: a tool that a search returned and that was then called rises a little where "
+        "its words come again.",
+    )
     prefix: bool = setting(
         "prefix", True, "Put the server before the tool's own name: `server___tool`."
     )
@@ -262,6 +268,38 @@ class ModelGateway:
     engine_cache: int = setting(
         "engineCache", 64, "How many sets of tools are kept ready to search.", 1, 10_000
     )
+    learn: bool = setting(
+        "learn",
+        True,
+        "Learn from use, for each client by itself: a tool that a search returned and that was then "
+        "called rises a little where its words come again.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """An embedder of your own for what MCP clients search; ours answers while it is down."""
+
+    url: str = setting(
+        "url",
+        "",
+        "The address of an embeddings API like OpenAI's, such as `http://localhost:11434/v1`; empty "
+        "for the encoder that comes with Toolcrib.",
+        secret=True,
+    )
+    model: str = setting("model", "", "The model's name, as the server knows it.")
+    key: str = setting("key", "", "The API key, sent as a bearer token.", secret=True)
+    dimensions: int | None = setting(
+        "dimensions", None, "Ask for shorter vectors; null for the model's own.", 1, 100_000
+    )
+    query_prefix: str = setting("queryPrefix", "", "Put before what is searched for.")
+    tool_prefix: str = setting("toolPrefix", "", "Put before what tools say of themselves.")
+    timeout_seconds: float = setting(
+        "timeoutSeconds", 5.0, "How long one request may take.", 0.1, 600
+    )
+    floor: float = setting(
+        "floor", 0.3, "The likeness from which on a tool fits; every model has its own.", 0, 1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +316,7 @@ class Config:
     auth: Auth = Auth()
     safety: Safety = Safety()
     http: Http = Http()
+    embedding: Embedding = Embedding()
     path: Path | None = None
     # What stands in the file but has no effect here, in words, for people to be told.
     notes: tuple[str, ...] = field(default=(), compare=False)

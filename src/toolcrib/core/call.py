@@ -44,12 +44,14 @@ class Answer:
 class Exchange:
     """A call found in a history, with what came back, as far as the history still has it.
 
-    `names` are the tools that the reply refers to in the provider's own way.
+    `names` are the tools that the reply refers to in the provider's own way. `is_error` is set where
+    the provider has a way of saying so.
     """
 
     call: Call
     text: str = ""
     names: tuple[str, ...] = ()
+    is_error: bool = False
 
 
 class Runner(Protocol):

@@ -27,6 +27,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery, InvalidSchema
 
 Style = Literal["reveal", "dispatch"]
+Heard = Callable[[str, SearchResult], None]
 
 LIMIT: Final = 5
 MAX_LIMIT: Final = 20
@@ -75,6 +76,8 @@ class Conversation:
     count: Counter = field(default=estimate)
     checks_arguments: bool = True
     search_name: str = wording.SEARCH_NAME
+    # Told of each query and what it found, by whoever wants to learn from it.
+    heard: Heard | None = None
 
     def begin(self, budget_tokens: int | None = None) -> Session:
         """A session that has been shown what is shown from the start."""
@@ -262,11 +265,14 @@ class Conversation:
         """What a model's query finds among what the caller may use."""
         query = query[:MAX_QUERY_CHARS]
         try:
-            return self.engine.search(query, limit=limit, allowed=self.allowed)
+            result = self.engine.search(query, limit=limit, allowed=self.allowed)
         except InvalidQuery:
             # A model writes sentences. What it did not mean as syntax is read as words.
             words = _SYNTAX.sub(" ", query).lower()
-            return self.engine.search(words, limit=limit, allowed=self.allowed)
+            result = self.engine.search(words, limit=limit, allowed=self.allowed)
+        if self.heard is not None:
+            self.heard(query, result)
+        return result
 
     def _told(
         self, session: Session, found: Sequence[Tool], nearest: Sequence[Tool], cut: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
@@ -12,8 +13,10 @@ from typing import Final
 import numpy as np
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.experience import Teacher
 from toolcrib.core.facet import ANYWHERE, FacetIndex, Where
 from toolcrib.core.ranking.dense import Dense
+from toolcrib.core.ranking.experienced import Experienced
 from toolcrib.core.ranking.fuzzy import Fuzzy
 from toolcrib.core.ranking.hybrid import FUSION_WITH_ENCODER, Hybrid
 from toolcrib.core.ranking.keyword import Keyword
@@ -72,6 +75,7 @@ class SearchEngine:
         self._indexes: dict[str, Index] = {}
         self._names: NameIndex | None = None
         self._facets: FacetIndex | None = None
+        self._untaught: tuple[SearchEngine, Teacher] | None = None
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -80,12 +84,28 @@ class SearchEngine:
 
     def updated(self, catalog: Catalog) -> SearchEngine:
         """An engine for a later catalog, which fits only what has changed."""
+        if self._untaught is not None:
+            engine, teacher = self._untaught
+            return engine.updated(catalog).taught_by(teacher)
         later = SearchEngine(catalog, self._rankers)
         # Copied first: another thread may be fitting an index to search in a mode of its own.
         indexes = list(self._indexes.items())
         later._indexes = {mode: index.updated(catalog) for mode, index in indexes}
         later._names = self._names and self._names.updated(catalog)
         later._facets = self._facets and self._facets.updated(catalog)
+        return later
+
+    def taught_by(self, teacher: Teacher) -> SearchEngine:
+        """An engine over the same indexes that adds what use has taught, and leaves this one as it is.
+
+        Nothing is fitted for it, so each caller may have his own.
+        """
+        taught = {
+            mode: Experienced(_Fitted(self, mode, ranker.names_win), teacher)
+            for mode, ranker in self._rankers.items()
+        }
+        later = SearchEngine(self.catalog, taught)
+        later._untaught = (self, teacher)
         return later
 
     def settle(self, mode: str = "", most: int = MAX_LIMIT) -> int:
@@ -268,9 +288,7 @@ class SearchEngine:
         return Ranking(slots, np.ones(len(slots), np.float32))
 
     def _filtered(self, ranking: Ranking, where: Where, accepts: Accepts | None) -> Ranking:
-        if self._facets is None:
-            self._facets = FacetIndex.fit(self.catalog)
-        mask = self._facets.mask(where)
+        mask = self._facet_index().mask(where)
         found = ranking.only(mask[ranking.slots])
         # A filter that fits no tool is probably misspelt. To one who may see none of the tools it
         # fits, it fits none.
@@ -348,8 +366,28 @@ class SearchEngine:
 
     def _name_index(self) -> NameIndex:
         if self._names is None:
-            self._names = NameIndex.fit(self.catalog)
+            engine = self._untaught and self._untaught[0]
+            self._names = engine._name_index() if engine else NameIndex.fit(self.catalog)
         return self._names
+
+    def _facet_index(self) -> FacetIndex:
+        if self._facets is None:
+            engine = self._untaught and self._untaught[0]
+            self._facets = engine._facet_index() if engine else FacetIndex.fit(self.catalog)
+        return self._facets
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A ranker whose index another engine has, or will have, for the same catalog."""
+
+    engine: SearchEngine
+    mode: str
+    names_win: bool
+
+    def fit(self, catalog: Catalog) -> Index:
+        """That engine's index."""
+        return self.engine._index(self.mode)
 
 
 def _check_page(limit: int, offset: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from threading import Lock
@@ -70,6 +70,16 @@ class Use:
             raise InvalidEvidence(f"a use weighs more than 0 and at most 1, not {self.weight!r}")
 
 
+class Teacher(Protocol):
+    """Who knows what served before, such as an experience."""
+
+    def support(self, query: str) -> Mapping[str, float]:
+        """The tools that served queries with these words, each with how much says so: 0 to 1."""
+
+    def words_for(self, query: str, tool_id: str) -> Mapping[str, float]:
+        """The words of a query that speak for a tool, and what each adds to its support."""
+
+
 class ExperienceStore(Protocol):
     """Where the experience of a deployment outlives a process."""
 
@@ -98,7 +108,7 @@ class MemoryStore:
         self._saved = json.dumps(data)
 
 
-class _Word(NamedTuple):
+class Word(NamedTuple):
     """A word of a query, as written, and the hash it is known by."""
 
     written: str
@@ -113,11 +123,11 @@ class Experience:
     some words of a use and not yet others.
     """
 
-    def __init__(self, salt: bytes, *, keep_queries: int = 0) -> None:
+    def __init__(self, salt: bytes, *, keep_queries: int = 0, max_pairs: int = MAX_PAIRS) -> None:
         """`salt` is a secret of this deployment.
 
         `keep_queries` switches on keeping the latest uses with their queries, as many as it says,
-        in memory alone.
+        in memory alone. `max_pairs` is how many pairs of a word and a tool are kept.
         """
         if not isinstance(salt, bytes) or len(salt) < MIN_SALT_BYTES:
             raise InvalidConfig(
@@ -135,6 +145,7 @@ class Experience:
         self._terms: dict[str, dict[int, None]] = {}
         self._pieces = 0
         self._pairs = 0
+        self._max_pairs = min(max_pairs, MAX_PAIRS)
         self._kept: deque[Use] = deque(maxlen=keep_queries)
         # A lock, which starts no thread.
         self._recording = Lock()
@@ -150,6 +161,22 @@ class Experience:
         return self._pairs
 
     @property
+    def tool_ids(self) -> frozenset[str]:
+        """The tools that there is evidence for."""
+        with self._recording:
+            return frozenset(self._terms)
+
+    @property
+    def rows(self) -> dict[int, Mapping[str, float]]:
+        """By the hash of a word, the weight of each tool. A row never changes; it is replaced."""
+        with self._recording:
+            return dict(self._rows)
+
+    def row(self, digest: int) -> Mapping[str, float]:
+        """The weights of one word."""
+        return self._rows.get(digest, {})
+
+    @property
     def kept(self) -> tuple[Use, ...]:
         """The latest uses with their queries, if keeping them was switched on."""
         with self._recording:
@@ -161,11 +188,11 @@ class Experience:
         with self._recording:
             self._pieces += 1
             self._kept.append(use)
-            for word in self._words(use.query):
+            for word in self.words(use.query):
                 self._weigh(word.digest, use.tool_id, step)
             if use.tool_id in self._terms:
                 self._terms[use.tool_id] = self._terms.pop(use.tool_id)
-            while self._pairs > MAX_PAIRS:
+            while self._pairs > self._max_pairs:
                 self._forget(next(iter(self._terms)))
 
     def forget(self, tool_id: str) -> None:
@@ -185,11 +212,7 @@ class Experience:
 
     def support(self, query: str) -> dict[str, float]:
         """The tools that served queries with these words, each with how much says so: 0 to 1."""
-        found: dict[str, float] = {}
-        for _, shares in self._shares(query):
-            for tool_id, share in shares.items():
-                found[tool_id] = found.get(tool_id, 0.0) + share
-        return found
+        return supported(self._shares(query))
 
     def words_for(self, query: str, tool_id: str) -> dict[str, float]:
         """The words of a query that speak for a tool, and what each adds to its support."""
@@ -214,6 +237,18 @@ class Experience:
         """The experience that `to_data` told of, under the same salt."""
         experience = cls(salt, keep_queries=keep_queries)
         experience._read(data)
+        return experience
+
+    @classmethod
+    def from_rows(
+        cls, rows: Mapping[int, Mapping[str, float]], salt: bytes, *, max_pairs: int = MAX_PAIRS
+    ) -> Experience:
+        """The experience that has these `rows`, as they were made under the same salt."""
+        experience = cls(salt, max_pairs=max_pairs)
+        for digest, weights in rows.items():
+            experience._put(digest, dict(weights))
+        while experience._pairs > experience._max_pairs:
+            experience._forget(next(iter(experience._terms)))
         return experience
 
     def save(self, store: ExperienceStore) -> None:
@@ -265,20 +300,12 @@ class Experience:
             )
 
     def _shares(self, query: str) -> Iterator[tuple[str, dict[str, float]]]:
-        """Each word of a query that is known, and what it adds to the support of each tool.
+        if not self._terms:
+            return iter(())
+        asked = [(word.written, self.row(word.digest)) for word in self.words(query)]
+        return shares(asked, len(self._terms))
 
-        A word counts by how few tools it has served. Words that are not known count as well, for
-        no tool. Each tool's weight saturates by itself, so that none takes from another.
-        """
-        tools = len(self._terms)
-        asked = [(written, self._rows.get(digest, {})) for written, digest in self._words(query)]
-        ideal = sum(_rarity(tools, len(row)) for _, row in asked)
-        for written, row in asked:
-            worth = _rarity(tools, len(row)) / ideal
-            shares = {id: worth * weight / (SATURATION + weight) for id, weight in row.items()}
-            yield written, shares
-
-    def _words(self, query: str) -> list[_Word]:
+    def words(self, query: str) -> list[Word]:
         """The words of a query that may say something about a tool, each once."""
         found: dict[str, str] = {}
         for written, term, _ in text.words(query[:MAX_CHARS]):
@@ -286,7 +313,7 @@ class Experience:
                 found.setdefault(term, written)
                 if len(found) == MAX_TERMS:
                     break
-        return [_Word(written, self._digest(term)) for term, written in found.items()]
+        return [Word(written, self._digest(term)) for term, written in found.items()]
 
     def _digest(self, term: str) -> int:
         digest = blake2b(term.encode(), digest_size=8, key=self._key).digest()
@@ -330,6 +357,30 @@ class Experience:
             if not self._terms[tool_id]:
                 del self._terms[tool_id]
         self._pairs += len(weights) - len(before)
+
+
+def shares(
+    asked: Sequence[tuple[str, Mapping[str, float]]], tools: int
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Each word that is asked for with its row, and what it adds to the support of each tool.
+
+    `tools` is how many have evidence. A word counts by how few tools it has served. Words that are
+    not known count as well, for no tool. Each tool's weight saturates by itself, so that none takes
+    from another.
+    """
+    ideal = sum(_rarity(tools, len(row)) for _, row in asked)
+    for written, row in asked:
+        worth = _rarity(tools, len(row)) / ideal
+        yield written, {id: worth * weight / (SATURATION + weight) for id, weight in row.items()}
+
+
+def supported(shares: Iterable[tuple[str, Mapping[str, float]]]) -> dict[str, float]:
+    """What the words of a query say for each tool, together."""
+    found: dict[str, float] = {}
+    for _, share_of in shares:
+        for tool_id, share in share_of.items():
+            found[tool_id] = found.get(tool_id, 0.0) + share
+    return found
 
 
 def _rarity(tools: int, count: int) -> float:

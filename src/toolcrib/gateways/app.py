@@ -61,7 +61,11 @@ class _Owned:
 def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) -> Starlette:
     fronts: list[Front] = []
     figures = Figures(metrics)
-    model = Gateway(service.config.models, max_body_bytes=service.config.http.max_body_bytes)
+    model = Gateway(
+        service.config.models,
+        max_body_bytes=service.config.http.max_body_bytes,
+        lessons=service.lessons,
+    )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

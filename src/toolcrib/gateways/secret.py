@@ -21,6 +21,7 @@ def secrets_in(config: Config) -> Iterator[str]:
     """All secrets of a configuration."""
     for server in config.servers.values():
         yield from secrets_of(server)
+    yield config.embedding.key
     for upstream in config.models.upstreams:
         yield upstream.key
         yield from upstream.headers.values()

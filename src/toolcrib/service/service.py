@@ -14,7 +14,9 @@ from typing import Any, Final
 from toolcrib.config.settings import Config, Profile, Server
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
+from toolcrib.core.experience import Use
 from toolcrib.core.ranking.ranker import Ranker
+from toolcrib.embedding.fallback import WithFallback
 from toolcrib.errors import UnknownProfile
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.pinning import judge, repinned
@@ -26,6 +28,7 @@ from toolcrib.service.definition import (
     read_definitions,
 )
 from toolcrib.service.directory import Directory, Shelf, shelf_of
+from toolcrib.service.lessons import Lessons
 from toolcrib.service.view import View
 from toolcrib.storage.store import Manifest, Store, Usage
 
@@ -36,20 +39,29 @@ MAX_UNWRITTEN: Final = 10_000
 MAX_INSTRUCTIONS: Final = 2_000
 CHANGED: Final = "its definition is not the one that was approved"
 HOSTILE: Final = "its definition looks hostile"
+# The callers of one profile learn from one another; those of another hear nothing of it.
+_CIRCLE: Final = "profile"
 
 
 class Service:
     """The tools of all servers and the engine over them. Safe to use from several threads."""
 
     def __init__(
-        self, config: Config, store: Store, rankers: Mapping[str, Ranker] = RANKERS
+        self,
+        config: Config,
+        store: Store,
+        rankers: Mapping[str, Ranker] = RANKERS,
+        *,
+        lessons: Lessons | None = None,
     ) -> None:
         self.config = config
         self.store = store
+        self.lessons = lessons
         # Taking in a large list takes long. Whoever wants to see or count something need not wait.
         self._learning = RLock()
         self._lock = RLock()
         self._shelves: dict[str, Shelf] = {}
+        self._rankers = rankers
         self._engine = SearchEngine(Catalog(), rankers)
         self._views: dict[str, View] = {}
         self._calls: deque[Usage] = deque(maxlen=MAX_UNWRITTEN)
@@ -63,6 +75,12 @@ class Service:
         """The engine over the tools of the moment."""
         return self._engine
 
+    @property
+    def embedder_fault(self) -> str:
+        """Why the user's own embedder is not asked at the moment; empty while it is."""
+        faults = (one.fault for one in self._rankers.values() if isinstance(one, WithFallback))
+        return next((str(fault) for fault in faults if fault), "")
+
     def view(self, profile: str | None = None) -> View:
         """What a profile sees; without one, all there is."""
         name = profile or ""
@@ -72,7 +90,10 @@ class Service:
                 if name and name not in self.config.profiles:
                     raise UnknownProfile(f"there is no profile {name!r}; add it to `profiles`")
                 given = self.config.profiles[name] if name else EVERYTHING
-                view = View(self.directory, given, self.config.tool_search, self._engine)
+                engine = self._engine
+                if self._learns is not None:
+                    engine = engine.taught_by(self._learns.teacher(_CIRCLE, name))
+                view = View(self.directory, given, self.config.tool_search, engine)
                 self._views[name] = view
             return view
 
@@ -115,6 +136,17 @@ class Service:
         with self._lock:
             self._calls.append(Usage(tool_id, ok, seconds, time.time()))
 
+    def note_use(self, profile: str | None, caller: str, use: Use) -> None:
+        """Learn from what a caller of a profile did, later."""
+        if self._learns is not None:
+            self._learns.note((_CIRCLE, profile or ""), caller, use)
+
+    def learned(self, profile: str | None = None) -> dict[str, int]:
+        """How much use has taught: in one profile, or in all that there is."""
+        if self._learns is None:
+            return {"tools": 0, "words": 0}
+        return self._learns.told(_CIRCLE, profile) if profile else self._learns.told()
+
     def count(self, **amounts: int) -> None:
         """Add to the counters."""
         with self._lock:
@@ -139,11 +171,17 @@ class Service:
             self.store.note_calls(calls)
         if stats:
             self.store.add_stats(stats)
+        if self.lessons is not None:
+            self.lessons.flush()
 
     def close(self) -> None:
         """Write what is left and let go of the store."""
         self.flush()
         self.store.close()
+
+    @property
+    def _learns(self) -> Lessons | None:
+        return self.lessons if self.config.tool_search.learn else None
 
     def _recall(self) -> None:
         """What is known of the configured servers from the last time they were up."""

@@ -21,4 +21,11 @@ _FIRST: Final = (
     "CREATE INDEX sessions_by_time ON sessions (at)",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST,)
+_LESSONS: Final = (
+    "CREATE TABLE lessons (circle TEXT NOT NULL, voice TEXT NOT NULL, word TEXT NOT NULL, "
+    "weights TEXT NOT NULL, PRIMARY KEY (circle, voice, word)) WITHOUT ROWID",
+    "CREATE TABLE lessons_state (number INTEGER NOT NULL, salt_check TEXT NOT NULL)",
+    "INSERT INTO lessons_state VALUES (0, '')",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _LESSONS)

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from toolcrib.errors import InvalidStore
 from toolcrib.safety.pin import Pin
 from toolcrib.sqlite_file import Kind, connect, is_damage, number, prepare, set_aside, transaction
+from toolcrib.storage.lesson import SqliteLessons
 from toolcrib.storage.migration import MIGRATIONS
 from toolcrib.storage.presence import Presence
 from toolcrib.storage.store import (
@@ -76,6 +77,11 @@ class SqliteStore:
     def notice(self) -> str:
         """What the user should know, such as a damaged file that was set aside."""
         return self._notice
+
+    @property
+    def lessons(self) -> SqliteLessons:
+        """What use has taught."""
+        return SqliteLessons(self._read, self._write)
 
     def manifest(self, server: str) -> Manifest | None:
         """What this server said of itself when it was last up."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.safety.pin import Pin
+from toolcrib.storage.lesson import LessonStore
 
 __all__ = ["Manifest", "Pin", "Store", "Usage", "UsageSum"]
 
@@ -59,7 +60,11 @@ class UsageSum:
 
 
 class Store(Protocol):
-    """What is kept: manifests, pins, usage, counters, sessions."""
+    """What is kept: manifests, pins, usage, counters, sessions, and what use has taught."""
+
+    @property
+    def lessons(self) -> LessonStore:
+        """What use has taught."""
 
     def manifest(self, server: str) -> Manifest | None:
         """What this server said of itself when it was last up."""

@@ -14,7 +14,7 @@ from toolcrib.core.experience import Experience, Use
 from toolcrib.core.ranking.experienced import BOOST, Experienced
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.pattern import Regex
-from toolcrib.core.ranking.ranker import Ranking
+from toolcrib.core.ranking.ranker import Ranking, Reason
 from toolcrib.errors import InvalidConfig
 
 SALT = b"sixteen bytes or more"
@@ -205,3 +205,31 @@ def test_whatever_is_recorded_scores_rise_within_the_bound_and_nothing_else_move
         for other, less in plain.items():
             assert less + boost + ROUNDING >= score or learned[slot] > learned[other]
     assert np.isfinite(after.scores).all()
+
+
+class _Empty:
+    """A ranker that finds nothing, and measures fitting by itself, as the default one does."""
+
+    names_win = True
+
+    def fit(self, catalog: Catalog) -> _Empty:
+        return self
+
+    def rank(self, query: str) -> Ranking:
+        none = np.empty(0, np.float32)
+        return Ranking(np.empty(0, np.int32), none, floor=0.3, fits=none)
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        return ()
+
+    def updated(self, catalog: Catalog) -> _Empty:
+        return self
+
+
+def test_what_only_use_has_found_never_claims_to_fit(
+    office: Catalog, experience: Experience
+) -> None:
+    _used(experience, DIESEL, "crm___salesforce_query", 1000)
+    result = SearchEngine(office, {"other": Experienced(_Empty(), experience)}).search(DIESEL)
+    assert [hit.tool.id for hit in result] == ["crm___salesforce_query"]
+    assert not result.confident

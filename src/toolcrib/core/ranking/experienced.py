@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.experience import Experience
+from toolcrib.core.experience import Teacher
 from toolcrib.core.query import has_operators
 from toolcrib.core.ranking.ranker import Comparing, Index, Ranker, Ranking, Reason, Scores, Settling
 from toolcrib.errors import InvalidConfig
@@ -20,6 +20,12 @@ MAX_BOOST: Final = 0.5
 # The support from which a tool is shown that the ranker itself did not find.
 LIFTING_SUPPORT: Final = 0.25
 
+# How far below fitting such a tool stays.
+SHORT_OF_FITTING: Final = 0.05
+# Of the tools that use speaks for, only so many rise: whatever was claimed, the best of the ranker
+# is never further down than behind these.
+MOST_RAISED: Final = 3
+
 FIELD: Final = "use"
 
 
@@ -28,12 +34,13 @@ class Experienced:
     """A ranker whose scores grow where tools have served before.
 
     A score grows by at most `boost`, and by less the nearer it is to 1, which it never reaches by
-    use: a tool asked for by its name stays first. No score falls. Without evidence for any word of
-    a query its ranking is the ranker's own, to the bit.
+    use: a tool asked for by its name stays first. No score falls, and only the few tools grow that
+    most says something for. Without evidence for any word of a query its ranking is the ranker's
+    own, to the bit.
     """
 
     ranker: Ranker
-    experience: Experience
+    experience: Teacher
     boost: float = BOOST
 
     def __post_init__(self) -> None:
@@ -65,19 +72,16 @@ class ExperiencedIndex:
         ranking = self._index.rank(query)
         if not self._ranker.boost:
             return ranking
-        slot_of = self._catalog.slot
-        support = {
-            slot: share
-            for tool_id, share in self._ranker.experience.support(query).items()
-            if (slot := slot_of(tool_id)) is not None
-        }
+        support = self._support(query)
         if not support:
             return ranking
         slots = np.array(sorted(support), ranking.slots.dtype)
         boosts = self._ranker.boost * np.array([support[slot] for slot in slots.tolist()])
-        found = np.isin(slots, ranking.slots)
+        places = ranking.slots.searchsorted(slots)
+        found = places < len(ranking.slots)
+        found[found] = ranking.slots[places[found]] == slots[found]
         scores = ranking.scores.copy()
-        places = ranking.slots.searchsorted(slots[found])
+        places = places[found]
         scores[places] = _boosted(scores[places], boosts[found])
         lifted = ~found & (boosts >= LIFTING_SUPPORT * self._ranker.boost)
         if not lifted.any() or not self._may_lift(query):
@@ -87,8 +91,8 @@ class ExperiencedIndex:
         order = slots.argsort()
         fits = ranking.fits
         if fits is not None:
-            # What has served so often fits, though no more than just so.
-            served = np.full(int(lifted.sum()), ranking.floor, fits.dtype)
+            # What was learned alone is near, and never claims to fit.
+            served = np.full(int(lifted.sum()), ranking.floor - SHORT_OF_FITTING, fits.dtype)
             fits = np.concatenate((fits, served))[order]
         return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=None)
 
@@ -123,6 +127,18 @@ class ExperiencedIndex:
     def updated(self, catalog: Catalog) -> ExperiencedIndex:
         """This index brought to a later catalog."""
         return ExperiencedIndex(self._ranker, catalog, self._index.updated(catalog))
+
+    def _support(self, query: str) -> dict[int, float]:
+        """The slots of the tools that most says something for; of equals the first in the catalog."""
+        said = self._ranker.experience.support(query)
+        best: list[tuple[float, int]] = []
+        for tool_id in sorted(said, key=said.__getitem__, reverse=True):
+            if len(best) >= MOST_RAISED and -said[tool_id] > best[MOST_RAISED - 1][0]:
+                break
+            slot = self._catalog.slot(tool_id)
+            if slot is not None:
+                best.append((-said[tool_id], slot))
+        return {slot: -share for share, slot in sorted(best)[:MOST_RAISED]}
 
     def _may_lift(self, query: str) -> bool:
         """Whether a query leaves open what may be found: operators and patterns do not."""

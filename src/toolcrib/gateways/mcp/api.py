@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 import anyio
@@ -84,11 +85,15 @@ class Api:
         )
         limit = _whole(request, "limit", LIMIT, MAX_LIMIT)
         result = view.engine.search(query, limit=limit, where=where, allowed=view.allowed)
+        explain = request.query_params.get("reasons") == "true"
         hits = []
         for hit in result:
             entry = view.entries[hit.tool.id]
             tool = {**entry.listed, "server": entry.server}
-            hits.append({"score": round(hit.score, 6), "tool": tool})
+            told: dict[str, Any] = {"score": round(hit.score, 6), "tool": tool}
+            if explain:
+                told["reasons"] = [asdict(reason) for reason in hit.reasons]
+            hits.append(told)
         return {
             "query": query,
             "confident": result.confident,

@@ -29,6 +29,7 @@ from toolcrib.gateways.mcp.answer import (
     listed_text,
     notes,
 )
+from toolcrib.gateways.mcp.attention import Attention
 from toolcrib.gateways.mcp.bridge import Bridge
 from toolcrib.gateways.mcp.client import Client
 from toolcrib.gateways.mcp.fleet import Fleet
@@ -52,6 +53,7 @@ class Counter:
         self._service = service
         self._fleet = fleet
         self._bridge = bridge
+        self._attention = Attention(service)
 
     @property
     def _settings(self) -> ToolSearch:
@@ -83,7 +85,7 @@ class Counter:
             if name == mcproxy.SEARCH_TOOL:
                 return await self._search_listed(client, view, mode, arguments)
             if name == wording.SEARCH_NAME:
-                return await self._search(view, arguments)
+                return await self._search(client, view, arguments)
         except ToolcribError as fault:
             return _said(str(fault), is_error=True)
         if name == wording.DESCRIBE_NAME:
@@ -138,15 +140,18 @@ class Counter:
         except ServerUnavailable as fault:
             self._service.note_call(entry.name, False, time.monotonic() - begun)
             return _said(str(fault), is_error=True)
-        self._service.note_call(
-            entry.name, result.get("isError") is not True, time.monotonic() - begun
-        )
+        succeeded = result.get("isError") is not True
+        self._service.note_call(entry.name, succeeded, time.monotonic() - begun)
+        if result.get("resultType") in (None, "complete"):
+            self._attention.called(client, entry, succeeded)
         limit = upstream.server.max_result_bytes
         if outweighs(result, limit):
             return _said(wording.TOO_LARGE.format(name=entry.name, limit=limit), is_error=True)
         return result
 
-    async def _search(self, view: View, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def _search(
+        self, client: Client, view: View, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
         query = arguments.get("query")
         if not isinstance(query, str):
             # A model reads the result of a call; errors of the protocol may never reach it.
@@ -160,6 +165,7 @@ class Counter:
         )
         result = await self._found(view, query, limit, where)
         entries = self._kept(view, result)
+        self._attention.searched(client, query, entries)
         page = Page(self._settings.max_result_chars)
         says: list[str] = []
         if entries and result.confident:
@@ -198,6 +204,7 @@ class Counter:
             near = self._kept(view, result)
             # What is only the nearest there is does not take the place of a list.
             entries = near if result.confident else []
+            self._attention.searched(client, query, entries or near[:NEAREST])
         if mode == "dynamic":
             if entries:
                 extends = self._settings.on_search == "extend"

@@ -26,6 +26,13 @@ def _ref(name: str) -> dict[str, Any]:
 
 
 _TOOL: Final = _object(name=_TEXT, server=_TEXT, inputSchema={"type": "object"})
+_REASON: Final = _object(term=_TEXT, field=_TEXT, share={"type": "number"})
+_SCORED: Final = _object(score={"type": "number"}, tool=_ref("Tool"))
+# Told only to who asks for reasons.
+_HIT: Final = {
+    **_SCORED,
+    "properties": {**_SCORED["properties"], "reasons": _list(_REASON)},
+}
 _SCHEMAS: Final = {
     "Error": _object(error=_TEXT),
     "Tool": {
@@ -51,7 +58,7 @@ _SCHEMAS: Final = {
     "Found": _object(
         query=_TEXT,
         confident=_YES_OR_NO,
-        hits=_list(_object(score={"type": "number"}, tool=_ref("Tool"))),
+        hits=_list(_HIT),
         more=_YES_OR_NO,
     ),
     "Stats": _object(
@@ -60,6 +67,7 @@ _SCHEMAS: Final = {
         tokens=_WHOLE,
         sessions=_WHOLE,
         counts={"type": "object", "additionalProperties": {"type": "integer"}},
+        learned=_object(tools=_WHOLE, words=_WHOLE),
     ),
     "Health": _object(status={"enum": ["ok", "degraded"]}, reasons=_list(_TEXT)),
 }
@@ -100,11 +108,12 @@ def description() -> dict[str, Any]:
     offset = _parameter("offset", _WHOLE, "Leave out the first.", False)
     query = _parameter("query", _TEXT, "What is needed, in plain words.", True)
     reading = _parameter("read_only", _YES_OR_NO, "Only tools that change nothing.", False)
+    why = _parameter("reasons", _YES_OR_NO, "Say of each why it was found.", False)
     text = {"text/plain": {"schema": _TEXT}}
     paths = {
         "/api/servers": _get("The servers and how they are doing.", "Servers"),
         "/api/tools": _get("The tools there are.", "Tools", _SERVER, most, offset),
-        "/api/search": _get("The tools for a need.", "Found", query, hits, _SERVER, reading),
+        "/api/search": _get("The tools for a need.", "Found", query, hits, _SERVER, reading, why),
         "/api/stats": _get("What has been done so far.", "Stats"),
         "/health": _get("Whether all is well.", "Health"),
         "/metrics": _get("Figures for Prometheus.", "Metrics", content=text),

@@ -29,6 +29,7 @@ def stats(front: Front, view: View) -> dict[str, Any]:
         "tokens": view.tokens,
         "sessions": front.clients,
         "counts": front.service.stats(),
+        "learned": front.service.learned(view.profile.name or None),
     }
 
 
@@ -44,6 +45,9 @@ def reasons(front: Front, view: View) -> list[str]:
         for shelf in front.service.directory.shelves
         if (held := view.held(shelf))
     ]
+    fault = front.service.embedder_fault
+    if fault and not view.profile.name:
+        says.append(f"the embedder is down, and ours stands in for it: {fault}")
     notice = front.service.store.notice
     return [*says, notice] if notice else says
 

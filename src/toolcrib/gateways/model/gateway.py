@@ -13,10 +13,12 @@ from toolcrib.core.hosted import Provider, hosting_provider
 from toolcrib.core.session import SessionTable
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.door import MAX_BODY_BYTES, SWITCH_HEADER, Exchange
+from toolcrib.gateways.model.lesson import School
 from toolcrib.gateways.model.saved import Saved
 from toolcrib.gateways.model.sse import WholeEvents
 from toolcrib.gateways.model.toolset import Toolset, Toolsets, Way
 from toolcrib.gateways.model.upstream import Upstreams, headers_to_send
+from toolcrib.service.lessons import Lessons
 
 SEARCH_THREADS: Final = 4
 PREPARE_AFTER_SECONDS: Final = 0.03
@@ -35,11 +37,13 @@ class Gateway:
         *,
         switches: Switches | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
+        lessons: Lessons | None = None,
     ) -> None:
         self.settings = settings
         self.max_body_bytes = max_body_bytes
         self.upstreams = Upstreams(settings)
         self.toolsets = Toolsets(settings.engine_cache)
+        self.school = School(lessons if settings.learn else None, settings.max_conversations)
         # The names of the tools that conversations were shown, oldest first.
         self.reveals: SessionTable[tuple[str, ...]] = SessionTable(settings.max_conversations)
         self._switches = dict(switches or {})

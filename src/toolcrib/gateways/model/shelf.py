@@ -7,7 +7,7 @@ belongs to one request, and knows what has been handed out.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -121,6 +121,11 @@ class Desk:
         self._session = Session()
         self._handed: dict[str, Entry] = {}
         self._calls = 0
+        self._attend: Callable[[Conversation], Conversation] | None = None
+
+    def attend(self, attend: Callable[[Conversation], Conversation]) -> None:
+        """Search by these rules, made of the shelf's own."""
+        self._attend = attend
 
     @property
     def tools(self) -> list[Entry]:
@@ -158,7 +163,8 @@ class Desk:
         self._calls += len(calls)
         enough = self._calls > MAX_SEARCHES
         before = replace(self._session, searches=conversation.MAX_SEARCHES if enough else rounds)
-        turn = self.shelf.conversation.turn(before, calls)
+        rules = self.shelf.conversation
+        turn = (self._attend(rules) if self._attend else rules).turn(before, calls)
         self._session = turn.session
         self._note()
         return turn

@@ -81,10 +81,13 @@ class Toolset:
         with self._lock:
             return self._conversation
 
-    def best(self, query: str, limit: int) -> list[Tool]:
-        """The tools for a query by words and meaning; where none fits well, by words alone."""
+    def best(self, query: str, limit: int, engine: SearchEngine | None = None) -> list[Tool]:
+        """The tools for a query by words and meaning; where none fits well, by words alone.
+
+        `engine` is another one than its own, over the same tools.
+        """
         if self.mode != "lexical":
-            result = self.engine.search(query, limit=limit)
+            result = (engine or self.engine).search(query, limit=limit)
             if result.confident:
                 return [hit.tool for hit in result]
         return self.exact.best(query, limit)

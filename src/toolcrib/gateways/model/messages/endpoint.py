@@ -44,6 +44,9 @@ async def create(gateway: Gateway, exchange: Exchange) -> None:
         await gateway.pass_on(exchange, upstream, treated)
         return
     talk, saved = treated
+    lesson = gateway.school.lesson(exchange, "anthropic", body)
+    if lesson is not None:
+        talk.attend(lesson)
     await Loop(gateway, exchange, upstream, talk, saved).run(stream=body.get("stream") is True)
 
 

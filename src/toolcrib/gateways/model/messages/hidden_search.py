@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from toolcrib.adapters import anthropic
 from toolcrib.gateways.model.body import written
+from toolcrib.gateways.model.lesson import Lesson
 from toolcrib.gateways.model.messages.talk import Body
 from toolcrib.gateways.model.toolset import Toolset
 
@@ -53,6 +54,11 @@ class HiddenSearch:
         }
         tools = (self._conversation.find(name) for name in self._revealed)
         self._session = self._conversation.begin().reveal(tool for tool in tools if tool)
+
+    def attend(self, lesson: Lesson) -> None:
+        """Let searches be taught by use, and use be learned from."""
+        lesson.follow(self._conversation.find)
+        self._conversation = lesson.attended(self._conversation)
 
     @property
     def shown(self) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from toolcrib.config.settings import SearchRanking
 from toolcrib.core.tool import Tool
+from toolcrib.gateways.model.lesson import Lesson
 from toolcrib.gateways.model.messages.check import pending
 from toolcrib.gateways.model.messages.history import (
     SEARCH_RESULT,
@@ -61,6 +62,12 @@ class ServerSearch:
         self._rounds = 0
         self._breakpoints = _breakpoints(body)
         self._describe = _describer(listing)
+        self._best: Callable[[str, int], list[Tool]] = toolset.best
+
+    def attend(self, lesson: Lesson) -> None:
+        """Let searches in plain language be taught by use, and use be learned from."""
+        lesson.follow(lambda name: self._toolset.engine.catalog.get(name))
+        self._best = lesson.best(self._toolset)
 
     @property
     def shown(self) -> list[Any]:
@@ -168,7 +175,7 @@ class ServerSearch:
         input = {key: value for key, value in input.items() if key in (variant.keys[0], "limit")}
         by_meaning = self._ranking != "exact"
         if variant.name != REGEX:
-            search = _by_meaning(self._toolset) if by_meaning else self._toolset.exact
+            search = ToolSearch((), by_words=self._best) if by_meaning else self._toolset.exact
             return search.search(name, input)
         found = self._toolset.exact.search(name, input)
         if self._ranking == "hybrid" and "tool_references" in found:
@@ -177,10 +184,6 @@ class ServerSearch:
             others = self._toolset.best(words, limit) if words else []
             found["tool_references"] = _joined(found["tool_references"], others)[:limit]
         return found
-
-
-def _by_meaning(toolset: Toolset) -> ToolSearch:
-    return ToolSearch((), by_words=toolset.best)
 
 
 def _joined(found: list[dict[str, Any]], others: Sequence[Tool]) -> list[dict[str, Any]]:

@@ -1,0 +1,43 @@
+"""The store that commands look into: that of the configuration, or one that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from toolcrib.config.file import find, load
+from toolcrib.config.settings import Config
+from toolcrib.errors import InvalidStore
+from toolcrib.service.opening import store_url
+from toolcrib.storage import open_store
+from toolcrib.storage.store import Store
+
+_FILE: Final = "sqlite:///"
+store_option = click.option(
+    "--store", "url", metavar="URL", help="Another store than the configuration's."
+)
+
+
+def configured(config_file: str | None) -> str:
+    """Where the gateway of the configuration keeps what it knows."""
+    path = find(config_file)
+    return store_url(load(path) if path is not None else Config())
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Store]:
+    """The store at a URL; none is made where there is none."""
+    path = Path(url.removeprefix(_FILE)).expanduser()
+    if url.startswith(_FILE) and not path.exists():
+        raise InvalidStore(
+            f"{path}: there is no such file; start the gateway once, or name its store with --store"
+        )
+    store = open_store(url)
+    try:
+        yield store
+    finally:
+        store.close()
