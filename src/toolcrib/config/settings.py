@@ -66,6 +66,14 @@ class Server:
         "connectSeconds", 30.0, "How long starting and connecting may take.", 0.1, 3600
     )
     call_seconds: float = setting("callSeconds", 120.0, "How long one call may take.", 0.1, _DAY)
+    answer_seconds: float = setting(
+        "answerSeconds",
+        600.0,
+        "How long a client may take to answer what the server asks it during a call; this does not "
+        "count as time of the call.",
+        0.1,
+        _DAY,
+    )
     max_result_bytes: int = setting(
         "maxResultBytes", 8 * MIB, "A larger answer is refused.", 1024, _GIB
     )

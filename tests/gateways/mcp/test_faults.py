@@ -187,7 +187,7 @@ async def test_a_flood_of_notices_drowns_nobody() -> None:
             tasks.start_soon(connected.call_tool, "bad___echo", {})
             await works(connected)
         await works(connected)
-        await until(lambda: front.fleet.upstreams["bad"]._telling == 0)
+        await until(lambda: front.fleet.upstreams["bad"].waiting._telling == 0)
     # What it made up is not passed on, and the list is not read again for every notice.
     assert set(heard) <= {"notifications/message"}
 

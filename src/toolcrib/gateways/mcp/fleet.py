@@ -15,7 +15,8 @@ from mcp.shared.exceptions import MCPError
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.strict import readable
-from toolcrib.gateways.mcp.upstream import Caller, Listing, OnNews, Upstream
+from toolcrib.gateways.mcp.upstream import Listing, OnNews, Upstream
+from toolcrib.gateways.mcp.wishes import Wishes
 from toolcrib.service.service import Service, identity, manifest_of
 
 STARTING_AT_ONCE: Final = 4
@@ -33,6 +34,8 @@ class Fleet:
     def __init__(self, service: Service, on_changed: OnChanged, on_news: OnNews) -> None:
         self.service = service
         self.upstreams: dict[str, Upstream] = {}
+        # Of servers by name, so that they outlast the way in which one is reached.
+        self.wishes = Wishes()
         self._on_changed = on_changed
         self._on_news = on_news
         self._starting = anyio.CapacityLimiter(STARTING_AT_ONCE)
@@ -85,7 +88,7 @@ class Fleet:
         }
 
     async def collect(
-        self, method: str, key: str, caller: Caller, servers: Callable[[str], bool]
+        self, method: str, key: str, servers: Callable[[str], bool]
     ) -> list[tuple[str, dict[str, Any]]]:
         """The entries that all servers together have of something, with whose each is.
 
@@ -130,7 +133,7 @@ class Fleet:
             return
         manifest = self.service.store.manifest(server.name)
         known = manifest is not None and manifest.identity == identity(server)
-        upstream = Upstream(server, self._listed, self._on_news, self._starting, known)
+        upstream = Upstream(server, self._listed, self._on_news, self._starting, self.wishes, known)
         self.upstreams[server.name] = upstream
         scope = self._scopes[server.name] = anyio.CancelScope()
 

@@ -124,7 +124,7 @@ def _transport(
         )
     if server.transport == "sse":
         return sse_client(
-            server.url, dict(server.headers), server.connect_seconds, server.call_seconds
+            server.url, dict(server.headers), server.connect_seconds, _silent_seconds(server)
         )
     return _http(server, closed)
 
@@ -136,7 +136,7 @@ async def _http(server: Server, closed: anyio.Event) -> AsyncIterator[Any]:
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             closed.set()
 
-    timeout = httpx2.Timeout(server.connect_seconds, read=server.call_seconds)
+    timeout = httpx2.Timeout(server.connect_seconds, read=_silent_seconds(server))
     hooks = {"response": [look]}
     async with (
         httpx2.AsyncClient(
@@ -185,6 +185,11 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._body.aclose()
+
+
+def _silent_seconds(server: Server) -> float:
+    """How long nothing may come: a call takes its time, and so may a person who is asked."""
+    return server.call_seconds + server.answer_seconds
 
 
 def reason_of(fault: BaseException) -> str:
