@@ -112,3 +112,6 @@ def _aside(server: Mapping[str, Any]) -> None:
         click.echo(f"  ! {len(server['flagged'])} tools look suspicious; see toolcrib doctor")
     if server["faults"]:
         click.echo(f"  ! {len(server['faults'])} tools cannot be used; see toolcrib doctor")
+    if server["altered"]:
+        count = len(server["altered"])
+        click.echo(f"  ! {count} tools are used without a part that is wrong; see toolcrib doctor")

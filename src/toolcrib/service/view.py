@@ -77,6 +77,20 @@ class View:
             return []
         return [name for name in shelf.held if tools is None or fits(name, tools)]
 
+    @cached_property
+    def unusable(self) -> Mapping[str, str]:
+        """The servers that have tools nobody can use, and why; of what is wrong, the first.
+
+        It names tools, and nobody can tell which of them a profile of some tools would let through.
+        """
+        if self.profile.tools is not None:
+            return {}
+        return {
+            shelf.server.name: shelf.faults[0]
+            for shelf in self.directory.shelves
+            if shelf.faults and self.sees_server(shelf.server.name)
+        }
+
     def mode(self, wanted: str, is_modern: bool, list_is_frozen: bool) -> ShownMode:
         """How tools are shown. A list that changes is for clients that read it again.
 

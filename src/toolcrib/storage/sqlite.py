@@ -93,6 +93,8 @@ class SqliteStore:
                 "instructions": manifest.instructions,
                 "protocol": manifest.protocol,
                 "info": dict(manifest.info),
+                "faults": manifest.faults,
+                "altered": manifest.altered,
             },
             f"the manifest of {server!r}",
         )
@@ -446,6 +448,8 @@ def _manifest(server: str, identity: str, text: str, seen: float) -> Manifest:
         body.get("protocol", ""),
         body.get("info", {}),
         seen,
+        tuple(body.get("faults", ())),
+        tuple(body.get("altered", ())),
     )
 
 

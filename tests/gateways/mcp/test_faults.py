@@ -25,6 +25,7 @@ from tests.gateways.mcp.harness import (
 from toolcrib.config.settings import Server
 from toolcrib.core.naming import safe_name
 from toolcrib.gateways.mcp import process, upstream
+from toolcrib.gateways.mcp.status import servers
 
 pytestmark = pytest.mark.anyio
 
@@ -207,6 +208,12 @@ async def test_a_definition_beyond_measure_is_left_out_and_the_others_stay(kind:
         assert await names(connected) == ["bad___small", "good___echo"]
         (manifest, _) = front.service.store.manifests().values()
         assert len(manifest.tools) == 1
+        # It is said, also by one that only remembers the server.
+        why = "tool 1 (echo) has more than 4,194,304 bytes"
+        assert front.service.directory.shelves[0].faults == manifest.faults == (why,)
+        assert servers(front, front.service.view())[0]["faults"] == [why]
+        found = await told(connected, "search_tools", {"query": "paint the town"})
+        assert f"Some tools of bad cannot be used: {why}" in found
 
 
 @pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -227,6 +234,14 @@ async def test_one_bad_tool_does_not_spoil_the_list(era: str) -> None:
         ]
         shelf = front.service.directory.shelves[0]
         assert any("the name 'echo' is taken" in fault for fault in shelf.faults)
+        assert "tool 1 is not an object" in shelf.faults
+        # Parts that strict clients refuse are left away, and that is said too.
+        (shown,) = servers(front, front.service.view())
+        assert [one.partition(" is used without its ")[2] for one in shown["altered"]] == [
+            "description: not as MCP has it",
+            "execution, icons: not as MCP has it",
+            "outputSchema: not as MCP has it",
+        ]
         assert await told(connected, NAMED) == "here"
 
 

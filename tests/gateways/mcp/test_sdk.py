@@ -145,7 +145,7 @@ async def test_an_answer_is_told_of_also_when_nobody_waits_for_it(legacy: bool) 
 
     server.add_request_handler("tools/call", types.RequestParams, never)
     server.middleware.append(answer)
-    async with talking(server, legacy=legacy) as (session, heard):
+    async with talking(server, legacy=legacy) as (session, _):
         with anyio.move_on_after(0.2):
             await session.raw_request("tools/call", {"name": "x"}, on_answered=told_of.set)
         assert not told_of.is_set()

@@ -156,7 +156,8 @@ class Fleet:
 
         def learn() -> tuple[bool, int]:
             manifest = manifest_of(server, listing.tools, said)
-            manifest = replace(manifest, tools=readable(manifest.tools))
+            tools, altered = readable(manifest.tools)
+            manifest = replace(manifest, tools=tools, altered=altered)
             return self.service.learn(server, manifest), len(manifest.tools)
 
         changed, count = await anyio.to_thread.run_sync(learn)

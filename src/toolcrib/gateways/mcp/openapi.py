@@ -43,6 +43,7 @@ _SCHEMAS: Final = {
         flagged=_list(_TEXT),
         waiting=_list(_TEXT),
         faults=_list(_TEXT),
+        altered=_list(_TEXT),
         calls=_WHOLE,
         trouble=_TEXT,
     ),

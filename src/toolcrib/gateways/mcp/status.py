@@ -61,6 +61,7 @@ def _server(upstream: Upstream, shelf: Shelf, view: View) -> dict[str, Any]:
         "waiting": view.held(shelf),
         # They name tools, and nobody can tell which of them the profile would let through.
         "faults": list(shelf.faults) if view.profile.tools is None else [],
+        "altered": list(shelf.altered) if view.profile.tools is None else [],
         "calls": upstream.calls,
         "trouble": "" if upstream.link else upstream.trouble,
     }
