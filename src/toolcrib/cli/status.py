@@ -94,6 +94,8 @@ def _print(told: Mapping[str, Any]) -> None:
         f"\n{stats['tools']:,} tools of {len(servers)} servers, about {stats['tokens']:,} tokens. "
         f"{stats['sessions']:,} sessions."
     )
+    for notice in stats["notices"]:
+        click.echo(wrapped(f"! {plain(notice)}", ""))
     saved, searches = counts.get("tokens_saved", 0), counts.get("searches", 0)
     click.secho(
         f"{counts.get('listings', 0):,} lists and {searches:,} searches so far spared clients "

@@ -51,6 +51,8 @@ class Service:
         self._stats: dict[str, int] = {}
         self._revision = store.revision()
         self.directory = Directory()
+        # What a person should know of how the gateway is run, by what it is about.
+        self.notices: dict[str, str] = {}
         self._recall()
 
     @property

@@ -61,6 +61,7 @@ _SCHEMAS: Final = {
         tokens=_WHOLE,
         sessions=_WHOLE,
         counts={"type": "object", "additionalProperties": {"type": "integer"}},
+        notices=_list(_TEXT),
     ),
     "Health": _object(status={"enum": ["ok", "degraded"]}, reasons=_list(_TEXT)),
 }

@@ -29,6 +29,7 @@ def stats(front: Front, view: View) -> dict[str, Any]:
         "tokens": view.tokens,
         "sessions": front.clients,
         "counts": front.service.stats(),
+        "notices": _notices(front, view),
     }
 
 
@@ -44,8 +45,15 @@ def reasons(front: Front, view: View) -> list[str]:
         for shelf in front.service.directory.shelves
         if (held := view.held(shelf))
     ]
-    notice = front.service.store.notice
-    return [*says, notice] if notice else says
+    return [*says, *_notices(front, view)]
+
+
+def _notices(front: Front, view: View) -> list[str]:
+    """What is to be known of the gateway itself, by whoever may see all of it."""
+    if view.profile.name:
+        return []
+    said = [front.service.store.notice, *front.service.notices.values()]
+    return [notice for notice in said if notice]
 
 
 def _server(upstream: Upstream, shelf: Shelf, view: View) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Upstream:
         told = logging.getLogger(f"{__name__}.{self.server.name}")
         # Why it failed is told to clients too, and it may have said what it was given in confidence.
         self._redact = Redactor(secrets_of(self.server))
-        self.complaints = Complaints(told.info)
+        self.complaints = Complaints(lambda line: told.info("%s", self._redact(line)))
         self.waiting = Waiting()
         self._used = time.monotonic()
         self._legacy = self.server.era == "legacy"
