@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,23 @@ async def test_a_call_that_changes_nothing_is_made_again(
     bad = plain("bad", ["die_once"], mark=str(tmp_path / "mark"))
     async with gateway(config_of(bad)) as front, client(front) as connected:
         assert await told(connected, "bad___die_once") == "alive"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot stop a process like that")
+async def test_a_server_that_nobody_uses_and_that_no_longer_answers_is_started_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upstream, "HEALTH_SECONDS", 0.3)
+    monkeypatch.setattr(process, "LEAVE_SECONDS", 0.3)
+    async with gateway(config_of(plain("bad", ["pid"]))) as front, client(front) as connected:
+        before = int(await told(connected, "bad___pid"))
+        os.kill(before, signal.SIGSTOP)
+        await until(lambda: front.fleet.upstreams["bad"].failures, 60)
+        with anyio.fail_after(60):
+            while not (after := await told(connected, "bad___pid")).isdigit():
+                await anyio.sleep(0.05)
+        assert int(after) != before
+        assert not is_running(before)
 
 
 async def test_a_server_that_hangs_is_given_up_after_its_time() -> None:
