@@ -21,7 +21,7 @@ from toolcrib.safety.pin import Pin
 from toolcrib.safety.pinning import difference
 from toolcrib.safety.scan import scan
 from toolcrib.safety.visible import visible
-from toolcrib.service.opening import store_url
+from toolcrib.service.place import store_url
 from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 

@@ -106,6 +106,8 @@ def start_log(
     )
     handler.addFilter(_NamesServer())
     levels = {"toolcrib": logging.DEBUG if verbose else logging.INFO if config else logging.ERROR}
+    # What goes wrong in a login is told by us, in a line.
+    levels["mcp.client.auth"] = logging.CRITICAL
     if not verbose and not as_json:
         # A line for each request is for programs, or for whoever asks for it.
         levels["toolcrib.access"] = logging.WARNING

@@ -26,6 +26,7 @@ _COMMANDS = {
         "toolcrib.cli.importing",
         "Bring the servers of your MCP clients into toolcrib.json.",
     ),
+    "login": ("toolcrib.cli.login", "Log in to a server on HTTP that asks for it."),
     "search": ("toolcrib.cli.search", "Find the tools that serve a need."),
     "serve": ("toolcrib.cli.serve", "Serve MCP and the model APIs over HTTP."),
     "status": ("toolcrib.cli.status", "See how a running gateway is doing."),

@@ -46,6 +46,12 @@ class Server:
     cwd: str | None = setting("cwd", None, "The folder to start the program in.")
     url: str = setting("url", "", "The address of a server on HTTP.", secret=True)
     headers: Mapping[str, str] = mapping("headers", "HTTP headers to send with every request.")
+    oauth_client_id: str = setting(
+        "oauthClientId", "", "For `toolcrib login`, where a server lets nobody register by itself."
+    )
+    oauth_client_secret: str = setting(
+        "oauthClientSecret", "", "The secret that belongs to `oauthClientId`.", secret=True
+    )
     transport: Transport = setting(
         "type", "stdio", "How to reach it. With a `url`, `http` unless told otherwise."
     )

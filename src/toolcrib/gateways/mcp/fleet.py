@@ -17,6 +17,7 @@ from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.strict import readable
 from toolcrib.gateways.mcp.upstream import Listing, OnNews, Upstream
 from toolcrib.gateways.mcp.wishes import Wishes
+from toolcrib.service.place import tokens_folder
 from toolcrib.service.service import Service, identity, manifest_of
 
 STARTING_AT_ONCE: Final = 4
@@ -133,7 +134,15 @@ class Fleet:
             return
         manifest = self.service.store.manifest(server.name)
         known = manifest is not None and manifest.identity == identity(server)
-        upstream = Upstream(server, self._listed, self._on_news, self._starting, self.wishes, known)
+        upstream = Upstream(
+            server,
+            self._listed,
+            self._on_news,
+            self._starting,
+            self.wishes,
+            tokens_folder(self.service.config),
+            known,
+        )
         self.upstreams[server.name] = upstream
         scope = self._scopes[server.name] = anyio.CancelScope()
 

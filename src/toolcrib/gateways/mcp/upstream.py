@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import anyio
@@ -79,6 +80,8 @@ class Upstream:
     # Starting is what costs; only so many servers start at the same time.
     starting: anyio.CapacityLimiter
     wishes: Wishes
+    # The folder with the tokens of servers that a person has logged in to.
+    tokens: Path | None = None
     known: bool = False
     trouble: str = ""
     failures: int = 0
@@ -228,6 +231,7 @@ class Upstream:
             on_request=self._asked,
             on_notify=self._told,
             complaints=self.complaints,
+            tokens=self.tokens,
         )
         async with opened as link:
             await self._list(link)
