@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ class Link:
 
     session: RawSession
     closed: anyio.Event
+    # Why the server does not let us in, if it does not.
+    refusal: Callable[[], str] = lambda: ""
 
     @property
     def protocol(self) -> str:
@@ -120,7 +122,7 @@ async def open_link(
                 closed=door.closed,
             )
             async with session as raw:
-                yield Link(raw, door.closed)
+                yield Link(raw, door.closed, lambda: _wants_login(server) if door.is_shut else "")
     except Exception as fault:
         if door.is_shut or _status(fault) == 401:
             raise ServerUnavailable(_wants_login(server)) from None

@@ -171,6 +171,8 @@ class Upstream:
                     "raise its `callSeconds` if it is only slow"
                 ) from None
             except MCPError as fault:
+                if refusal := link.refusal():
+                    raise ServerUnavailable(f"{self.name} is not reachable: {refusal}") from None
                 if fault.error.message == HTTP_FAILED:
                     raise ServerUnavailable(
                         f"{self.name} is not reachable: it answered with an HTTP error"
