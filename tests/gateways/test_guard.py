@@ -224,6 +224,18 @@ def test_the_right_key_is_let_in_by_name_and_goes_no_further(locked: int, header
     assert not {"authorization", "x-api-key"} & set(found.json["headers"])
 
 
+def test_white_space_around_a_value_is_no_part_of_it() -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend(value for name, value in scope["headers"] if name == b"mcp-name")
+        await echo(scope, receive, send)
+
+    with served(Guard(app, Http(), Auth())) as port:
+        ask(port, "Mcp-Name: \t lion \t ")
+    assert seen == [b"lion"]
+
+
 def test_only_our_key_is_taken_out_and_another_credential_goes_on(locked: int) -> None:
     found = ask(locked, f"X-API-Key: {RIGHT}", "Authorization: Bearer of-the-model-provider")
     assert found.json["principal"] == ["ci", "writer"]

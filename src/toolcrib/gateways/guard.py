@@ -160,6 +160,8 @@ class Guard:
         start = time.perf_counter()
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = id
+        # White space around a value is no part of it, but not every HTTP server takes it away.
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         try:
             try:
                 if not await self._is_preflight(scope, reply):

@@ -188,7 +188,7 @@ def test_what_we_lean_on_is_still_there() -> None:
     assert "_stamp" in session
     assert "_x_mcp_header_maps" in session
     assert "_dispatcher" in session
-    dispatcher = {"send_raw_request", "notify", "run", "_allocate_id", "_resolve_pending", "_spawn"}
+    dispatcher = {"send_raw_request", "notify", "run", "_allocate_id", "_resolve_pending"}
     assert dispatcher <= set(dir(JSONRPCDispatcher))
     for act in (negotiate_auto, serve_one):
         assert inspect.iscoroutinefunction(act)

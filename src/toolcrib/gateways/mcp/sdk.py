@@ -6,6 +6,7 @@ gateway has to hand on what it was given, so it speaks to both sides in plain di
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -171,12 +172,8 @@ class _Watched(JSONRPCDispatcher[TransportContext]):
         on_answered = self._expected.pop(coerce_request_id(request_id), None)
         if on_answered is not None:
             # What came before is dealt with in tasks of its own, which have not begun yet.
-            self._spawn(_done, on_answered, sender_ctx=None)
+            asyncio.get_running_loop().call_soon(on_answered)
         super()._resolve_pending(request_id, outcome)
-
-
-async def _done(act: OnAnswered) -> None:
-    act()
 
 
 @asynccontextmanager
