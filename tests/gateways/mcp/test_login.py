@@ -205,7 +205,10 @@ async def test_only_the_answer_to_our_question_is_taken() -> None:
             assert "nothing here" in await visit(callback.replace("callback", "other"))
             assert "You are logged in" in await visit(address)
 
-        assert await login(server, lambda address: tasks.start_soon(browse, address))
+        def show(address: str) -> None:
+            tasks.start_soon(browse, address)
+
+        assert await login(server, show)
 
 
 async def test_the_command_logs_in_and_forgets(tmp_path: Path) -> None:
