@@ -26,6 +26,7 @@
     ├── InvalidCacheFile     a file of cached vectors that cannot be used
     ├── InvalidStore         a store of a gateway that cannot be opened, read or written
     ├── ServerUnavailable    a tool server that is not reachable, or did not answer
+    ├── LoginFailed          a login to a tool server that came to nothing
     ├── GatewayUnreachable   no gateway answers where one was looked for
     ├── UnknownProfile       a profile that the configuration does not have
     └── InvalidEvalSet       an eval set that cannot be read; names file, line and field
@@ -164,6 +165,10 @@ class InvalidStore(ToolcribError):
 
 class ServerUnavailable(ToolcribError):
     """A tool server that is not reachable, or did not answer."""
+
+
+class LoginFailed(ToolcribError):
+    """A login to a tool server that came to nothing."""
 
 
 class GatewayUnreachable(ToolcribError):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.gateways.serving import Served, entry, serving, until, written
+from tests.gateways.serving import COMMAND, Served, entry, environment, serving, until, written
 
 ADMIN, WRITER = "the-key-of-the-admin", "the-key-of-the-writer"
 SECRET = "hunter22"
@@ -233,9 +234,38 @@ def test_an_edit_of_the_configuration_takes_effect_at_once(served: Served, folde
     assert served.ask("/api/search?query=new___ping", ADMIN).json["hits"]
     assert "added new" in served.logged()
 
+    # Keys come and go at once; what cannot change while it runs is said.
+    keys = [*CONFIG["auth"]["keys"], {"key": "the-key-of-a-guest", "name": "guest"}]
+    http = {"port": 1, "maxSessions": 7}
+    says = "import os; raise SystemExit('I was given ' + os.environ['ITS_KEY'])"
+    leaky = {"command": sys.executable, "args": ["-c", says], "env": {"ITS_KEY": "a-later-secret"}}
+    later = {**servers, "leaky": leaky}
+    edited = {**CONFIG, "mcpServers": later, "auth": {"keys": keys}, "http": http}
+    written(path, edited)
+    until(lambda: served.ask("/api/stats", "the-key-of-a-guest").status == 200)
+    notice = "start the gateway again for what changed in http"
+    assert served.ask("/api/stats", ADMIN).json["notices"] == [notice]
+    assert notice in served.ask("/health", ADMIN).json["reasons"]
+    assert served.ask("/health", WRITER).json["reasons"] == []
+    shown = subprocess.run(
+        [*COMMAND, "status", "--url", served.url, "--key", ADMIN],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert f"! {notice}" in shown.stdout, shown.stderr
+    assert notice in served.logged()
+    until(lambda: "I was given" in served.logged())
+    assert "a-later-secret" not in served.logged()
+    written(path, {**edited, "mcpServers": servers, "auth": CONFIG["auth"], "http": {}})
+    until(lambda: served.ask("/api/stats", "the-key-of-a-guest").status == 401)
+    assert served.ask("/api/stats", ADMIN).json["notices"] == []
+
     path.write_text("{ this is no JSON", encoding="utf-8")
     until(lambda: "the configuration is kept as it was" in served.logged())
     assert list(served.servers(ADMIN)) == ["office", "new"]
+    (notice,) = served.ask("/api/stats", ADMIN).json["notices"]
+    assert notice.startswith("the configuration is kept as it was")
 
     written(path, {**CONFIG, "mcpServers": {"office": entry("echo", "other", tag="office")}})
     until(lambda: list(served.servers(ADMIN)) == ["office"])

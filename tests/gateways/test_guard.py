@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.gateways.server import Answer, answer, ask, connected, served
@@ -30,6 +32,11 @@ class Key:
 @dataclass(frozen=True)
 class Auth:
     keys: tuple[Key, ...] = ()
+
+
+@dataclass
+class Changing:
+    keys: tuple[Key, ...]
 
 
 @dataclass(frozen=True)
@@ -217,6 +224,18 @@ def test_the_right_key_is_let_in_by_name_and_goes_no_further(locked: int, header
     assert not {"authorization", "x-api-key"} & set(found.json["headers"])
 
 
+def test_white_space_around_a_value_is_no_part_of_it() -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend(value for name, value in scope["headers"] if name == b"mcp-name")
+        await echo(scope, receive, send)
+
+    with served(Guard(app, Http(), Auth())) as port:
+        ask(port, "Mcp-Name: \t lion \t ")
+    assert seen == [b"lion"]
+
+
 def test_only_our_key_is_taken_out_and_another_credential_goes_on(locked: int) -> None:
     found = ask(locked, f"X-API-Key: {RIGHT}", "Authorization: Bearer of-the-model-provider")
     assert found.json["principal"] == ["ci", "writer"]
@@ -258,6 +277,34 @@ def test_health_needs_no_key_and_nothing_else_does(locked: int) -> None:
     assert ask(locked, path="/health", method="GET").json["principal"] == ["anyone", None]
     assert ask(locked, path="/health/more", method="GET").status == 401
     assert ask(locked, path="//health", method="GET").status == 401
+
+
+def test_keys_come_and_go_and_streams_with_them() -> None:
+    auth = Changing(KEYS.keys)
+    goes_on = threading.Event()
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"before ", "more_body": True})
+        await anyio.to_thread.run_sync(goes_on.wait)
+        await send({"type": "http.response.body", "body": b"after ", "more_body": True})
+        await send({"type": "http.response.body", "body": b"end"})
+
+    with served(Guard(stream, Http(), auth)) as port, connected(port) as wire:
+        wire.sendall(
+            b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+            b"x-api-key: %b\r\n\r\n" % RIGHT.encode()
+        )
+        heard = b""
+        while b"before" not in heard:
+            heard += wire.recv(1000)
+        auth.keys = (_key("a-later-secret"),)
+        goes_on.set()
+        while more := wire.recv(1000):
+            heard += more
+        assert b"after" not in heard
+        assert ask(port, f"X-API-Key: {RIGHT}").status == 401
+        assert ask(port, "X-API-Key: a-later-secret").status == 200
 
 
 def test_a_body_within_the_limit_is_passed_on(plain: int) -> None:

@@ -27,6 +27,7 @@ _COMMANDS = {
         "toolcrib.cli.importing",
         "Bring the servers of your MCP clients into toolcrib.json.",
     ),
+    "login": ("toolcrib.cli.login", "Log in to a server on HTTP that asks for it."),
     "search": ("toolcrib.cli.search", "Find the tools that serve a need."),
     "serve": ("toolcrib.cli.serve", "Serve MCP and the model APIs over HTTP."),
     "status": ("toolcrib.cli.status", "See how a running gateway is doing."),
@@ -34,6 +35,8 @@ _COMMANDS = {
     "tools": ("toolcrib.cli.tools", "List the tools of a catalog."),
 }
 _INTERRUPTED = 130
+# They start servers while they search.
+_GATEWAYS = frozenset({"doctor", "serve", "stdio"})
 
 
 class _LazyGroup(click.Group):
@@ -45,6 +48,11 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name in _GATEWAYS:
+            # Has to be said before numpy is loaded. A process that starts another one stops the
+            # threads of numpy's matrices, and a search that is using them would wait for ever.
+            # They are of no use either: on small matrices their waiting costs more than they do.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
         return command
 

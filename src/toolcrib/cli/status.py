@@ -94,6 +94,8 @@ def _print(told: Mapping[str, Any]) -> None:
         f"\n{stats['tools']:,} tools of {len(servers)} servers, about {stats['tokens']:,} tokens. "
         f"{stats['sessions']:,} sessions."
     )
+    for notice in stats["notices"]:
+        click.echo(wrapped(f"! {plain(notice)}", ""))
     saved, searches = counts.get("tokens_saved", 0), counts.get("searches", 0)
     click.secho(
         f"{counts.get('listings', 0):,} lists and {searches:,} searches so far spared clients "
@@ -115,3 +117,6 @@ def _aside(server: Mapping[str, Any]) -> None:
         click.echo(f"  ! {len(server['flagged'])} tools look suspicious; see toolcrib doctor")
     if server["faults"]:
         click.echo(f"  ! {len(server['faults'])} tools cannot be used; see toolcrib doctor")
+    if server["altered"]:
+        count = len(server["altered"])
+        click.echo(f"  ! {count} tools are used without a part that is wrong; see toolcrib doctor")

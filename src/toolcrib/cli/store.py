@@ -12,7 +12,7 @@ import click
 from toolcrib.config.file import find, load
 from toolcrib.config.settings import Config
 from toolcrib.errors import InvalidStore
-from toolcrib.service.opening import store_url
+from toolcrib.service.place import store_url
 from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 

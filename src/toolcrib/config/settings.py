@@ -46,6 +46,12 @@ class Server:
     cwd: str | None = setting("cwd", None, "The folder to start the program in.")
     url: str = setting("url", "", "The address of a server on HTTP.", secret=True)
     headers: Mapping[str, str] = mapping("headers", "HTTP headers to send with every request.")
+    oauth_client_id: str = setting(
+        "oauthClientId", "", "For `toolcrib login`, where a server lets nobody register by itself."
+    )
+    oauth_client_secret: str = setting(
+        "oauthClientSecret", "", "The secret that belongs to `oauthClientId`.", secret=True
+    )
     transport: Transport = setting(
         "type", "stdio", "How to reach it. With a `url`, `http` unless told otherwise."
     )
@@ -66,6 +72,14 @@ class Server:
         "connectSeconds", 30.0, "How long starting and connecting may take.", 0.1, 3600
     )
     call_seconds: float = setting("callSeconds", 120.0, "How long one call may take.", 0.1, _DAY)
+    answer_seconds: float = setting(
+        "answerSeconds",
+        600.0,
+        "How long a client may take to answer what the server asks it during a call; this does not "
+        "count as time of the call.",
+        0.1,
+        _DAY,
+    )
     max_result_bytes: int = setting(
         "maxResultBytes", 8 * MIB, "A larger answer is refused.", 1024, _GIB
     )

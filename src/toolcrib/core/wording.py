@@ -92,6 +92,7 @@ SHORTENED: Final = "{count} were shortened to keep this brief; {describe} tells 
 NOT_REACHABLE: Final = "{count} of {server} cannot be called now: {reason}."
 UNSEEN: Final = "The tools of {server} are not known yet: {reason}."
 WAITING: Final = "{count} of {server} wait until a person approves them."
+UNUSABLE: Final = "Some tools of {server} cannot be used: {reason}."
 LEFT_OUT: Final = (
     "Left out, as nothing says that it changes nothing: {count}. Search without `read_only` to see."
 )

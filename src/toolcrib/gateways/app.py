@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Send
 
+from toolcrib.config.settings import Key
 from toolcrib.gateways.guard import ANYONE, Guard
 from toolcrib.gateways.mcp.api import Api
 from toolcrib.gateways.mcp.figures import Figures
@@ -33,8 +34,20 @@ from toolcrib.service.service import Service
 def http_app(service: Service, on_started: OnStarted | None = None) -> Guard:
     """The application that `toolcrib serve` runs, and the guard before it."""
     metrics = Metrics()
-    http, auth = service.config.http, service.config.auth
-    return Guard(doors(service, metrics, on_started), http, auth, metrics=metrics)
+    app = doors(service, metrics, on_started)
+    return Guard(app, service.config.http, _Keys(service), metrics=metrics)
+
+
+class _Keys:
+    """The keys of the moment: they change with the configuration."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Those that open the gateway."""
+        return self._service.config.auth.keys
 
 
 def doors(service: Service, metrics: Metrics, on_started: OnStarted | None = None) -> ASGIApp:

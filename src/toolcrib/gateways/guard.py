@@ -16,7 +16,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.errors import InvalidConfig
@@ -59,7 +59,7 @@ class KeyLike(Protocol):
 
 
 class AuthLike(Protocol):
-    """Who may come in."""
+    """Who may come in. It is asked at every request: keys may come and go."""
 
     @property
     def keys(self) -> Collection[KeyLike]: ...
@@ -86,6 +86,8 @@ class Principal:
 
     name: str
     profile: str | None = None
+    # The digest of the key that was shown.
+    key: str = field(default="", repr=False)
 
 
 ANYONE: Final = Principal("anyone")
@@ -126,8 +128,8 @@ class Guard:
         check_binding(http, auth)
         self._app = app
         self._http = http
-        self._keys = tuple(auth.keys)
-        if any(key.hash.lower() == _NOTHING for key in self._keys):
+        self._auth = auth
+        if any(key.hash.lower() == _NOTHING for key in auth.keys):
             raise InvalidConfig(
                 "one of the keys is empty and would let everyone in; set the variable it is from"
             )
@@ -158,10 +160,13 @@ class Guard:
         start = time.perf_counter()
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = id
+        # White space around a value is no part of it, but not every HTTP server takes it away.
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         try:
             try:
                 if not await self._is_preflight(scope, reply):
-                    state["principal"] = self._admitted(scope)
+                    state["principal"] = principal = self._admitted(scope)
+                    reply.may_go_on = lambda: self._is_still_known(principal, scope["path"])
                     await self._passed_on(scope, receive, reply)
             except _Refusal as refusal:
                 await reply.refuse(refusal)
@@ -236,8 +241,17 @@ class Guard:
             )
         return principal
 
+    def _is_still_known(self, principal: Principal, path: str) -> bool:
+        """Whether who was let in still would be."""
+        if principal is ANYONE:
+            return not self._auth.keys or path in OPEN_PATHS
+        return any(
+            key.hash == principal.key and key.profile == principal.profile
+            for key in self._auth.keys
+        )
+
     def _principal(self, scope: Message) -> Principal | None:
-        if not self._keys:
+        if not self._auth.keys:
             return ANYONE
         found: Principal | None = None
         kept: Headers = []
@@ -246,7 +260,8 @@ class Guard:
             if key is None:
                 kept.append((name, value))
             else:
-                found = found or Principal(key.name or f"key {key.hash[:8]}", key.profile)
+                name = key.name or f"key {key.hash[:8]}"
+                found = found or Principal(name, key.profile, key.hash)
         scope["headers"] = kept
         return found or (ANYONE if scope["path"] in OPEN_PATHS else None)
 
@@ -256,7 +271,7 @@ class Guard:
             return None
         digest = hashlib.sha256(secret).hexdigest()
         found: KeyLike | None = None
-        for key in self._keys:
+        for key in self._auth.keys:
             if hmac.compare_digest(digest, key.hash.lower()):
                 found = key
         return found
@@ -306,11 +321,19 @@ class _Reply:
         self._send = send
         self.headers = headers
         self.status = 0
+        self.may_go_on: Callable[[], bool] = lambda: True
+        self._is_cut_off = False
 
     async def send(self, message: Message) -> None:
+        if self._is_cut_off:
+            return
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), *self.headers]}
+        elif not self.may_go_on():
+            # The key is no longer good, and so is no stream that was opened with it.
+            self._is_cut_off = True
+            message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
     def send_unless(self, body: _Body) -> Send:

@@ -14,6 +14,7 @@ _NAMED: Final = re.compile(r"(?i)key|token|secret|passw|pwd|auth|credential|cook
 def secrets_of(server: Server) -> Iterator[str]:
     """The secrets that a server is given: headers, and variables that are named like one."""
     yield from server.headers.values()
+    yield server.oauth_client_secret
     yield from (value for name, value in server.env.items() if _NAMED.search(name))
 
 

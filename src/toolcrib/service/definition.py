@@ -12,10 +12,12 @@ from typing import Any, Final
 from toolcrib.adapters.mcp import tools_from_wire
 from toolcrib.core.tool import Tool
 from toolcrib.errors import ToolcribError
+from toolcrib.safety.visible import visible
 
 # The largest one seen in the wild has 89,000 characters.
 MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_FAULTS: Final = 20
+MAX_NAME_SHOWN: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def read_definitions(
             faults.append(f"tool {number} is not an object")
             continue
         if outweighs(entry, MAX_DEFINITION_BYTES):
-            faults.append(f"tool {number} has more than {MAX_DEFINITION_BYTES:,} bytes")
+            faults.append(f"{named(entry, number)} has more than {MAX_DEFINITION_BYTES:,} bytes")
             continue
         # Some servers leave the schema of a tool without parameters away.
         wire = (
@@ -55,15 +57,41 @@ def read_definitions(
         try:
             (tool,) = tools_from_wire(wire, server=server, server_description=server_description)
         except ToolcribError as fault:
-            faults.append(f"tool {number}: {fault}")
+            faults.append(f"{named(entry, number)}: {fault}")
             continue
         if tool.name in found:
             faults.append(f"tool {number}: the name {tool.name!r} is taken by an earlier one")
             continue
         found[tool.name] = Definition(tool.name, entry, tool)
-    if len(faults) > MAX_FAULTS:
-        faults[MAX_FAULTS:] = [f"and {len(faults) - MAX_FAULTS:,} more"]
-    return Definitions(tuple(found.values()), tuple(faults))
+    return Definitions(tuple(found.values()), some_of(faults))
+
+
+def keepable(entries: Iterable[object]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """What of a server's list there is room to keep, and what was wrong with the rest."""
+    kept: list[dict[str, Any]] = []
+    faults: list[str] = []
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict):
+            faults.append(f"tool {number} is not an object")
+        elif outweighs(entry, MAX_DEFINITION_BYTES):
+            faults.append(f"{named(entry, number)} has more than {MAX_DEFINITION_BYTES:,} bytes")
+        else:
+            kept.append(entry)
+    return tuple(kept), some_of(faults)
+
+
+def named(definition: Mapping[str, Any], number: int) -> str:
+    """How to speak of a tool that may have no name, or one that is no fit sight."""
+    name = definition.get("name")
+    if isinstance(name, str) and name:
+        return f"tool {number} ({visible(name, MAX_NAME_SHOWN)})"
+    return f"tool {number}"
+
+
+def some_of(faults: list[str]) -> tuple[str, ...]:
+    """As many as somebody might read, and how many more there are."""
+    more = len(faults) - MAX_FAULTS
+    return (*faults[:MAX_FAULTS], f"and {more:,} more") if more > 0 else tuple(faults)
 
 
 def listed(definition: Mapping[str, Any], name: str) -> dict[str, Any]:

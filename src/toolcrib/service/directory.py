@@ -60,6 +60,8 @@ class Shelf:
     held: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
     instructions: str = ""
+    # Tools that are to be had, but without parts of their definitions that nobody could read.
+    altered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from toolcrib.errors import InvalidCacheFile
 from toolcrib.model.shipped import SHIPPED
 from toolcrib.safety.pin import Pin
 from toolcrib.service.lessons import Lessons
+from toolcrib.service.place import store_url
 from toolcrib.service.service import Service
 from toolcrib.storage import open_store
 
@@ -129,12 +130,3 @@ def pins_so_far(config: Config) -> dict[str, list[Pin]]:
         return {server: list(store.pins(server).values()) for server in config.servers}
     finally:
         store.close()
-
-
-def store_url(config: Config) -> str:
-    """Where the store of a configuration is: a file lies beside that of the configuration."""
-    url = config.store
-    named = url.removeprefix(_FILE)
-    if url.startswith(_FILE) and config.path and not Path(named).expanduser().is_absolute():
-        return f"{_FILE}{config.path.resolve().parent / named}"
-    return url

@@ -21,12 +21,7 @@ from toolcrib.errors import UnknownProfile
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.pinning import judge, repinned
 from toolcrib.safety.scan import scan
-from toolcrib.service.definition import (
-    MAX_DEFINITION_BYTES,
-    Definition,
-    outweighs,
-    read_definitions,
-)
+from toolcrib.service.definition import Definition, keepable, read_definitions
 from toolcrib.service.directory import Directory, Shelf, shelf_of
 from toolcrib.service.lessons import Lessons
 from toolcrib.service.view import View
@@ -68,6 +63,8 @@ class Service:
         self._stats: dict[str, int] = {}
         self._revision = store.revision()
         self.directory = Directory()
+        # What a person should know of how the gateway is run, by what it is about.
+        self.notices: dict[str, str] = {}
         self._recall()
 
     @property
@@ -202,15 +199,16 @@ class Service:
         )
         findings = self._findings(server, read.read)
         held = self._held(server, manifest, read.read, findings)
-        return shelf_of(
+        shelf = shelf_of(
             server,
             self.config.tool_search,
             read.read,
             held=held,
             findings=findings,
-            faults=read.faults,
+            faults=(*manifest.faults, *read.faults),
             instructions=manifest.instructions,
         )
+        return replace(shelf, altered=manifest.altered)
 
     def _findings(
         self, server: Server, definitions: Iterable[Definition]
@@ -283,10 +281,6 @@ def identity(server: Server) -> str:
 
 def manifest_of(server: Server, tools: Iterable[Any], said: Mapping[str, Any]) -> Manifest:
     """What a server says of itself, to be kept."""
-    usable = tuple(
-        tool
-        for tool in tools
-        if isinstance(tool, dict) and not outweighs(tool, MAX_DEFINITION_BYTES)
-    )
-    manifest = Manifest(server.name, identity(server), usable, seen=time.time())
+    kept, faults = keepable(tools)
+    manifest = Manifest(server.name, identity(server), kept, seen=time.time(), faults=faults)
     return replace(manifest, **said)

@@ -52,8 +52,23 @@ class View:
         return sum(tool_tokens(entry.tool) for entry in self.entries.values())
 
     def sees_server(self, server: str) -> bool:
-        """Whether this profile may know of a server."""
-        return self.profile.servers is None or server in self.profile.servers
+        """Whether this profile may know of a server, and of its prompts and resources.
+
+        Where only some tools are let through, a server that has none of them is none of its affair.
+        """
+        if self.profile.servers is not None and server not in self.profile.servers:
+            return False
+        return self.profile.tools is None or server in self._servers_of_tools
+
+    @cached_property
+    def _servers_of_tools(self) -> frozenset[str]:
+        tools = self.profile.tools or ()
+        found = {
+            shelf.server.name
+            for shelf in self.directory.shelves
+            if any(fits(name, tools) for name in shelf.held)
+        }
+        return frozenset(found | {one.server for one in self.directory if fits(one.name, tools)})
 
     def held(self, shelf: Shelf) -> list[str]:
         """The tools of a server that are held back from this profile until they are approved."""
@@ -61,6 +76,20 @@ class View:
         if not self.sees_server(shelf.server.name):
             return []
         return [name for name in shelf.held if tools is None or fits(name, tools)]
+
+    @cached_property
+    def unusable(self) -> Mapping[str, str]:
+        """The servers that have tools nobody can use, and why; of what is wrong, the first.
+
+        It names tools, and nobody can tell which of them a profile of some tools would let through.
+        """
+        if self.profile.tools is not None:
+            return {}
+        return {
+            shelf.server.name: shelf.faults[0]
+            for shelf in self.directory.shelves
+            if shelf.faults and self.sees_server(shelf.server.name)
+        }
 
     def mode(self, wanted: str, is_modern: bool, list_is_frozen: bool) -> ShownMode:
         """How tools are shown. A list that changes is for clients that read it again.

@@ -99,6 +99,8 @@ class SqliteStore:
                 "instructions": manifest.instructions,
                 "protocol": manifest.protocol,
                 "info": dict(manifest.info),
+                "faults": manifest.faults,
+                "altered": manifest.altered,
             },
             f"the manifest of {server!r}",
         )
@@ -452,6 +454,8 @@ def _manifest(server: str, identity: str, text: str, seen: float) -> Manifest:
         body.get("protocol", ""),
         body.get("info", {}),
         seen,
+        tuple(body.get("faults", ())),
+        tuple(body.get("altered", ())),
     )
 
 

@@ -37,6 +37,9 @@ class Manifest:
     protocol: str = ""
     info: Mapping[str, Any] = field(default_factory=dict)
     seen: float = 0.0
+    # What of its list could not be kept, and which tools are kept without parts that are wrong.
+    faults: tuple[str, ...] = ()
+    altered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

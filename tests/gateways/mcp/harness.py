@@ -121,10 +121,11 @@ def text_of(part: Any) -> str:
 
 
 @asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[str]:
+async def served(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
     """An application on a loopback port, by a real HTTP server; gives its address."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
         settings = uvicorn.Config(app, log_level="error", lifespan="on", ws="none")
         settings.timeout_graceful_shutdown = 1
         server = uvicorn.Server(settings)

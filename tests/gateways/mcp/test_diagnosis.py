@@ -63,7 +63,7 @@ def test_what_a_server_said_leads_to_the_cure(server: Server, said: str, cure: s
 @pytest.mark.parametrize(
     ("status", "cure"),
     [
-        (401, "it wants a token"),
+        (401, "toolcrib login remote; or give it a token"),
         (403, "it wants a token"),
         (404, "correct its `url`"),
         (405, '"type": "sse"'),

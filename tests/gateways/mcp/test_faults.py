@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from tests.gateways.mcp.harness import (
 from toolcrib.config.settings import Server
 from toolcrib.core.naming import safe_name
 from toolcrib.gateways.mcp import process, upstream
+from toolcrib.gateways.mcp.status import servers
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +90,23 @@ async def test_a_call_that_changes_nothing_is_made_again(
     bad = plain("bad", ["die_once"], mark=str(tmp_path / "mark"))
     async with gateway(config_of(bad)) as front, client(front) as connected:
         assert await told(connected, "bad___die_once") == "alive"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot stop a process like that")
+async def test_a_server_that_nobody_uses_and_that_no_longer_answers_is_started_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upstream, "HEALTH_SECONDS", 0.3)
+    monkeypatch.setattr(process, "LEAVE_SECONDS", 0.3)
+    async with gateway(config_of(plain("bad", ["pid"]))) as front, client(front) as connected:
+        before = int(await told(connected, "bad___pid"))
+        os.kill(before, signal.SIGSTOP)
+        await until(lambda: front.fleet.upstreams["bad"].failures, 60)
+        with anyio.fail_after(60):
+            while not (after := await told(connected, "bad___pid")).isdigit():
+                await anyio.sleep(0.05)
+        assert int(after) != before
+        assert not is_running(before)
 
 
 async def test_a_server_that_hangs_is_given_up_after_its_time() -> None:
@@ -187,7 +207,7 @@ async def test_a_flood_of_notices_drowns_nobody() -> None:
             tasks.start_soon(connected.call_tool, "bad___echo", {})
             await works(connected)
         await works(connected)
-        await until(lambda: front.fleet.upstreams["bad"]._telling == 0)
+        await until(lambda: front.fleet.upstreams["bad"].waiting._telling == 0)
     # What it made up is not passed on, and the list is not read again for every notice.
     assert set(heard) <= {"notifications/message"}
 
@@ -207,6 +227,12 @@ async def test_a_definition_beyond_measure_is_left_out_and_the_others_stay(kind:
         assert await names(connected) == ["bad___small", "good___echo"]
         (manifest, _) = front.service.store.manifests().values()
         assert len(manifest.tools) == 1
+        # It is said, also by one that only remembers the server.
+        why = "tool 1 (echo) has more than 4,194,304 bytes"
+        assert front.service.directory.shelves[0].faults == manifest.faults == (why,)
+        assert servers(front, front.service.view())[0]["faults"] == [why]
+        found = await told(connected, "search_tools", {"query": "paint the town"})
+        assert f"Some tools of bad cannot be used: {why}" in found
 
 
 @pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -227,6 +253,14 @@ async def test_one_bad_tool_does_not_spoil_the_list(era: str) -> None:
         ]
         shelf = front.service.directory.shelves[0]
         assert any("the name 'echo' is taken" in fault for fault in shelf.faults)
+        assert "tool 1 is not an object" in shelf.faults
+        # Parts that strict clients refuse are left away, and that is said too.
+        (shown,) = servers(front, front.service.view())
+        assert [one.partition(" is used without its ")[2] for one in shown["altered"]] == [
+            "description: not as MCP has it",
+            "execution, icons: not as MCP has it",
+            "outputSchema: not as MCP has it",
+        ]
         assert await told(connected, NAMED) == "here"
 
 

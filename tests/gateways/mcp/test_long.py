@@ -85,7 +85,7 @@ async def test_memory_does_not_grow_with_the_calls(era: str) -> None:
         print(f"{count} calls in the {era} era: {grown:,} bytes more")
         # What is kept for speed has its limits, which are reached early.
         assert grown < 500_000
-        assert not front.fleet.upstreams["zoo"]._callers
+        assert not len(front.fleet.upstreams["zoo"].waiting)
 
 
 async def test_sessions_leave_nothing_behind() -> None:

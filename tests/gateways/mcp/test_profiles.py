@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_types import PromptReference
 
 from tests.gateways.mcp.harness import (
     MODERN,
@@ -39,6 +40,7 @@ SHUT = plain(
 )
 PROFILES = (
     Profile("reader", servers=("open",)),
+    Profile("pids", tools=("*___pid",)),
     Profile("echoes", tools=("*___echo",), pins=("open___echo",), mode="search"),
 )
 BOTH = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -85,6 +87,61 @@ async def test_nothing_of_other_profiles_is_ever_visible(front: Front, era: str)
     assert "open___echo" in text
     for word in ("shut", "secret", "vault", "password"):
         assert word not in text
+
+
+@BOTH
+async def test_a_profile_of_some_tools_knows_nothing_of_servers_without_them(
+    front: Front, era: str
+) -> None:
+    token = PROFILE.set("pids")
+    async with client(front, era) as connected:
+        prompts = [prompt.name for prompt in (await connected.list_prompts()).prompts]
+        uris = [str(one.uri) for one in (await connected.list_resources()).resources]
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await connected.get_prompt("shut___password")
+        with pytest.raises(MCPError):
+            await connected.read_resource("memo://shut")
+    PROFILE.reset(token)
+    assert (prompts, uris) == (["open___greet"], ["memo://open"])
+
+
+@BOTH
+async def test_two_profiles_have_prompts_of_one_name_each_its_own(era: str) -> None:
+    """Without prefixes one name is a prompt of several servers, and each profile sees one."""
+    servers = [plain(name, prompts=["greet"], resources=["memo://one"]) for name in ("a", "b")]
+    profiles = [Profile(name, servers=(name,)) for name in ("a", "b")]
+    async with gateway(config_of(*servers, profiles=profiles, prefix=False)) as front:
+        for name in ("a", "b", "a"):
+            token = PROFILE.set(name)
+            async with client(front, era) as connected:
+                await connected.list_resources()
+                got = await connected.get_prompt("greet")
+                read = await connected.read_resource("memo://one")
+                completed = await connected.complete(
+                    PromptReference(name="greet"), {"name": "who", "value": "Al"}
+                )
+                with pytest.raises(MCPError, match="Unknown prompt"):
+                    await connected.get_prompt("b___greet" if name == "a" else "a___greet")
+            PROFILE.reset(token)
+            assert text_of(got.messages[0].content) == f"greet of {name}"
+            assert read.contents[0].text == f"memo://one of {name}"  # type: ignore[union-attr]
+            assert completed.completion.values[1] == "Al"
+
+
+async def test_a_prompt_that_is_gone_cannot_be_had_any_more(front: Front) -> None:
+    async with client(front) as connected:
+        await connected.list_prompts()
+        front._relay._prompts["left"] = {}
+        upstream = front.fleet.upstreams.pop("shut")
+        try:
+            listed = [prompt.name for prompt in (await connected.list_prompts()).prompts]
+            with pytest.raises(MCPError, match="Unknown prompt"):
+                await connected.get_prompt("shut___password")
+        finally:
+            front.fleet.upstreams["shut"] = upstream
+    assert listed == ["open___greet"]
+    # Nothing is kept of a profile that there is no more.
+    assert "left" not in front._relay._prompts
 
 
 async def test_news_of_a_server_goes_to_those_who_may_know_of_it(front: Front) -> None:

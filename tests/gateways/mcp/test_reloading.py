@@ -11,10 +11,10 @@ def test_what_an_edit_did_is_told_in_words() -> None:
         added=(Server("a"),),
         changed=(Server("b"),),
         removed=("c",),
-        rest=("tool_search", "http", "auth"),
+        rest=("tool_search", "http", "store", "auth"),
         order=True,
     )
     assert told(edited) == (
         "added a; changed b; removed c; changed the order of the servers; changed tool_search; "
-        "start the gateway again for what changed in http and auth"
+        "changed auth; start the gateway again for what changed in http and store"
     )

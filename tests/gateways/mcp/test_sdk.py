@@ -28,6 +28,7 @@ from toolcrib.gateways.mcp.sdk import (
     channel_of,
     connection_of,
     raw_session,
+    stream_of,
     without_connection_keys,
 )
 
@@ -72,7 +73,7 @@ def answering(seen: list[Any]) -> Server[Any]:
     async def answer(ctx: Any, call_next: Any) -> Any:
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        seen.append((connection_of(ctx), channel_of(ctx), dict(ctx.params or {})))
+        seen.append((connection_of(ctx), stream_of(ctx), dict(ctx.params or {})))
         await channel_of(ctx).notify("notifications/message", {"level": "info", "data": 1})
         await channel_of(ctx).progress(1, 2, "half")
         return {"content": [], "vendorField": {"deep": [None]}, "resultType": "complete"}
@@ -117,10 +118,45 @@ async def test_requests_and_results_pass_as_plain_dicts(legacy: bool) -> None:
     assert params["_meta"] == {"k": "v"}
     same = seen[0][0] is seen[1][0]
     assert same is legacy
+    # What a client by standard input is known by in either era.
+    assert seen[0][1] is seen[1][1] is not None
     if not legacy:
         assert got["_meta"][types.CLIENT_CAPABILITIES_META_KEY] == {"roots": {}}
         assert connection.client_capabilities is not None
         assert connection.client_capabilities.roots is not None
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+async def test_an_answer_is_told_of_also_when_nobody_waits_for_it(legacy: bool) -> None:
+    server: Server[Any] = Server("slow", version="1")
+    answers, told_of = anyio.Event(), anyio.Event()
+
+    async def answer(ctx: Any, call_next: Any) -> Any:
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        with anyio.CancelScope(shield=True):
+            await answers.wait()
+            await channel_of(ctx).notify("notifications/message", {"level": "info", "data": 1})
+        # As some do that have been told to stop.
+        raise MCPError(-32050, "stopped")
+
+    async def never(ctx: Any, params: Any) -> Any:
+        raise AssertionError
+
+    server.add_request_handler("tools/call", types.RequestParams, never)
+    server.middleware.append(answer)
+    async with talking(server, legacy=legacy) as (session, _):
+        with anyio.move_on_after(0.2):
+            await session.raw_request("tools/call", {"name": "x"}, on_answered=told_of.set)
+        assert not told_of.is_set()
+        # The SDK's own server says nothing more after it was told to stop; one that does is played.
+        answers.set()
+        dispatcher: Any = session._dispatcher
+        (id,) = dispatcher._expected
+        dispatcher._resolve_pending(id, {})
+        with anyio.fail_after(20):
+            await told_of.wait()
+        assert dispatcher._expected == {}
 
 
 async def test_a_server_may_ask_and_is_answered_raw() -> None:
@@ -152,7 +188,8 @@ def test_what_we_lean_on_is_still_there() -> None:
     assert "_stamp" in session
     assert "_x_mcp_header_maps" in session
     assert "_dispatcher" in session
-    assert {"send_raw_request", "notify", "run"} <= set(dir(JSONRPCDispatcher))
+    dispatcher = {"send_raw_request", "notify", "run", "_allocate_id", "_resolve_pending"}
+    assert dispatcher <= set(dir(JSONRPCDispatcher))
     for act in (negotiate_auto, serve_one):
         assert inspect.iscoroutinefunction(act)
     assert list(inspect.signature(serve_one).parameters)[:4] == [

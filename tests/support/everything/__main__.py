@@ -178,4 +178,5 @@ if __name__ == "__main__":
         import uvicorn
 
         app = SERVER.streamable_http_app(event_store=Events(), retry_interval=100)
-        uvicorn.run(app, port=int(sys.argv[1]), log_level="warning")
+        # Not the parser that leaves white space around the values of headers, if that is installed.
+        uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", http="h11")

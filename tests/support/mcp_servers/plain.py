@@ -19,6 +19,10 @@ MODERN = SPEC.get("era") == "2026-07-28"
 CANCELLED: list[Any] = []
 WAITING: dict[str, Any] = {}
 FOLLOWED: list[str] = []
+STREAMS: dict[Any, list[str]] = {}
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+LEVELS: list[str] = []
+HUNG: list[Any] = []
 TEXT: Json = {"type": "string"}
 CHANGED: Json = {}
 
@@ -88,7 +92,9 @@ def call(id: Any, params: Json) -> None:
             os._exit(3)
         reply(id, text("alive"))
     elif name == "hang":
-        return
+        HUNG.append(id)
+    elif name == "speak":
+        speak(id, given)
     elif name == "ask":
         ask(id, params, given)
     elif name == "progress":
@@ -110,9 +116,17 @@ def call(id: Any, params: Json) -> None:
     elif name == "error":
         send({"id": id, "error": {"code": -32050, "message": "no", "data": {"why": "because"}}})
     elif name == "touch":
+        about = {"uri": given["uri"]}
         if given["uri"] in FOLLOWED:
-            send({"method": "notifications/resources/updated", "params": {"uri": given["uri"]}})
+            send({"method": "notifications/resources/updated", "params": about})
+        for stream, uris in STREAMS.items():
+            if given["uri"] in uris:
+                tagged = {**about, "_meta": {SUBSCRIPTION: stream}}
+                send({"method": "notifications/resources/updated", "params": tagged})
         reply(id, text("touched"))
+    elif name == "cut":
+        cut()
+        reply(id, text("cut"))
     elif name == "change":
         CHANGED.update(given)
         send({"method": "notifications/tools/list_changed"})
@@ -122,6 +136,17 @@ def call(id: Any, params: Json) -> None:
         reply(id, text("rested"))
     else:
         reply(id, answer(name, given, params))
+
+
+def speak(id: Any, given: Json) -> None:
+    """Log and ask for the first call that hangs; with `end`, answer it."""
+    params = {"level": "error", "data": "of the hung call"}
+    send({"method": "notifications/message", "params": params})
+    if given.get("end"):
+        reply(HUNG.pop(0), text("at last"))
+        reply(id, text("spoken"))
+    else:
+        ask(id, {}, {"method": "roots/list"})
 
 
 def answer(name: str, given: Json, params: Json) -> Json:
@@ -139,6 +164,9 @@ def answer(name: str, given: Json, params: Json) -> Json:
         return text(str(os.getpid()))
     if name == "cancelled":
         return text(CANCELLED)
+    if name == "wanted":
+        streams = sorted({uri for uris in STREAMS.values() for uri in uris})
+        return text({"levels": LEVELS, "followed": streams if MODERN else FOLLOWED})
     return text(params)
 
 
@@ -171,6 +199,7 @@ def handle(message: Json) -> None:
             reply(WAITING.pop("asked"), text(outcome))
     elif method == "notifications/cancelled":
         CANCELLED.append(params.get("requestId"))
+        STREAMS.pop(params.get("requestId"), None)
     elif id is None:
         return
     elif method == "server/discover" and MODERN:
@@ -225,13 +254,35 @@ def rest(method: str, id: Any, params: Json) -> None:
     elif method == "resources/subscribe":
         FOLLOWED.append(params["uri"])
         reply(id, {})
-    elif method == "logging/setLevel":
+    elif method == "resources/unsubscribe":
+        FOLLOWED.remove(params["uri"])
         reply(id, {})
+    elif method == "logging/setLevel":
+        LEVELS.append(params["level"])
+        if not SPEC.get("deaf"):
+            reply(id, {})
+    elif method == "subscriptions/listen" and SPEC.get("resources"):
+        listen(id, params)
     elif method == "completion/complete":
         values = [json.dumps(params["ref"], sort_keys=True), params["argument"]["value"]]
         reply(id, {"completion": {"values": values}})
     else:
         send({"id": id, "error": {"code": -32601, "message": "Method not found"}})
+
+
+def listen(id: Any, params: Json) -> None:
+    """Open a stream of changes."""
+    wanted = params["notifications"]
+    STREAMS[id] = wanted.get("resourceSubscriptions") or []
+    about = {"notifications": wanted, "_meta": {SUBSCRIPTION: id}}
+    send({"method": "notifications/subscriptions/acknowledged", "params": about})
+
+
+def cut() -> None:
+    """End all streams."""
+    for id in list(STREAMS):
+        del STREAMS[id]
+        reply(id, {"_meta": {SUBSCRIPTION: id}})
 
 
 for line in sys.stdin:

@@ -74,9 +74,10 @@ def notes(
     unreachable: Mapping[str, str],
     waiting: Mapping[str, int],
     unseen: Mapping[str, str],
+    unusable: Mapping[str, str],
 ) -> list[str]:
     """What else is to be said: which tools cannot be called, wait for approval, or look bad, and
-    which servers nobody has seen the tools of."""
+    which servers nobody has seen the tools of, or have some that nobody can use."""
     found = list(entries)
     said = [wording.UNSEEN.format(server=name, reason=why) for name, why in unseen.items()]
     for server, reason in unreachable.items():
@@ -87,6 +88,7 @@ def notes(
             )
     for server, count in waiting.items():
         said.append(wording.WAITING.format(count=counted(count), server=server))
+    said += [wording.UNUSABLE.format(server=name, reason=why) for name, why in unusable.items()]
     for entry in found:
         said += [
             wording.SUSPECT.format(name=entry.name, kind=finding.kind)

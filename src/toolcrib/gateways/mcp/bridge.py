@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import anyio
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_TIMEOUT
 
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.client import Client
 from toolcrib.gateways.mcp.fleet import Fleet
-from toolcrib.gateways.mcp.upstream import ASKS, Upstream
+from toolcrib.gateways.mcp.upstream import Upstream
+from toolcrib.gateways.mcp.waiting import ASKS
 
 MAX_ROUNDS: Final = 10
 MAX_HELD: Final = 1_000
@@ -48,10 +49,7 @@ class _Held:
         )
         self._one = anyio.Lock()
         self._count = 0
-
-    @property
-    def key(self) -> object:
-        return self
+        self.key = self.client.key
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -198,8 +196,18 @@ async def _answered_for_older(
             wanted = one.get("method") if isinstance(one, Mapping) else None
             if not isinstance(wanted, str) or wanted not in ASKS:
                 raise MCPError(INTERNAL_ERROR, f"{upstream.name} asks for something unknown")
-            answers[key] = await client.ask(wanted, one.get("params"))
+            answers[key] = await _answer(upstream, client, wanted, one.get("params"))
         params = {**params, "inputResponses": answers}
         if "requestState" in result:
             params["requestState"] = result["requestState"]
     raise MCPError(INTERNAL_ERROR, f"{upstream.name} asked more than {MAX_ROUNDS} times in a row")
+
+
+async def _answer(
+    upstream: Upstream, client: Client, method: str, params: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    try:
+        with anyio.fail_after(upstream.server.answer_seconds):
+            return await client.ask(method, params)
+    except TimeoutError:
+        raise MCPError(REQUEST_TIMEOUT, f"the client did not answer {method} in time") from None

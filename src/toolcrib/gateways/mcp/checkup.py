@@ -100,6 +100,10 @@ def _unreadable(shelf: Shelf) -> Iterable[Finding]:
         yield Finding("warning", fault, "tell its makers; the other tools are used", name)
     if (more := len(shelf.faults) - MAX_NAMED) > 0:
         yield Finding("warning", f"{more} more tools cannot be used", "tell its makers", name)
+    if shelf.altered:
+        more = len(shelf.altered) - 1
+        also = f", and so are {more} more" if more else ""
+        yield Finding("note", f"{shelf.altered[0]}{also}", "tell its makers", name)
 
 
 def _held(shelf: Shelf) -> Iterable[Finding]:

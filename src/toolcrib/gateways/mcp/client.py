@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY, LoggingLevel
+from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolcrib.core.session import Session
@@ -16,15 +16,14 @@ from toolcrib.gateways.mcp.sdk import (
     Context,
     channel_of,
     connection_of,
+    stream_of,
     without_connection_keys,
 )
+from toolcrib.gateways.mcp.wishes import LEVELS
 
 # Clients that read the list of tools once and never again, by the beginning of their names.
 FROZEN: Final = ("claude-code", "cursor", "windsurf", "codex")
 _STATE: Final = "toolcrib"
-
-
-LEVELS: Final = get_args(LoggingLevel)
 
 
 @dataclass
@@ -32,9 +31,15 @@ class Shown:
     """What a client that began with a handshake has been shown, as long as its connection lasts."""
 
     session: Session | None = None
-    followed: set[str] = field(default_factory=set)
-    level: str = "debug"
+    # The resources it follows, and the servers that may have each.
+    followed: dict[str, list[str]] = field(default_factory=dict)
+    # The level of the log it has asked for; without one it hears all that comes.
+    level: str | None = None
     profile: str | None = None
+    # Whether it began with a handshake, and so will be there to be told something.
+    is_session: bool = False
+    # Stands for the client where it has to be told from others, also after it has left.
+    key: object = field(default_factory=object)
     # How much it is being told at the moment, and has not taken yet.
     telling: int = 0
 
@@ -44,8 +49,13 @@ class Shown:
         if method == "notifications/resources/updated":
             return about.get("uri") in self.followed
         if method == "notifications/message":
-            return _rank(about.get("level")) >= _rank(self.level)
+            return _rank(about.get("level")) >= _rank(self.least)
         return True
+
+    @property
+    def least(self) -> str:
+        """From which level on it is told of the log."""
+        return self.level or LEVELS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class Client:
     @property
     def key(self) -> object:
         """Which client it is."""
-        return self.connection
+        return stream_of(self.ctx) or self.shown.key if self.is_modern else self.shown.key
 
     @property
     def is_modern(self) -> bool:
@@ -96,7 +106,7 @@ class Client:
         Newer servers log only for requests that ask for it. An older client has asked once for all.
         """
         meta = without_connection_keys((self.ctx.params or {}).get("_meta"))
-        return meta if self.is_modern else {LOG_LEVEL_META_KEY: self.shown.level, **meta}
+        return meta if self.is_modern else {LOG_LEVEL_META_KEY: self.shown.least, **meta}
 
     async def ask(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Ask it what a server wants to know, on the stream of its request."""

@@ -267,7 +267,8 @@ class Counter:
         waiting = {server: count for server, count in waiting.items() if count}
         unseen = {} if fits else self._fleet.unseen()
         unseen = {name: why for name, why in unseen.items() if view.sees_server(name)}
-        return notes(entries, self._fleet.trouble(), waiting, unseen)
+        unusable = {} if fits else view.unusable
+        return notes(entries, self._fleet.trouble(), waiting, unseen, unusable)
 
     def _describe(self, view: View, arguments: Mapping[str, Any]) -> dict[str, Any]:
         given = arguments.get("names", arguments.get("name"))

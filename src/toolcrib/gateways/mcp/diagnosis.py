@@ -67,6 +67,9 @@ Look = Callable[[Server, str, int | None], str]
 
 def _of_http(server: Server, text: str, status: int | None) -> str:
     if status in (401, 403):
+        if status == 401 and not server.headers:
+            given = '"headers": {"Authorization": "Bearer ${ITS_TOKEN}"}'
+            return f"log in to it: toolcrib login {server.name}; or give it a token: {given}"
         told = (
             "the token in its `headers` is not accepted" if server.headers else "it wants a token"
         )

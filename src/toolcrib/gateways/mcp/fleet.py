@@ -15,7 +15,9 @@ from mcp.shared.exceptions import MCPError
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.strict import readable
-from toolcrib.gateways.mcp.upstream import Caller, Listing, OnNews, Upstream
+from toolcrib.gateways.mcp.upstream import Listing, OnNews, Upstream
+from toolcrib.gateways.mcp.wishes import Wishes
+from toolcrib.service.place import tokens_folder
 from toolcrib.service.service import Service, identity, manifest_of
 
 STARTING_AT_ONCE: Final = 4
@@ -33,6 +35,8 @@ class Fleet:
     def __init__(self, service: Service, on_changed: OnChanged, on_news: OnNews) -> None:
         self.service = service
         self.upstreams: dict[str, Upstream] = {}
+        # Of servers by name, so that they outlast the way in which one is reached.
+        self.wishes = Wishes()
         self._on_changed = on_changed
         self._on_news = on_news
         self._starting = anyio.CapacityLimiter(STARTING_AT_ONCE)
@@ -85,7 +89,7 @@ class Fleet:
         }
 
     async def collect(
-        self, method: str, key: str, caller: Caller, servers: Callable[[str], bool]
+        self, method: str, key: str, servers: Callable[[str], bool]
     ) -> list[tuple[str, dict[str, Any]]]:
         """The entries that all servers together have of something, with whose each is.
 
@@ -130,7 +134,15 @@ class Fleet:
             return
         manifest = self.service.store.manifest(server.name)
         known = manifest is not None and manifest.identity == identity(server)
-        upstream = Upstream(server, self._listed, self._on_news, self._starting, known)
+        upstream = Upstream(
+            server,
+            self._listed,
+            self._on_news,
+            self._starting,
+            self.wishes,
+            tokens_folder(self.service.config),
+            known,
+        )
         self.upstreams[server.name] = upstream
         scope = self._scopes[server.name] = anyio.CancelScope()
 
@@ -153,7 +165,8 @@ class Fleet:
 
         def learn() -> tuple[bool, int]:
             manifest = manifest_of(server, listing.tools, said)
-            manifest = replace(manifest, tools=readable(manifest.tools))
+            tools, altered = readable(manifest.tools)
+            manifest = replace(manifest, tools=tools, altered=altered)
             return self.service.learn(server, manifest), len(manifest.tools)
 
         changed, count = await anyio.to_thread.run_sync(learn)

@@ -156,9 +156,12 @@ class Front:
         return stamped
 
     def _remember(self, connection: Connection, profile: str | None) -> None:
-        shown_to(connection).profile = profile
+        shown = shown_to(connection)
+        shown.profile = profile
         self._connections[id(connection)] = connection
         connection.exit_stack.callback(self._connections.pop, id(connection), None)
+        self._relay.arrived(shown)
+        connection.exit_stack.callback(self._relay.left, shown)
 
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
@@ -168,13 +171,13 @@ class Front:
         client = Client(ctx, profile)
         try:
             self.service.view(profile)
-            self._relay.follow(client, params.notifications.resource_subscriptions or ())
         except UnknownProfile as fault:
             raise MCPError(INVALID_PARAMS, str(fault)) from None
         if profile not in self._listeners:
             bus = self._buses[profile] = InMemorySubscriptionBus()
             self._listeners[profile] = ListenHandler(bus)
-        return await self._listeners[profile](ctx, params)
+        with self._relay.following(client, params.notifications.resource_subscriptions or ()):
+            return await self._listeners[profile](ctx, params)
 
     async def tell_tools_changed(self) -> None:
         """Tell every client that the list of tools may be another one now."""

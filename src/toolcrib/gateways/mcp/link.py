@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -17,8 +18,10 @@ from mcp.shared.exceptions import MCPError
 
 from toolcrib import __version__
 from toolcrib.config.settings import Server
+from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.process import MAX_LINE_BYTES, Complaints, child_process
 from toolcrib.gateways.mcp.sdk import OnNotify, OnRequest, RawSession, raw_session
+from toolcrib.gateways.mcp.tokens import TokenAuth, TokenFile
 
 INFO: Final = types.Implementation(name="toolcrib", version=__version__)
 MAX_PAGES: Final = 1_000
@@ -31,6 +34,8 @@ class Link:
 
     session: RawSession
     closed: anyio.Event
+    # Why the server does not let us in, if it does not.
+    refusal: Callable[[], str] = lambda: ""
 
     @property
     def protocol(self) -> str:
@@ -99,24 +104,76 @@ async def open_link(
     on_request: OnRequest,
     on_notify: OnNotify,
     complaints: Complaints,
+    tokens: Path | None = None,
 ) -> AsyncIterator[Link]:
-    """Start or reach a server and agree on a protocol with it."""
-    closed = anyio.Event()
-    async with _transport(server, complaints, closed) as streams:
-        session = raw_session(
-            streams,
-            INFO,
-            legacy=legacy,
-            on_request=on_request,
-            on_notify=on_notify,
-            closed=closed,
-        )
-        async with session as raw:
-            yield Link(raw, closed)
+    """Start or reach a server and agree on a protocol with it.
+
+    `tokens` is the folder with the tokens of servers that a person has logged in to.
+    """
+    door = _Door(anyio.Event(), _auth(server, tokens))
+    try:
+        async with _transport(server, complaints, door) as streams:
+            session = raw_session(
+                streams,
+                INFO,
+                legacy=legacy,
+                on_request=on_request,
+                on_notify=on_notify,
+                closed=door.closed,
+            )
+            async with session as raw:
+                yield Link(raw, door.closed, lambda: _wants_login(server) if door.is_shut else "")
+    except Exception as fault:
+        if door.is_shut or _status(fault) == 401:
+            raise ServerUnavailable(_wants_login(server)) from None
+        raise
+
+
+@dataclass
+class _Door:
+    """What is known of a connection by HTTP, beside what it carries."""
+
+    closed: anyio.Event
+    auth: TokenAuth | None
+    is_shut: bool = False
+
+    def __post_init__(self) -> None:
+        if self.auth is not None:
+            self.auth.on_answered = self.see
+
+    def see(self, status: int) -> None:
+        """A server that wants to know who we are is begun with anew: somebody may have logged in."""
+        if status == 401:
+            self.is_shut = True
+            self.closed.set()
+
+    async def look(self, response: httpx2.Response) -> None:
+        """See whether the answer means that the connection is over."""
+        if self.auth is None:
+            self.see(response.status_code)
+        # A server that was started anew does not know its sessions any more; ours is over.
+        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+            self.closed.set()
+
+
+def _auth(server: Server, tokens: Path | None) -> TokenAuth | None:
+    is_given = any(name.lower() == "authorization" for name in server.headers)
+    if tokens is None or not server.url or is_given:
+        return None
+    return TokenAuth(TokenFile(tokens, server))
+
+
+def _wants_login(server: Server) -> str:
+    if any(name.lower() == "authorization" for name in server.headers):
+        return "it does not accept the token in its `headers` (HTTP 401); renew it"
+    return (
+        f"it wants to know who you are (HTTP 401): run `toolcrib login {server.name}`, or give it a "
+        "token in its `headers`"
+    )
 
 
 def _transport(
-    server: Server, complaints: Complaints, closed: anyio.Event
+    server: Server, complaints: Complaints, door: _Door
 ) -> AbstractAsyncContextManager[Any]:
     if server.transport == "stdio":
         return child_process(
@@ -124,23 +181,23 @@ def _transport(
         )
     if server.transport == "sse":
         return sse_client(
-            server.url, dict(server.headers), server.connect_seconds, server.call_seconds
+            server.url,
+            dict(server.headers),
+            server.connect_seconds,
+            _silent_seconds(server),
+            auth=door.auth,
         )
-    return _http(server, closed)
+    return _http(server, door)
 
 
 @asynccontextmanager
-async def _http(server: Server, closed: anyio.Event) -> AsyncIterator[Any]:
-    async def look(response: httpx2.Response) -> None:
-        # A server that was started anew does not know its sessions any more; ours is over.
-        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
-            closed.set()
-
-    timeout = httpx2.Timeout(server.connect_seconds, read=server.call_seconds)
-    hooks = {"response": [look]}
+async def _http(server: Server, door: _Door) -> AsyncIterator[Any]:
+    timeout = httpx2.Timeout(server.connect_seconds, read=_silent_seconds(server))
+    hooks = {"response": [door.look]}
     async with (
         httpx2.AsyncClient(
             headers=dict(server.headers),
+            auth=door.auth,
             timeout=timeout,
             event_hooks=hooks,
             transport=_Bounded(httpx2.AsyncHTTPTransport()),
@@ -187,6 +244,17 @@ class _BoundedBody(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
+def _silent_seconds(server: Server) -> float:
+    """How long nothing may come: a call takes its time, and so may a person who is asked."""
+    return server.call_seconds + server.answer_seconds
+
+
+def _status(fault: BaseException) -> int | None:
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault.response.status_code if isinstance(fault, httpx2.HTTPStatusError) else None
+
+
 def reason_of(fault: BaseException) -> str:
     """Why a connection failed, in one line, without what may be secret."""
     while isinstance(fault, BaseExceptionGroup):
@@ -197,6 +265,8 @@ def reason_of(fault: BaseException) -> str:
         return "its program may not be run; mend its rights, or `command`"
     if isinstance(fault, TimeoutError):
         return "it did not answer in time; raise `connectSeconds` if it is only slow"
+    if isinstance(fault, ServerUnavailable):
+        return str(fault)
     if isinstance(fault, httpx2.HTTPStatusError):
         return f"it answered with HTTP {fault.response.status_code}"
     if isinstance(fault, httpx2.TransportError):

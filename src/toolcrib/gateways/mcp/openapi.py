@@ -50,6 +50,7 @@ _SCHEMAS: Final = {
         flagged=_list(_TEXT),
         waiting=_list(_TEXT),
         faults=_list(_TEXT),
+        altered=_list(_TEXT),
         calls=_WHOLE,
         trouble=_TEXT,
     ),
@@ -68,6 +69,7 @@ _SCHEMAS: Final = {
         sessions=_WHOLE,
         counts={"type": "object", "additionalProperties": {"type": "integer"}},
         learned=_object(tools=_WHOLE, words=_WHOLE),
+        notices=_list(_TEXT),
     ),
     "Health": _object(status={"enum": ["ok", "degraded"]}, reasons=_list(_TEXT)),
 }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
-import anyio
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
@@ -14,9 +14,10 @@ from toolcrib.core.naming import safe_name
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.bridge import Bridge
-from toolcrib.gateways.mcp.client import Client
+from toolcrib.gateways.mcp.client import Client, Shown
 from toolcrib.gateways.mcp.fleet import Fleet
-from toolcrib.gateways.mcp.upstream import MAX_FOLLOWED, Upstream
+from toolcrib.gateways.mcp.upstream import Upstream
+from toolcrib.gateways.mcp.wishes import MAX_FOLLOWED
 from toolcrib.service.service import Service
 
 MAX_PROMPTS: Final = 50_000
@@ -29,21 +30,24 @@ class Relay:
         self._fleet = fleet
         self._bridge = bridge
         self._service = service
-        # Whose prompt a public name is, and what it is called there.
-        self._prompts: dict[str, tuple[str, str]] = {}
+        # For each profile: whose prompt a public name is, and what it is called there.
+        self._prompts: dict[str | None, dict[str, tuple[str, str]]] = {}
 
     async def prompts_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
         """The prompts of all servers, under public names."""
         prompts: dict[str, dict[str, Any]] = {}
+        owners: dict[str, tuple[str, str]] = {}
         for server, entry in await self._collect("prompts/list", "prompts", client):
             own = str(entry.get("name", ""))
             name = self._public_name(server, own)
             if name in prompts:
                 name = safe_name(f"{server}{SERVER_SEPARATOR}{own}")
-            if len(self._prompts) >= MAX_PROMPTS:
-                self._prompts.clear()
-            self._prompts[name] = (server, own)
-            prompts.setdefault(name, {**entry, "name": name})
+            if name not in prompts and len(prompts) < MAX_PROMPTS:
+                owners[name] = (server, own)
+                prompts[name] = {**entry, "name": name}
+        for gone in self._prompts.keys() - {None, *self._service.config.profiles}:
+            del self._prompts[gone]
+        self._prompts[client.profile] = owners
         return {"prompts": list(prompts.values())}
 
     async def prompts_get(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,23 +71,54 @@ class Relay:
 
     async def subscribe(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
         """Have changes of a resource told to this client."""
-        uri = str(params["uri"])
-        if len(client.shown.followed) >= MAX_FOLLOWED:
-            raise MCPError(INVALID_PARAMS, f"at most {MAX_FOLLOWED:,} resources can be followed")
-        client.shown.followed.add(uri)
-        self.follow(client, [uri])
+        shown, uri = client.shown, str(params["uri"])
+        if shown.is_session and uri not in shown.followed:
+            if len(shown.followed) >= MAX_FOLLOWED:
+                raise MCPError(
+                    INVALID_PARAMS, f"at most {MAX_FOLLOWED:,} resources can be followed"
+                )
+            shown.followed[uri] = self._follow(client, uri)
         return {}
-
-    def follow(self, client: Client, uris: Iterable[str]) -> None:
-        """Have the servers that may have these resources tell of their changes."""
-        for uri in uris:
-            for upstream in self._owners(client, uri):
-                upstream.follow(uri)
 
     async def unsubscribe(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Have them told no more. Other clients may still want to know, so servers are not told."""
-        client.shown.followed.discard(str(params["uri"]))
+        """Have them told no more."""
+        uri = str(params["uri"])
+        self._unfollow(uri, client.shown.followed.pop(uri, []))
         return {}
+
+    @contextmanager
+    def following(self, client: Client, uris: Iterable[str]) -> Iterator[None]:
+        """While this is open, the servers that may have these resources tell of their changes."""
+        followed = {uri: self._follow(client, uri) for uri in islice(uris, MAX_FOLLOWED)}
+        try:
+            yield
+        finally:
+            for uri, servers in followed.items():
+                self._unfollow(uri, servers)
+
+    def arrived(self, shown: Shown) -> None:
+        """A client has begun a session. It may say so again."""
+        if not shown.is_session:
+            shown.is_session = True
+            self._fleet.wishes.add_client()
+
+    def left(self, shown: Shown) -> None:
+        """It has ended it, and wants nothing any more."""
+        if not shown.is_session:
+            return
+        self._fleet.wishes.remove_client(shown.level)
+        for uri, servers in shown.followed.items():
+            self._unfollow(uri, servers)
+        shown.is_session, shown.followed = False, {}
+
+    def _follow(self, client: Client, uri: str) -> list[str]:
+        wishes = self._fleet.wishes
+        owners = [upstream.name for upstream in self._owners(client, uri)]
+        return [server for server in owners if wishes.follow(server, uri)]
+
+    def _unfollow(self, uri: str, servers: Iterable[str]) -> None:
+        for server in servers:
+            self._fleet.wishes.unfollow(server, uri)
 
     async def complete(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
         """Completions for an argument, from the server whose prompt or resource it is about."""
@@ -95,18 +130,11 @@ class Relay:
         return await self._of_owner(client, "completion/complete", params)
 
     async def set_level(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
-        """From which level on log messages are wanted."""
-        client.shown.level = str(params["level"])
-
-        async def ask(upstream: Upstream) -> None:
-            with suppress(MCPError, ServerUnavailable):
-                if not (await upstream.linked()).session.is_modern:
-                    await self._pass(upstream, "logging/setLevel", params, client)
-
-        async with anyio.create_task_group() as tasks:
-            for upstream in self._fleet.upstreams.values():
-                if upstream.link and self._sees(client, upstream.name):
-                    tasks.start_soon(ask, upstream)
+        """From which level on log messages are told to this client. Servers hear of it by and by."""
+        shown, level = client.shown, str(params["level"])
+        if shown.is_session:
+            self._fleet.wishes.want_level(level, instead_of=shown.level)
+        shown.level = level
         return {}
 
     async def _of_owner(
@@ -132,9 +160,9 @@ class Relay:
         )
 
     async def _prompt(self, client: Client, name: str) -> tuple[Upstream, str]:
-        if name not in self._prompts:
+        if name not in self._prompts.get(client.profile, ()):
             await self.prompts_list(client, {})
-        server, own = self._prompts.get(name, ("", ""))
+        server, own = self._prompts[client.profile].get(name, ("", ""))
         upstream = self._fleet.upstreams.get(server)
         if upstream is None or not self._sees(client, server):
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}")
@@ -144,7 +172,7 @@ class Relay:
         self, method: str, key: str, client: Client
     ) -> list[tuple[str, dict[str, Any]]]:
         sees = self._service.view(client.profile).sees_server
-        return await self._fleet.collect(method, key, client, sees)
+        return await self._fleet.collect(method, key, sees)
 
     def _owners(self, client: Client, uri: str) -> list[Upstream]:
         owners = self._fleet.owners(uri, self._service.view(client.profile).sees_server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -11,10 +12,13 @@ import anyio
 from toolcrib.config.settings import Config
 from toolcrib.config.watch import Difference, Edit, Watcher
 from toolcrib.errors import InvalidConfig, ToolcribError
+from toolcrib.gateways.guard import check_binding
 from toolcrib.gateways.mcp.front import Front
 
 # What is built once, before anything is served.
-_AT_START: Final = ("http", "store", "models", "auth")
+_AT_START: Final = ("http", "store", "models")
+_RESTART: Final = "restart"
+_BROKEN: Final = "broken"
 _log = logging.getLogger(__name__)
 
 
@@ -28,22 +32,34 @@ async def follow_file(front: Front) -> None:
     # Where the command line says otherwise than the file, that is no edit.
     if first and not set(first.difference.rest) - {"http"}:
         first = replace(first, difference=replace(first.difference, rest=()))
+    at_start = watcher.config
     if first and (first.difference or first.fault):
-        await _take(front, first)
+        await _take(front, first, at_start)
     async for edit in watcher.edits():
-        await _take(front, edit)
+        await _take(front, edit, at_start)
 
 
-async def _take(front: Front, edit: Edit) -> None:
+async def _take(front: Front, edit: Edit, at_start: Config) -> None:
     """Go on under an edited configuration, unless it is broken."""
+    notices = front.service.notices
     try:
         if edit.fault:
             raise InvalidConfig(edit.fault)
-        await front.fleet.reconfigure(_merged(front.service.config, edit.config))
+        merged = _merged(front.service.config, edit.config)
+        if merged.auth != front.service.config.auth:
+            check_binding(merged.http, merged.auth)
+        await front.fleet.reconfigure(merged)
     except ToolcribError as fault:
-        _log.warning("the configuration is kept as it was: %s", fault)
+        notices[_BROKEN] = f"the configuration is kept as it was: {fault}"
+        _log.warning("%s", notices[_BROKEN])
+        return
+    notices.pop(_BROKEN, None)
+    late = [name for name in _AT_START if getattr(edit.config, name) != getattr(at_start, name)]
+    if late:
+        notices[_RESTART] = _restart(late)
     else:
-        _log.info("the configuration was read again: %s", told(edit.difference))
+        notices.pop(_RESTART, None)
+    _log.info("the configuration was read again: %s", told(edit.difference))
 
 
 def _merged(running: Config, edited: Config) -> Config:
@@ -59,5 +75,9 @@ def told(difference: Difference) -> str:
     says += ["changed the order of the servers"] * difference.order
     says += [f"changed {name}" for name in difference.rest if name not in _AT_START]
     late = [name for name in difference.rest if name in _AT_START]
-    says += [f"start the gateway again for what changed in {' and '.join(late)}"] * bool(late)
+    says += [_restart(late)] * bool(late)
     return "; ".join(says) or "nothing changed"
+
+
+def _restart(late: Iterable[str]) -> str:
+    return f"start the gateway again for what changed in {' and '.join(late)}"

@@ -6,6 +6,7 @@ gateway has to hand on what it was given, so it speaks to both sides in plain di
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -16,7 +17,7 @@ from mcp import ClientSession
 from mcp.client._probe import negotiate_auto
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
-from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT
+from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT, coerce_request_id
 from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
@@ -25,7 +26,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 Params = Mapping[str, Any] | None
 OnRequest = Callable[[str, Params], Awaitable[dict[str, Any]]]
 OnNotify = Callable[[str, Params], Awaitable[None]]
+OnAnswered = Callable[[], None]
 Context = ServerRequestContext[Any, Any]
+
+# Requests that a server has not answered, and may never. What is known of older ones is given up.
+MAX_EXPECTED: Final = 10_000
+
+# What marks a notice as part of a stream of changes.
+SUBSCRIPTION_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 
 # What is said about a connection in `_meta`, and is therefore never handed on to another one.
 CONNECTION_KEYS: Final = frozenset(
@@ -35,7 +43,7 @@ CONNECTION_KEYS: Final = frozenset(
         types.CLIENT_CAPABILITIES_META_KEY,
         types.SERVER_INFO_META_KEY,
         "progressToken",
-        "io.modelcontextprotocol/subscriptionId",
+        SUBSCRIPTION_KEY,
     }
 )
 
@@ -70,8 +78,13 @@ class RawSession(ClientSession):
         timeout: float | None = None,
         capabilities: Mapping[str, Any] | None = None,
         on_progress: ProgressFnT | None = None,
+        on_answered: OnAnswered | None = None,
     ) -> dict[str, Any]:
-        """Ask the server. `capabilities` are those of the client on whose behalf this is."""
+        """Ask the server. `capabilities` are those of the client on whose behalf this is.
+
+        `on_answered` is called when an answer comes, also when nobody waits for it any more, and
+        after everything that came before it.
+        """
         data: dict[str, Any] = {"method": method, "params": _copied(params)}
         opts: CallOptions = {}
         self._stamp(data, opts)
@@ -83,6 +96,8 @@ class RawSession(ClientSession):
             opts["timeout"] = timeout
         if on_progress is not None:
             opts["on_progress"] = on_progress
+        if on_answered is not None and isinstance(self._dispatcher, _Watched):
+            opts["request_id"] = self._dispatcher.expect(on_answered)
         return await self._dispatcher.send_raw_request(method, data["params"], opts)
 
     async def raw_notify(self, method: str, params: Params) -> None:
@@ -122,6 +137,10 @@ class RawSession(ClientSession):
     async def _on_notify(
         self, dctx: DispatchContext[TransportContext], method: str, params: Params
     ) -> None:
+        meta = (params or {}).get("_meta")
+        if isinstance(meta, Mapping) and SUBSCRIPTION_KEY in meta:
+            # It belongs to a stream of changes, whose reader is given it by the SDK.
+            return
         await self._told(method, params)
 
 
@@ -130,11 +149,31 @@ class _Watched(JSONRPCDispatcher[TransportContext]):
 
     closed: anyio.Event
 
+    def __init__(self, *streams: Any) -> None:
+        super().__init__(*streams)
+        self._expected: dict[types.RequestId, OnAnswered] = {}
+
+    def expect(self, on_answered: OnAnswered) -> types.RequestId:
+        """The id for a request whose answer is to be told of, whenever it comes."""
+        id = self._allocate_id()
+        self._expected[id] = on_answered
+        while len(self._expected) > MAX_EXPECTED:
+            del self._expected[next(iter(self._expected))]
+        return id
+
     async def run(self, *args: Any, **given: Any) -> None:
         try:
             await super().run(*args, **given)
         finally:
             self.closed.set()
+            self._expected.clear()
+
+    def _resolve_pending(self, request_id: Any, outcome: Any) -> None:
+        on_answered = self._expected.pop(coerce_request_id(request_id), None)
+        if on_answered is not None:
+            # What came before is dealt with in tasks of its own, which have not begun yet.
+            asyncio.get_running_loop().call_soon(on_answered)
+        super()._resolve_pending(request_id, outcome)
 
 
 @asynccontextmanager
@@ -167,6 +206,15 @@ def connection_of(ctx: Context) -> Connection:
 def channel_of(ctx: Context) -> DispatchContext[Any]:
     """The way back to the client while its request is being answered."""
     return ctx.session._request_outbound
+
+
+def stream_of(ctx: Context) -> object | None:
+    """What all requests of one client by standard input have in common, also without a handshake.
+
+    By HTTP, requests without a handshake have nothing in common that could be relied on.
+    """
+    channel = channel_of(ctx)
+    return getattr(getattr(channel, "_inner", channel), "_dispatcher", None)
 
 
 def without_connection_keys(meta: object) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def stats(front: Front, view: View) -> dict[str, Any]:
         "sessions": front.clients,
         "counts": front.service.stats(),
         "learned": front.service.learned(view.profile.name or None),
+        "notices": _notices(front, view),
     }
 
 
@@ -48,8 +49,15 @@ def reasons(front: Front, view: View) -> list[str]:
     fault = front.service.embedder_fault
     if fault and not view.profile.name:
         says.append(f"the embedder is down, and ours stands in for it: {fault}")
-    notice = front.service.store.notice
-    return [*says, notice] if notice else says
+    return [*says, *_notices(front, view)]
+
+
+def _notices(front: Front, view: View) -> list[str]:
+    """What is to be known of the gateway itself, by whoever may see all of it."""
+    if view.profile.name:
+        return []
+    said = [front.service.store.notice, *front.service.notices.values()]
+    return [notice for notice in said if notice]
 
 
 def _server(upstream: Upstream, shelf: Shelf, view: View) -> dict[str, Any]:
@@ -65,6 +73,7 @@ def _server(upstream: Upstream, shelf: Shelf, view: View) -> dict[str, Any]:
         "waiting": view.held(shelf),
         # They name tools, and nobody can tell which of them the profile would let through.
         "faults": list(shelf.faults) if view.profile.tools is None else [],
+        "altered": list(shelf.altered) if view.profile.tools is None else [],
         "calls": upstream.calls,
         "trouble": "" if upstream.link else upstream.trouble,
     }

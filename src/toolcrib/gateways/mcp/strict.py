@@ -8,26 +8,32 @@ from mcp_types import methods as _methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from toolcrib.service.definition import listed
+from toolcrib.safety.visible import visible
+from toolcrib.service.definition import MAX_NAME_SHOWN, listed, named, some_of
 
 _VERSIONS: Final = (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
 # Without these there is no tool; whatever else is wrong can be left away.
 _NEEDED: Final = frozenset({"name", "inputSchema"})
 
 
-def readable(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """The same tools. Of those that a strict client would choke on, only what it can take."""
+def readable(
+    tools: tuple[dict[str, Any], ...],
+) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """The same tools, and what was left away: what a strict client would choke on."""
     if not _faults([listed(tool, "tool") for tool in tools]):
-        return tools
-    return tuple(map(_readable, tools))
-
-
-def _readable(tool: dict[str, Any]) -> dict[str, Any]:
-    faults = _faults([listed(tool, "tool")])
-    if not faults or faults & _NEEDED:
-        # What is wrong with the name or the schema is found when it is read.
-        return tool
-    return {key: value for key, value in tool.items() if key not in faults}
+        return tools, ()
+    kept: list[dict[str, Any]] = []
+    altered: list[str] = []
+    for number, tool in enumerate(tools, 1):
+        faults = _faults([listed(tool, "tool")])
+        if not faults or faults & _NEEDED:
+            # What is wrong with the name or the schema is found when it is read.
+            kept.append(tool)
+            continue
+        kept.append({key: value for key, value in tool.items() if key not in faults})
+        parts = visible(", ".join(sorted(faults)), MAX_NAME_SHOWN)
+        altered.append(f"{named(tool, number)} is used without its {parts}: not as MCP has it")
+    return tuple(kept), some_of(altered)
 
 
 def _faults(tools: list[dict[str, Any]]) -> set[str]:

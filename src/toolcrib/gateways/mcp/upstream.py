@@ -13,12 +13,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import anyio
-from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 from toolcrib.config.settings import Server
 from toolcrib.errors import ServerUnavailable, ToolcribError
@@ -26,6 +27,8 @@ from toolcrib.gateways.logs import Redactor
 from toolcrib.gateways.mcp.link import Link, open_link, reason_of
 from toolcrib.gateways.mcp.process import Complaints
 from toolcrib.gateways.mcp.sdk import HTTP_FAILED
+from toolcrib.gateways.mcp.waiting import Caller, Waiting
+from toolcrib.gateways.mcp.wishes import Wishes, keep_asking
 from toolcrib.gateways.secret import secrets_of
 from toolcrib.service.definition import MAX_DEFINITION_BYTES, outweighs
 
@@ -38,16 +41,7 @@ SETTLE_SECONDS: Final = 0.2
 # The costly part of a start; one that takes longer is waiting for something, and lets others start.
 START_SECONDS: Final = 5.0
 MAX_IN_FLIGHT: Final = 1_000
-MAX_FOLLOWED: Final = 1_000
-# What is told while clients are slow to listen is dropped beyond this.
-MAX_TELLING: Final = 256
 
-# What a server may ask of a client, and what the client has to be able to do for that.
-ASKS: Final[Mapping[str, str]] = {
-    "sampling/createMessage": "sampling",
-    "elicitation/create": "elicitation",
-    "roots/list": "roots",
-}
 # What a server may tell clients. Anything else it says is between it and us.
 _NEWS: Final = frozenset(
     {
@@ -72,27 +66,6 @@ class Listing:
     info: Mapping[str, Any]
 
 
-class Caller(Protocol):
-    """The client on whose behalf a server is asked something."""
-
-    @property
-    def key(self) -> object:
-        """Which client it is."""
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        """What the client can do when a server asks it."""
-
-    async def ask(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Ask the client what the server wants to know."""
-
-    async def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Tell the client something about the request it waits for."""
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell the client how far its request has come."""
-
-
 OnListed = Callable[[Server, Listing], Awaitable[None]]
 OnNews = Callable[[str, str, Mapping[str, Any] | None], Awaitable[None]]
 
@@ -106,6 +79,9 @@ class Upstream:
     on_news: OnNews
     # Starting is what costs; only so many servers start at the same time.
     starting: anyio.CapacityLimiter
+    wishes: Wishes
+    # The folder with the tokens of servers that a person has logged in to.
+    tokens: Path | None = None
     known: bool = False
     trouble: str = ""
     failures: int = 0
@@ -117,10 +93,8 @@ class Upstream:
         told = logging.getLogger(f"{__name__}.{self.server.name}")
         # Why it failed is told to clients too, and it may have said what it was given in confidence.
         self._redact = Redactor(secrets_of(self.server))
-        self.complaints = Complaints(told.info)
-        self._callers: dict[int, Caller] = {}
-        self._count = 0
-        self._telling = 0
+        self.complaints = Complaints(lambda line: told.info("%s", self._redact(line)))
+        self.waiting = Waiting()
         self._used = time.monotonic()
         self._legacy = self.server.era == "legacy"
         self._stood = False
@@ -132,8 +106,6 @@ class Upstream:
         self._wanted = anyio.Event()
         self._changed = anyio.Event()
         self._settled = anyio.Event()
-        self._to_follow: set[str] = set()
-        self._followed = anyio.Event()
 
     @property
     def name(self) -> str:
@@ -144,7 +116,7 @@ class Upstream:
     def state(self) -> State:
         """How far it has come."""
         if self.link is not None:
-            return "in use" if self._callers else "started"
+            return "in use" if self.waiting else "started"
         return "known" if self.known else "configured"
 
     @property
@@ -177,29 +149,30 @@ class Upstream:
         may_repeat: bool = False,
     ) -> dict[str, Any]:
         """Ask the server on behalf of a client. An error of the server's own is raised as it is."""
-        if len(self._callers) >= MAX_IN_FLIGHT:
+        if len(self.waiting) >= MAX_IN_FLIGHT:
             raise ServerUnavailable(
                 f"{self.name} has {MAX_IN_FLIGHT:,} calls to answer already; try again later"
             )
         for last in (not may_repeat, True):
             link = await self.linked(patience=1 if last and may_repeat else 0)
-            number = self._count = self._count + 1
-            self._callers[number] = caller
             self.calls += 1
             try:
-                return await link.session.raw_request(
-                    method,
-                    params,
-                    timeout=self.server.call_seconds,
-                    capabilities=caller.capabilities,
-                    on_progress=self._unhurried(caller.progress),
-                )
+                with self.waiting.call(caller, self.server.call_seconds) as call:
+                    return await link.session.raw_request(
+                        method,
+                        params,
+                        capabilities=caller.capabilities,
+                        on_progress=self.waiting.unhurried(caller.progress),
+                        on_answered=call.answered,
+                    )
+            except TimeoutError:
+                raise ServerUnavailable(
+                    f"{self.name} did not answer within {self.server.call_seconds:g} seconds; "
+                    "raise its `callSeconds` if it is only slow"
+                ) from None
             except MCPError as fault:
-                if fault.error.code == REQUEST_TIMEOUT:
-                    raise ServerUnavailable(
-                        f"{self.name} did not answer within {self.server.call_seconds:g} seconds; "
-                        "raise its `callSeconds` if it is only slow"
-                    ) from None
+                if refusal := link.refusal():
+                    raise ServerUnavailable(f"{self.name} is not reachable: {refusal}") from None
                 if fault.error.message == HTTP_FAILED:
                     raise ServerUnavailable(
                         f"{self.name} is not reachable: it answered with an HTTP error"
@@ -214,7 +187,6 @@ class Upstream:
                         "Whether the call had an effect is not known"
                     ) from None
             finally:
-                self._callers.pop(number, None)
                 self._used = time.monotonic()
         raise AssertionError("the last attempt returns or raises")
 
@@ -235,12 +207,6 @@ class Upstream:
             )
         return self.link
 
-    def follow(self, uri: str) -> None:
-        """Have changes of a resource told, on the protocol without a handshake."""
-        if len(self._to_follow) < MAX_FOLLOWED and uri not in self._to_follow:
-            self._to_follow.add(uri)
-            self._followed.set()
-
     async def _connect(self) -> None:
         """One connection, from its start until it ends or is no longer needed."""
         self._stood = False
@@ -257,7 +223,7 @@ class Upstream:
                 self.link = None
         if scope.cancelled_caught:
             raise TimeoutError
-        if not self.is_lazy:
+        if not self.is_lazy and not self._is_confused():
             raise ConnectionError("its connection ended")
 
     async def _stand(self, scope: anyio.CancelScope) -> None:
@@ -267,6 +233,7 @@ class Upstream:
             on_request=self._asked,
             on_notify=self._told,
             complaints=self.complaints,
+            tokens=self.tokens,
         )
         async with opened as link:
             await self._list(link)
@@ -297,6 +264,7 @@ class Upstream:
         self.link, self.trouble, self.failures, self._stood = link, "", 0, True
         self._used = self._begun = time.monotonic()
         self._wanted = anyio.Event()
+        self.waiting.begin_anew(is_modern=link.session.is_modern)
         self._settle()
         _log.info("%s is started (%s)", self.name, link.protocol)
 
@@ -344,11 +312,11 @@ class Upstream:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, link)
             tasks.start_soon(self._keep_listed, link)
-            tasks.start_soon(self._keep_following, link)
-            while not link.closed.is_set() and not self._is_idle():
+            tasks.start_soon(keep_asking, link, self.server, self.wishes, self._told)
+            while not (link.closed.is_set() or self._is_idle() or self._is_confused()):
                 with anyio.move_on_after(pause):
                     await link.closed.wait()
-                if not link.closed.is_set() and not self._callers and not await _is_well(link):
+                if not link.closed.is_set() and not self.waiting and not await _is_well(link):
                     raise ConnectionError("it no longer answers")
             tasks.cancel_scope.cancel()
         if self._is_idle() and not link.closed.is_set():
@@ -356,7 +324,11 @@ class Upstream:
 
     def _is_idle(self) -> bool:
         idle = time.monotonic() - self._used >= self.server.idle_seconds
-        return self.is_lazy and idle and not self._callers
+        return self.is_lazy and idle and not self.waiting
+
+    def _is_confused(self) -> bool:
+        """Whether only a new connection tells whose its questions are, and nobody uses this one."""
+        return self.waiting.is_confused and not self.waiting
 
     async def _watch(self, link: Link) -> None:
         """Hear of changes. When the hearing is lost, some may have been missed, so it lists anew."""
@@ -391,81 +363,17 @@ class Upstream:
             except (MCPError, ToolcribError) as fault:
                 _log.warning("%s could not be listed anew: %s", self.name, reason_of(fault))
 
-    async def _keep_following(self, link: Link) -> None:
-        """Have the server tell of changes of what clients follow, also after it was started anew."""
-        if "resources" not in link.capabilities:
-            return
-        asked: set[str] = set()
-        while True:
-            self._followed = anyio.Event()
-            new = sorted(self._to_follow - asked)
-            asked.update(new)
-            if new and link.session.is_modern:
-                # One stream for all: the earlier one ends when the next is wanted.
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._hear_updates, link, sorted(asked))
-                    await self._followed.wait()
-                    tasks.cancel_scope.cancel()
-                continue
-            for uri in new:
-                with suppress(MCPError):
-                    await link.session.raw_request(
-                        "resources/subscribe", {"uri": uri}, timeout=self.server.connect_seconds
-                    )
-            await self._followed.wait()
-
-    async def _hear_updates(self, link: Link, uris: list[str]) -> None:
-        with suppress(MCPError, SubscriptionLost):
-            async with listen(link.session, resource_subscriptions=uris) as changes:
-                async for change in changes:
-                    uri = getattr(change, "uri", None)
-                    await self._told("notifications/resources/updated", {"uri": uri})
-
     async def _told(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method == "notifications/tools/list_changed":
             self._changed.set()
-        elif method == "notifications/message" and self._callers:
-            # With several callers it cannot be told whose it is, and it is nobody else's affair.
-            if caller := self._sole_caller():
-                await self._unhurried(caller.tell)(method, params)
+        elif method == "notifications/message" and await self.waiting.tell(method, params):
+            # It is about a call, and no affair of anybody else's.
+            return
         elif method in _NEWS:
-            await self._unhurried(self.on_news)(self.name, method, params)
-
-    def _unhurried(self, tell: Callable[..., Awaitable[None]]) -> Any:
-        """The same, but nothing is told where too much is being told already."""
-
-        async def told(*about: Any) -> None:
-            if self._telling >= MAX_TELLING:
-                return
-            self._telling += 1
-            try:
-                await tell(*about)
-            finally:
-                self._telling -= 1
-
-        return told
+            await self.waiting.unhurried(self.on_news)(self.name, method, params)
 
     async def _asked(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        caller = self._sole_caller()
-        if caller is None:
-            # To ask the wrong one would show one client's affairs to another.
-            raise MCPError(
-                INVALID_REQUEST,
-                "several clients are waiting for this server; which one is meant cannot be told"
-                if self._callers
-                else "no client is waiting for this server",
-            )
-        if ASKS.get(method) not in caller.capabilities:
-            raise MCPError(METHOD_NOT_FOUND, f"the client cannot do {method}")
-        try:
-            with anyio.fail_after(self.server.call_seconds):
-                return await caller.ask(method, params)
-        except TimeoutError:
-            raise MCPError(REQUEST_TIMEOUT, f"the client did not answer {method} in time") from None
-
-    def _sole_caller(self) -> Caller | None:
-        callers = {id(caller.key): caller for caller in self._callers.values()}
-        return next(iter(callers.values())) if len(callers) == 1 else None
+        return await self.waiting.ask(method, params, self.server.answer_seconds)
 
 
 async def _is_well(link: Link) -> bool:

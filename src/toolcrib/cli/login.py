@@ -1,0 +1,77 @@
+"""`toolcrib login`: log in to a server on HTTP that asks for it."""
+
+from __future__ import annotations
+
+import webbrowser
+
+import click
+
+from toolcrib.cli.gateway import require_gateway, start_log
+from toolcrib.cli.options import config_option
+from toolcrib.cli.printing import note
+from toolcrib.config.fault import nearest
+from toolcrib.config.file import existing, load
+from toolcrib.config.settings import Config, Server
+from toolcrib.errors import InvalidConfig, InvalidStore
+
+
+@click.command("login")
+@click.argument("name", metavar="SERVER")
+@config_option
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    metavar="N",
+    help="The port of this machine that the browser comes back to; any that is free, if not given.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address to go to.")
+@click.option("--forget", is_flag=True, help="Drop the token that is kept for the server.")
+def command(name: str, config_file: str | None, port: int, no_browser: bool, forget: bool) -> None:
+    """Log in to a server on HTTP that asks for it.
+
+    Your browser is opened at the page where you say yes. The token is kept beside the store, in a
+    file that only you may read, and is renewed by itself.
+    """
+    require_gateway()
+    config = load(existing(config_file))
+    server = _server(config, name)
+    start_log()
+    import anyio
+
+    from toolcrib.gateways.mcp.login import login
+    from toolcrib.gateways.mcp.tokens import TokenFile
+    from toolcrib.service.place import tokens_folder
+
+    folder = tokens_folder(config)
+    if folder is None:
+        raise InvalidStore('a token has to be kept; configure a "store" that is a file')
+    file = TokenFile(folder, server)
+    if forget:
+        click.echo(f"Forgotten: {name}." if file.forget() else f"There was no token of {name}.")
+        return
+
+    def show(address: str) -> None:
+        note(f"Go to this page and say yes:\n\n{address}\n")
+        if not no_browser:
+            webbrowser.open(address)
+
+    grant = anyio.run(login, server, show, port)
+    if grant is None:
+        click.echo(f"{name} asks for no login.")
+        return
+    file.save(grant)
+    click.echo(f"Logged in to {name}. A gateway that is running uses it within a minute.")
+
+
+def _server(config: Config, name: str) -> Server:
+    server = config.servers.get(name)
+    if server is None:
+        near = nearest(name, config.servers)
+        hint = f"; did you mean {near}?" if near else "; see `toolcrib config`"
+        raise InvalidConfig(f"there is no server {name!r} in {config.path}{hint}")
+    if not server.url:
+        raise InvalidConfig(
+            f"{name} is a program, and is logged in to by its own means; see its `env`"
+        )
+    return server
