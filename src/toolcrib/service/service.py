@@ -63,6 +63,10 @@ class Service:
         """The engine over the tools of the moment."""
         return self._engine
 
+    def knows(self, server: Server) -> bool:
+        """Whether the tools of a server have been seen, now or the last time it was up."""
+        return server.name in self._shelves
+
     def view(self, profile: str | None = None) -> View:
         """What a profile sees; without one, all there is."""
         name = profile or ""

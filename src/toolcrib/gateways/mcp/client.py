@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from dataclasses import dataclass
+from typing import Any, Final
 
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY, LoggingLevel
+from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolcrib.core.session import Session
 from toolcrib.gateways.mcp.sdk import (
     Context,
     channel_of,
     connection_of,
     without_connection_keys,
 )
+from toolcrib.gateways.mcp.shown import LEVELS, Shown, is_frozen, rank
 
-# Clients that read the list of tools once and never again, by the beginning of their names.
-FROZEN: Final = ("claude-code", "cursor", "windsurf", "codex")
 _STATE: Final = "toolcrib"
-
-
-LEVELS: Final = get_args(LoggingLevel)
-
-
-@dataclass
-class Shown:
-    """What a client that began with a handshake has been shown, as long as its connection lasts."""
-
-    session: Session | None = None
-    followed: set[str] = field(default_factory=set)
-    level: str = "debug"
-    profile: str | None = None
-    # How much it is being told at the moment, and has not taken yet.
-    telling: int = 0
-
-    def wants(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Whether it has asked to be told this."""
-        about = params or {}
-        if method == "notifications/resources/updated":
-            return about.get("uri") in self.followed
-        if method == "notifications/message":
-            return _rank(about.get("level")) >= _rank(self.level)
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +48,7 @@ class Client:
     def list_is_frozen(self) -> bool:
         """Whether it is known to read the list of tools only once."""
         params = self.connection.client_params
-        return bool(params and params.client_info.name.lower().startswith(FROZEN))
+        return bool(params and is_frozen(params.client_info.name))
 
     @property
     def shown(self) -> Shown:
@@ -119,18 +93,14 @@ class Client:
         # Without a handshake each request says whether it wants to hear anything.
         meta = (self.ctx.params or {}).get("_meta") or {}
         least = meta.get(LOG_LEVEL_META_KEY)
-        return least in LEVELS and _rank((params or {}).get("level")) >= _rank(least)
+        return least in LEVELS and rank((params or {}).get("level")) >= rank(least)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Tell it how far its request has come, if it wants to know."""
         await channel_of(self.ctx).progress(progress, total, message)
 
 
-def shown_to(connection: Connection) -> Shown:
-    """What the client of a connection has been shown."""
-    shown: Shown = connection.state.setdefault(_STATE, Shown())
+def shown_to(connection: Connection, before: Shown | None = None) -> Shown:
+    """What the client of a connection has been shown; what it was shown `before` there was one."""
+    shown: Shown = connection.state.setdefault(_STATE, before or Shown())
     return shown
-
-
-def _rank(level: object) -> int:
-    return LEVELS.index(level) if level in LEVELS else len(LEVELS)

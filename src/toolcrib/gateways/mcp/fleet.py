@@ -13,10 +13,11 @@ import anyio.abc
 from mcp.shared.exceptions import MCPError
 
 from toolcrib.config.settings import Config, Server
+from toolcrib.core import wording
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.strict import readable
 from toolcrib.gateways.mcp.upstream import Caller, Listing, OnNews, Upstream
-from toolcrib.service.service import Service, identity, manifest_of
+from toolcrib.service.service import Service, manifest_of
 
 STARTING_AT_ONCE: Final = 4
 MAX_OWNED: Final = 50_000
@@ -79,7 +80,7 @@ class Fleet:
     def unseen(self) -> dict[str, str]:
         """The servers whose tools nobody has seen yet, and why."""
         return {
-            name: upstream.trouble or "it is still starting"
+            name: upstream.trouble or wording.STILL_STARTING
             for name, upstream in self.upstreams.items()
             if not upstream.known
         }
@@ -128,8 +129,7 @@ class Fleet:
     def _add(self, server: Server) -> None:
         if not server.enabled or self._tasks is None:
             return
-        manifest = self.service.store.manifest(server.name)
-        known = manifest is not None and manifest.identity == identity(server)
+        known = self.service.knows(server)
         upstream = Upstream(server, self._listed, self._on_news, self._starting, known)
         self.upstreams[server.name] = upstream
         scope = self._scopes[server.name] = anyio.CancelScope()
