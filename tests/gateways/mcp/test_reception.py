@@ -182,6 +182,18 @@ async def test_a_client_that_asks_nothing_has_its_servers_started(
         assert "result" in await talk.ask(hello())
 
 
+async def test_a_client_that_never_stops_asking_does_not_put_it_off(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reception, "LONGEST_SECONDS", 0)
+    async with talking(opened(config)) as talk:
+        await talk.say(hello(), *[request("ping", id=number) for number in range(1, 60)])
+        await until(lambda: talk.loads)
+        talk.may_load.set()
+        assert [(await talk.heard())["id"] for _ in range(60)] == list(range(60))
+        await until(lambda: talk.is_handed_on)
+
+
 async def test_only_so_much_is_kept_for_later(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

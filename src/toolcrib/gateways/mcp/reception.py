@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from toolcrib.gateways.mcp.doorstep import Doorstep
 from toolcrib.gateways.mcp.pipes import Lines, Pipes
@@ -42,8 +43,10 @@ class Reception:
             while not (self._is_loaded or has_left) and len(self._left) < MAX_LEFT:
                 line = await self._next()
                 has_left = line == b""
-                needs_sdk = not has_left and not (line and await self._is_done(line))
-                if needs_sdk and not self._is_loading:
+                is_time = line is None or anyio.current_time() >= self._latest
+                if line:
+                    is_time |= not await self._is_done(line)
+                if is_time and not (has_left or self._is_loading):
                     self._is_loading = True
                     tasks.start_soon(self._loaded)
         if has_left and all(map(_is_notification, self._left)):
@@ -71,6 +74,8 @@ class Reception:
             for answer in answers:
                 await self._pipes.writer.write(answer)
             await self._pipes.writer.flush()
+        # One that has much to ask may not keep others waiting, nor us from ending.
+        await anyio.lowlevel.checkpoint()
         return True
 
     async def _loaded(self) -> None:
