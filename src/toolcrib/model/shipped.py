@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.model.arrays import arrays
 from toolcrib.model.choice import fastest_encoder
 from toolcrib.model.encoder import Array, Encoder
 from toolcrib.model.sketch import Sketcher
@@ -94,9 +95,9 @@ class Sketches:
         return self._model._sketcher.tools(texts)
 
 
-def _weights(name: str) -> dict[str, NDArray[np.generic]]:
-    with (_DATA / name).open("rb") as file, np.load(file) as arrays:
-        return dict(arrays)
+def _weights(name: str) -> dict[str, NDArray[Any]]:
+    with (_DATA / name).open("rb") as file:
+        return arrays(file)
 
 
 SHIPPED = Shipped()
