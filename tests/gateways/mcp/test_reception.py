@@ -31,6 +31,7 @@ from toolcrib.service.service import Service
 
 pytestmark = pytest.mark.anyio
 
+MODULES = ["first", "second"]
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
@@ -60,7 +61,7 @@ class Talk:
             message: dict[str, Any] = json.loads(await self.pipes.heard.receive())
         return message
 
-    def load(self) -> None:
+    def load(self, module: str) -> None:
         self.loads += 1
         anyio.from_thread.run(self.may_load.wait)
 
@@ -74,7 +75,7 @@ async def talking(service: Service) -> AsyncIterator[Talk]:
 
     async def serve() -> None:
         pipes = Pipes(talk.pipes.lines, talk.pipes)
-        handed = await reception.Reception(doorstep, pipes, talk.load).received()
+        handed = await reception.Reception(doorstep, pipes, talk.load, MODULES).received()
         if handed is not None:
             talk.is_handed_on = True
             await serve_pipes(service, None, handed, savings, doorstep.shown)
@@ -159,6 +160,19 @@ async def test_a_client_that_leaves_has_nothing_loaded_for_it(config: Config) ->
         assert (talk.loads, talk.is_handed_on) == (0, False)
 
 
+async def test_a_client_that_leaves_meanwhile_is_not_loaded_for_any_further(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reception, "QUIET_SECONDS", 0)
+    async with talking(opened(config)) as talk:
+        await until(lambda: talk.loads)
+        talk.pipes.put.close()
+        await anyio.wait_all_tasks_blocked()
+        talk.may_load.set()
+        await until(lambda: talk.has_ended)
+        assert (talk.loads, talk.is_handed_on) == (1, False)
+
+
 async def test_a_client_that_leaves_is_still_answered(config: Config) -> None:
     async with talking(opened(config)) as talk:
         await talk.ask(hello())
@@ -178,7 +192,7 @@ async def test_a_client_that_asks_nothing_has_its_servers_started(
     async with talking(opened(config)) as talk:
         talk.may_load.set()
         await until(lambda: talk.is_handed_on)
-        assert talk.loads == 1
+        assert talk.loads == len(MODULES)
         assert "result" in await talk.ask(hello())
 
 

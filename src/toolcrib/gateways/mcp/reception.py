@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -25,10 +25,17 @@ MAX_LEFT: Final = 100
 class Reception:
     """Answers a client until the SDK is loaded, and keeps what only that can answer."""
 
-    def __init__(self, doorstep: Doorstep, pipes: Pipes, load: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        doorstep: Doorstep,
+        pipes: Pipes,
+        load: Callable[[str], object],
+        modules: Sequence[str],
+    ) -> None:
         self._doorstep = doorstep
         self._pipes = pipes
         self._load = load
+        self._modules = modules
         # What is left for the SDK, in the order it came.
         self._left: deque[bytes] = deque()
         self._reading = anyio.CancelScope()
@@ -49,8 +56,9 @@ class Reception:
                 if is_time and not (has_left or self._is_loading):
                     self._is_loading = True
                     tasks.start_soon(self._loaded)
-        if has_left and all(map(_is_notification, self._left)):
-            return None
+            if has_left and all(map(_is_notification, self._left)):
+                tasks.cancel_scope.cancel()
+                return None
         replayed = _Replayed(self._pipes, self._doorstep.opening, self._left)
         return Pipes(replayed, replayed)
 
@@ -79,7 +87,9 @@ class Reception:
         return True
 
     async def _loaded(self) -> None:
-        await anyio.to_thread.run_sync(self._load)
+        # One after the other: nothing can stop a thread, and a client may leave at any time.
+        for module in self._modules:
+            await anyio.to_thread.run_sync(self._load, module)
         self._is_loaded = True
         self._reading.cancel()
 

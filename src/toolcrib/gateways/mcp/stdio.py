@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from typing import Final
 
@@ -20,8 +19,8 @@ from toolcrib.gateways.mcp.reception import Reception
 from toolcrib.gateways.mcp.savings import Savings
 from toolcrib.service.service import Service
 
-# What is heavy: the SDK, and all that speaks to servers with it.
-_HEAVY: Final = "toolcrib.gateways.mcp.gateway"
+# What is heavy: the SDK, and all that speaks to servers with it; each after what it needs.
+_HEAVY: Final = ("pydantic", "mcp_types", "mcp", "toolcrib.gateways.mcp.gateway")
 
 
 async def serve_stdio(service: Service, profile: str | None) -> None:
@@ -33,7 +32,7 @@ async def serve_stdio(service: Service, profile: str | None) -> None:
         async with standard_pipes() as pipes:
             is_served = False
             if pipes is not None and not _is_traced():
-                pipes = await Reception(doorstep, pipes, partial(import_module, _HEAVY)).received()
+                pipes = await Reception(doorstep, pipes, import_module, _HEAVY).received()
                 is_served = pipes is None
             if not is_served:
                 from toolcrib.gateways.mcp.gateway import serve_pipes
