@@ -244,3 +244,9 @@ def test_doctor_finds_nothing_wrong_where_all_is_well(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("✓ well: 1 tools, about ")
     assert done.stdout.endswith(f"Nothing is wrong with {config}.\n")
+
+
+def test_numpy_is_not_loaded_before_its_threads_are_held_to_one() -> None:
+    script = "import sys, toolcrib.cli.stdio, toolcrib.cli.serve; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from importlib.resources import as_file, files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolcrib.catalog_file import read_catalog_file
 from toolcrib.cli.printing import note
-from toolcrib.core.catalog import Catalog
-from toolcrib.core.facet import Where
+
+if TYPE_CHECKING:
+    # Loaded when needed: not every command that shares these options has to do with catalogs.
+    from toolcrib.core.catalog import Catalog
 
 Callback = Callable[..., None]
 
@@ -47,6 +48,8 @@ def where_options(callback: Callback) -> Callback:
     def bundled(
         server: str, category: str, tags: tuple[str, ...], read_only: bool, **others: Any
     ) -> None:
+        from toolcrib.core.facet import Where
+
         where = Where(server=server, category=category, tags=tags, read_only=read_only)
         callback(where=where, **others)
 
@@ -56,6 +59,8 @@ def where_options(callback: Callback) -> Callback:
 def opened_catalog(catalog_file: str | None) -> Catalog:
     """The catalog that was asked for, or the demo's, which is then said."""
     if catalog_file is not None:
+        from toolcrib.catalog_file import read_catalog_file
+
         return read_catalog_file(catalog_file)
     note("No --catalog given: this is the demo catalog.")
     return demo_catalog()
@@ -63,6 +68,8 @@ def opened_catalog(catalog_file: str | None) -> Catalog:
 
 def demo_catalog() -> Catalog:
     """The catalog that comes with Toolcrib, to try it on."""
+    from toolcrib.catalog_file import read_catalog_file
+
     # Beside the command that is named after it; asked for from here so as not to import it.
     with as_file(files("toolcrib.cli") / "demo" / "tools.jsonl") as path:
         return read_catalog_file(path)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal, NoReturn, get_args
 
 from toolcrib.errors import InvalidSchema, InvalidTool
@@ -33,6 +34,10 @@ _TEXT_FIELDS = (
     "hint",
     "version",
 )
+_texts = attrgetter(*_TEXT_FIELDS)
+_POLICIES = get_args(Policy)
+# What is not held as JSON.
+_PLAIN = frozenset((*_TEXT_FIELDS, "policy"))
 
 
 class Tool:
@@ -97,8 +102,7 @@ class Tool:
         policy: Policy = "automatic",
     ) -> None:
         put = object.__setattr__
-        has_names = isinstance(server, str) and isinstance(name, str)
-        put(self, "id", id or (_default_id(server, name) if has_names else ""))
+        put(self, "id", id)
         put(self, "name", name)
         put(self, "description", description)
         put(self, "title", title)
@@ -109,17 +113,23 @@ class Tool:
         put(self, "version", version)
         put(self, "tags", _tags(name, tags))
         put(self, "policy", policy)
-        self._check()
-        put(self, "server", _shared(server))
-        put(self, "category", _shared(category))
+        self._complete()
         put(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
         put(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
         put(self, "_annotations", _schema_text(name, "annotations", annotations))
         put(self, "_examples", _json_text(name, "examples", _listed(name, "examples", examples)))
 
+    def _complete(self) -> None:
+        """What follows from the texts, once they are there and have been looked at."""
+        put = object.__setattr__
+        if not self.id and isinstance(self.server, str) and isinstance(self.name, str):
+            put(self, "id", _default_id(self.server, self.name))
+        self._check()
+        put(self, "server", _shared(self.server))
+        put(self, "category", _shared(self.category))
+
     def _check(self) -> None:
-        for field in _TEXT_FIELDS:
-            value = getattr(self, field)
+        for field, value in zip(_TEXT_FIELDS, _texts(self), strict=True):
             if not isinstance(value, str):
                 raise InvalidTool(
                     f"tool {_shown(self.name)}: {field} must be text, not {type(value).__name__}"
@@ -131,8 +141,7 @@ class Tool:
                 )
         if not self.name.strip():
             raise InvalidTool("a tool needs a name; this one has none")
-        for field in ("name", "server", "id"):
-            value = getattr(self, field)
+        for field, value in (("name", self.name), ("server", self.server), ("id", self.id)):
             if len(value) > MAX_NAME_CHARS:
                 raise InvalidTool(
                     f"tool {_shown(self.name)}: {field} has {len(value):,} characters; "
@@ -143,10 +152,10 @@ class Tool:
                     f"tool {_shown(self.name)}: {field} holds a line break or another control "
                     "character; remove it"
                 )
-        if self.policy not in get_args(Policy):
+        if self.policy not in _POLICIES:
             raise InvalidTool(
                 f"tool {_shown(self.name)}: policy {self.policy!r} is not one of "
-                f"{', '.join(get_args(Policy))}"
+                f"{', '.join(_POLICIES)}"
             )
 
     @property
@@ -204,10 +213,17 @@ class Tool:
 
     def replace(self, **changes: Any) -> Tool:
         """This tool with some fields changed. Its id follows name and server unless it was given."""
-        fields = self.to_dict()
         if self.id == _default_id(self.server, self.name):
-            del fields["id"]
-        return Tool(**{**fields, **changes})
+            changes = {"id": "", **changes}
+        if not changes.keys() <= _PLAIN:
+            return Tool(**{**self.to_dict(), **changes})
+        tool = object.__new__(Tool)
+        for slot in self.__slots__:
+            object.__setattr__(
+                tool, slot, changes[slot] if slot in changes else getattr(self, slot)
+            )
+        tool._complete()
+        return tool
 
     def _state(self) -> tuple[object, ...]:
         return tuple(getattr(self, slot) for slot in self.__slots__)

@@ -91,6 +91,7 @@ MORE_FIT: Final = "More tools fit; ask for more, or say more precisely what you 
 SHORTENED: Final = "{count} were shortened to keep this brief; {describe} tells all of them."
 NOT_REACHABLE: Final = "{count} of {server} cannot be called now: {reason}."
 UNSEEN: Final = "The tools of {server} are not known yet: {reason}."
+STILL_STARTING: Final = "it is still starting"
 WAITING: Final = "{count} of {server} wait until a person approves them."
 UNUSABLE: Final = "Some tools of {server} cannot be used: {reason}."
 LEFT_OUT: Final = (

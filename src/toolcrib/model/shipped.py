@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.model.arrays import arrays
 from toolcrib.model.choice import fastest_encoder
 from toolcrib.model.encoder import MAX_TOKENS, Array, Encoder, Probe
 from toolcrib.model.sketch import Sketcher
@@ -118,9 +119,9 @@ def _likelihood(told: Array) -> float:
     return 1 / (1 + math.exp(-float(told.mean()))) if len(told) else 0.0
 
 
-def _weights(name: str) -> dict[str, Any]:
-    with (_DATA / name).open("rb") as file, np.load(file) as arrays:
-        return dict(arrays)
+def _weights(name: str) -> dict[str, NDArray[Any]]:
+    with (_DATA / name).open("rb") as file:
+        return arrays(file)
 
 
 SHIPPED = Shipped()

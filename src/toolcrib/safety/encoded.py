@@ -32,7 +32,8 @@ _IMAGE: Final = re.compile(
 
 def decoded_texts(text: str) -> Iterator[str]:
     """The readable texts that are hidden in a text by encoding."""
-    if len(text) < MIN_BASE64_CHARS:
+    # Whatever is encoded has no spaces in it, and is longer than most words.
+    if len(text) < MIN_BASE64_CHARS or max(map(len, text.split()), default=0) < MIN_BASE64_CHARS:
         return
     if "data:" in text:
         text = _IMAGE.sub(" ", text)

@@ -30,7 +30,7 @@ _RIGHT_TO_LEFT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 def hidden_findings(where: str, text: str) -> Iterator[Finding]:
     """At most one finding for each kind and severity: the worst is told with how many there are."""
-    if text.isascii() and not _SUSPECT.search(text):
+    if text.isascii() and (text.isprintable() or not _SUSPECT.search(text)):
         return
     text = _TAG_FLAG.sub("", text)
     found: dict[tuple[Kind, Severity], list[str]] = {}

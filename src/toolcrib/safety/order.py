@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from toolcrib.safety.finding import Finding, Kind, Severity
@@ -30,14 +31,20 @@ class Phrase:
     severity: Severity
     says: str
     pieces: tuple[tuple[str, ...], ...]
-    pattern: re.Pattern[str]
+    pattern: str
 
 
 def _phrase(kind: Kind, severity: Severity, says: str, pieces: str, *patterns: str) -> Phrase:
     # A line may be broken anywhere.
-    compiled = re.compile("|".join(patterns).replace(" ", r"\s"), re.IGNORECASE)
+    pattern = "|".join(patterns).replace(" ", r"\s")
     groups = tuple(tuple(group.split(";")) for group in pieces.split(" & "))
-    return Phrase(kind, severity, says, groups, compiled)
+    return Phrase(kind, severity, says, groups, pattern)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # When it is first needed: that takes longer than all texts of a server in which it is not.
+    return re.compile(pattern, re.IGNORECASE)
 
 
 _NOT: Final = r"\b(?:do not|don't|dont|never|must not|should not|avoid|without|refrain from)"
@@ -218,7 +225,7 @@ def order_findings(where: str, text: str) -> Iterator[Finding]:
     plain = _normal(text)
     lower = plain.replace("\n", " ").lower()
     for phrase in _PHRASES:
-        match = _has_pieces(lower, phrase) and phrase.pattern.search(plain)
+        match = _has_pieces(lower, phrase) and _compiled(phrase.pattern).search(plain)
         if match:
             quote = visible(match[0].strip(), _QUOTE_CHARS)
             yield Finding(phrase.kind, where, f"{phrase.says}: “{quote}”", phrase.severity)

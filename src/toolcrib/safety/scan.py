@@ -90,6 +90,8 @@ _found_often = lru_cache(maxsize=8192)(_found)
 
 
 def _references(way: Way, text: str, others: Collection[str]) -> Iterator[tuple[str, Finding]]:
+    if not any(map(others.__contains__, [name.rstrip(".-") for name in _NAME.findall(text)])):
+        return
     for match in _NAME.finditer(text):
         name = match[0].rstrip(".-")
         if name not in others or not _IDENTIFIER.search(name):
@@ -110,7 +112,8 @@ def _texts(tool: Mapping[str, Any]) -> Iterator[tuple[Way, str]]:
         way, value = waiting.pop()
         if isinstance(value, str):
             yield way, value
-        elif isinstance(value, Mapping):
+        # What comes from JSON is a dict, which is told sooner than that it is a mapping.
+        elif isinstance(value, dict | Mapping):
             inner: list[tuple[Way, object]] = []
             for key, item in value.items():
                 step: Way = (way, key)

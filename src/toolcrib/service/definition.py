@@ -114,8 +114,9 @@ def outweighs(value: object, limit: int) -> bool:
         one = pending.pop()
         if isinstance(one, str):
             left -= len(one) + 2
-        elif isinstance(one, Mapping):
-            left -= sum(len(key) + 4 for key in one)
+        # What comes from JSON is a dict, which is told sooner than that it is a mapping.
+        elif isinstance(one, dict | Mapping):
+            left -= sum(map(len, one)) + 4 * len(one)
             pending.extend(one.values())
         elif isinstance(one, list):
             left -= 2

@@ -78,6 +78,10 @@ class Service:
         faults = (one.fault for one in self._rankers.values() if isinstance(one, WithFallback))
         return next((str(fault) for fault in faults if fault), "")
 
+    def knows(self, server: Server) -> bool:
+        """Whether the tools of a server have been seen, now or the last time it was up."""
+        return server.name in self._shelves
+
     def view(self, profile: str | None = None) -> View:
         """What a profile sees; without one, all there is."""
         name = profile or ""

@@ -11,10 +11,11 @@ from typing import Any
 # Prints where it should not, then sends every message back, the last one large.
 ECHO = """
 import os, anyio
-from toolcrib.gateways.mcp.pipes import standard_streams
+from mcp.server.stdio import stdio_server
+from toolcrib.gateways.mcp.pipes import standard_pipes
 
 async def main():
-    async with standard_streams() as (read, write):
+    async with standard_pipes() as pipes, stdio_server(*(pipes or ())) as (read, write):
         print("a stray line", flush=True)
         os.system("echo another")
         async with write:

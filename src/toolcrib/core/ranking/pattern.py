@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.ranker import Ranking, Reason, Slots
-from toolcrib.core.regex import Deadline, Passages, Pattern, read
 from toolcrib.core.schema import parameters
 from toolcrib.core.tool import Tool
+
+if TYPE_CHECKING:
+    # Loaded by the first search for a pattern. Most processes never make one, and all would wait.
+    from toolcrib.core.regex import Deadline, Passages, Pattern
 
 BUDGET_SECONDS: Final = 0.05
 
@@ -62,7 +65,15 @@ class Regex:
 
     def deadline(self) -> Deadline:
         """When a search that begins now has to end."""
+        from toolcrib.core.regex import Deadline
+
         return Deadline(self.budget_seconds, self.clock)
+
+    def pattern(self, query: str) -> Pattern:
+        """The pattern that a query is."""
+        from toolcrib.core.regex import read
+
+        return read(query, ignore_case=self.ignore_case)
 
     def fit(self, catalog: Catalog) -> RegexIndex:
         """Fit to a catalog."""
@@ -80,6 +91,8 @@ class _Laid:
 
     @classmethod
     def out(cls, ranker: Regex, catalog: Catalog, slots: Iterable[int]) -> _Laid:
+        from toolcrib.core.regex import Passages
+
         texts: list[str] = []
         owners: list[int] = []
         fields: list[int] = []
@@ -105,7 +118,7 @@ class RegexIndex:
 
     def rank(self, query: str) -> Ranking:
         """Every tool with a text in which the pattern is found."""
-        pattern = read(query, ignore_case=self._ranker.ignore_case)
+        pattern = self._ranker.pattern(query)
         deadline = self._ranker.deadline()
         best = np.zeros(self._catalog.span, np.float32)
         _note_hits(best, self._at_rest, pattern, deadline)
@@ -116,7 +129,7 @@ class RegexIndex:
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """The fields of a tool in which the pattern is found, the most telling first."""
-        pattern = read(query, ignore_case=self._ranker.ignore_case)
+        pattern = self._ranker.pattern(query)
         laid = _Laid.out(self._ranker, self._catalog, (slot,))
         found = laid.passages.matching(pattern, self._ranker.deadline())
         scores = {_FIELDS[at]: float(_SCORES[at]) for at in sorted({*laid.fields[found].tolist()})}

@@ -18,6 +18,11 @@ MAX_NAMED_SERVERS: Final = 40
 MAX_NOTES: Final = 5
 
 
+def said(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    """A result that is a text."""
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
 @dataclass
 class Page:
     """Lines for a model, as many as there is room for."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import Request
 
-from toolcrib.core.session import Session
+from toolcrib.gateways.guard import ANYONE
 from toolcrib.gateways.mcp.sdk import (
     Context,
     channel_of,
@@ -19,43 +20,9 @@ from toolcrib.gateways.mcp.sdk import (
     stream_of,
     without_connection_keys,
 )
-from toolcrib.gateways.mcp.wishes import LEVELS
+from toolcrib.gateways.mcp.shown import LEVELS, Shown, is_frozen, rank
 
-# Clients that read the list of tools once and never again, by the beginning of their names.
-FROZEN: Final = ("claude-code", "cursor", "windsurf", "codex")
 _STATE: Final = "toolcrib"
-
-
-@dataclass
-class Shown:
-    """What a client that began with a handshake has been shown, as long as its connection lasts."""
-
-    session: Session | None = None
-    # The resources it follows, and the servers that may have each.
-    followed: dict[str, list[str]] = field(default_factory=dict)
-    # The level of the log it has asked for; without one it hears all that comes.
-    level: str | None = None
-    profile: str | None = None
-    # Whether it began with a handshake, and so will be there to be told something.
-    is_session: bool = False
-    # Stands for the client where it has to be told from others, also after it has left.
-    key: object = field(default_factory=object)
-    # How much it is being told at the moment, and has not taken yet.
-    telling: int = 0
-
-    def wants(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Whether it has asked to be told this."""
-        about = params or {}
-        if method == "notifications/resources/updated":
-            return about.get("uri") in self.followed
-        if method == "notifications/message":
-            return _rank(about.get("level")) >= _rank(self.least)
-        return True
-
-    @property
-    def least(self) -> str:
-        """From which level on it is told of the log."""
-        return self.level or LEVELS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +51,20 @@ class Client:
     def list_is_frozen(self) -> bool:
         """Whether it is known to read the list of tools only once."""
         params = self.connection.client_params
-        return bool(params and params.client_info.name.lower().startswith(FROZEN))
+        return bool(params and is_frozen(params.client_info.name))
+
+    @property
+    def lasts(self) -> bool:
+        """Whether its connection outlasts the request."""
+        return not self.is_modern and self.connection.client_params is not None
+
+    @property
+    def caller(self) -> str:
+        """Whose key it came with; nobody's where no keys are asked for."""
+        request = self.ctx.request
+        state = request.scope.get("state", {}) if isinstance(request, Request) else {}
+        principal = state.get("principal", ANYONE)
+        return "" if principal is ANYONE else str(principal.name)
 
     @property
     def shown(self) -> Shown:
@@ -129,18 +109,14 @@ class Client:
         # Without a handshake each request says whether it wants to hear anything.
         meta = (self.ctx.params or {}).get("_meta") or {}
         least = meta.get(LOG_LEVEL_META_KEY)
-        return least in LEVELS and _rank((params or {}).get("level")) >= _rank(least)
+        return least in LEVELS and rank((params or {}).get("level")) >= rank(least)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Tell it how far its request has come, if it wants to know."""
         await channel_of(self.ctx).progress(progress, total, message)
 
 
-def shown_to(connection: Connection) -> Shown:
-    """What the client of a connection has been shown."""
-    shown: Shown = connection.state.setdefault(_STATE, Shown())
+def shown_to(connection: Connection, before: Shown | None = None) -> Shown:
+    """What the client of a connection has been shown; what it was shown `before` there was one."""
+    shown: Shown = connection.state.setdefault(_STATE, before or Shown())
     return shown
-
-
-def _rank(level: object) -> int:
-    return LEVELS.index(level) if level in LEVELS else len(LEVELS)

@@ -1,4 +1,7 @@
-"""The counter: which tools a client is shown, what a search finds for it, and the calls it makes."""
+"""The counter: which tools a client is shown, and what a search finds for it.
+
+It needs neither the SDK nor a server: the first answers do not wait for either.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,9 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
 
 from toolcrib.config.settings import Detail, ToolSearch
 from toolcrib.core import wording
@@ -20,7 +21,7 @@ from toolcrib.core.conversation import LIMIT, MAX_LIMIT, NEAREST
 from toolcrib.core.facet import Where
 from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Session
-from toolcrib.errors import ServerUnavailable, ToolcribError
+from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateways.mcp.answer import (
     DETAILS,
     Page,
@@ -28,14 +29,12 @@ from toolcrib.gateways.mcp.answer import (
     found_text,
     listed_text,
     notes,
+    said,
 )
 from toolcrib.gateways.mcp.attention import Attention
-from toolcrib.gateways.mcp.bridge import Bridge
-from toolcrib.gateways.mcp.client import Client
-from toolcrib.gateways.mcp.fleet import Fleet
 from toolcrib.gateways.mcp.own_tools import CONSTANT_TOOLS, listed_search_tool, search_tool
+from toolcrib.gateways.mcp.shown import Visitor
 from toolcrib.profiles import mcproxy
-from toolcrib.service.definition import outweighs
 from toolcrib.service.directory import OWN_NAMES, Entry
 from toolcrib.service.service import Service
 from toolcrib.service.view import ShownMode, View
@@ -46,14 +45,30 @@ MAX_DESCRIBED: Final = 50
 _log = logging.getLogger(__name__)
 
 
-class Counter:
-    """Shows, finds and calls the tools of one service."""
+class Servers(Protocol):
+    """How the servers are doing."""
 
-    def __init__(self, service: Service, fleet: Fleet, bridge: Bridge) -> None:
+    def trouble(self) -> dict[str, str]:
+        """The servers that cannot be reached, and why."""
+
+    def unseen(self) -> dict[str, str]:
+        """The servers whose tools nobody has seen yet, and why."""
+
+
+class Errand(NamedTuple):
+    """A call that is a server's to answer: the tool, and what it is sent."""
+
+    entry: Entry
+    params: Mapping[str, Any]
+
+
+class Counter:
+    """Shows and finds the tools of one service."""
+
+    def __init__(self, service: Service, servers: Servers) -> None:
         self._service = service
-        self._fleet = fleet
-        self._bridge = bridge
-        self._attention = Attention(service)
+        self._servers = servers
+        self.attention = Attention(service)
 
     @property
     def _settings(self) -> ToolSearch:
@@ -64,7 +79,7 @@ class Counter:
         entry = self._service.directory.entries.get(name)
         return None if entry is None else entry.tool.input_schema
 
-    async def tools_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def tools_list(self, client: Visitor, params: Mapping[str, Any]) -> dict[str, Any]:
         """The tools this client is shown now."""
         view, mode = self._seen_by(client)
         if mode == "direct":
@@ -77,17 +92,21 @@ class Counter:
         search = listed_search_tool(view, len(view.entries) - len(entries))
         return {"tools": [*(entry.listed for entry in entries), search]}
 
-    async def tools_call(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer a search, or pass a call on to the server whose tool it is."""
+    async def tools_call(
+        self, client: Visitor, params: Mapping[str, Any]
+    ) -> dict[str, Any] | Errand:
+        """Answer a search, or say what is to be called."""
         view, mode = self._seen_by(client)
         name, arguments = params["name"], params.get("arguments") or {}
+        if name == mcproxy.SEARCH_TOOL and not isinstance(arguments.get("query"), str):
+            raise RequestFailed(mcproxy.QUERY_MISSING)
         try:
             if name == mcproxy.SEARCH_TOOL:
                 return await self._search_listed(client, view, mode, arguments)
             if name == wording.SEARCH_NAME:
                 return await self._search(client, view, arguments)
         except ToolcribError as fault:
-            return _said(str(fault), is_error=True)
+            return said(str(fault), is_error=True)
         if name == wording.DESCRIBE_NAME:
             return self._describe(view, arguments)
         if name == wording.CALL_NAME:
@@ -96,22 +115,22 @@ class Counter:
             name, arguments = params["name"], params["arguments"]
             if isinstance(name, str) and name in OWN_NAMES:
                 text = wording.CALL_ITSELF.format(name=name, call=wording.CALL_NAME)
-                return _said(text, is_error=True)
+                return said(text, is_error=True)
         conversation = view.conversation(mode)
         call = Call("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = conversation.turn(Session(), (call,))
         if turn.answers:
-            return _said(turn.answers[0].text, is_error=True)
+            return said(turn.answers[0].text, is_error=True)
         (task,) = turn.tasks
         entry = view.entries[task.tool.id]
-        return await self._call(client, entry, {**params, "arguments": task.arguments})
+        return Errand(entry, {**params, "arguments": task.arguments})
 
-    def _seen_by(self, client: Client) -> tuple[View, ShownMode]:
+    def _seen_by(self, client: Visitor) -> tuple[View, ShownMode]:
         view = self._service.view(client.profile)
         wanted = view.profile.mode or self._settings.mode
         return view, view.mode(wanted, client.is_modern, client.list_is_frozen)
 
-    def _listed_now(self, client: Client, view: View) -> list[Entry]:
+    def _listed_now(self, client: Visitor, view: View) -> list[Entry]:
         """The list of this client: what it was shown from the start, or what it has searched for."""
         session = client.shown.session
         conversation = view.conversation("dynamic" if session is None else "search")
@@ -121,41 +140,13 @@ class Counter:
                 shown.setdefault(tool.id, tool)
         return [view.entries[id] for id in shown]
 
-    async def _call(
-        self, client: Client, entry: Entry, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        upstream = self._fleet.upstreams.get(entry.server)
-        if upstream is None:
-            return _said(f"{entry.server} is no longer configured", is_error=True)
-        sent = {**params, "name": entry.remote_name}
-        meta = client.meta
-        sent = {**sent, "_meta": meta} if meta else {k: v for k, v in sent.items() if k != "_meta"}
-        annotations = entry.tool.annotations
-        may_repeat = entry.tool.read_only or annotations.get("idempotentHint") is True
-        begun = time.monotonic()
-        try:
-            result = await self._bridge.answered(
-                upstream, "tools/call", sent, client, may_repeat=may_repeat
-            )
-        except ServerUnavailable as fault:
-            self._service.note_call(entry.name, False, time.monotonic() - begun)
-            return _said(str(fault), is_error=True)
-        succeeded = result.get("isError") is not True
-        self._service.note_call(entry.name, succeeded, time.monotonic() - begun)
-        if result.get("resultType") in (None, "complete"):
-            self._attention.called(client, entry, succeeded)
-        limit = upstream.server.max_result_bytes
-        if outweighs(result, limit):
-            return _said(wording.TOO_LARGE.format(name=entry.name, limit=limit), is_error=True)
-        return result
-
     async def _search(
-        self, client: Client, view: View, arguments: Mapping[str, Any]
+        self, client: Visitor, view: View, arguments: Mapping[str, Any]
     ) -> dict[str, Any]:
         query = arguments.get("query")
         if not isinstance(query, str):
             # A model reads the result of a call; errors of the protocol may never reach it.
-            return _said(wording.QUERY_MISSING, is_error=True)
+            return said(wording.QUERY_MISSING, is_error=True)
         limit = _whole(arguments.get("limit"), LIMIT)
         given = arguments.get("detail")
         detail: Detail = given if given in DETAILS else self._settings.detail
@@ -165,7 +156,7 @@ class Counter:
         )
         result = await self._found(view, query, limit, where)
         entries = self._kept(view, result)
-        self._attention.searched(client, query, entries)
+        self.attention.searched(client, query, entries)
         page = Page(self._settings.max_result_chars)
         says: list[str] = []
         if entries and result.confident:
@@ -186,16 +177,16 @@ class Counter:
             left_out = sum(not hit.tool.read_only for hit in others)
             says += [wording.LEFT_OUT.format(count=counted(left_out))] if left_out else []
         says += self._notes(view, entries, result.confident)
-        answer = _said("\n\n".join(says))
+        answer = said("\n\n".join(says))
         answer["structuredContent"] = {"tools": page.tools, "confident": result.confident}
         self._service.count(searches=1)
         return answer
 
     async def _search_listed(
-        self, client: Client, view: View, mode: ShownMode, arguments: Mapping[str, Any]
+        self, client: Visitor, view: View, mode: ShownMode, arguments: Mapping[str, Any]
     ) -> dict[str, Any]:
         """A search whose finds take the place of the client's list, or join it."""
-        query = _query(arguments)
+        query: str = arguments["query"]
         limit = min(self._settings.max_tools_limit or LISTED_LIMIT, MAX_LISTED)
         near: list[Entry] = []
         entries: list[Entry] = []
@@ -204,7 +195,7 @@ class Counter:
             near = self._kept(view, result)
             # What is only the nearest there is does not take the place of a list.
             entries = near if result.confident else []
-            self._attention.searched(client, query, entries or near[:NEAREST])
+            self.attention.searched(client, query, entries or near[:NEAREST])
         if mode == "dynamic":
             if entries:
                 extends = self._settings.on_search == "extend"
@@ -218,11 +209,11 @@ class Counter:
             names = ", ".join(entry.name for entry in near[:NEAREST])
             says = [mcproxy.NOT_FOUND.format(query=query)]
             says += [wording.NEAREST.format(names=names)] if names else []
-            return _said(" ".join(says))
+            return said(" ".join(says))
         page = Page(self._settings.max_result_chars)
         heading = mcproxy.FOUND.format(count=len(entries))
         says = [listed_text(heading, entries, page), *self._notes(view, entries, True)]
-        answer = _said("\n\n".join(says))
+        answer = said("\n\n".join(says))
         answer["structuredContent"] = {"tools": page.tools, "confident": True}
         return answer
 
@@ -265,16 +256,16 @@ class Counter:
             if not fits or shelf.server.name in found
         }
         waiting = {server: count for server, count in waiting.items() if count}
-        unseen = {} if fits else self._fleet.unseen()
+        unseen = {} if fits else self._servers.unseen()
         unseen = {name: why for name, why in unseen.items() if view.sees_server(name)}
         unusable = {} if fits else view.unusable
-        return notes(entries, self._fleet.trouble(), waiting, unseen, unusable)
+        return notes(entries, self._servers.trouble(), waiting, unseen, unusable)
 
     def _describe(self, view: View, arguments: Mapping[str, Any]) -> dict[str, Any]:
         given = arguments.get("names", arguments.get("name"))
         names = [given] if isinstance(given, str) else given
         if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-            return _said(wording.NAMES_MISSING, is_error=True)
+            return said(wording.NAMES_MISSING, is_error=True)
         conversation = view.conversation("search")
         parts: list[str] = []
         described: list[dict[str, Any]] = []
@@ -292,20 +283,9 @@ class Counter:
             left -= len(text)
             described.append(entry.listed)
             parts.append(text)
-        answer = _said("\n\n".join(parts), is_error=not described)
+        answer = said("\n\n".join(parts), is_error=not described)
         answer["structuredContent"] = {"tools": described}
         return answer
-
-
-def _said(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
-
-
-def _query(arguments: Mapping[str, Any]) -> str:
-    query = arguments.get("query")
-    if not isinstance(query, str):
-        raise MCPError(INVALID_PARAMS, mcproxy.QUERY_MISSING)
-    return query
 
 
 def _whole(value: object, default: int) -> int:

@@ -13,12 +13,13 @@ import anyio.abc
 from mcp.shared.exceptions import MCPError
 
 from toolcrib.config.settings import Config, Server
+from toolcrib.core import wording
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.strict import readable
 from toolcrib.gateways.mcp.upstream import Listing, OnNews, Upstream
 from toolcrib.gateways.mcp.wishes import Wishes
 from toolcrib.service.place import tokens_folder
-from toolcrib.service.service import Service, identity, manifest_of
+from toolcrib.service.service import Service, manifest_of
 
 STARTING_AT_ONCE: Final = 4
 MAX_OWNED: Final = 50_000
@@ -83,7 +84,7 @@ class Fleet:
     def unseen(self) -> dict[str, str]:
         """The servers whose tools nobody has seen yet, and why."""
         return {
-            name: upstream.trouble or "it is still starting"
+            name: upstream.trouble or wording.STILL_STARTING
             for name, upstream in self.upstreams.items()
             if not upstream.known
         }
@@ -132,8 +133,6 @@ class Fleet:
     def _add(self, server: Server) -> None:
         if not server.enabled or self._tasks is None:
             return
-        manifest = self.service.store.manifest(server.name)
-        known = manifest is not None and manifest.identity == identity(server)
         upstream = Upstream(
             server,
             self._listed,
@@ -141,7 +140,7 @@ class Fleet:
             self._starting,
             self.wishes,
             tokens_folder(self.service.config),
-            known,
+            self.service.knows(server),
         )
         self.upstreams[server.name] = upstream
         scope = self._scopes[server.name] = anyio.CancelScope()

@@ -27,14 +27,17 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types import methods as _methods
 
-from toolcrib import __version__
-from toolcrib.errors import UnknownProfile
+from toolcrib.errors import RequestFailed, UnknownProfile
 from toolcrib.gateways.mcp.bridge import Bridge
+from toolcrib.gateways.mcp.calls import Calls
 from toolcrib.gateways.mcp.client import Client, shown_to
 from toolcrib.gateways.mcp.counter import Counter
 from toolcrib.gateways.mcp.fleet import Fleet
+from toolcrib.gateways.mcp.protocol import INFO, stamped
 from toolcrib.gateways.mcp.relay import Relay
+from toolcrib.gateways.mcp.savings import Savings
 from toolcrib.gateways.mcp.sdk import Context, connection_of
+from toolcrib.gateways.mcp.shown import Shown
 from toolcrib.service.service import Service
 
 # A client that takes longer to be told something has stopped listening.
@@ -48,19 +51,6 @@ _LIST_CHANGES: Final[Mapping[str, ServerEvent]] = {
 Handler = Callable[[Client, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 ProfileOf = Callable[[Context], str | None]
 
-# What of a result belongs to one era only.
-_MODERN_KEYS: Final = ("resultType", "ttlMs", "cacheScope")
-_CACHEABLE: Final = frozenset(
-    {
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "server/discover",
-    }
-)
-
 
 class _Sdk(Server[Any]):
     """The SDK's server, which says that lists may change also where it forgets to."""
@@ -73,8 +63,17 @@ class _Sdk(Server[Any]):
 class Front:
     """Answers the clients of all transports from one service and one fleet of servers."""
 
-    def __init__(self, service: Service, profile_of: ProfileOf = lambda ctx: None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        savings: Savings,
+        profile_of: ProfileOf = lambda ctx: None,
+        shown: Shown | None = None,
+    ) -> None:
         self.service = service
+        self._savings = savings
+        # Of the client whose first requests were answered before there was a front.
+        self._shown = shown
         self.fleet = Fleet(service, self.tell_tools_changed, self._news)
         self._profile_of = profile_of
         # For clients without a handshake. One for each profile: none hears of another's servers.
@@ -82,11 +81,12 @@ class Front:
         self._listeners: dict[str | None, ListenHandler] = {}
         self._connections: dict[int, Connection] = {}
         bridge = Bridge(self.fleet)
-        counter = Counter(service, self.fleet, bridge)
+        counter = Counter(service, self.fleet)
+        calls = Calls(service, counter, self.fleet, bridge)
         self._relay = relay = Relay(self.fleet, service, bridge)
         self._handlers: dict[str, Handler] = {
             "tools/list": counter.tools_list,
-            "tools/call": counter.tools_call,
+            "tools/call": calls.tools_call,
             "prompts/list": relay.prompts_list,
             "prompts/get": relay.prompts_get,
             "resources/list": relay.resources_list,
@@ -106,8 +106,8 @@ class Front:
 
     def _made(self, counter: Counter) -> Server[Any]:
         server = _Sdk(
-            "toolcrib",
-            version=__version__,
+            INFO["name"],
+            version=INFO["version"],
             on_subscriptions_listen=self._listen,
             get_tool_input_schema=counter.input_schema,
         )
@@ -126,14 +126,18 @@ class Front:
                 self._remember(connection, self._profile_of(ctx))
             return result
         self._check(ctx)
+        params = ctx.params or {}
         try:
             profile = self._profile_of(ctx)
             if id(connection) in self._connections and shown_to(connection).profile != profile:
                 raise MCPError(INVALID_PARAMS, "this session is another profile's; begin a new one")
-            result = await handler(Client(ctx, profile), ctx.params or {})
-        except UnknownProfile as fault:
+            client = Client(ctx, profile)
+            answer = await handler(client, params)
+        except (UnknownProfile, RequestFailed) as fault:
             raise MCPError(INVALID_PARAMS, str(fault)) from None
-        return self._stamped(ctx, result)
+        result = stamped(ctx.method, answer, is_modern=client.is_modern)
+        await self._savings.note(profile, ctx.method, params, result)
+        return result
 
     def _check(self, ctx: Context) -> None:
         try:
@@ -141,23 +145,10 @@ class Front:
         except KeyError:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found", ctx.method) from None
 
-    def _stamped(self, ctx: Context, result: Mapping[str, Any]) -> dict[str, Any]:
-        """A result with what its era asks for, and without what belongs to the other."""
-        stamped = {key: value for key, value in result.items() if key not in _MODERN_KEYS}
-        if not Client(ctx, None).is_modern:
-            return stamped
-        stamped["resultType"] = result.get("resultType") or "complete"
-        if ctx.method in _CACHEABLE:
-            stamped["ttlMs"] = result.get("ttlMs", 0)
-            stamped["cacheScope"] = "private"
-        meta = result.get("_meta")
-        stamp = {types.SERVER_INFO_META_KEY: self.server.server_info_stamp}
-        stamped["_meta"] = {**(meta if isinstance(meta, Mapping) else {}), **stamp}
-        return stamped
-
     def _remember(self, connection: Connection, profile: str | None) -> None:
-        shown = shown_to(connection)
+        shown = shown_to(connection, self._shown)
         shown.profile = profile
+        self._shown = None
         self._connections[id(connection)] = connection
         connection.exit_stack.callback(self._connections.pop, id(connection), None)
         self._relay.arrived(shown)

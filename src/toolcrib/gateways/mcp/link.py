@@ -19,7 +19,8 @@ from mcp.shared.exceptions import MCPError
 from toolcrib import __version__
 from toolcrib.config.settings import Server
 from toolcrib.errors import ServerUnavailable
-from toolcrib.gateways.mcp.process import MAX_LINE_BYTES, Complaints, child_process
+from toolcrib.gateways.mcp.children import MAX_LINE_BYTES
+from toolcrib.gateways.mcp.process import Complaints, child_process
 from toolcrib.gateways.mcp.sdk import OnNotify, OnRequest, RawSession, raw_session
 from toolcrib.gateways.mcp.tokens import TokenAuth, TokenFile
 

@@ -1,7 +1,7 @@
 """Our own standard input and output as pipes that the event loop waits for.
 
 The SDK reads and writes them as files, each line in a thread of its own and back: that was a third
-of what a call cost. Where they are no pipes, but a terminal or a file, that is still the way.
+of what a call cost. Where they are no pipes, but a terminal or a file, they are left to it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,48 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from typing import Final, NamedTuple, Protocol
 
 import anyio
-from mcp.server.stdio import stdio_server
 
-from toolcrib.gateways.mcp.process import MAX_LINE_BYTES
+from toolcrib.gateways.mcp.children import MAX_LINE_BYTES
 
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 _ABOVE_STANDARD: Final = 3
 
 
+class Lines(Protocol):
+    """Lines that come in, one after the other; no more when the client has left."""
+
+    def __aiter__(self) -> Lines:
+        """Themselves."""
+
+    async def __anext__(self) -> bytes:
+        """The next one."""
+
+
+class Writer(Protocol):
+    """A file as the SDK writes it."""
+
+    async def write(self, text: str) -> object:
+        """Send this."""
+
+    async def flush(self) -> object:
+        """Wait until it is sent."""
+
+
+class Pipes(NamedTuple):
+    """What comes in and what goes out."""
+
+    lines: Lines
+    writer: Writer
+
+
 @asynccontextmanager
-async def standard_streams() -> AsyncIterator[tuple[Any, Any]]:
-    """Messages from and to whoever started us."""
+async def standard_pipes() -> AsyncIterator[Pipes | None]:
+    """Lines from and to whoever started us; nothing where these are no pipes."""
     if sys.platform == "win32" or not (_is_pipe(_INPUT) and _is_pipe(_OUTPUT)):
-        async with stdio_server() as streams:
-            yield streams
+        yield None
         return
     with _taken() as (heard, said):
         loop = asyncio.get_running_loop()
@@ -43,9 +68,7 @@ async def standard_streams() -> AsyncIterator[tuple[Any, Any]]:
         writing.set_write_buffer_limits(0)
         writer = asyncio.StreamWriter(writing, flow, None, loop)
         try:
-            given: Any = (_Lines(lines), _Writer(writer))
-            async with stdio_server(*given) as streams:
-                yield streams
+            yield Pipes(_Lines(lines), _Writer(writer))
         finally:
             reading.close()
             writing.close()

@@ -7,8 +7,6 @@ error is kept, so that whoever asks why it failed can be told.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -22,7 +20,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+from toolcrib.gateways.mcp.children import MAX_LINE_BYTES, RUNNING, send_signal
+
 MAX_COMPLAINTS: Final = 200
 MAX_COMPLAINT_CHARS: Final = 2_000
 # How long a server may take to leave by itself, and then after it was asked to.
@@ -35,8 +34,6 @@ _Lost = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError, 
 Streams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
 ]
-
-_running: Final[dict[int, anyio.abc.Process]] = {}
 
 
 class Complaints:
@@ -80,7 +77,7 @@ async def child_process(
         cwd=cwd,
         start_new_session=sys.platform != "win32",
     )
-    _running[process.pid] = process
+    RUNNING[process.pid] = process
     # No awaiting from here until the tasks run, or a cancelled start would leave the child behind.
     heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](_WAITING)
     write, said = anyio.create_memory_object_stream[SessionMessage](_WAITING)
@@ -93,16 +90,10 @@ async def child_process(
         finally:
             with anyio.CancelScope(shield=True):
                 await _stop(process)
-            _running.pop(process.pid, None)
+            RUNNING.pop(process.pid, None)
             for stream in (heard, read, write, said):
                 stream.close()
             tasks.cancel_scope.cancel()
-
-
-def kill_all() -> None:
-    """End all servers and all they started, at once: for when there is no time to ask them."""
-    for process in list(_running.values()):
-        _signal(process, "SIGKILL")
 
 
 async def _listen(
@@ -159,12 +150,12 @@ async def _stop(process: anyio.abc.Process) -> None:
     with suppress(*_Lost):
         await process.stdin.aclose()
     if not await _is_gone(process):
-        _signal(process, "SIGTERM")
+        send_signal(process, "SIGTERM")
         if not await _is_gone(process):
-            _signal(process, "SIGKILL")
+            send_signal(process, "SIGKILL")
             await _is_gone(process)
     # A server that left by itself may have left others behind.
-    _signal(process, "SIGKILL")
+    send_signal(process, "SIGKILL")
     with suppress(*_Lost):
         await process.aclose()
 
@@ -175,11 +166,3 @@ async def _is_gone(process: anyio.abc.Process) -> bool:
         while process.returncode is None:
             await anyio.sleep(_POLL_SECONDS)
     return process.returncode is not None
-
-
-def _signal(process: anyio.abc.Process, name: str) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, getattr(signal, name))

@@ -14,8 +14,9 @@ from toolcrib.core.naming import safe_name
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.bridge import Bridge
-from toolcrib.gateways.mcp.client import Client, Shown
+from toolcrib.gateways.mcp.client import Client
 from toolcrib.gateways.mcp.fleet import Fleet
+from toolcrib.gateways.mcp.shown import Shown
 from toolcrib.gateways.mcp.upstream import Upstream
 from toolcrib.gateways.mcp.wishes import MAX_FOLLOWED
 from toolcrib.service.service import Service

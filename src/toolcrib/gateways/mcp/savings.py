@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
 import anyio
-from mcp.server.context import CallNext, HandlerResult
 
 from toolcrib.core import wording
 from toolcrib.core.tokens import estimate, tool_tokens
 from toolcrib.errors import UnknownProfile
-from toolcrib.gateways.mcp.sdk import Context
 from toolcrib.profiles.mcproxy import SEARCH_TOOL
 from toolcrib.service.service import Service
 from toolcrib.service.view import View
@@ -42,23 +40,37 @@ class _Listing:
 
 
 class Savings:
-    """Sees every answer go by, and counts. A middleware of the SDK's server."""
+    """Is told every answer that goes to a client, and counts."""
 
-    def __init__(self, service: Service, profile_of: Callable[[Context], str | None]) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._profile_of = profile_of
         self._listings: list[_Listing] = []
         self._finds: list[list[Any]] = []
         self._lock = Lock()
 
-    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Pass the request on, and note what was answered."""
-        result = await call_next(ctx)
-        if isinstance(result, dict) and ctx.method in ("tools/list", "tools/call"):
-            self._note(ctx, result)
-            if len(self._listings) + len(self._finds) >= MAX_UNWEIGHED:
-                await anyio.to_thread.run_sync(self.settle)
-        return result
+    async def note(
+        self,
+        profile: str | None,
+        method: str,
+        params: Mapping[str, Any],
+        result: Mapping[str, Any],
+    ) -> None:
+        """Note what was answered, if it was tools."""
+        if method not in ("tools/list", "tools/call"):
+            return
+        try:
+            view = self._service.view(profile)
+        except UnknownProfile:
+            # It was taken out of the configuration just now.
+            return
+        name = params.get("name")
+        with self._lock:
+            if method == "tools/list":
+                self._listings.append(_Listing(view, result["tools"]))
+            elif name in _FINDING and name not in view.entries:
+                self._finds.append(result.get("content") or [])
+        if len(self._listings) + len(self._finds) >= MAX_UNWEIGHED:
+            await anyio.to_thread.run_sync(self.settle)
 
     def settle(self) -> None:
         """Weigh what was noted, and add it to the counters. Safe from any thread."""
@@ -77,18 +89,6 @@ class Savings:
             tokens_found=found,
             tokens_saved=everything - listed - found,
         )
-
-    def _note(self, ctx: Context, result: Mapping[str, Any]) -> None:
-        try:
-            view = self._service.view(self._profile_of(ctx))
-        except UnknownProfile:
-            return
-        name = (ctx.params or {}).get("name")
-        with self._lock:
-            if ctx.method == "tools/list" and isinstance(result.get("tools"), list):
-                self._listings.append(_Listing(view, result["tools"]))
-            elif name in _FINDING and name not in view.entries:
-                self._finds.append(result.get("content") or [])
 
 
 def _weighed(value: object) -> int:

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import anyio
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from mcp_types import METHOD_NOT_FOUND, LoggingLevel
+from mcp_types import METHOD_NOT_FOUND
 
 from toolcrib.config.settings import Server
 from toolcrib.gateways.mcp.link import Link
+from toolcrib.gateways.mcp.shown import LEVELS
 
-# From the least important to the most.
-LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 MAX_FOLLOWED: Final = 1_000
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0

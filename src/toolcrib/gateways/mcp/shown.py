@@ -1,0 +1,98 @@
+"""What a client has been shown, and what has to be known of it to show it tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from toolcrib.core.session import Session
+from toolcrib.core.trail import Trail
+
+# Clients that read the list of tools once and never again, by the beginning of their names.
+FROZEN: Final = ("claude-code", "cursor", "windsurf", "codex")
+LEVELS: Final = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+
+
+@dataclass
+class Shown:
+    """What a client that began with a handshake has been shown, as long as its connection lasts."""
+
+    session: Session | None = None
+    # The resources it follows, and the servers that may have each.
+    followed: dict[str, list[str]] = field(default_factory=dict)
+    # The level of the log it has asked for; without one it hears all that comes.
+    level: str | None = None
+    profile: str | None = None
+    # Whether it began with a handshake, and so will be there to be told something.
+    is_session: bool = False
+    # Stands for the client where it has to be told from others, also after it has left.
+    key: object = field(default_factory=object)
+    # How much it is being told at the moment, and has not taken yet.
+    telling: int = 0
+    # Its latest searches, to learn which of them led to which call.
+    trail: Trail = field(default_factory=Trail)
+
+    def wants(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Whether it has asked to be told this."""
+        about = params or {}
+        if method == "notifications/resources/updated":
+            return about.get("uri") in self.followed
+        if method == "notifications/message":
+            return rank(about.get("level")) >= rank(self.least)
+        return True
+
+    @property
+    def least(self) -> str:
+        """From which level on it is told of the log."""
+        return self.level or LEVELS[0]
+
+
+class Visitor(Protocol):
+    """A client as far as the counter has to know it."""
+
+    @property
+    def profile(self) -> str | None:
+        """Whose tools it is shown."""
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it speaks the protocol without a handshake."""
+
+    @property
+    def list_is_frozen(self) -> bool:
+        """Whether it is known to read the list of tools only once."""
+
+    @property
+    def shown(self) -> Shown:
+        """What it has been shown."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether its connection outlasts the request."""
+
+    @property
+    def caller(self) -> str:
+        """Whose key it came with; nobody's where no keys are asked for."""
+
+    async def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Tell it something about the request it waits for."""
+
+
+def is_frozen(client: str) -> bool:
+    """Whether a client of this name is known to read the list of tools only once."""
+    return client.lower().startswith(FROZEN)
+
+
+def rank(level: object) -> int:
+    """How grave a level of the log is."""
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)

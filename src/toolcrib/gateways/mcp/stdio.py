@@ -1,0 +1,62 @@
+"""The gateway on standard input and output: the first answers before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import Final
+
+import anyio
+
+from toolcrib.gateways.mcp.background import tried
+from toolcrib.gateways.mcp.children import kill_all
+from toolcrib.gateways.mcp.doorstep import Doorstep
+from toolcrib.gateways.mcp.pipes import standard_pipes
+from toolcrib.gateways.mcp.reception import Reception
+from toolcrib.gateways.mcp.savings import Savings
+from toolcrib.service.service import Service
+
+# What is heavy: the SDK, and all that speaks to servers with it; each after what it needs.
+_HEAVY: Final = ("pydantic", "mcp_types", "mcp", "toolcrib.gateways.mcp.gateway")
+
+
+async def serve_stdio(service: Service, profile: str | None) -> None:
+    """Serve one client on standard input and output until it leaves."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_when_told, service)
+        savings = Savings(service)
+        doorstep = Doorstep(service, profile, savings)
+        async with standard_pipes() as pipes:
+            is_served = False
+            if pipes is not None and not _is_traced():
+                pipes = await Reception(doorstep, pipes, import_module, _HEAVY).received()
+                is_served = pipes is None
+            if not is_served:
+                from toolcrib.gateways.mcp.gateway import serve_pipes
+
+                await serve_pipes(service, profile, pipes, savings, doorstep.shown)
+        await tried(savings.settle)
+        tasks.cancel_scope.cancel()
+
+
+def _is_traced() -> bool:
+    """Whether somebody collects traces: of every request, which is the SDK's to tell."""
+    return "opentelemetry.sdk.trace" in sys.modules
+
+
+async def _end_when_told(service: Service) -> None:
+    """Clients wait two seconds for us to leave, then send a signal. No server is to be left behind."""
+    with (
+        # Windows knows no such signals.
+        suppress(NotImplementedError),
+        anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+    ):
+        async for _ in signals:
+            kill_all()
+            await tried(service.close)
+            # Where standard input is no pipe, a thread reads it that nothing can interrupt: only this
+            # ends it.
+            os._exit(0)

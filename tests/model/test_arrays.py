@@ -1,0 +1,54 @@
+"""Arrays are what they were when they were saved, wherever they lie."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from toolcrib.model.arrays import arrays
+
+SAVED: dict[str, NDArray[Any]] = {
+    "words": np.arange(30_000, dtype=np.int8).reshape(300, 100),
+    "scale": np.linspace(0, 1, 300, dtype=np.float32),
+    "across": np.asfortranarray(np.arange(12, dtype=np.float32).reshape(3, 4)),
+    "layers": np.array(6),
+    "nothing": np.empty((0, 4), np.float32),
+}
+
+
+def check(found: dict[str, NDArray[Any]]) -> None:
+    assert found.keys() == SAVED.keys()
+    for name, saved in SAVED.items():
+        assert found[name].dtype == saved.dtype
+        assert found[name].flags.aligned
+        np.testing.assert_array_equal(found[name], saved)
+
+
+def test_arrays_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "some.npz"
+    np.savez(path, **SAVED)  # type: ignore[arg-type]
+    with path.open("rb") as file:
+        found = arrays(file)
+    check(found)
+
+
+def test_arrays_are_read_from_what_is_no_file() -> None:
+    content = BytesIO()
+    np.savez(content, **SAVED)  # type: ignore[arg-type]
+    content.seek(0)
+    check(arrays(content))
+
+
+def test_the_large_ones_stay_where_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "some.npz"
+    np.savez(path, **SAVED)  # type: ignore[arg-type]
+    with path.open("rb") as file:
+        words = arrays(file)["words"]
+    assert not words.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        words[0, 0] = 1
