@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar, cast, get_args
@@ -13,10 +13,10 @@ from toolcrib.core.hosted import Provider, hosting_provider
 from toolcrib.core.session import SessionTable
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.door import MAX_BODY_BYTES, SWITCH_HEADER, Exchange
-from toolcrib.gateways.model.saved import Saved
+from toolcrib.gateways.model.saved import UPSTREAM_HEADER, Saved, printable
 from toolcrib.gateways.model.sse import WholeEvents
 from toolcrib.gateways.model.toolset import Toolset, Toolsets, Way
-from toolcrib.gateways.model.upstream import Upstreams, headers_to_send
+from toolcrib.gateways.model.upstream import KEY_HEADERS, Upstreams, headers_to_send
 
 SEARCH_THREADS: Final = 4
 PREPARE_AFTER_SECONDS: Final = 0.03
@@ -24,6 +24,8 @@ PREPARE_AFTER_SECONDS: Final = 0.03
 Result = TypeVar("Result")
 # Which switch a client's key comes with, by the principal's name.
 Switches = Mapping[str, SearchForModel]
+# Is told every piece of an answer before the client gets it.
+Watch = Callable[[bytes], None]
 
 
 class Gateway:
@@ -90,16 +92,44 @@ class Gateway:
             raise RequestFailed(f"{SWITCH_HEADER}: {asked[:40]!r} is not one of {known}")
         return cast(SearchForModel, asked)
 
-    async def pass_on(self, exchange: Exchange, upstream: ModelUpstream, saved: Saved) -> None:
-        """Ask an upstream what the client asked, byte for byte, and answer what it answers."""
-        headers = headers_to_send(upstream, exchange.headers, as_sent=True)
+    def named(self, exchange: Exchange, known: Sequence[ModelUpstream]) -> ModelUpstream | None:
+        """Which of these upstreams a request names in its header; None if it names none."""
+        name = exchange.header(UPSTREAM_HEADER).strip()
+        if not name:
+            return None
+        found = next((one for one in known if name in (one.name, printable(one.name))), None)
+        if found is None:
+            names = ", ".join(one.name for one in known)
+            raise RequestFailed(
+                f"{UPSTREAM_HEADER}: there is no {name[:100]!r} here; there is {names}", 404
+            )
+        return found
+
+    async def pass_on(
+        self,
+        exchange: Exchange,
+        upstream: ModelUpstream,
+        saved: Saved,
+        *,
+        target: str = "",
+        watch: Watch | None = None,
+    ) -> None:
+        """Ask an upstream what the client asked, byte for byte, and answer what it answers.
+
+        `target` is another path to ask for; who has a `watch` sees the answer go by, not encoded.
+        """
+        as_sent = watch is None
+        headers = headers_to_send(upstream, exchange.headers, as_sent=as_sent)
         reply = await self.upstreams.send(
-            upstream, exchange.method, exchange.target, headers, exchange.body
+            upstream, exchange.method, target or exchange.target, headers, exchange.body
         )
         try:
             if not reply.is_events:
-                body = b"".join([chunk async for chunk in reply.raw()])
-                headers = [*reply.headers(as_sent=True), *saved.headers()]
+                chunks = reply.raw() if as_sent else reply.chunks()
+                body = b"".join([chunk async for chunk in chunks])
+                if watch and reply.ok:
+                    watch(body)
+                headers = [*reply.headers(as_sent=as_sent), *saved.headers()]
                 await exchange.answer(reply.status, headers, body)
                 return
             # Decoded, where it is encoded at all: half an event can only be told from a whole one so.
@@ -107,11 +137,20 @@ class Gateway:
             whole = WholeEvents()
             async for chunk in reply.chunks():
                 if events := whole.feed(chunk):
+                    if watch:
+                        watch(events)
                     await exchange.write(events)
             await exchange.write(whole.rest())
             await exchange.end()
         finally:
             await reply.close()
+
+
+def owner(exchange: Exchange) -> tuple[str, ...]:
+    """Whose a request is: the key that let it in, and those that it brings for an upstream."""
+    brought = sorted(f"{name} {value}" for name, value in exchange.headers if name in KEY_HEADERS)
+    principal = exchange.principal
+    return (getattr(principal, "name", ""), getattr(principal, "profile", None) or "", *brought)
 
 
 def is_native(switch: SearchForModel, provider: Provider, model: str) -> bool:

@@ -12,7 +12,7 @@ from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.body import read_object
 from toolcrib.gateways.model.door import Exchange
-from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateways.model.gateway import Gateway, Watch, owner
 from toolcrib.gateways.model.kept import Kept
 from toolcrib.gateways.model.memory import Memory, Recall
 from toolcrib.gateways.model.rounds import Rounds, Streamed, Talk
@@ -79,9 +79,7 @@ class Service(Generic[Made]):
 
     def recall(self, request: Request) -> Recall:
         """What is remembered for the client of a request."""
-        exchange = request.exchange
-        name = getattr(exchange.principal, "name", "")
-        return Recall(self._memory, name, exchange.header("authorization"))
+        return Recall(self._memory, owner(request.exchange), request.upstream.name)
 
     def disclosure(self, request: Request) -> Disclosure:
         """From how many tools on some are held back, where the client does not say."""
@@ -103,20 +101,12 @@ class Service(Generic[Made]):
             self._kept.put(known, tools, request.switch, *settings)
         return known
 
-    async def pass_on_any(self, exchange: Exchange) -> None:
-        """Leave a request to the upstream of its model, or to the first one if it names none."""
-        model = ""
-        if exchange.method == "POST" and exchange.body:
-            model = str(read_object(exchange.body).get("model", ""))
-        known = [one for one in self._gateway.settings.upstreams if one.api == "openai"]
-        first = known[0] if known and not model else None
-        upstream = first or self._gateway.upstreams.choose("openai", model)
-        await self._gateway.pass_on(exchange, upstream, Saved(upstream.name, "off"))
-
-    async def pass_on(self, request: Request, treatment: Treatment) -> None:
+    async def pass_on(
+        self, request: Request, treatment: Treatment, watch: Watch | None = None
+    ) -> None:
         """Leave a request to the upstream, untouched."""
         saved = Saved(request.upstream.name, treatment)
-        await self._gateway.pass_on(request.exchange, request.upstream, saved)
+        await self._gateway.pass_on(request.exchange, request.upstream, saved, watch=watch)
 
     async def answer(self, request: Request, talk: Talk, stream: Streamed) -> None:
         """Answer a request through its talk; `stream` is for those who want a stream."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolcrib.config.settings import ModelUpstream, SearchForModel
 from toolcrib.gateways.model.body import read_object, written
 from toolcrib.gateways.model.door import Exchange
-from toolcrib.gateways.model.gateway import Gateway, is_native
+from toolcrib.gateways.model.gateway import Gateway, is_native, owner
 from toolcrib.gateways.model.messages.check import (
     MAX_SHOWN_BYTES,
     check,
@@ -121,13 +121,7 @@ async def _hidden_search(
     )
     if not is_large:
         return None
-    key = conversation_key(
-        body,
-        upstream.name,
-        str(getattr(exchange.principal, "name", "")),
-        exchange.header("authorization"),
-        exchange.header("x-api-key"),
-    )
+    key = conversation_key(body, upstream.name, *owner(exchange))
     revealed = gateway.reveals.get(key) or ()
     remember = partial(gateway.reveals.put, key)
     make = partial(HiddenSearch, body, toolset, revealed, remember, settings.max_rounds)

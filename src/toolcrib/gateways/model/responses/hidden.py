@@ -11,14 +11,23 @@ from toolcrib.gateways.model.memory import Recall
 Item = dict[str, Any]
 
 
-def opening(input: object) -> object:
-    """What the requests of one conversation have in common, however it goes on."""
+def opening(input: object, instructions: object = None) -> object:
+    """What the requests of one conversation have in common: how it began, and on what terms."""
     if isinstance(input, str):
-        return input
-    said = (one.get("content") for one in objects(input) if one.get("role") == "user")
-    first = next(said, None)
-    # A text and a list with this one text in it are the same to everybody.
-    return "".join(text(part.get("text")) for part in objects(first)) or first
+        return [instructions, "user", input]
+    begun = [instructions]
+    for item in objects(input):
+        role = item.get("role")
+        if role in ("system", "developer", "user"):
+            begun += [role, _words(item.get("content"))]
+        if role == "user":
+            break
+    return begun
+
+
+def _words(content: object) -> object:
+    """A text and a list with this one text in it are the same to everybody."""
+    return "".join(text(part.get("text")) for part in objects(content)) or content
 
 
 def anchor(item: Item) -> tuple[object, ...] | None:
