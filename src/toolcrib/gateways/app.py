@@ -61,7 +61,12 @@ class _Owned:
 def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) -> Starlette:
     fronts: list[Front] = []
     figures = Figures(metrics)
-    model = Gateway(service.config.models, max_body_bytes=service.config.http.max_body_bytes)
+    keys = service.config.auth.keys
+    model = Gateway(
+        service.config.models,
+        switches={key.name: key.tool_search for key in keys if key.tool_search},
+        max_body_bytes=service.config.http.max_body_bytes,
+    )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
