@@ -93,10 +93,11 @@ def test_a_stored_response_is_asked_for_where_it_was_made(made: Any) -> None:
 
 def test_a_response_that_nobody_knows_is_asked_for_nowhere_until_the_client_says_where() -> None:
     with between(stored("resp_7")) as (served, one, two):
-        with httpx2.Client(base_url=served.url, headers=THEIRS, timeout=30) as client:
-            lost = client.get("/v1/responses/resp_7")
-            wrong = client.get("/v1/responses/resp_7", headers={"x-toolcrib-upstream": "three"})
-            found = client.get("/v1/responses/resp_7", headers={"x-toolcrib-upstream": "two"})
+        url = f"{served.url}/v1/responses/resp_7"
+        lost, wrong, found = (
+            httpx2.get(url, headers={**THEIRS, **named}, timeout=30)
+            for named in ({}, {"x-toolcrib-upstream": "three"}, {"x-toolcrib-upstream": "two"})
+        )
     assert lost.status_code == 404
     assert "x-toolcrib-upstream: one, two" in lost.json()["error"]["message"]
     assert wrong.status_code == 404 and "one, two" in wrong.json()["error"]["message"]
@@ -201,7 +202,7 @@ def sent_on(url: str, model: ScriptedModel, headers: Json, message: Json, **more
 
 def test_what_was_hidden_is_put_back_for_its_owner_in_its_conversation_alone() -> None:
     def script(request: Request) -> Turn:
-        if any("get_exchange_rate" == name for name in request.tool_names):
+        if any(name == "get_exchange_rate" for name in request.tool_names):
             return Turn("Done.") if request.results == ("2",) else Turn(RATE)
         return Turn(LOOK)
 

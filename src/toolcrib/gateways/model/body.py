@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from toolcrib.errors import RequestFailed
+from toolcrib.gateways.model.pieces import TooManyContainers, read_in_pieces
+
+# What is larger is read in a thread.
+LARGE_BYTES: Final = 256 << 10
+# What has more signs that may part two values is read in pieces, so that others can run meanwhile.
+MANY_SIGNS: Final = 50_000
 
 
 def read_object(data: bytes) -> dict[str, Any]:
     """The JSON object that a request consists of."""
     try:
-        body = from_json(data, cache_strings="keys")
+        body = (
+            read_in_pieces(data) if _is_intricate(data) else from_json(data, cache_strings="keys")
+        )
+    except TooManyContainers as fault:
+        raise RequestFailed(f"the request has {fault}; send fewer tools", 413) from fault
     except ValueError as fault:
         raise RequestFailed(f"the request body is not valid JSON: {fault}") from fault
     if not isinstance(body, dict):
@@ -37,3 +47,8 @@ def written(value: object) -> bytes:
         return to_json(value, inf_nan_mode="constants")
     except PydanticSerializationError as fault:
         raise RequestFailed(f"the request cannot be written as JSON: {fault}") from fault
+
+
+def _is_intricate(data: bytes) -> bool:
+    """Whether a text takes long to read."""
+    return len(data) > LARGE_BYTES and sum(map(data.count, (b",", b"[", b"{"))) > MANY_SIGNS

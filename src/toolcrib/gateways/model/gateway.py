@@ -10,15 +10,18 @@ from typing import Final, TypeVar, cast, get_args
 
 from toolcrib.config.settings import ModelGateway, ModelUpstream, SearchForModel
 from toolcrib.core.hosted import Provider, hosting_provider
-from toolcrib.core.session import SessionTable
 from toolcrib.errors import RequestFailed
+from toolcrib.gateways.model.body import LARGE_BYTES
 from toolcrib.gateways.model.door import MAX_BODY_BYTES, SWITCH_HEADER, Exchange
+from toolcrib.gateways.model.kept import Kept
+from toolcrib.gateways.model.memory import Memory
 from toolcrib.gateways.model.saved import UPSTREAM_HEADER, Saved, printable
 from toolcrib.gateways.model.sse import WholeEvents
-from toolcrib.gateways.model.toolset import Toolset, Toolsets, Way
+from toolcrib.gateways.model.toolset import Entries, Reader, Toolset, Way
 from toolcrib.gateways.model.upstream import KEY_HEADERS, Upstreams, headers_to_send
 
 SEARCH_THREADS: Final = 4
+READ_THREADS: Final = 2
 PREPARE_AFTER_SECONDS: Final = 0.03
 
 Result = TypeVar("Result")
@@ -41,30 +44,47 @@ class Gateway:
         self.settings = settings
         self.max_body_bytes = max_body_bytes
         self.upstreams = Upstreams(settings)
-        self.toolsets = Toolsets(settings.engine_cache)
         # The names of the tools that conversations were shown, oldest first.
-        self.reveals: SessionTable[tuple[str, ...]] = SessionTable(settings.max_conversations)
+        self.reveals = Memory(settings.max_conversations)
+        self._toolsets: Kept[Toolset] = Kept(settings.engine_cache)
         self._switches = dict(switches or {})
         self._searching: ThreadPoolExecutor | None = None
+        self._reading: ThreadPoolExecutor | None = None
         self._preparing: ThreadPoolExecutor | None = None
 
     async def open(self) -> None:
         """Make the pool of connections and the threads."""
         await self.upstreams.open()
         self._searching = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
+        self._reading = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
         self._preparing = ThreadPoolExecutor(1, "toolcrib-prepare")
 
     async def close(self) -> None:
         """Close every connection and wait for the threads."""
         await self.upstreams.close()
-        for threads in (self._searching, self._preparing):
+        for threads in (self._searching, self._reading, self._preparing):
             if threads is not None:
                 await asyncio.to_thread(threads.shutdown, cancel_futures=True)
-        self._searching = self._preparing = None
+        self._searching = self._reading = self._preparing = None
+
+    async def read(self, exchange: Exchange, work: Callable[[], Result]) -> Result:
+        """Make something of a request: at once, or in a thread if others would have to wait."""
+        if len(exchange.body) <= LARGE_BYTES:
+            return work()
+        # Other threads than those that search: who sends much has to wait for others who do.
+        return await asyncio.get_running_loop().run_in_executor(self._reading, work)
 
     async def search(self, work: Callable[[], Result]) -> Result:
         """Do what may take long in a thread, so that nobody else waits for it."""
         return await asyncio.get_running_loop().run_in_executor(self._searching, work)
+
+    def toolset(self, entries: Entries, reader: Reader) -> Toolset:
+        """The toolset of these entries; the same one as before, if they are the same as before."""
+        known = self._toolsets.get(entries, reader)
+        if known is None:
+            known = Toolset(entries, reader)
+            self._toolsets.put(known, entries, reader, size_bytes=known.size_bytes)
+        return known
 
     def prepare(self, toolset: Toolset, *ways: Way) -> None:
         """Make a toolset ready while the model is still thinking of its first search."""

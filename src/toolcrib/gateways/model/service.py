@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from toolcrib.adapters.plain import objects
@@ -13,13 +14,14 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.body import read_object
 from toolcrib.gateways.model.door import Exchange
 from toolcrib.gateways.model.gateway import Gateway, Watch, owner
-from toolcrib.gateways.model.kept import Kept
+from toolcrib.gateways.model.kept import Kept, weighed
 from toolcrib.gateways.model.memory import Memory, Recall
 from toolcrib.gateways.model.rounds import Rounds, Streamed, Talk
 from toolcrib.gateways.model.saved import Saved, Treatment
 from toolcrib.gateways.model.shelf import Entry, Shelf
 
 Made = TypeVar("Made")
+Begun = TypeVar("Begun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,15 @@ class Service(Generic[Made]):
         """How often a model may search for one answer."""
         return self._gateway.settings.max_rounds
 
-    def read(self, exchange: Exchange) -> Request:
+    async def read(self, exchange: Exchange) -> Request:
         """The request of a client."""
+        return await self._gateway.read(exchange, partial(self._read, exchange))
+
+    async def begun(self, request: Request, talk: Callable[[], Begun]) -> Begun:
+        """A talk about a request, made in a thread where its history is long."""
+        return await self._gateway.read(request.exchange, talk)
+
+    def _read(self, exchange: Exchange) -> Request:
         body = read_object(exchange.body)
         upstream = self._gateway.upstreams.choose("openai", str(body.get("model", "")))
         switch = self._gateway.switch(exchange, upstream)
@@ -98,7 +107,8 @@ class Service(Generic[Made]):
         known = self._kept.get(tools, request.switch, *settings)
         if known is None:
             known = await self._gateway.search(lambda: self._looked_up(make()))
-            self._kept.put(known, tools, request.switch, *settings)
+            size = await self._gateway.search(partial(weighed, tools))
+            self._kept.put(known, tools, request.switch, *settings, size_bytes=size)
         return known
 
     async def pass_on(

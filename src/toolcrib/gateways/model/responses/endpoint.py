@@ -38,7 +38,7 @@ class Responses:
 
     async def create(self, exchange: Exchange) -> None:
         """The model's next response."""
-        request = self._service.read(exchange)
+        request = await self._service.read(exchange)
         if is_native(request.switch, "openai", request.model):
             await self._service.pass_on(request, "native", self._watch(request))
             return
@@ -106,7 +106,8 @@ class Responses:
         if not asked and not rack.shelf.held:
             return None
         note = partial(self._issued.note, owner(request.exchange), request.upstream.name)
-        return Talk(body, rack, self._service.recall(request), self._service.max_rounds, note)
+        recall, rounds = self._service.recall(request), self._service.max_rounds
+        return await self._service.begun(request, partial(Talk, body, rack, recall, rounds, note))
 
 
 def _is_chosen_by_client(choice: object) -> bool:
