@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 Switches = Mapping[str, SearchForModel]
 # Is told every piece of an answer before the client gets it.
 Watch = Callable[[bytes], None]
+# Is told how each request is treated, and what that saves.
+OnTreated = Callable[[Saved], None]
 
 
 class Gateway:
@@ -40,6 +42,7 @@ class Gateway:
         *,
         switches: Switches | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
+        on_treated: OnTreated | None = None,
     ) -> None:
         self.settings = settings
         self.max_body_bytes = max_body_bytes
@@ -48,6 +51,7 @@ class Gateway:
         self.reveals = Memory(settings.max_conversations)
         self._toolsets: Kept[Toolset] = Kept(settings.engine_cache)
         self._switches = dict(switches or {})
+        self._on_treated = on_treated
         self._searching: ThreadPoolExecutor | None = None
         self._reading: ThreadPoolExecutor | None = None
         self._preparing: ThreadPoolExecutor | None = None
@@ -112,6 +116,11 @@ class Gateway:
             raise RequestFailed(f"{SWITCH_HEADER}: {asked[:40]!r} is not one of {known}")
         return cast(SearchForModel, asked)
 
+    def treated(self, saved: Saved) -> None:
+        """A request is treated so; whoever counts is told."""
+        if self._on_treated is not None:
+            self._on_treated(saved)
+
     def named(self, exchange: Exchange, known: Sequence[ModelUpstream]) -> ModelUpstream | None:
         """Which of these upstreams a request names in its header; None if it names none."""
         name = exchange.header(UPSTREAM_HEADER).strip()
@@ -138,6 +147,7 @@ class Gateway:
 
         `target` is another path to ask for; who has a `watch` sees the answer go by, not encoded.
         """
+        self.treated(saved)
         as_sent = watch is None
         headers = headers_to_send(upstream, exchange.headers, as_sent=as_sent)
         reply = await self.upstreams.send(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from toolcrib.config.settings import Api
+from toolcrib.gateways.model import openapi
 from toolcrib.gateways.model.chat.endpoint import Completions
 from toolcrib.gateways.model.door import Door
 from toolcrib.gateways.model.fault import messages_error, openai_error
@@ -32,9 +35,14 @@ def routes(gateway: Gateway) -> list[Route]:
     return [
         *(Route(path, door, methods=["POST"]) for path, door in posts.items()),
         Route("/v1/responses/{rest:path}", stored, methods=["GET", "POST", "DELETE"]),
+        Route(openapi.PATH, _described, methods=["GET"]),
         Route(PATH, listing, methods=["GET"]),
         Route(f"{PATH}/{{model:path}}", listing, methods=["GET"]),
     ]
+
+
+async def _described(request: Request) -> JSONResponse:
+    return JSONResponse(openapi.description())
 
 
 def _first_api(gateway: Gateway) -> Api:

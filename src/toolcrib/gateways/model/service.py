@@ -129,6 +129,7 @@ class Service(Generic[Made]):
         saved = Saved(
             request.upstream.name, talk.treatment, count, shown, shelf.saved_tokens(revealed)
         )
+        self._gateway.treated(saved)
         rounds = Rounds(self._gateway, request.exchange, request.upstream, saved)
         await (rounds.stream(talk, stream) if request.streams else rounds.whole(talk))
 

@@ -58,6 +58,7 @@ async def create(gateway: Gateway, exchange: Exchange) -> None:
     if talk is None:
         await gateway.pass_on(exchange, read.upstream, saved)
         return
+    gateway.treated(saved)
     loop = Loop(gateway, exchange, read.upstream, talk, saved)
     await loop.run(stream=read.body.get("stream") is True)
 
