@@ -114,8 +114,7 @@ def test_a_body_of_nothing_but_brackets_is_refused_in_the_words_of_the_api(
     monkeypatch.setattr(pieces, "MAX_CONTAINERS", 50_000)
     data = b'{"model": "m", "tools": [' + b"[]," * 100_000 + b"[]]}"
     upstreams = tuple(
-        ModelUpstream(api, api=api, url="http://127.0.0.1:9")  # type: ignore[arg-type]
-        for api in ("messages", "openai")
+        ModelUpstream(api, api=api, url="http://127.0.0.1:9") for api in ("messages", "openai")
     )
     with serving(Gateway(ModelGateway(upstreams))) as served:
         answer = httpx2.post(f"{served.url}{path}", content=data, timeout=60)
@@ -140,8 +139,7 @@ def test_others_are_answered_while_a_large_body_is_read(
     upstream = Answer([reply], kind="application/json", length=len(reply))
     with raw_upstream(always=upstream) as model, ThreadPoolExecutor(1) as threads:
         upstreams = tuple(
-            ModelUpstream(api, api=api, url=model.url)  # type: ignore[arg-type]
-            for api in ("messages", "openai")
+            ModelUpstream(api, api=api, url=model.url) for api in ("messages", "openai")
         )
         with serving(Gateway(ModelGateway(upstreams))) as served:
             url = f"{served.url}{path}"

@@ -16,30 +16,28 @@ import pytest
 
 from tests.gateways.model.responses.asking import deferred
 from tests.gateways.model.serving_openai import bench, chat_functions
+from tests.support.npm import folder_of, install
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
 
-NPM = "TOOLCRIB_NPM_CLIENTS"
-FOLDER = Path(os.environ.get(NPM) or "nowhere") / "node_modules"
-MODULE = FOLDER / "openai" / "index.mjs"
-CODEX = FOLDER / "@openai" / "codex" / "bin" / "codex.js"
+PACKAGES = ("openai@6.49.0", "@openai/codex@0.166.0")
 
 LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
 RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
 
-needs_openai = pytest.mark.skipif(
-    not MODULE.exists(), reason=f"set {NPM} to a folder with openai in node_modules"
-)
-needs_codex = pytest.mark.skipif(
-    not CODEX.exists(), reason=f"set {NPM} to a folder with @openai/codex in node_modules"
-)
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = folder_of("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
+    return install(folder, PACKAGES)
 
 
-def node(folder: Path, script: str, **values: Any) -> Any:
+def node(modules: Path, folder: Path, script: str, **values: Any) -> Any:
     """What a script prints, as JSON; it has the values as `given`."""
     path = folder / "script.mjs"
+    module = modules / "openai" / "index.mjs"
     path.write_text(
-        f"import OpenAI from {json.dumps(MODULE.as_uri())};\n"
+        f"import OpenAI from {json.dumps(module.as_uri())};\n"
         f"const given = {json.dumps(values)};\n"
         "const client = new OpenAI({baseURL: given.url + '/v1', apiKey: 'x', maxRetries: 0});\n"
         f"{script}\n"
@@ -51,8 +49,7 @@ def node(folder: Path, script: str, **values: Any) -> Any:
     return json.loads(done.stdout)
 
 
-@needs_openai
-def test_the_node_client_rebuilds_a_streamed_search(tmp_path: Path) -> None:
+def test_the_node_client_rebuilds_a_streamed_search(modules: Path, tmp_path: Path) -> None:
     script = """
     const stream = client.responses.stream({model: 'm', input: 'A dollar?', tools: given.tools});
     const kinds = [];
@@ -61,7 +58,7 @@ def test_the_node_client_rebuilds_a_streamed_search(tmp_path: Path) -> None:
     console.log(JSON.stringify({kinds, output: final.output}));
     """
     with bench([Turn(LOOK), Turn(RATE)]) as one:
-        told = node(tmp_path, script, url=one.url, tools=deferred())
+        told = node(modules, tmp_path, script, url=one.url, tools=deferred())
     assert [item["type"] for item in told["output"]] == [
         "tool_search_call",
         "tool_search_output",
@@ -71,8 +68,7 @@ def test_the_node_client_rebuilds_a_streamed_search(tmp_path: Path) -> None:
     assert told["kinds"][-1] == "response.completed"
 
 
-@needs_openai
-def test_the_node_client_sees_an_ordinary_completion(tmp_path: Path) -> None:
+def test_the_node_client_sees_an_ordinary_completion(modules: Path, tmp_path: Path) -> None:
     script = """
     const messages = [{role: 'user', content: 'A dollar?'}];
     const ask = {model: 'm', messages, tools: given.tools};
@@ -82,15 +78,14 @@ def test_the_node_client_sees_an_ordinary_completion(tmp_path: Path) -> None:
     console.log(JSON.stringify([whole, streamed].map((one) => one.choices[0].message.tool_calls)));
     """
     with bench([Turn(LOOK), Turn(RATE)] * 2, threshold_tools=3) as one:
-        told = node(tmp_path, script, url=one.url, tools=chat_functions())
+        told = node(modules, tmp_path, script, url=one.url, tools=chat_functions())
     assert [[call["function"]["name"] for call in calls] for calls in told] == [
         ["get_exchange_rate"],
         ["get_exchange_rate"],
     ]
 
 
-@needs_codex
-def test_codex_works_through_the_gateway(tmp_path: Path) -> None:
+def test_codex_works_through_the_gateway(modules: Path, tmp_path: Path) -> None:
     def script(request: Request) -> Turn:
         return Turn("The answer is four.")
 
@@ -107,7 +102,14 @@ def test_codex_works_through_the_gateway(tmp_path: Path) -> None:
         for name, value in provider.items():
             settings += ["-c", f"model_providers.toolcrib.{name}={json.dumps(value)}"]
         done = subprocess.run(
-            [program, CODEX, "exec", "--skip-git-repo-check", *settings, "What is two and two?"],
+            [
+                program,
+                modules / "@openai" / "codex" / "bin" / "codex.js",
+                "exec",
+                "--skip-git-repo-check",
+                *settings,
+                "What is two and two?",
+            ],
             cwd=tmp_path,
             env={
                 "PATH": os.environ["PATH"],
