@@ -18,9 +18,7 @@ MANY_SIGNS: Final = 50_000
 def read_object(data: bytes) -> dict[str, Any]:
     """The JSON object that a request consists of."""
     try:
-        body = (
-            read_in_pieces(data) if _is_intricate(data) else from_json(data, cache_strings="keys")
-        )
+        body = _value(data)
     except TooManyContainers as fault:
         raise RequestFailed(f"the request has {fault}; send fewer tools", 413) from fault
     except ValueError as fault:
@@ -33,7 +31,7 @@ def read_object(data: bytes) -> dict[str, Any]:
 def read_reply(data: bytes | str) -> dict[str, Any]:
     """The JSON object that an upstream answered with, or sent as one event."""
     try:
-        body = from_json(data, cache_strings="keys")
+        body = _value(data)
     except ValueError as fault:
         raise RequestFailed(f"the upstream sent JSON that cannot be read: {fault}", 502) from fault
     if not isinstance(body, dict):
@@ -47,6 +45,12 @@ def written(value: object) -> bytes:
         return to_json(value, inf_nan_mode="constants")
     except PydanticSerializationError as fault:
         raise RequestFailed(f"the request cannot be written as JSON: {fault}") from fault
+
+
+def _value(data: bytes | str) -> Any:
+    if isinstance(data, bytes) and _is_intricate(data):
+        return read_in_pieces(data)
+    return from_json(data, cache_strings="keys")
 
 
 def _is_intricate(data: bytes) -> bool:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar, cast, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 from toolcrib.config.settings import ModelGateway, ModelUpstream, SearchForModel
 from toolcrib.core.hosted import Provider, hosting_provider
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.body import LARGE_BYTES
+from toolcrib.gateways.model.body import LARGE_BYTES, read_reply
 from toolcrib.gateways.model.door import MAX_BODY_BYTES, SWITCH_HEADER, Exchange
 from toolcrib.gateways.model.kept import Kept
 from toolcrib.gateways.model.memory import Memory
@@ -77,6 +77,14 @@ class Gateway:
             return work()
         # Other threads than those that search: who sends much has to wait for others who do.
         return await asyncio.get_running_loop().run_in_executor(self._reading, work)
+
+    async def read_reply(self, data: bytes) -> dict[str, Any]:
+        """An upstream's answer: at once, or in a thread if it is large."""
+        if len(data) <= LARGE_BYTES:
+            return read_reply(data)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._reading, partial(read_reply, data)
+        )
 
     async def search(self, work: Callable[[], Result]) -> Result:
         """Do what may take long in a thread, so that nobody else waits for it."""
@@ -145,21 +153,19 @@ class Gateway:
     ) -> None:
         """Ask an upstream what the client asked, byte for byte, and answer what it answers.
 
-        `target` is another path to ask for; who has a `watch` sees the answer go by, not encoded.
+        `target` is another path to ask for; a `watch` sees the answer go by, which is not encoded then.
         """
         self.treated(saved)
-        as_sent = watch is None
-        headers = headers_to_send(upstream, exchange.headers, as_sent=as_sent)
+        headers = headers_to_send(upstream, exchange.headers, as_sent=watch is None)
         reply = await self.upstreams.send(
             upstream, exchange.method, target or exchange.target, headers, exchange.body
         )
         try:
             if not reply.is_events:
-                chunks = reply.raw() if as_sent else reply.chunks()
-                body = b"".join([chunk async for chunk in chunks])
+                body = b"".join([chunk async for chunk in reply.raw()])
                 if watch and reply.ok:
                     watch(body)
-                headers = [*reply.headers(as_sent=as_sent), *saved.headers()]
+                headers = [*reply.headers(as_sent=True), *saved.headers()]
                 await exchange.answer(reply.status, headers, body)
                 return
             # Decoded, where it is encoded at all: half an event can only be told from a whole one so.

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import Any, Final
 
 from toolcrib.adapters.plain import objects, text
 from toolcrib.config.settings import Api, ModelUpstream
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.body import read_reply, written
+from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.door import Exchange
 from toolcrib.gateways.model.gateway import Gateway
 from toolcrib.gateways.model.saved import Saved
@@ -79,7 +78,7 @@ async def _listed(
             body = await reply.read()
         if not reply.ok:
             raise RequestFailed(f"status {reply.status}", reply.status)
-        entries = objects((await gateway.search(partial(read_reply, body))).get("data"))
+        entries = objects((await gateway.read_reply(body)).get("data"))
     except (RequestFailed, TimeoutError) as fault:
         _log.warning("upstream %s does not tell its models: %s", upstream.name, fault or "silent")
         return None
