@@ -54,7 +54,7 @@ class Responses:
         path, mark, query = target.partition("?")
         id, slash, rest = path.removeprefix(STORED).partition("/")
         place = self._issued.find(owner(exchange), unquote(id))
-        upstream = self._upstream(exchange, place)
+        upstream = await self._gateway.read(exchange, partial(self._upstream, exchange, place))
         if place is not None and place.upstream == upstream.name:
             target = f"{STORED}{quote(place.id, safe='')}{slash}{rest}{mark}{query}"
         saved = Saved(upstream.name, "off")
