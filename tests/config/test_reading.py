@@ -178,6 +178,21 @@ def test_everything_can_be_told() -> None:
     assert config.notes == ()
 
 
+def test_a_key_may_switch_tool_search_for_whoever_has_it() -> None:
+    keys = [
+        {"key": "a long secret", "toolSearch": "off"},
+        {"hash": "ab" * 32, "name": "ci", "toolSearch": "native"},
+        {"key": "another secret", "toolSearch": None},
+    ]
+    read_keys = read({"auth": {"keys": keys}}, {}).auth.keys
+    assert [key.tool_search for key in read_keys] == ["off", "native", None]
+    with pytest.raises(InvalidConfig, match=r"auth\.keys\[0\]\.toolSearch.*did you mean \"on\""):
+        read({"auth": {"keys": [{"key": "a long secret", "toolSearch": "One"}]}}, {})
+    twins = [{**one, "name": "ci"} for one in keys[:2]]
+    with pytest.raises(InvalidConfig, match="a name of its own"):
+        read({"auth": {"keys": twins}}, {})
+
+
 def test_a_limit_is_as_agreed() -> None:
     assert Server("x").max_result_bytes == 8 * MIB
     assert Http().max_body_bytes == 16 * MIB

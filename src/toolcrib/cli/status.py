@@ -105,6 +105,13 @@ def _print(told: Mapping[str, Any]) -> None:
     learned = stats.get("learned") or {}
     if learned.get("words"):
         click.echo(f"Learned from use: {learned['words']:,} words for {learned['tools']:,} tools.")
+    if requests := counts.get("model_requests", 0):
+        spared = counts.get("model_tokens_saved", 0)
+        click.secho(
+            f"{requests:,} requests to models with tools held back spared them about {spared:,} "
+            "tokens.",
+            bold=True,
+        )
 
 
 def _aside(server: Mapping[str, Any]) -> None:

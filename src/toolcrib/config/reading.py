@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from toolcrib.config.expansion import MissingVariable, needed
 from toolcrib.config.fault import Fault, Steps, unknown
@@ -22,6 +22,7 @@ from toolcrib.config.settings import (
     ModelUpstream,
     Profile,
     Safety,
+    SearchForModel,
     Server,
     ToolSearch,
 )
@@ -46,6 +47,7 @@ KEYS = (
     "http",
     "embedding",
 )
+KEY_MEMBERS = ("key", "hash", "profile", "name", "toolSearch")
 # Other programs' keys, and the address of the schema that editors look for.
 FOREIGN_KEYS = ("$schema", SERVERS_OF_VSCODE, "inputs", "httpServer", "middleware", "capabilities")
 
@@ -192,17 +194,23 @@ def _auth(section: Section, profiles: Mapping[str, Profile]) -> Auth:
         if one.hash in seen:
             raise Fault((*steps, number), "is the same key as another; remove one")
         seen.add(one.hash)
+    switches: dict[str, SearchForModel | None] = {}
+    for number, one in enumerate(keys):
+        # A door knows who asks by the name alone.
+        if switches.setdefault(one.name, one.tool_search) != one.tool_search:
+            why = "has the name of another key but not its toolSearch; give it a name of its own"
+            raise Fault((*steps, number), why)
     return Auth(tuple(keys))
 
 
 def _key(section: Section, value: object, steps: Steps, profiles: Mapping[str, Profile]) -> Key:
-    """A key as its text, or as an object with the key or its hash, a profile and a name."""
+    """A key as its text, or as an object with the key or its hash, and what comes with it."""
     if isinstance(value, str):
         return Key.of(_secret(section.text(value, steps), steps), name=f"key {steps[-1]}")
     entry = Section.of(value, steps, section.environment)
     for name in entry.members:
-        if name not in ("key", "hash", "profile", "name"):
-            raise unknown((*steps, name), "key", name, ["key", "hash", "profile", "name"])
+        if name not in KEY_MEMBERS:
+            raise unknown((*steps, name), "key", name, KEY_MEMBERS)
     if ("key" in entry.members) == ("hash" in entry.members):
         raise Fault(steps, 'should have either "key" or "hash"')
     told = {
@@ -214,12 +222,17 @@ def _key(section: Section, value: object, steps: Steps, profiles: Mapping[str, P
     if profile is not None and profile not in profiles:
         raise unknown((*steps, "profile"), "profile", profile, profiles)
     name = told.get("name", f"key {steps[-1]}")
+    switch = told.get("toolSearch")
+    known = get_args(SearchForModel)
+    if switch is not None and switch not in known:
+        raise unknown((*steps, "toolSearch"), "value", switch, known)
+    searches = cast(SearchForModel | None, switch)
     if "key" in told:
-        return Key.of(_secret(told["key"], (*steps, "key")), profile, name)
+        return Key.of(_secret(told["key"], (*steps, "key")), profile, name, searches)
     hashed = _HASH.fullmatch(told["hash"])
     if hashed is None:
         raise Fault((*steps, "hash"), "should be the SHA-256 of a key, 64 hexadecimal digits")
-    return Key(hashed[1].lower(), profile, name)
+    return Key(hashed[1].lower(), profile, name, searches)
 
 
 def _secret(text: str, steps: Steps) -> str:

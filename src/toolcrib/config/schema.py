@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from toolcrib.config.kind import Told, settings_of
 from toolcrib.config.server import OTHER_KEYS
@@ -14,6 +14,7 @@ from toolcrib.config.settings import (
     ModelUpstream,
     Profile,
     Safety,
+    SearchForModel,
     Server,
     ToolSearch,
 )
@@ -34,7 +35,13 @@ def config_schema() -> dict[str, Any]:
     text = {"type": "string"}
     key = {
         "type": "object",
-        "properties": {"key": text, "hash": text, "profile": _nullable(text), "name": text},
+        "properties": {
+            "key": text,
+            "hash": text,
+            "profile": _nullable(text),
+            "name": text,
+            "toolSearch": _nullable({"enum": list(get_args(SearchForModel))}),
+        },
         "additionalProperties": False,
     }
     auth = {

@@ -165,13 +165,20 @@ class Key:
     hash: str = field(repr=False)
     profile: str | None = None
     name: str = ""
+    # How tool search is switched on the model gateway; None leaves it to the upstream's setting.
+    tool_search: SearchForModel | None = None
 
     @classmethod
-    def of(cls, secret: str, profile: str | None = None, name: str = "") -> Key:
+    def of(
+        cls,
+        secret: str,
+        profile: str | None = None,
+        name: str = "",
+        tool_search: SearchForModel | None = None,
+    ) -> Key:
         """The key that is this secret."""
-        return cls(
-            hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest(), profile, name
-        )
+        digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(digest, profile, name, tool_search)
 
 
 @dataclass(frozen=True, slots=True)

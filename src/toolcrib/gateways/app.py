@@ -26,8 +26,9 @@ from toolcrib.gateways.mcp.openapi import description
 from toolcrib.gateways.mcp.starting import OnStarted
 from toolcrib.gateways.mcp.status import reasons
 from toolcrib.gateways.metrics import CONTENT_TYPE, Metrics
-from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateways.model.gateway import Gateway, OnTreated
 from toolcrib.gateways.model.routes import routes as model_routes
+from toolcrib.gateways.model.saved import Saved
 from toolcrib.service.service import Service
 
 
@@ -74,10 +75,13 @@ class _Owned:
 def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) -> Starlette:
     fronts: list[Front] = []
     figures = Figures(metrics)
+    keys = service.config.auth.keys
     model = Gateway(
         service.config.models,
+        switches={key.name: key.tool_search for key in keys if key.tool_search},
         max_body_bytes=service.config.http.max_body_bytes,
         lessons=service.lessons,
+        on_treated=_counting(service, metrics),
     )
 
     @asynccontextmanager
@@ -120,6 +124,27 @@ def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) ->
         *(model_routes(model) if service.config.models.upstreams else ()),
     ]
     return Starlette(routes=routes, lifespan=lifespan)
+
+
+def _counting(service: Service, metrics: Metrics) -> OnTreated:
+    """Counts what the model gateway does: by upstream for Prometheus, in all for the store."""
+    requests = metrics.counter(
+        "toolcrib_model_requests_total",
+        "Requests to models by upstream and treatment.",
+        "upstream",
+        "treatment",
+    )
+    tokens = metrics.counter(
+        "toolcrib_model_tokens_saved_total", "Tokens models were not sent, about.", "upstream"
+    )
+
+    def count(saved: Saved) -> None:
+        requests.add(upstream=saved.upstream, treatment=saved.treatment)
+        if saved.treatment in ("search", "transparent"):
+            tokens.add(saved.tokens, upstream=saved.upstream)
+            service.count(model_requests=1, model_tokens_saved=saved.tokens)
+
+    return count
 
 
 @asynccontextmanager

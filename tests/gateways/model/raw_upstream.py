@@ -74,6 +74,7 @@ class RawUpstream:
     answers: list[Answer]
     bodies: list[Body] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     gone: threading.Event = field(default_factory=threading.Event)
 
 
@@ -86,6 +87,16 @@ def raw_upstream(*answers: Answer, always: Answer | None = None) -> Iterator[Raw
         def do_POST(self) -> None:
             known.headers.append({name.lower(): value for name, value in self.headers.items()})
             known.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self._answer()
+
+        def do_GET(self) -> None:
+            known.headers.append({name.lower(): value for name, value in self.headers.items()})
+            self._answer()
+
+        do_DELETE = do_GET
+
+        def _answer(self) -> None:
+            known.paths.append(f"{self.command} {self.path}")
             answer = script.pop(0) if script else always
             if answer is None:
                 return

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.gateways.model.kept import Kept
+from toolcrib.gateways.model.kept import Kept, weighed
 from toolcrib.gateways.model.memory import Memory, Recall
 from toolcrib.gateways.model.usage import summed
 
@@ -40,20 +40,36 @@ def test_the_bytes_are_bounded_and_what_is_too_large_is_not_kept() -> None:
 def test_tools_are_known_again_if_they_are_the_same_to_the_last_letter() -> None:
     kept: Kept[str] = Kept(4)
     tools: list[dict[str, Any]] = [{"name": "a", "description": "x"}, {"function": {"name": "b"}}]
-    kept.put("made", tools, "on")
+    kept.put("made", tools, "on", size_bytes=10)
     assert kept.get([dict(tool) for tool in tools], "on") == "made"
     assert kept.get(tools, "auto") is None
     assert kept.get([{"name": "a", "description": "y"}, tools[1]], "on") is None
 
 
 def test_sets_of_tools_make_room_by_number_and_by_size() -> None:
-    kept: Kept[int] = Kept(2, most_entries=5)
+    kept: Kept[int] = Kept(2, most_entries=5, max_bytes=100)
     for number in range(3):
-        kept.put(number, [{"name": str(number)}])
+        kept.put(number, [{"name": str(number)}], size_bytes=10)
     assert len(kept) == 2
     assert kept.get([{"name": "0"}]) is None
-    kept.put(9, [{"name": f"many {place}"} for place in range(9)])
+    kept.put(9, [{"name": f"many {place}"} for place in range(5)], size_bytes=10)
     assert len(kept) == 1
+    kept.put(9, [{"name": f"too many {place}"} for place in range(6)], size_bytes=10)
+    assert len(kept) == 1
+
+
+def test_sets_of_tools_make_room_by_their_bytes() -> None:
+    tools: list[dict[str, Any]] = [{"name": str(number), "about": "x" * 70} for number in range(3)]
+    kept: Kept[int] = Kept(10, max_bytes=2 * weighed(tools[:1]))
+    for number, tool in enumerate(tools):
+        kept.put(number, [tool], size_bytes=weighed([tool]))
+    assert [kept.get([tool]) for tool in tools] == [None, 1, 2]
+    # The same set in a larger form takes the place of the smaller, and what is too large is not kept.
+    larger = {**tools[1], "more": "x" * 70}
+    kept.put(1, [larger], size_bytes=weighed([larger]))
+    assert [kept.get([tool]) for tool in (tools[1], tools[2], larger)] == [None, None, 1]
+    kept.put(5, [{"name": "5"}], size_bytes=10_000)
+    assert kept.get([{"name": "5"}]) is None and len(kept) == 1
 
 
 def test_usage_is_added_up_field_by_field_at_any_depth() -> None:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar, cast, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 from toolcrib.config.settings import ModelGateway, ModelUpstream, SearchForModel
 from toolcrib.core.hosted import Provider, hosting_provider
-from toolcrib.core.session import SessionTable
 from toolcrib.errors import RequestFailed
+from toolcrib.gateways.model.body import LARGE_BYTES, read_reply
 from toolcrib.gateways.model.door import MAX_BODY_BYTES, SWITCH_HEADER, Exchange
+from toolcrib.gateways.model.kept import Kept
 from toolcrib.gateways.model.lesson import School
-from toolcrib.gateways.model.saved import Saved
+from toolcrib.gateways.model.memory import Memory
+from toolcrib.gateways.model.saved import UPSTREAM_HEADER, Saved, printable
 from toolcrib.gateways.model.sse import WholeEvents
-from toolcrib.gateways.model.toolset import Toolset, Toolsets, Way
-from toolcrib.gateways.model.upstream import Upstreams, headers_to_send
+from toolcrib.gateways.model.toolset import Entries, Reader, Toolset, Way
+from toolcrib.gateways.model.upstream import KEY_HEADERS, Upstreams, headers_to_send
 from toolcrib.service.lessons import Lessons
 
 SEARCH_THREADS: Final = 4
+READ_THREADS: Final = 2
 PREPARE_AFTER_SECONDS: Final = 0.03
 
 Result = TypeVar("Result")
 # Which switch a client's key comes with, by the principal's name.
 Switches = Mapping[str, SearchForModel]
+# Is told every piece of an answer before the client gets it.
+Watch = Callable[[bytes], None]
+# Is told how each request is treated, and what that saves.
+OnTreated = Callable[[Saved], None]
 
 
 class Gateway:
@@ -38,35 +45,62 @@ class Gateway:
         switches: Switches | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
         lessons: Lessons | None = None,
+        on_treated: OnTreated | None = None,
     ) -> None:
         self.settings = settings
         self.max_body_bytes = max_body_bytes
         self.upstreams = Upstreams(settings)
-        self.toolsets = Toolsets(settings.engine_cache)
         self.school = School(lessons if settings.learn else None, settings.max_conversations)
         # The names of the tools that conversations were shown, oldest first.
-        self.reveals: SessionTable[tuple[str, ...]] = SessionTable(settings.max_conversations)
+        self.reveals = Memory(settings.max_conversations)
+        self._toolsets: Kept[Toolset] = Kept(settings.engine_cache)
         self._switches = dict(switches or {})
+        self._on_treated = on_treated
         self._searching: ThreadPoolExecutor | None = None
+        self._reading: ThreadPoolExecutor | None = None
         self._preparing: ThreadPoolExecutor | None = None
 
     async def open(self) -> None:
         """Make the pool of connections and the threads."""
         await self.upstreams.open()
         self._searching = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
+        self._reading = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
         self._preparing = ThreadPoolExecutor(1, "toolcrib-prepare")
 
     async def close(self) -> None:
         """Close every connection and wait for the threads."""
         await self.upstreams.close()
-        for threads in (self._searching, self._preparing):
+        for threads in (self._searching, self._reading, self._preparing):
             if threads is not None:
                 await asyncio.to_thread(threads.shutdown, cancel_futures=True)
-        self._searching = self._preparing = None
+        self._searching = self._reading = self._preparing = None
+
+    async def read(self, exchange: Exchange, work: Callable[[], Result]) -> Result:
+        """Make something of a request: at once, or in a thread if others would have to wait."""
+        if len(exchange.body) <= LARGE_BYTES:
+            return work()
+        # Other threads than those that search: who sends much has to wait for others who do.
+        return await asyncio.get_running_loop().run_in_executor(self._reading, work)
+
+    async def read_reply(self, data: bytes) -> dict[str, Any]:
+        """An upstream's answer: at once, or in a thread if it is large."""
+        if len(data) <= LARGE_BYTES:
+            return read_reply(data)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._reading, partial(read_reply, data)
+        )
 
     async def search(self, work: Callable[[], Result]) -> Result:
         """Do what may take long in a thread, so that nobody else waits for it."""
         return await asyncio.get_running_loop().run_in_executor(self._searching, work)
+
+    def toolset(self, entries: Entries, reader: Reader) -> Toolset:
+        """The toolset of these entries; the same one as before, if they are the same as before."""
+        known = self._toolsets.get(entries, reader)
+        if known is None:
+            known = Toolset(entries, reader)
+            self._toolsets.put(known, entries, reader, size_bytes=known.size_bytes)
+        return known
 
     def prepare(self, toolset: Toolset, *ways: Way) -> None:
         """Make a toolset ready while the model is still thinking of its first search."""
@@ -94,15 +128,47 @@ class Gateway:
             raise RequestFailed(f"{SWITCH_HEADER}: {asked[:40]!r} is not one of {known}")
         return cast(SearchForModel, asked)
 
-    async def pass_on(self, exchange: Exchange, upstream: ModelUpstream, saved: Saved) -> None:
-        """Ask an upstream what the client asked, byte for byte, and answer what it answers."""
-        headers = headers_to_send(upstream, exchange.headers, as_sent=True)
+    def treated(self, saved: Saved) -> None:
+        """A request is treated so; whoever counts is told."""
+        if self._on_treated is not None:
+            self._on_treated(saved)
+
+    def named(self, exchange: Exchange, known: Sequence[ModelUpstream]) -> ModelUpstream | None:
+        """Which of these upstreams a request names in its header; None if it names none."""
+        name = exchange.header(UPSTREAM_HEADER).strip()
+        if not name:
+            return None
+        found = next((one for one in known if name in (one.name, printable(one.name))), None)
+        if found is None:
+            names = ", ".join(one.name for one in known)
+            raise RequestFailed(
+                f"{UPSTREAM_HEADER}: there is no {name[:100]!r} here; there is {names}", 404
+            )
+        return found
+
+    async def pass_on(
+        self,
+        exchange: Exchange,
+        upstream: ModelUpstream,
+        saved: Saved,
+        *,
+        target: str = "",
+        watch: Watch | None = None,
+    ) -> None:
+        """Ask an upstream what the client asked, byte for byte, and answer what it answers.
+
+        `target` is another path to ask for; a `watch` sees the answer go by, which is not encoded then.
+        """
+        self.treated(saved)
+        headers = headers_to_send(upstream, exchange.headers, as_sent=watch is None)
         reply = await self.upstreams.send(
-            upstream, exchange.method, exchange.target, headers, exchange.body
+            upstream, exchange.method, target or exchange.target, headers, exchange.body
         )
         try:
             if not reply.is_events:
                 body = b"".join([chunk async for chunk in reply.raw()])
+                if watch and reply.ok:
+                    watch(body)
                 headers = [*reply.headers(as_sent=True), *saved.headers()]
                 await exchange.answer(reply.status, headers, body)
                 return
@@ -111,11 +177,20 @@ class Gateway:
             whole = WholeEvents()
             async for chunk in reply.chunks():
                 if events := whole.feed(chunk):
+                    if watch:
+                        watch(events)
                     await exchange.write(events)
             await exchange.write(whole.rest())
             await exchange.end()
         finally:
             await reply.close()
+
+
+def owner(exchange: Exchange) -> tuple[str, ...]:
+    """Whose a request is: the key that let it in, and those that it brings for an upstream."""
+    brought = sorted(f"{name} {value}" for name, value in exchange.headers if name in KEY_HEADERS)
+    principal = exchange.principal
+    return (getattr(principal, "name", ""), getattr(principal, "profile", None) or "", *brought)
 
 
 def is_native(switch: SearchForModel, provider: Provider, model: str) -> bool:

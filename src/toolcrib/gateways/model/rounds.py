@@ -103,7 +103,8 @@ class Rounds:
             if not reply.ok:
                 await self._exchange.answer(reply.status, self._told(reply, talk), data)
                 return
-            answer = await self._gateway.search(partial(talk.reply, read_reply(data)))
+            said = await self._gateway.read_reply(data)
+            answer = await self._gateway.search(partial(talk.reply, said))
             if answer is not None:
                 await self._exchange.answer(reply.status, self._told(reply, talk), written(answer))
                 self._log(talk)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from toolcrib.config.settings import Api
-from toolcrib.errors import RequestFailed
+from toolcrib.gateways.model import openapi
 from toolcrib.gateways.model.chat.endpoint import Completions
-from toolcrib.gateways.model.door import Door, Exchange
+from toolcrib.gateways.model.door import Door
 from toolcrib.gateways.model.fault import messages_error, openai_error
 from toolcrib.gateways.model.gateway import Gateway
 from toolcrib.gateways.model.messages import endpoint as messages
+from toolcrib.gateways.model.models import PATH, models
 from toolcrib.gateways.model.responses.endpoint import Responses
-from toolcrib.gateways.model.saved import Saved
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -29,23 +31,18 @@ def routes(gateway: Gateway) -> list[Route]:
     }
     stored = Door(responses.others, openai_error, most)
     shape = messages_error if _first_api(gateway) == "messages" else openai_error
-    models = Door(partial(_models, gateway), shape, most)
+    listing = Door(partial(models, gateway), shape, most)
     return [
         *(Route(path, door, methods=["POST"]) for path, door in posts.items()),
         Route("/v1/responses/{rest:path}", stored, methods=["GET", "POST", "DELETE"]),
-        Route("/v1/models", models, methods=["GET"]),
-        Route("/v1/models/{model:path}", models, methods=["GET"]),
+        Route(openapi.PATH, _described, methods=["GET"]),
+        Route(PATH, listing, methods=["GET"]),
+        Route(f"{PATH}/{{model:path}}", listing, methods=["GET"]),
     ]
 
 
-async def _models(gateway: Gateway, exchange: Exchange) -> None:
-    """The models of an upstream, in whose API the client asks; its own list, untouched."""
-    api: Api = "messages" if exchange.header("anthropic-version") else "openai"
-    known = gateway.settings.upstreams
-    upstream = next((one for one in known if one.api == api), known[0] if known else None)
-    if upstream is None:
-        raise RequestFailed("no upstream is configured; add one to `models`", 404)
-    await gateway.pass_on(exchange, upstream, Saved(upstream.name, "off"))
+async def _described(request: Request) -> JSONResponse:
+    return JSONResponse(openapi.description())
 
 
 def _first_api(gateway: Gateway) -> Api:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+# Said in every answer; in a request that names no model, where it is to go.
+UPSTREAM_HEADER: Final = "x-toolcrib-upstream"
 
 Treatment = Literal["native", "off", "search", "transparent"]
 
@@ -21,7 +24,7 @@ class Saved:
     def headers(self, **more: int) -> list[tuple[str, str]]:
         """The headers of the response; `more` are counts that are known only at the end."""
         told = [
-            ("x-toolcrib-upstream", _printable(self.upstream)),
+            (UPSTREAM_HEADER, printable(self.upstream)),
             ("x-toolcrib-treatment", self.treatment),
         ]
         if self.treatment in ("search", "transparent"):
@@ -33,5 +36,6 @@ class Saved:
         return told + [(f"x-toolcrib-{name}", str(count)) for name, count in more.items()]
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """A text as it can stand in a header."""
     return "".join(sign if " " <= sign <= "~" else "?" for sign in text)

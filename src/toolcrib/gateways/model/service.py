@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from toolcrib.adapters.plain import objects
@@ -12,14 +13,15 @@ from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.body import read_object
 from toolcrib.gateways.model.door import Exchange
-from toolcrib.gateways.model.gateway import Gateway
-from toolcrib.gateways.model.kept import Kept
+from toolcrib.gateways.model.gateway import Gateway, Watch, owner
+from toolcrib.gateways.model.kept import Kept, weighed
 from toolcrib.gateways.model.memory import Memory, Recall
 from toolcrib.gateways.model.rounds import Rounds, Streamed, Talk
 from toolcrib.gateways.model.saved import Saved, Treatment
 from toolcrib.gateways.model.shelf import Entry, Shelf
 
 Made = TypeVar("Made")
+Begun = TypeVar("Begun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,15 @@ class Service(Generic[Made]):
         """How often a model may search for one answer."""
         return self._gateway.settings.max_rounds
 
-    def read(self, exchange: Exchange) -> Request:
+    async def read(self, exchange: Exchange) -> Request:
         """The request of a client."""
+        return await self._gateway.read(exchange, partial(self._read, exchange))
+
+    async def begun(self, request: Request, talk: Callable[[], Begun]) -> Begun:
+        """A talk about a request, made in a thread where its history is long."""
+        return await self._gateway.read(request.exchange, talk)
+
+    def _read(self, exchange: Exchange) -> Request:
         body = read_object(exchange.body)
         upstream = self._gateway.upstreams.choose("openai", str(body.get("model", "")))
         switch = self._gateway.switch(exchange, upstream)
@@ -79,9 +88,7 @@ class Service(Generic[Made]):
 
     def recall(self, request: Request) -> Recall:
         """What is remembered for the client of a request."""
-        exchange = request.exchange
-        name = getattr(exchange.principal, "name", "")
-        return Recall(self._memory, name, exchange.header("authorization"))
+        return Recall(self._memory, owner(request.exchange), request.upstream.name)
 
     def disclosure(self, request: Request) -> Disclosure:
         """From how many tools on some are held back, where the client does not say."""
@@ -100,23 +107,16 @@ class Service(Generic[Made]):
         known = self._kept.get(tools, request.switch, *settings)
         if known is None:
             known = await self._gateway.search(lambda: self._looked_up(make()))
-            self._kept.put(known, tools, request.switch, *settings)
+            size = await self._gateway.search(partial(weighed, tools))
+            self._kept.put(known, tools, request.switch, *settings, size_bytes=size)
         return known
 
-    async def pass_on_any(self, exchange: Exchange) -> None:
-        """Leave a request to the upstream of its model, or to the first one if it names none."""
-        model = ""
-        if exchange.method == "POST" and exchange.body:
-            model = str(read_object(exchange.body).get("model", ""))
-        known = [one for one in self._gateway.settings.upstreams if one.api == "openai"]
-        first = known[0] if known and not model else None
-        upstream = first or self._gateway.upstreams.choose("openai", model)
-        await self._gateway.pass_on(exchange, upstream, Saved(upstream.name, "off"))
-
-    async def pass_on(self, request: Request, treatment: Treatment) -> None:
+    async def pass_on(
+        self, request: Request, treatment: Treatment, watch: Watch | None = None
+    ) -> None:
         """Leave a request to the upstream, untouched."""
         saved = Saved(request.upstream.name, treatment)
-        await self._gateway.pass_on(request.exchange, request.upstream, saved)
+        await self._gateway.pass_on(request.exchange, request.upstream, saved, watch=watch)
 
     async def answer(self, request: Request, talk: Talk, stream: Streamed) -> None:
         """Answer a request through its talk; `stream` is for those who want a stream."""
@@ -134,6 +134,7 @@ class Service(Generic[Made]):
         saved = Saved(
             request.upstream.name, talk.treatment, count, shown, shelf.saved_tokens(revealed)
         )
+        self._gateway.treated(saved)
         rounds = Rounds(self._gateway, request.exchange, request.upstream, saved)
         await (rounds.stream(talk, stream) if request.streams else rounds.whole(talk))
 

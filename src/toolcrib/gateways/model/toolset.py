@@ -1,4 +1,4 @@
-"""The tools of a request, ready to be searched, and kept for the next request that brings them."""
+"""The tools of a request, ready to be searched."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ Reader = Callable[[Mapping[str, Any]], list[Tool]]
 # more tools than these does not wait for it: the answer to his first search should not.
 MOST_READ: Final = 100
 MOST_SKETCHED: Final = 2_000
-MAX_KEPT_TOOLS: Final = 200_000
 CHARACTERS_A_TOKEN: Final = 4
 
 
@@ -49,6 +48,11 @@ class Toolset:
     def tokens(self) -> tuple[int, ...]:
         """About how many tokens each definition takes in a prompt."""
         return tuple(len(written(entry)) // CHARACTERS_A_TOKEN + 1 for entry in self.entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes the definitions are."""
+        return sum(self.tokens) * CHARACTERS_A_TOKEN
 
     @property
     def mode(self) -> str:
@@ -132,34 +136,3 @@ class Toolset:
     def _conversation(self) -> Conversation:
         catalog = self._engine.catalog
         return Conversation(self._engine, Plan((), self._tools), Names(catalog))
-
-
-class Toolsets:
-    """Toolsets that were seen lately: at most so many, with at most so many tools between them."""
-
-    def __init__(self, most: int, most_tools: int = MAX_KEPT_TOOLS) -> None:
-        self._most = most
-        self._most_tools = most_tools
-        self._kept: dict[tuple[object, ...], Toolset] = {}
-        self._tools = 0
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, entries: Entries, reader: Reader) -> Toolset:
-        """The toolset of these entries; the same one as before, if they are the same as before."""
-        key = (reader, *(str(entry.get("name")) for entry in entries))
-        known = self._kept.pop(key, None)
-        # Comparing is several times quicker than a digest of everything, and as exact.
-        if known is not None and known.entries != entries:
-            self._tools -= len(known)
-            known = None
-        if known is None:
-            known = Toolset(entries, reader)
-            self._tools += len(known)
-        self._kept[key] = known
-        while len(self._kept) > self._most or (
-            self._tools > self._most_tools and len(self._kept) > 1
-        ):
-            self._tools -= len(self._kept.pop(next(iter(self._kept))))
-        return known

@@ -41,7 +41,7 @@ _OWN_TO_A_CONNECTION: Final = frozenset(
     }
 )
 _FROM_BROWSERS: Final = frozenset({"cookie", "origin", "referer"})
-_KEYS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
+KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
 # Whoever is behind the gateway shares its connections; what an upstream remembers of one is not told to another.
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
 _OWN_PREFIX: Final = "x-toolcrib-"
@@ -274,7 +274,7 @@ def headers_to_send(
     ours = {name.lower(): value for name, value in upstream.headers.items()}
     gone = _OWN_TO_A_CONNECTION | _FROM_BROWSERS | ours.keys()
     if upstream.key:
-        gone |= _KEYS
+        gone |= KEY_HEADERS
         ours = _key(upstream, {name for name, _ in sent}) | ours
     if not as_sent or all(name != "accept-encoding" for name, _ in sent):
         gone |= {"accept-encoding"}
@@ -290,8 +290,8 @@ def headers_to_send(
 def _key(upstream: ModelUpstream, sent: set[str]) -> dict[str, str]:
     """The key where the client has put its own: not every server looks in both places."""
     usual = "x-api-key" if upstream.api == "messages" else "authorization"
-    values = dict.fromkeys(_KEYS, upstream.key) | {"authorization": f"Bearer {upstream.key}"}
-    return {name: values[name] for name in sorted(_KEYS & sent) or [usual]}
+    values = dict.fromkeys(KEY_HEADERS, upstream.key) | {"authorization": f"Bearer {upstream.key}"}
+    return {name: values[name] for name in sorted(KEY_HEADERS & sent) or [usual]}
 
 
 def _failure(upstream: ModelUpstream, fault: httpx2.HTTPError) -> RequestFailed:

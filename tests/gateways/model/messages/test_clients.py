@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.gateways.model.messages.asking import asking
+from tests.support.npm import folder_of, install
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
 
-NPM = "TOOLCRIB_NPM_CLIENTS"
+PACKAGES = ("@anthropic-ai/sdk@1.8.0", "ai@6.0.326", "@ai-sdk/anthropic@3.0.138")
 PYTHON = "TOOLCRIB_PYTHON_CLIENTS"
 
 
@@ -30,15 +31,12 @@ def sailor(request: Request) -> Turn:
     return Turn(ToolCall("read_tide", {"text": "today"}))
 
 
-@pytest.mark.skipif(
-    not os.environ.get(NPM),
-    reason=f"set {NPM} to a folder with @anthropic-ai/sdk, ai and @ai-sdk/anthropic in node_modules",
-)
-def test_the_npm_clients_make_of_it_what_they_make_of_the_api() -> None:
+def test_the_npm_clients_make_of_it_what_they_make_of_the_api(tmp_path: Path) -> None:
+    modules = install(folder_of("TOOLCRIB_CLIENTS", tmp_path), PACKAGES)
     script = Path(__file__).with_name("clients.mjs")
     with asking(sailor) as asked:
         printed = subprocess.run(
-            ["node", str(script), asked.served.url, os.environ[NPM]],
+            ["node", str(script), asked.served.url, str(modules.parent)],
             capture_output=True,
             text=True,
             timeout=120,

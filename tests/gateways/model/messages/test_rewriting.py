@@ -12,14 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.gateways.model.messages.asking import BM25, HARBOUR, REGEX, result, says, tool
-from toolcrib.config.settings import SearchRanking
+from toolcrib.config.settings import ModelGateway, SearchRanking
 from toolcrib.errors import RequestFailed
+from toolcrib.gateways.model.gateway import Gateway
 from toolcrib.gateways.model.messages.check import check, without_stale_references
 from toolcrib.gateways.model.messages.history import plain_messages, server_id
 from toolcrib.gateways.model.messages.listing import defers, listing, tools_from_entry
 from toolcrib.gateways.model.messages.server_search import ServerSearch
 from toolcrib.gateways.model.messages.usage import Usage
-from toolcrib.gateways.model.toolset import Toolset, Toolsets
+from toolcrib.gateways.model.toolset import Toolset
 
 
 def search(
@@ -321,17 +322,15 @@ def test_usage_adds_up_whatever_it_consists_of() -> None:
 
 
 def test_a_toolset_is_kept_for_the_next_request_and_as_many_as_fit() -> None:
-    kept = Toolsets(2, most_tools=6)
-    first = kept.get(HARBOUR, tools_from_entry)
-    assert kept.get(deepcopy(HARBOUR), tools_from_entry) is first
-    assert (
-        kept.get([{**HARBOUR[0], "description": "?"}, *HARBOUR[1:]], tools_from_entry) is not first
-    )
-    kept.get(HARBOUR[:2], tools_from_entry)
-    kept.get(HARBOUR[:3], tools_from_entry)
-    assert len(kept) == 2
-    kept.get(HARBOUR, tools_from_entry)
-    assert len(kept) == 1
+    gateway = Gateway(ModelGateway(engine_cache=2))
+    first = gateway.toolset(HARBOUR, tools_from_entry)
+    assert gateway.toolset(deepcopy(HARBOUR), tools_from_entry) is first
+    changed = [{**HARBOUR[0], "description": "?"}, *HARBOUR[1:]]
+    assert gateway.toolset(changed, tools_from_entry) is not first
+    other = gateway.toolset(HARBOUR[:2], tools_from_entry)
+    gateway.toolset(HARBOUR[:3], tools_from_entry)
+    assert gateway.toolset(HARBOUR[:2], tools_from_entry) is other
+    assert gateway.toolset(changed, tools_from_entry) is not first
 
 
 def test_entries_that_are_no_tools_are_not_found() -> None:

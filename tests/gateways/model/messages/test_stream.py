@@ -65,7 +65,7 @@ def test_a_search_is_streamed_in_the_recorded_order() -> None:
         ("content_block_start", 0, *text),
         delta(text_delta, 0),
         ("content_block_stop", 0, "", ()),
-        ("content_block_start", 1, "server_tool_use", ("type", "id", "name", "input")),
+        ("content_block_start", 1, "server_tool_use", ("type", "id", "name", "input", "caller")),
         delta(json_delta, 1),
         ("content_block_stop", 1, "", ()),
         ("content_block_start", 2, "tool_search_tool_result", ("type", "tool_use_id", "content")),

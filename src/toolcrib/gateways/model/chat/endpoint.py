@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from toolcrib.adapters.plain import objects
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.chat.history import has_references
@@ -23,7 +25,7 @@ class Completions:
 
     async def create(self, exchange: Exchange) -> None:
         """The model's next message."""
-        request = self._service.read(exchange)
+        request = await self._service.read(exchange)
         if request.switch == "native":
             await self._service.pass_on(request, "native")
             return
@@ -61,7 +63,10 @@ class Completions:
                 return None
         recall = self._service.recall(request)
         treatment: Treatment = "search" if asked else "transparent"
-        return Talk(body, shelf, recall, self._service.max_rounds, treatment)
+        rounds = self._service.max_rounds
+        return await self._service.begun(
+            request, partial(Talk, body, shelf, recall, rounds, treatment)
+        )
 
 
 def _is_chosen_by_client(choice: object) -> bool:

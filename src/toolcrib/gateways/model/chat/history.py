@@ -22,8 +22,15 @@ def has_references(messages: Sequence[Message]) -> bool:
 
 
 def opening(messages: Sequence[Message]) -> object:
-    """What the messages of one conversation have in common, however it goes on."""
-    return next((one.get("content") for one in messages if one.get("role") == "user"), None)
+    """What the messages of one conversation have in common: how it began, and on what terms."""
+    begun: list[object] = []
+    for message in messages:
+        role = message.get("role")
+        if role in ("system", "developer", "user"):
+            begun += [role, message.get("content")]
+        if role == "user":
+            break
+    return begun
 
 
 def restored(messages: Sequence[Message], recall: Recall) -> list[Message]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from toolcrib.config.settings import ModelUpstream, SearchForModel
 from toolcrib.gateways.model.body import read_object, written
 from toolcrib.gateways.model.door import Exchange
-from toolcrib.gateways.model.gateway import Gateway, is_native
+from toolcrib.gateways.model.gateway import Gateway, is_native, owner
 from toolcrib.gateways.model.messages.check import (
     MAX_SHOWN_BYTES,
     check,
@@ -35,117 +36,132 @@ STALE_HEADER: Final = "x-toolcrib-stale-references"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A request, and what is to be done about tool search.
+
+    That is a talk, or tools to hold back in one, or nothing. `ways` is how the tools will be searched.
+    """
+
+    body: dict[str, Any]
+    upstream: ModelUpstream
+    saved: Saved
+    talk: ServerSearch | None = None
+    toolset: Toolset | None = None
+    ways: tuple[Way, ...] = ()
+
+
 async def create(gateway: Gateway, exchange: Exchange) -> None:
     """`/v1/messages`: the model's next message."""
-    body = read_object(exchange.body)
-    upstream = gateway.upstreams.choose("messages", str(body.get("model", "")))
-    treated = await _treated(gateway, exchange, upstream, body)
-    if isinstance(treated, Saved):
-        await gateway.pass_on(exchange, upstream, treated)
+    read = await gateway.read(exchange, partial(_read, gateway, exchange))
+    talk, saved = await _talk(gateway, exchange, read)
+    if talk is None:
+        await gateway.pass_on(exchange, read.upstream, saved)
         return
-    talk, saved = treated
-    lesson = gateway.school.lesson(exchange, "anthropic", body)
+    lesson = gateway.school.lesson(exchange, "anthropic", read.body)
     if lesson is not None:
         talk.attend(lesson)
-    await Loop(gateway, exchange, upstream, talk, saved).run(stream=body.get("stream") is True)
+    gateway.treated(saved)
+    loop = Loop(gateway, exchange, read.upstream, talk, saved)
+    await loop.run(stream=read.body.get("stream") is True)
 
 
 async def count(gateway: Gateway, exchange: Exchange) -> None:
     """`/v1/messages/count_tokens`: how many tokens the model would be sent."""
-    body = read_object(exchange.body)
-    upstream = gateway.upstreams.choose("messages", str(body.get("model", "")))
-    treated = await _treated(gateway, exchange, upstream, body)
-    if isinstance(treated, Saved):
-        await gateway.pass_on(exchange, upstream, treated)
+    read = await gateway.read(exchange, partial(_read, gateway, exchange))
+    talk, saved = await _talk(gateway, exchange, read)
+    if talk is None:
+        await gateway.pass_on(exchange, read.upstream, saved)
         return
-    talk, saved = treated
     waiting = talk.waiting()
     if waiting:
         talk.add((), await gateway.search(partial(talk.answers, waiting)))
     reply = await gateway.upstreams.send(
-        upstream,
+        read.upstream,
         exchange.method,
         exchange.target,
-        headers_to_send(upstream, exchange.headers),
+        headers_to_send(read.upstream, exchange.headers),
         written(talk.request()),
     )
     answer = await reply.read()
     await exchange.answer(reply.status, [*reply.headers(), *saved.headers()], answer)
 
 
-async def _treated(
-    gateway: Gateway, exchange: Exchange, upstream: ModelUpstream, body: dict[str, Any]
-) -> Saved | tuple[ServerSearch | HiddenSearch, Saved]:
-    """What is to be done about tool search: nothing, or the talk that does it."""
+def _read(gateway: Gateway, exchange: Exchange) -> _Read:
+    """Read a request. May take long, if it is large."""
+    body = read_object(exchange.body)
+    upstream = gateway.upstreams.choose("messages", str(body.get("model", "")))
     switch = gateway.switch(exchange, upstream)
     if is_native(switch, "anthropic", str(body.get("model", ""))):
-        return Saved(upstream.name, "native")
+        return _Read(body, upstream, Saved(upstream.name, "native"))
     tools = body.get("tools")
     if uses_tool_search(body) or any(map(defers, tools if isinstance(tools, list) else ())):
         return _server_search(gateway, exchange, upstream, body)
-    hidden = await _hidden_search(gateway, exchange, upstream, body, switch)
-    return hidden or Saved(upstream.name, "off")
+    toolset = _to_hold_back(gateway, body, switch)
+    ways: tuple[Way, ...] = ("meaning",) if toolset else ()
+    return _Read(body, upstream, Saved(upstream.name, "off"), toolset=toolset, ways=ways)
+
+
+async def _talk(
+    gateway: Gateway, exchange: Exchange, read: _Read
+) -> tuple[ServerSearch | HiddenSearch | None, Saved]:
+    """The talk of a request, if there is to be one, and what it saves."""
+    if read.toolset is None:
+        return None, read.saved
+    if read.talk is not None:
+        gateway.prepare(read.toolset, *read.ways)
+        return read.talk, read.saved
+    key = conversation_key(read.body, read.upstream.name, *owner(exchange))
+    revealed = gateway.reveals.get(key) or ()
+    remember = partial(gateway.reveals.put, key)
+    rounds = gateway.settings.max_rounds
+    hidden = await gateway.search(
+        partial(HiddenSearch, read.body, read.toolset, revealed, remember, rounds)
+    )
+    gateway.prepare(read.toolset, *read.ways)
+    return hidden, _saved(read.upstream, "transparent", read.toolset, hidden.shown)
 
 
 def _server_search(
     gateway: Gateway, exchange: Exchange, upstream: ModelUpstream, body: dict[str, Any]
-) -> tuple[ServerSearch, Saved]:
+) -> _Read:
     listed = listing(body)
     if exchange.header(STALE_HEADER) == "drop":
         body = without_stale_references(body, listed)
     check(body, listed, gateway.settings.max_tools)
-    toolset = gateway.toolsets.get(listed.searchable, tools_from_entry)
-    gateway.prepare(toolset, *_ways(listed.searches, upstream))
+    toolset = gateway.toolset(listed.searchable, tools_from_entry)
     rounds = gateway.settings.max_rounds
     talk = ServerSearch(body, listed, toolset, upstream.search, rounds)
     shown = talk.shown
     # The tools are part of the body, so they cannot be too large where that is not.
     if len(exchange.body) > MAX_SHOWN_BYTES:
         check_size(shown)
-    return talk, _saved(upstream, "search", toolset, shown)
+    saved = _saved(upstream, "search", toolset, shown)
+    return _Read(body, upstream, saved, talk, toolset, _ways(listed.searches, upstream))
 
 
-async def _hidden_search(
-    gateway: Gateway,
-    exchange: Exchange,
-    upstream: ModelUpstream,
-    body: dict[str, Any],
-    switch: SearchForModel,
-) -> tuple[HiddenSearch, Saved] | None:
+def _to_hold_back(gateway: Gateway, body: dict[str, Any], switch: SearchForModel) -> Toolset | None:
+    """The tools that a client is spared who knows nothing of tool search; None if there are few."""
     settings = gateway.settings
     entries = deferrable(body) if switch in ("auto", "on") else []
     if not entries:
         return None
-    toolset = gateway.toolsets.get(entries, tools_from_entry)
+    toolset = gateway.toolset(entries, tools_from_entry)
     is_large = (
         switch == "on"
         or len(body["tools"]) >= settings.threshold_tools
         or sum(toolset.tokens) >= settings.threshold_tokens
     )
-    if not is_large:
-        return None
-    key = conversation_key(
-        body,
-        upstream.name,
-        str(getattr(exchange.principal, "name", "")),
-        exchange.header("authorization"),
-        exchange.header("x-api-key"),
-    )
-    revealed = gateway.reveals.get(key) or ()
-    remember = partial(gateway.reveals.put, key)
-    make = partial(HiddenSearch, body, toolset, revealed, remember, settings.max_rounds)
-    talk = await gateway.search(make)
-    gateway.prepare(toolset, "meaning")
-    return talk, _saved(upstream, "transparent", toolset, talk.shown)
+    return toolset if is_large else None
 
 
-def _ways(searches: Iterable[str], upstream: ModelUpstream) -> list[Way]:
+def _ways(searches: Iterable[str], upstream: ModelUpstream) -> tuple[Way, ...]:
     ways: list[Way] = []
     if REGEX in searches:
         ways.append("pattern")
     if BM25 in searches:
         ways.append("words" if upstream.search == "exact" else "meaning")
-    return ways
+    return tuple(ways)
 
 
 def _saved(

@@ -64,7 +64,7 @@ class Loop:
             if not reply.ok:
                 await self.exchange.answer(reply.status, self._headers(reply), body)
                 return
-            message = read_reply(body)
+            message = await self.gateway.read_reply(body)
             first = first or message
             usage.add(message.get("usage"))
             sent = message.get("content")

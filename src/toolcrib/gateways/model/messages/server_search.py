@@ -107,6 +107,7 @@ class ServerSearch:
             "id": id,
             "name": name,
             "input": block.get("input", {}),
+            "caller": block.get("caller", dict(DIRECT)),
         }
 
     def waiting(self) -> list[Body]:

@@ -6,27 +6,37 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from toolcrib.adapters.plain import objects, text
+from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.memory import Recall
 
 Item = dict[str, Any]
 
 
-def opening(input: object) -> object:
-    """What the requests of one conversation have in common, however it goes on."""
+def opening(input: object, instructions: object = None) -> object:
+    """What the requests of one conversation have in common: how it began, and on what terms."""
     if isinstance(input, str):
-        return input
-    said = (one.get("content") for one in objects(input) if one.get("role") == "user")
-    first = next(said, None)
-    # A text and a list with this one text in it are the same to everybody.
-    return "".join(text(part.get("text")) for part in objects(first)) or first
+        return [instructions, "user", input]
+    begun = [instructions]
+    for item in objects(input):
+        role = item.get("role")
+        if role in ("system", "developer", "user"):
+            begun += [role, _words(item.get("content"))]
+        if role == "user":
+            break
+    return begun
+
+
+def _words(content: object) -> object:
+    """A text and a list with this one text in it are the same to everybody."""
+    return "".join(text(part.get("text")) for part in objects(content)) or content
 
 
 def anchor(item: Item) -> tuple[object, ...] | None:
     """What identifies an item of the model when the client sends it back; None if nothing does."""
     kind = item.get("type", "message")
     if kind in ("function_call", "custom_tool_call"):
-        written = item.get("arguments", item.get("input"))
-        return kind, item.get("call_id"), item.get("name"), written
+        sent = item.get("arguments", item.get("input"))
+        return kind, item.get("call_id"), item.get("name"), sent
     if kind == "reasoning":
         return (kind, item["id"]) if item.get("id") else None
     if kind == "message" and item.get("role") == "assistant":
@@ -73,11 +83,12 @@ class Hidden:
 def restored(items: Sequence[Item], recall: Recall) -> list[Item]:
     """The items with those that the client was not shown, as far as they are remembered."""
     whole: list[Item] = []
-    known: set[str] = set()
+    known: set[bytes] = set()
     for item in items:
         place = anchor(item)
         for hidden in (recall.get(*place) if place else None) or ():
-            identity = f"{hidden['type']} {hidden['call_id']}"
+            # Not by its call's id: not every upstream gives one.
+            identity = written(hidden)
             if identity not in known:
                 known.add(identity)
                 whole.append(hidden)

@@ -97,6 +97,8 @@ class Stream:
             return None
         whole = self._talk.whole(response)
         if self._id:
+            # A stream has one id to its end, or clients give it up. What the upstream has stored of
+            # the whole answer is the last round, so that is where this id has to lead.
             self._talk.alias(self._id, response)
             whole["id"] = self._id
         return [self._numbered({**ending, "response": whole})]

@@ -7,7 +7,7 @@ answer that is streamed see `stream`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -38,6 +38,9 @@ from toolcrib.gateways.model.usage import summed
 # `search`: a call of the search tool. `check`: a call of a tool that the model has not been shown.
 Kind = Literal["search", "check", "plain"]
 
+# Is told by which id the client knows a response, and by which the upstream does.
+Note = Callable[[str, str], None]
+
 # Calls that the upstream answers itself, so that nobody waits for the client.
 _ANSWERED: Final = frozenset(
     {
@@ -48,6 +51,10 @@ _ANSWERED: Final = frozenset(
         "web_search_call",
     }
 )
+
+
+def _nobody(known_as: str, id: str) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +73,21 @@ class Outcome:
 class Talk:
     """One request and its rounds."""
 
-    def __init__(self, body: Item, rack: Rack, recall: Recall, max_rounds: int) -> None:
+    def __init__(
+        self,
+        body: Item,
+        rack: Rack,
+        recall: Recall,
+        max_rounds: int,
+        issued: Note = _nobody,
+    ) -> None:
         self._given = body
+        self._issued = issued
         self.rack = rack
         self.desk = Desk(rack.shelf)
         self._reader = Reader(rack, self.desk)
-        self._recall = recall.within(opening(body.get("input")))
+        begun = opening(body.get("input"), body.get("instructions"))
+        self._recall = recall.within(begun)
         self._responses = recall.within("response")
         self._hidden = Hidden()
         self._max_rounds = max_rounds
@@ -150,6 +166,8 @@ class Talk:
             return False
         self._hidden.keep(self._recall)
         self._keep(response, done)
+        id = text(response.get("id"))
+        self._issued(id, id)
         return True
 
     def reply(self, response: Item) -> Item | None:
@@ -175,6 +193,7 @@ class Talk:
         """Note that the client knows a response by another id than the upstream does."""
         if id != response.get("id"):
             self._keep(response, _Round(), id)
+            self._issued(id, text(response.get("id")))
 
     def to_client(self, item: Item) -> Item:
         """A call under the name and namespace by which the client knows the tool."""
