@@ -301,7 +301,15 @@ class Http1Answer(asyncio.Protocol):
                 return
             self._may_stay = False
         if self._sink is not None and self._pieces:
-            self._pour_out(self._sink)
+            pieces = self._pieces
+            self._pieces = []
+            self._size = 0
+            try:
+                if not self._sink(pieces[0] if len(pieces) == 1 else b"".join(pieces)):
+                    self._sink, self._refusal = None, False
+            except Exception as fault:
+                # Whoever waits for the end is to know of it, and not the event loop.
+                self._sink, self._refusal = None, fault
         if self._is_complete:
             self._leave()
         elif self._left < 0:
@@ -376,19 +384,6 @@ class Http1Answer(asyncio.Protocol):
             self._may_stay = self._parser.should_keep_alive()
 
     # ------------------------------------------------------------------------------------------ the rest
-
-    def _pour_out(self, sink: Sink) -> None:
-        pieces = self._pieces
-        self._pieces = []
-        self._size = 0
-        try:
-            if sink(pieces[0] if len(pieces) == 1 else b"".join(pieces)):
-                return
-            self._refusal = False
-        except Exception as fault:
-            # Whoever waits for the end is to know of it, and not the event loop.
-            self._refusal = fault
-        self._sink = None
 
     def _leave(self) -> None:
         """The answer is complete: the connection is free for the next one, or of no more use."""

@@ -32,12 +32,16 @@ class EventReader:
         self._data: list[bytes] = []
         self._size = 0
         self._at_start = True
+        # Whether the last bytes were one event, with nothing before or after it.
+        self.is_exact = False
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that are complete with these bytes."""
+        self.is_exact = False
         if not (self._pieces or self._data or self._name or self._at_start):
             whole = _whole_event(chunk)
             if whole is not None:
+                self.is_exact = True
                 return [whole]
         self._size += len(chunk)
         if b"\n" not in chunk and b"\r" not in chunk:
@@ -122,7 +126,10 @@ def _whole_event(chunk: bytes) -> Event | None:
     head, _, data = chunk[:-2].rpartition(b"\n")
     if not data.startswith(b"data: ") or b"\n" in head or not (not head or head[:7] == b"event: "):
         return None
-    return Event(head[7:].decode("utf-8", "replace"), data[6:].decode("utf-8", "replace"))
+    try:
+        return Event(head[7:].decode(), data[6:].decode())
+    except UnicodeDecodeError:
+        return None
 
 
 def _too_large(max_event_bytes: int) -> RequestFailed:

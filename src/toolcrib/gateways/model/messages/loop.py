@@ -162,12 +162,21 @@ class Loop:
 
         def take(chunk: bytes) -> bool:
             told: list[Body] = []
+            sent: Body = {}
             for one in reader.feed(chunk):
                 if one.data != "[DONE]" and not relay.failed:
-                    told += relay.feed(read_reply(one.data))
+                    sent = read_reply(one.data)
+                    told += relay.feed(sent)
             is_taken = True
             if told:
-                is_taken = exchange.offer(_told(told))
+                # Most events go on as they came, and need not be written anew.
+                is_same = (
+                    reader.is_exact
+                    and len(told) == 1
+                    and told[0] is sent
+                    and one.name == sent.get("type")
+                )
+                is_taken = exchange.offer(chunk if is_same else _told(told))
                 # From here on there is a message that the client waits for.
                 exchange.ping = _PING
             return is_taken and not relay.ended and not relay.failed
