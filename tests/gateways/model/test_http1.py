@@ -435,6 +435,25 @@ def test_an_encoding_is_taken_off_within_limits(run: Run) -> None:
 
 
 @loops()
+def test_an_answer_over_the_limit_is_none_however_it_comes(run: Run) -> None:
+    large = b"x" * 5_000
+
+    async def work() -> None:
+        for answer in (sized(large), CHUNKED + chunk(large) + b"0\r\n\r\n"):
+            async with (
+                wire_server(answer) as server,
+                asking(server.url, max_response_bytes=1_024, retries=2) as ask,
+            ):
+                with pytest.raises(RequestFailed, match="maxResponseBytes"):
+                    await ask.read()
+                with pytest.raises(RequestFailed, match="maxResponseBytes"):
+                    await (await ask.send()).pour(lambda piece: True)
+                await until(lambda server=server: not server.open)
+
+    run(work())
+
+
+@loops()
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:99999", "nowhere"])
 def test_an_address_that_is_none_is_said_so(run: Run, url: str) -> None:
     async def work() -> None:

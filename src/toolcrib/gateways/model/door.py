@@ -108,6 +108,7 @@ class Exchange:
 
     async def end(self) -> None:
         """The answer is complete."""
+        self.release()
         await self._send({"type": "http.response.body", "body": b""})
 
     def release(self) -> None:

@@ -300,6 +300,10 @@ class Http1Answer(asyncio.Protocol):
                 self._give_up(self._request.nonsense(str(fault) or "an upgrade"))
                 return
             self._may_stay = False
+        if self._left < 0:
+            self._is_complete, self._pieces = False, []
+            self._give_up(self._request.too_large())
+            return
         if self._sink is not None and self._pieces:
             pieces = self._pieces
             self._pieces = []
@@ -312,8 +316,6 @@ class Http1Answer(asyncio.Protocol):
                 self._sink, self._refusal = None, fault
         if self._is_complete:
             self._leave()
-        elif self._left < 0:
-            self._give_up(self._request.too_large())
         elif self._without_body > MAX_HEAD_BYTES:
             self._give_up(self._request.nonsense(f"a head of more than {MAX_HEAD_BYTES:,} bytes"))
         elif self._size > MAX_BUFFER_BYTES and not self._is_paused:
