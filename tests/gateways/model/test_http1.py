@@ -37,7 +37,7 @@ FRAMED = [
 ]
 
 
-@loops()
+@loops
 @pytest.mark.parametrize("in_pieces", [False, True])
 def test_however_an_answer_is_framed_it_is_read_and_the_connection_used_again(
     run: Run, in_pieces: bool
@@ -52,7 +52,7 @@ def test_however_an_answer_is_framed_it_is_read_and_the_connection_used_again(
     run(work())
 
 
-@loops()
+@loops
 @pytest.mark.parametrize(
     ("answer", "method", "body"),
     [
@@ -78,7 +78,7 @@ def test_a_connection_that_is_over_after_its_answer_is_not_used_again(
     run(work())
 
 
-@loops()
+@loops
 def test_what_is_sent_is_what_was_asked(run: Run) -> None:
     async def work() -> None:
         async with wire_server(sized(b"")) as server, asking(f"{server.url}/base/") as ask:
@@ -95,7 +95,7 @@ def test_what_is_sent_is_what_was_asked(run: Run) -> None:
     run(work())
 
 
-@loops()
+@loops
 def test_a_name_and_password_in_the_address_are_sent_as_such(run: Run) -> None:
     async def work() -> None:
         async with wire_server(sized(b"")) as server:
@@ -108,7 +108,7 @@ def test_a_name_and_password_in_the_address_are_sent_as_such(run: Run) -> None:
     run(work())
 
 
-@loops()
+@loops
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb", "a\rb", "a\0", "→"])
 def test_a_header_cannot_become_two(run: Run, value: str) -> None:
     async def work() -> None:
@@ -120,7 +120,7 @@ def test_a_header_cannot_become_two(run: Run, value: str) -> None:
     run(work())
 
 
-@loops()
+@loops
 @pytest.mark.parametrize(
     "nonsense",
     [
@@ -148,12 +148,12 @@ def test_what_is_not_http_is_a_bad_gateway(run: Run, nonsense: bytes) -> None:
             with pytest.raises(RequestFailed, match="does not speak HTTP") as raised:
                 await ask.read()
             assert raised.value.status == 502 and server.connections == [1]
-            await until(lambda: not server.open)
+            await server.is_left()
 
     run(work())
 
 
-@loops()
+@loops
 @pytest.mark.parametrize(
     "half", [b"HTTP/1.1 200", sized(b"hello")[:-1], CHUNKED + chunk(b"hello"), CHUNKED + b"5\r\nhe"]
 )
@@ -170,7 +170,7 @@ def test_an_answer_that_breaks_off_is_not_asked_for_again(run: Run, half: bytes)
     run(work())
 
 
-@loops()
+@loops
 def test_a_connection_that_was_given_up_meanwhile_is_replaced_at_once(run: Run) -> None:
     async def once(peer: Peer) -> None:
         await peer.say(sized(b"hello"))
@@ -188,7 +188,7 @@ def test_a_connection_that_was_given_up_meanwhile_is_replaced_at_once(run: Run) 
     run(work())
 
 
-@loops()
+@loops
 def test_a_connection_on_which_something_came_unasked_is_not_used(run: Run) -> None:
     async def twice(peer: Peer) -> None:
         await peer.say(sized(b"hello") + (sized(b"forged") if peer.number == 1 else b""))
@@ -204,14 +204,14 @@ def test_a_connection_on_which_something_came_unasked_is_not_used(run: Run) -> N
         for stage in (twice, later):
             async with wire_server(stage) as server, asking(server.url) as ask:
                 assert await ask.read() == b"hello"
-                await until(lambda server=server: not server.open)
+                await server.is_left()
                 assert await ask.read() == b"hello"
                 assert server.connections == [1, 2]
 
     run(work())
 
 
-@loops()
+@loops
 def test_an_idle_connection_is_closed_after_a_while(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,13 +220,13 @@ def test_an_idle_connection_is_closed_after_a_while(
     async def work() -> None:
         async with wire_server(sized(b"hello")) as server, asking(server.url) as ask:
             assert await ask.read() == b"hello"
-            await until(lambda: not server.open)
+            await server.is_left()
             assert await ask.read() == b"hello"
 
     run(work())
 
 
-@loops()
+@loops
 def test_an_upstream_is_not_read_faster_than_its_answer_is_taken(run: Run) -> None:
     sent = 0
 
@@ -255,7 +255,7 @@ def test_an_upstream_is_not_read_faster_than_its_answer_is_taken(run: Run) -> No
     run(work())
 
 
-@loops()
+@loops
 def test_a_silent_upstream_is_given_up_and_a_slow_one_is_not(run: Run) -> None:
     async def slow(peer: Peer) -> None:
         await peer.say(CHUNKED)
@@ -272,12 +272,12 @@ def test_a_silent_upstream_is_given_up_and_a_slow_one_is_not(run: Run) -> None:
             with pytest.raises(RequestFailed, match=r"silent for 1 s") as raised:
                 await ask.read()
             assert raised.value.status == 504
-            await until(lambda: not server.open)
+            await server.is_left()
 
     run(work())
 
 
-@loops()
+@loops
 def test_whoever_goes_takes_the_connection_along(run: Run) -> None:
     async def endless(peer: Peer) -> None:
         await peer.say(CHUNKED, chunk(b"x"))
@@ -290,12 +290,12 @@ def test_whoever_goes_takes_the_connection_along(run: Run) -> None:
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked
-            await until(lambda: not server.open)
+            await server.is_left()
 
     run(work())
 
 
-@loops()
+@loops
 def test_the_end_of_an_answer_that_nobody_needs_is_waited_for_by_nobody(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,12 +322,12 @@ def test_the_end_of_an_answer_that_nobody_needs_is_waited_for_by_nobody(
             assert await reply.chunk() == b"x"
             await reply.finish()
             # This one does not come to its end.
-            await until(lambda: not server.open)
+            await server.is_left()
 
     run(work())
 
 
-@loops()
+@loops
 def test_a_sink_that_takes_no_more_gets_the_rest_later(run: Run) -> None:
     async def work() -> None:
         pieces = [CHUNKED, *(chunk(b"%d" % number) for number in range(10)), b"0\r\n\r\n"]
@@ -354,7 +354,7 @@ def test_a_sink_that_takes_no_more_gets_the_rest_later(run: Run) -> None:
     run(work())
 
 
-@loops()
+@loops
 def test_more_at_once_than_there_may_be_wait_for_their_turn(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,7 +395,7 @@ def test_more_at_once_than_there_may_be_wait_for_their_turn(
     run(work())
 
 
-@loops()
+@loops
 def test_an_encoding_is_taken_off_within_limits(run: Run) -> None:
     text = b"hello " * 1_000
     raw = zlib.compressobj(wbits=-15)
@@ -434,7 +434,7 @@ def test_an_encoding_is_taken_off_within_limits(run: Run) -> None:
     run(work())
 
 
-@loops()
+@loops
 def test_an_answer_over_the_limit_is_none_however_it_comes(run: Run) -> None:
     large = b"x" * 5_000
 
@@ -448,12 +448,12 @@ def test_an_answer_over_the_limit_is_none_however_it_comes(run: Run) -> None:
                     await ask.read()
                 with pytest.raises(RequestFailed, match="maxResponseBytes"):
                     await (await ask.send()).pour(lambda piece: True)
-                await until(lambda server=server: not server.open)
+                await server.is_left()
 
     run(work())
 
 
-@loops()
+@loops
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:99999", "nowhere"])
 def test_an_address_that_is_none_is_said_so(run: Run, url: str) -> None:
     async def work() -> None:
@@ -465,7 +465,7 @@ def test_an_address_that_is_none_is_said_so(run: Run, url: str) -> None:
     run(work())
 
 
-@loops()
+@loops
 def test_nobody_there_is_said_so(run: Run) -> None:
     async def work() -> None:
         with socket.socket() as closed:

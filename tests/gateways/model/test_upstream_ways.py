@@ -26,7 +26,7 @@ def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
     return found
 
 
-@loops()
+@loops
 def test_a_secured_upstream_is_asked_and_its_connection_used_again(
     run: Run, trusted: Certificate
 ) -> None:
@@ -39,7 +39,7 @@ def test_a_secured_upstream_is_asked_and_its_connection_used_again(
     run(work())
 
 
-@loops()
+@loops
 def test_a_certificate_that_is_not_to_be_trusted_is_said_so(
     run: Run, tmp_path: Path, trusted: Certificate
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_certificate_that_is_not_to_be_trusted_is_said_so(
     run(work())
 
 
-@loops()
+@loops
 def test_a_certificate_for_another_address_is_not_to_be_trusted(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_certificate_for_another_address_is_not_to_be_trusted(
     run(work())
 
 
-@loops()
+@loops
 def test_a_server_that_does_not_speak_tls_cannot_be_reached(run: Run, trusted: Certificate) -> None:
     async def work() -> None:
         async def greet(peer: Peer) -> None:
@@ -158,7 +158,7 @@ def test_http2_is_spoken_where_it_is_offered(trusted: Certificate) -> None:
     asyncio.run(asyncio.wait_for(work(), 60))
 
 
-@loops()
+@loops
 def test_an_upstream_behind_a_proxy_is_asked_through_it(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +176,7 @@ def test_an_upstream_behind_a_proxy_is_asked_through_it(
     run(work())
 
 
-@loops()
+@loops
 def test_a_proxy_that_is_not_there_is_said_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         with socket.socket() as closed:
@@ -228,7 +228,7 @@ def test_an_address_that_does_not_answer_is_passed_over(first: str) -> None:
         runner.run(asyncio.wait_for(work(), 30))
 
 
-@loops()
+@loops
 def test_no_address_at_all_is_said_so(run: Run) -> None:
     async def work() -> None:
         async with asking("http://model.invalid", connect_seconds=30) as ask:

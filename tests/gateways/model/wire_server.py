@@ -59,6 +59,10 @@ class Server:
     asked: list[tuple[int, bytes]] = field(default_factory=list)
     open: int = 0
 
+    async def is_left(self) -> None:
+        """Wait until nobody is connected any more."""
+        await until(lambda: not self.open)
+
     @property
     def connections(self) -> list[int]:
         """The number of the connection of each request."""
@@ -140,11 +144,6 @@ async def asking(url: str, **settings: Any) -> AsyncIterator[Asking]:
         await upstreams.close()
 
 
-def loops() -> Any:
-    """Runs a test on the loop of the standard library, and on the one that the gateway takes."""
-    return pytest.mark.parametrize("run", [_plain, _as_served], ids=["asyncio", "as served"])
-
-
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -162,3 +161,7 @@ async def until(holds: Callable[[], object]) -> None:
     """Wait until something holds."""
     while not holds():
         await asyncio.sleep(0.005)
+
+
+# Runs a test on the loop of the standard library, and on the one that the gateway takes.
+loops = pytest.mark.parametrize("run", [_plain, _as_served], ids=["asyncio", "as served"])
