@@ -107,8 +107,10 @@ class Exchange:
             self._under_way -= 1
 
     async def end(self) -> None:
-        """The answer is complete."""
-        self.release()
+        """The answer is complete. This too waits while the client takes no more."""
+        self.ping = b""
+        self._writes += 1
+        self._under_way += 1
         await self._send({"type": "http.response.body", "body": b""})
 
     def release(self) -> None:
@@ -132,8 +134,13 @@ class Exchange:
             work.cancel()
             return
         elif self.ping and not self._under_way and now - since >= PING_SECONDS:
-            self._pinging = asyncio.ensure_future(self.write(self.ping))
+            self._pinging = asyncio.ensure_future(self._ping())
         self._look_later(work, writes, since)
+
+    async def _ping(self) -> None:
+        # The answer may have ended since this was thought of.
+        if self.ping:
+            await self.write(self.ping)
 
     async def _start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         self.started = True
