@@ -174,8 +174,8 @@ class Rounds:
                     is_done = True
                 else:
                     out += stream.event(read_reply(data))
-            data = b"".join(map(stream.written, out))
-            is_taken = not data or exchange.offer(data)
+            told = b"".join(map(stream.written, out))
+            is_taken = not told or exchange.offer(told)
             return is_taken and not (stream.wants_search or is_done or stream.is_final)
 
         while not await reply.pour(take):
