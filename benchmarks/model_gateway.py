@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -23,111 +22,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import click
 import uvicorn
 from starlette.applications import Starlette
 
 from benchmarks.machine import described
-from toolcrib.config.settings import ModelGateway, ModelUpstream
+from benchmarks.model_upstream import CHAT, EVENTS, GAP_SECONDS, MESSAGES, RESPONSES, STAMP, serve
+from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
 from toolcrib.gateways.model.gateway import Gateway
 from toolcrib.gateways.model.routes import routes
 
 OURS, DIRECT, SEARCHING, LITELLM = "ours", "direct", "ours, searching 1,000 tools", "LiteLLM"
-EVENTS = 100
-GAP_SECONDS = 0.005
+# What is done for each API: nothing, or the tools are held back and searched.
+PASSED, SEARCHED = "passed on", "100 tools searched"
 HELD = 500
 HELD_EVENTS = 20
 HELD_GAP_SECONDS = 0.25
 START_SECONDS = 600
-TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-# ------------------------------------------------------------------------------- the upstream
-
-
-def _event(kind: str, **fields: Any) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
-
-
-def _head(status: str, kind: str, length: int | None) -> bytes:
-    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{framing}\r\n\r\n".encode()
-
-
-def _chunk(data: bytes) -> bytes:
-    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
-
-
-MESSAGE: dict[str, Any] = {
-    "id": "msg_01",
-    "type": "message",
-    "role": "assistant",
-    "model": "any",
-    "content": [],
-    "stop_reason": None,
-    "stop_sequence": None,
-    "usage": {"input_tokens": 9, "output_tokens": 1},
-}
-TEXT = {"type": "text", "text": ""}
-BEGIN = _event("message_start", message=MESSAGE) + _event(
-    "content_block_start", index=0, content_block=TEXT
-)
-END = (
-    _event("content_block_stop", index=0)
-    + _event(
-        "message_delta",
-        delta={"stop_reason": "end_turn", "stop_sequence": None},
-        usage={"output_tokens": 9},
-    )
-    + _event("message_stop")
-)
-WHOLE = json.dumps(
-    {**MESSAGE, "content": [{"type": "text", "text": "Good day."}], "stop_reason": "end_turn"}
-).encode()
-
-
-STAMP = re.compile(rb'"text": ?"([0-9.]+) ')
-
-
-def _piece() -> bytes:
-    """An event that says when it was sent, on the clock that all processes share."""
-    delta = {"type": "text_delta", "text": f"{time.perf_counter():.7f} "}
-    return _event("content_block_delta", index=0, delta=delta)
-
-
-async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-        while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = head.partition(b"content-length:")[2].split(b"\r\n")[0]
-            body = json.loads(await reader.readexactly(int(length or 0)) or b"{}")
-            if not body.get("stream"):
-                writer.write(_head("200 OK", "application/json", len(WHOLE)) + WHOLE)
-                await writer.drain()
-                continue
-            plan = str(body["messages"][0]["content"])
-            count, gap = plan.split()[:2] if plan[0].isdigit() else (EVENTS, GAP_SECONDS)
-            writer.write(_head("200 OK", "text/event-stream", None) + _chunk(BEGIN))
-            for _ in range(int(count)):
-                await asyncio.sleep(float(gap))
-                writer.write(_chunk(_piece()))
-                await writer.drain()
-            writer.write(_chunk(END) + b"0\r\n\r\n")
-            await writer.drain()
-    writer.close()
-
-
-async def _upstream(port: int) -> None:
-    server = await asyncio.start_server(_serve_one, "127.0.0.1", port, limit=1 << 24, backlog=2_048)
-    await server.serve_forever()
-
-
 async def _gateway(port: int, url: str) -> None:
-    patient = ModelUpstream("benchmark", url=url, connect_seconds=120)
-    gateway = Gateway(ModelGateway((patient,)))
+    upstreams = [ModelUpstream(api, api=api, url=url, connect_seconds=120) for api in get_args(Api)]
+    gateway = Gateway(ModelGateway(tuple(upstreams)))
     await gateway.open()
     app = Starlette(routes=routes(gateway))
     config = uvicorn.Config(
@@ -147,15 +66,21 @@ class Server:
     port: int
     path: str
     process: subprocess.Popen[bytes] | None
+    tools: int = 0
     measures: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def api(self) -> str:
+        """The API it is asked in."""
+        return self.path if self.path in (CHAT, RESPONSES) else MESSAGES
 
     def cpu_seconds(self) -> float:
         """CPU of the process and its children, so far."""
-        return sum(_stat(pid)[0] for pid in self._pids())
+        return sum(_cpu_seconds(pid) for pid in self._pids())
 
     def memory_bytes(self) -> int:
         """Resident memory of the process and its children."""
-        return sum(_stat(pid)[1] for pid in self._pids())
+        return sum(_memory_bytes(pid) for pid in self._pids())
 
     def note(self, measure: str, value: float) -> None:
         self.measures.setdefault(measure, []).append(value)
@@ -171,12 +96,20 @@ class Server:
         return found
 
 
-def _stat(pid: int) -> tuple[float, int]:
+def _cpu_seconds(pid: int) -> float:
+    """What the threads of a process have run, to the nanosecond; a tick would be ten events."""
+    spent = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            spent += int(thread.read_text().split()[0])
+    return spent / 1e9
+
+
+def _memory_bytes(pid: int) -> int:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
     except OSError:
-        return 0.0, 0
-    return (int(fields[11]) + int(fields[12])) / TICKS, int(fields[21]) * PAGE
+        return 0
 
 
 def _free_port() -> int:
@@ -187,7 +120,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _running(
-    name: str, command: list[str], port: int, path: str = "/v1/messages", **env: str
+    name: str, command: list[str], port: int, path: str = MESSAGES, **env: str
 ) -> Iterator[Server]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env})
@@ -277,41 +210,51 @@ class Client:
                 await self._writer.wait_closed()
 
 
-def _body(content: str, *, stream: bool, tools: int = 0) -> bytes:
-    body: dict[str, Any] = {
-        "model": "any",
-        "max_tokens": 99,
-        "messages": [{"role": "user", "content": content}],
-    }
+def _body(content: str, *, stream: bool, tools: int = 0, path: str = MESSAGES) -> bytes:
+    body: dict[str, Any] = {"model": "any"}
+    if path == RESPONSES:
+        body |= {"input": content}
+    else:
+        body |= {"max_tokens": 99, "messages": [{"role": "user", "content": content}]}
     if stream:
         body["stream"] = True
     if tools:
-        search = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
-        properties = {
-            name: {"type": "string", "description": f"What the {name} is, in a few words."}
-            for name in ("subject", "amount", "place", "date")
-        }
-        body["tools"] = [
-            search,
-            *(
-                {
-                    "name": f"tool_{number}",
-                    "description": f"Does what number {number} is for, and says what came of it.",
-                    "input_schema": {"type": "object", "properties": properties},
-                    "defer_loading": True,
-                }
-                for number in range(tools)
-            ),
-        ]
+        body["tools"] = [*_search_tool(path), *(_tool(path, number) for number in range(tools))]
     return json.dumps(body).encode()
+
+
+def _search_tool(path: str) -> list[dict[str, str]]:
+    if path == RESPONSES:
+        return [{"type": "tool_search"}]
+    if path == CHAT:
+        # There is none in this API: that tools are held back is not told.
+        return []
+    return [{"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}]
+
+
+def _tool(path: str, number: int) -> dict[str, Any]:
+    properties = {
+        name: {"type": "string", "description": f"What the {name} is, in a few words."}
+        for name in ("subject", "amount", "place", "date")
+    }
+    schema = {"type": "object", "properties": properties}
+    tool = {
+        "name": f"tool_{number}",
+        "description": f"Does what number {number} is for, and says what came of it.",
+    }
+    if path == MESSAGES:
+        return {**tool, "input_schema": schema, "defer_loading": True}
+    if path == CHAT:
+        return {"type": "function", "function": {**tool, "parameters": schema}}
+    return {"type": "function", **tool, "parameters": schema, "defer_loading": True}
 
 
 # ------------------------------------------------------------------------------ what is measured
 
 
-async def _requests(server: Server, count: int, tools: int) -> None:
+async def _requests(server: Server, count: int) -> None:
     """Whole answers, one after the other: latency, and CPU for each."""
-    client, body = Client(server), _body("Hi", stream=False, tools=tools)
+    client, body = Client(server), _body("Hi", stream=False, tools=server.tools)
     for _ in range(3):
         await client.ask(body)
     before, times = server.cpu_seconds(), []
@@ -322,19 +265,27 @@ async def _requests(server: Server, count: int, tools: int) -> None:
     await client.close()
 
 
-async def _streams(server: Server, count: int, tools: int) -> None:
+async def _streams(server: Server, count: int) -> None:
     """Streamed answers, one after the other: the first byte, and each event."""
-    client, body = Client(server), _body("Hi", stream=True, tools=tools)
+    client, tools, path = Client(server), server.tools, server.api
+    body = _body("Hi", stream=True, tools=tools, path=path)
+    short = _body(f"1 {GAP_SECONDS}", stream=True, tools=tools, path=path)
     await client.ask(body)
-    before, firsts, events = server.cpu_seconds(), [], []
-    for _ in range(max(count // 6, 3)):
+    firsts, events, spent, beside = [], [], 0.0, 0.0
+    number = max(count // 6, 3)
+    for _ in range(number):
+        before = server.cpu_seconds()
         first, under_way, _ = await client.ask(body)
+        between = server.cpu_seconds()
+        await client.ask(short)
+        spent += between - before
+        beside += server.cpu_seconds() - between
         firsts.append(first)
         events += under_way
-    spent = server.cpu_seconds() - before
     server.note("first byte ms", median(firsts) * 1e3)
     server.note("event µs", median(events) * 1e6)
-    server.note("event cpu µs", spent / len(events) * 1e6)
+    # What the request itself takes is in both kinds of streams.
+    server.note("event cpu µs", (spent - beside) / (len(events) - number) * 1e6)
     await client.close()
 
 
@@ -375,10 +326,6 @@ async def _hold(server: Server, rounds: int) -> None:
         await asyncio.gather(*(client.close() for client in clients))
 
 
-def _tools_of(server: Server) -> int:
-    return 1_000 if server.name == SEARCHING else 0
-
-
 async def _first_requests(server: Server, direct: Server) -> float:
     """What a first request with 1,000 tools that nobody has seen adds, in milliseconds."""
     added = []
@@ -396,16 +343,23 @@ async def _first_requests(server: Server, direct: Server) -> float:
     return min(added)
 
 
-async def _measure(servers: list[Server], rounds: int, count: int) -> dict[str, float]:
+async def _measure(
+    servers: list[Server], by_api: list[Server], rounds: int, count: int
+) -> dict[str, float]:
     for _ in range(rounds):
-        for step in (_requests, _streams):
-            for server in servers:
-                await step(server, count, _tools_of(server))
+        for server in servers:
+            await _requests(server, count)
+        for server in servers:
+            await _streams(server, count)
     measured = [server for server in servers if server.process is not None]
     for server in measured:
         if server.name != SEARCHING:
             await _load(server, 5.0)
             await _hold(server, 2)
+    # Last, as searching takes memory of its own.
+    for _ in range(rounds):
+        for server in by_api:
+            await _streams(server, count)
     ours = next(server for server in servers if server.name == SEARCHING)
     direct = next(server for server in servers if server.name == DIRECT)
     return {"first request of 1,000 tools ms": await _first_requests(ours, direct)}
@@ -421,7 +375,32 @@ def _best(server: Server, measure: str) -> float | None:
     return max(values) if "CPU second" in measure else min(values)
 
 
-def _table(servers: list[Server], extra: dict[str, float], command: str) -> str:
+def _by_api(servers: list[Server]) -> list[str]:
+    """What each API adds, passed on and searched, to the same stream without us."""
+    lines = [
+        "",
+        "What a stream takes in each API, beside a direct connection. Searched, every event is read, "
+        "and mostly written anew; the tools are held back, and the model calls none of them.",
+        "",
+        "| | added to the first byte, ms | added to an event, µs | CPU of an event, µs |",
+        "|---|--:|--:|--:|",
+    ]
+    direct = {server.path: server for server in servers if server.name == DIRECT}
+    for server in servers:
+        if server.name == DIRECT:
+            continue
+        added = [
+            (_best(server, measure) or 0.0) - (_best(direct[server.path], measure) or 0.0)
+            for measure in ("first byte ms", "event µs")
+        ]
+        cpu = _best(server, "event cpu µs") or 0.0
+        lines.append(f"| {server.name} | {added[0]:.2f} | {added[1]:.0f} | {cpu:.0f} |")
+    return lines
+
+
+def _table(
+    servers: list[Server], by_api: list[Server], extra: dict[str, float], command: str
+) -> str:
     names = [server.name for server in servers]
     measures = list(dict.fromkeys(name for server in servers for name in server.measures))
     lines = [
@@ -429,7 +408,8 @@ def _table(servers: list[Server], extra: dict[str, float], command: str) -> str:
         "",
         f"`{command}`. Whole answers, and streams of {EVENTS} events {GAP_SECONDS * 1e3:.0f} ms "
         "apart, one after the other; an event's time is from the upstream's sending it to the client's having it; the best of "
-        f"the rounds. Memory while {HELD} streams are held at once, in one round and in the next.",
+        "the rounds. An event's CPU is what a stream of many takes more than one of a single event. "
+        f"Memory while {HELD} streams are held at once, in one round and in the next.",
         "",
         f"| | {' | '.join(names)} |",
         f"|---|{'--:|' * len(names)}",
@@ -456,13 +436,16 @@ def _table(servers: list[Server], extra: dict[str, float], command: str) -> str:
         if LITELLM in by_name:
             theirs = _best(by_name[LITELLM], measure) or 0.0
             lines.append(f"| {measure} | {ours:.2f} | {theirs:.2f} | {theirs / ours:.1f} × |")
+    lines += _by_api(by_api)
     for name, value in extra.items():
         lines += [
             "",
             f"A {name.removesuffix(' ms')} that nobody has seen before adds {value:.0f} ms.",
         ]
     machine = ", ".join(described().values())
-    return "\n".join([*lines, "", f"{machine}.", ""])
+    # Times on a machine that does other things besides are too long, for all of them.
+    load = f"Load at the end, over 1, 5 and 15 minutes: {'{:.1f}, {:.1f}, {:.1f}'.format(*os.getloadavg())}."
+    return "\n".join([*lines, "", f"{machine}. {load}", ""])
 
 
 @click.group(invoke_without_command=True)
@@ -486,7 +469,14 @@ def main(context: click.Context, litellm: str, rounds: int, count: int, out: Pat
         upstream = start(_running("the upstream", _own("upstream", port), port))
         direct = Server(DIRECT, upstream.port, upstream.path, None)
         ours = start(_running(OURS, _own("gateway", at, url), at))
-        servers = [direct, ours, Server(SEARCHING, ours.port, ours.path, ours.process)]
+        searching = Server(SEARCHING, ours.port, ours.path, ours.process, 1_000)
+        servers = [direct, ours, searching]
+        by_api = []
+        for name, path in (("Messages", MESSAGES), ("Chat", CHAT), ("Responses", RESPONSES)):
+            by_api.append(Server(DIRECT, direct.port, path, None))
+            for what, tools in ((PASSED, 0), (SEARCHED, 100)):
+                one = Server(f"{name}, {what}", ours.port, path, ours.process, tools)
+                by_api.append(one)
         if shutil.which(litellm):
             folder = start(tempfile.TemporaryDirectory())
             other = _free_port()
@@ -494,8 +484,8 @@ def main(context: click.Context, litellm: str, rounds: int, count: int, out: Pat
             command = [litellm, "--config", config, "--port", str(other), "--host", "127.0.0.1"]
             quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
             servers.append(start(_running(LITELLM, command, other, "/v1/through", **quiet)))
-        extra = asyncio.run(_measure(servers, rounds, count))
-    table = _table(servers, extra, "python -m benchmarks.model_gateway")
+        extra = asyncio.run(_measure(servers, by_api, rounds, count))
+    table = _table(servers, by_api, extra, "python -m benchmarks.model_gateway")
     out.write_text(table, encoding="utf-8")
     print(table)
 
@@ -504,7 +494,7 @@ def main(context: click.Context, litellm: str, rounds: int, count: int, out: Pat
 @click.argument("port", type=int)
 def upstream(port: int) -> None:
     """Be the upstream."""
-    asyncio.run(_upstream(port))
+    asyncio.run(serve(port))
 
 
 @main.command()

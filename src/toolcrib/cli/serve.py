@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -24,6 +24,9 @@ from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from toolcrib.gateways.mcp.starting import Started
+
+# How long a client may leave untaken what it was sent.
+UNTAKEN_SECONDS: Final = 180
 
 
 @click.command("serve")
@@ -77,6 +80,11 @@ def _bound(http: Http) -> socket.socket:
     try:
         if sys.platform != "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform == "linux":
+            # Connections inherit it: a client that takes nothing is let go by the kernel as well,
+            # which would otherwise keep what is still to be sent to it.
+            milliseconds = UNTAKEN_SECONDS * 1_000
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listener.bind((http.host, http.port))
     except OSError as fault:
         listener.close()

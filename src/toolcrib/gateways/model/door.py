@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -16,6 +17,10 @@ from toolcrib.gateways.model.sse import event
 
 MAX_BODY_BYTES: Final = 32 << 20
 SWITCH_HEADER: Final = "x-toolcrib-tool-search"
+# Clients give up on a stream that is silent for some minutes; and we on one that takes nothing.
+PING_SECONDS: Final = 15.0
+STALL_SECONDS: Final = 120.0
+LOOK_SECONDS: Final = 5.0
 
 Shape = Callable[[RequestFailed], dict[str, Any]]
 
@@ -39,7 +44,14 @@ class Exchange:
         self.principal: Any = scope.get("state", {}).get("principal")
         self.body = body
         self.started = False
+        # What a client is sent that has heard nothing for a while, if it is to be sent anything.
+        self.ping = b""
         self._send = send
+        self._writes = 0
+        self._under_way = 0
+        self._rest: _Begun | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._pinging: asyncio.Task[None] | None = None
 
     @property
     def target(self) -> str:
@@ -61,14 +73,74 @@ class Exchange:
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Begin an answer that comes in pieces."""
         await self._start(status, headers)
+        self._look_later(asyncio.current_task(), 0, asyncio.get_running_loop().time())
 
     async def write(self, chunk: bytes) -> None:
         """Send a piece; this waits while the client takes no more."""
+        self._writes += 1
+        self._under_way += 1
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self._under_way -= 1
+
+    def offer(self, chunk: bytes) -> bool:
+        """Send a piece without waiting; if that cannot be, `flushed` has to be awaited next.
+
+        This is for whoever has a piece at hand and no task to send it from. Nearly always a client
+        takes it at once.
+        """
+        self._writes += 1
+        message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
+        steps = self._send(message).__await__()
+        try:
+            waits_for = next(steps)
+        except StopIteration:
+            return True
+        self._under_way += 1
+        self._rest = _Begun(steps, waits_for)
+        return False
+
+    async def flushed(self) -> None:
+        """Wait until the client has taken what was offered."""
+        if self._rest is not None:
+            rest, self._rest = self._rest, None
+            await rest
+            self._under_way -= 1
 
     async def end(self) -> None:
-        """The answer is complete."""
+        """The answer is complete. This too waits while the client takes no more."""
+        self.ping = b""
+        self._writes += 1
+        self._under_way += 1
         await self._send({"type": "http.response.body", "body": b""})
+
+    def release(self) -> None:
+        """Nothing more is sent."""
+        if self._look is not None:
+            self._look.cancel()
+        if self._pinging is not None:
+            self._pinging.cancel()
+
+    def _look_later(self, work: asyncio.Task[Any] | None, writes: int, since: float) -> None:
+        """Look now and then at what was sent, which costs less than a clock for every piece."""
+        loop = asyncio.get_running_loop()
+        self._look = loop.call_later(LOOK_SECONDS, self._look_after, work, writes, since)
+
+    def _look_after(self, work: asyncio.Task[Any] | None, writes: int, since: float) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._writes != writes:
+            writes, since = self._writes, now
+        elif self._under_way and now - since >= STALL_SECONDS and work is not None:
+            _log.warning("a client of %s takes nothing of its answer; it is given up", self.path)
+            work.cancel()
+            return
+        elif self.ping and not self._under_way and now - since >= PING_SECONDS:
+            self._pinging = asyncio.ensure_future(self._ping())
+        self._look_later(work, writes, since)
+
+    async def _ping(self) -> None:
+        # The answer may have ended since this was thought of.
+        if self.ping:
+            await self.write(self.ping)
 
     async def _start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         self.started = True
@@ -76,6 +148,28 @@ class Exchange:
             (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+class _Begun:
+    """Something awaitable that was begun outside of a task, and is to be ended in one."""
+
+    def __init__(self, steps: Generator[Any, Any, None], waits_for: object) -> None:
+        self._steps = steps
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as fault:
+                step = partial(self._steps.throw, fault)
+            else:
+                step = partial(self._steps.send, sent)
+            try:
+                waits_for = step()
+            except StopIteration:
+                return
 
 
 Handler = Callable[[Exchange], Awaitable[None]]
@@ -100,11 +194,13 @@ class Door:
             return
         if body is None:
             return
-        work = asyncio.ensure_future(self._answer(Exchange(scope, body, send)))
+        exchange = Exchange(scope, body, send)
+        work = asyncio.ensure_future(self._answer(exchange))
         gone = asyncio.ensure_future(_disconnection(receive))
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            exchange.release()
             gone.cancel()
             if not work.done():
                 work.cancel()

@@ -166,21 +166,35 @@ class Gateway:
         )
         try:
             if not reply.is_events:
-                body = b"".join([chunk async for chunk in reply.raw()])
+                pieces = []
+                while piece := await reply.raw():
+                    pieces.append(piece)
+                body = b"".join(pieces)
                 if watch and reply.ok:
                     watch(body)
                 headers = [*reply.headers(as_sent=True), *saved.headers()]
                 await exchange.answer(reply.status, headers, body)
                 return
-            # Decoded, where it is encoded at all: half an event can only be told from a whole one so.
-            await exchange.start(reply.status, [*reply.headers(), *saved.headers()])
-            whole = WholeEvents()
-            async for chunk in reply.chunks():
-                if events := whole.feed(chunk):
+            # Decoded, where that can be: half an event can only be told from a whole one so.
+            as_sent = not reply.is_readable
+            await exchange.start(reply.status, [*reply.headers(as_sent=as_sent), *saved.headers()])
+            if as_sent:
+                while piece := await reply.raw():
+                    await exchange.write(piece)
+            else:
+                whole = WholeEvents()
+
+                def take(chunk: bytes) -> bool:
+                    events = whole.feed(chunk)
+                    if not events:
+                        return True
                     if watch:
                         watch(events)
-                    await exchange.write(events)
-            await exchange.write(whole.rest())
+                    return exchange.offer(events)
+
+                while not await reply.pour(take):
+                    await exchange.flushed()
+                await exchange.write(whole.rest())
             await exchange.end()
         finally:
             await reply.close()

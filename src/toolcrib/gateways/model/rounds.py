@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -16,13 +15,10 @@ from toolcrib.gateways.model.door import Exchange
 from toolcrib.gateways.model.gateway import Gateway
 from toolcrib.gateways.model.saved import Saved, Treatment
 from toolcrib.gateways.model.shelf import Desk
-from toolcrib.gateways.model.sse import EventReader
+from toolcrib.gateways.model.sse import Event, EventReader
 from toolcrib.gateways.model.upstream import Reply, headers_to_send
 
 Body = dict[str, Any]
-
-DRAIN_SECONDS: Final = 1.0
-QUIET_SECONDS: Final = 10.0
 
 _DONE: Final = "[DONE]"
 # A comment, which every reader of events passes over.
@@ -93,7 +89,6 @@ class Rounds:
         self._upstream = upstream
         self._saved = saved
         self._headers = headers_to_send(upstream, exchange.headers)
-        self._written = asyncio.get_running_loop().time()
 
     async def whole(self, talk: Talk) -> None:
         """Answer at once."""
@@ -149,6 +144,7 @@ class Rounds:
         if reply.ok and reply.is_events:
             if not self._exchange.started:
                 await self._exchange.start(reply.status, self._told(reply, talk))
+                self._exchange.ping = _STILL_HERE
             return True
         data = await reply.read()
         if not self._exchange.started:
@@ -164,34 +160,41 @@ class Rounds:
 
     async def _pass(self, stream: Streamed, reply: Reply) -> None:
         """Send on what a round says, to its end."""
-        reader = EventReader()
-        chunks = reply.chunks()
-        async for chunk in chunks:
+        reader, exchange = EventReader(), self._exchange
+        waiting: deque[Event] = deque()
+        is_done = False
+
+        def take(chunk: bytes) -> bool:
+            """Send on all events up to the next search."""
+            nonlocal is_done
+            waiting.extend(reader.feed(chunk))
             out: list[Body] = []
-            events = reader.feed(chunk)
-            for one in events:
-                if one.data == _DONE:
-                    continue
-                out += stream.event(read_reply(one.data))
-                if stream.wants_search:
-                    # The client may have what comes before it meanwhile.
-                    await self._write(stream, out)
-                    out = await self._gateway.search(stream.search)
-            await self._write(stream, out)
-            if any(one.data == _DONE for one in events) or stream.is_final:
-                await _drained(chunks)
+            while waiting and not stream.wants_search:
+                data = waiting.popleft().data
+                if data == _DONE:
+                    is_done = True
+                else:
+                    out += stream.event(read_reply(data))
+            told = b"".join(map(stream.written, out))
+            is_taken = not told or exchange.offer(told)
+            return is_taken and not (stream.wants_search or is_done or stream.is_final)
+
+        while not await reply.pour(take):
+            await exchange.flushed()
+            while stream.wants_search:
+                # The client has had what comes before it.
+                await self._write(stream, await self._gateway.search(stream.search))
+                take(b"")
+                await exchange.flushed()
+            if is_done or stream.is_final:
+                await reply.finish()
                 break
         if not stream.is_ended:
             raise RequestFailed("the upstream broke off its answer; try again", 502)
 
     async def _write(self, stream: Streamed, events: Iterable[Body], closing: bytes = b"") -> None:
         data = b"".join([*map(stream.written, events), closing])
-        now = asyncio.get_running_loop().time()
-        if not data and now - self._written > QUIET_SECONDS:
-            # Nothing for the client yet; but it should see that somebody is there.
-            data = _STILL_HERE
         if data:
-            self._written = now
             await self._exchange.write(data)
 
     def _told(self, reply: Reply, talk: Talk) -> list[tuple[str, str]]:
@@ -209,14 +212,6 @@ class Rounds:
             talk.searches,
             talk.rounds,
         )
-
-
-async def _drained(chunks: AsyncIterator[bytes]) -> None:
-    """Read to the end, so that the connection can be used again; but do not wait long for it."""
-    with suppress(TimeoutError, RequestFailed):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in chunks:
-                pass
 
 
 def _error(data: bytes) -> object:

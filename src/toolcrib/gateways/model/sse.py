@@ -32,9 +32,17 @@ class EventReader:
         self._data: list[bytes] = []
         self._size = 0
         self._at_start = True
+        # Whether the last bytes were one event, with nothing before or after it.
+        self.is_exact = False
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that are complete with these bytes."""
+        self.is_exact = False
+        if not (self._pieces or self._data or self._name or self._at_start):
+            whole = _whole_event(chunk)
+            if whole is not None:
+                self.is_exact = True
+                return [whole]
         self._size += len(chunk)
         if b"\n" not in chunk and b"\r" not in chunk:
             # Joined only once the line ends: joining a long line with every piece is quadratic.
@@ -85,6 +93,8 @@ class WholeEvents:
 
     def feed(self, chunk: bytes) -> bytes:
         """As many bytes as make whole events."""
+        if not self._held and chunk.endswith(b"\n\n"):
+            return chunk
         seen = self._tail + chunk
         cut = max(seen.rfind(end) + len(end) if end in seen else 0 for end in _EVENT_ENDS)
         if not cut:
@@ -92,8 +102,9 @@ class WholeEvents:
             return b""
         cut -= len(self._tail)
         whole = b"".join((*self._held, chunk[:cut]))
-        self._held, self._size = [], 0
-        self._hold(chunk[cut:], chunk[cut:])
+        self._held, self._size, self._tail = [], 0, b""
+        if cut < len(chunk):
+            self._hold(chunk[cut:], chunk[cut:])
         return whole
 
     def rest(self) -> bytes:
@@ -106,6 +117,19 @@ class WholeEvents:
         self._tail = seen[-_LONGEST_END:]
         if self._size > self._max_event_bytes:
             raise _too_large(self._max_event_bytes)
+
+
+def _whole_event(chunk: bytes) -> Event | None:
+    """The event that a chunk is, if it is just one and in the form that nearly all have."""
+    if not chunk.endswith(b"\n\n") or b"\r" in chunk:
+        return None
+    head, _, data = chunk[:-2].rpartition(b"\n")
+    if not data.startswith(b"data: ") or b"\n" in head or not (not head or head[:7] == b"event: "):
+        return None
+    try:
+        return Event(head[7:].decode(), data[6:].decode())
+    except UnicodeDecodeError:
+        return None
 
 
 def _too_large(max_event_bytes: int) -> RequestFailed:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from http.cookiejar import DefaultCookiePolicy
 from typing import Final
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
 from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
 from toolcrib.errors import RequestFailed
+from toolcrib.gateways.model.http1 import Http1, OffersHttp2
+from toolcrib.gateways.model.http2 import Http2, is_http2_installed
+from toolcrib.gateways.model.inflate import Inflater
+from toolcrib.gateways.model.wire import Answer, Origin, Request, Sink, Unanswered, origin_of
 
-# A pool looks through all its connections for every request, so there are several small ones.
-POOL_CONNECTIONS: Final = 32
-MAX_POOLS: Final = 64
-IDLE_SECONDS: Final = 30.0
 # An answer that says that asking again may help.
 PASSING_STATUSES: Final = frozenset({429, 500, 502, 503, 504, 529})
 MAX_WAIT_SECONDS: Final = 8.0
@@ -42,45 +41,43 @@ _OWN_TO_A_CONNECTION: Final = frozenset(
 )
 _FROM_BROWSERS: Final = frozenset({"cookie", "origin", "referer"})
 KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
-# Whoever is behind the gateway shares its connections; what an upstream remembers of one is not told to another.
-_NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
 _OWN_PREFIX: Final = "x-toolcrib-"
 
 Headers = Iterable[tuple[str, str]]
 
 
-class _Pool:
-    """Some connections, and how many requests are on them."""
-
-    __slots__ = ("active", "client")
-
-    def __init__(self, client: httpx2.AsyncClient) -> None:
-        self.client = client
-        self.active = 0
-
-
 class Reply:
     """An upstream's answer whose body has not been read yet. It has to be closed."""
 
-    def __init__(self, upstream: ModelUpstream, response: httpx2.Response, pool: _Pool) -> None:
-        self._upstream = upstream
-        self._response = response
-        self._pool: _Pool | None = pool
+    def __init__(self, request: Request, answer: Answer) -> None:
+        self._request = request
+        self._answer = answer
+        # Of what was encoded; as it came over the wire it has been counted already.
+        self._left = request.upstream.max_response_bytes
+        self._inflater: Inflater | None = None
+        self._encoding = self._header("content-encoding").strip().lower()
+        if self._encoding in Inflater.KNOWN:
+            self._inflater = Inflater(self._encoding)
 
     @property
     def status(self) -> int:
         """The HTTP status."""
-        return self._response.status_code
+        return self._answer.status
 
     @property
     def ok(self) -> bool:
         """Whether this is an answer and not an error."""
-        return self._response.is_success
+        return 200 <= self._answer.status < 300
 
     @property
     def is_events(self) -> bool:
         """Whether the body is a stream of events."""
         return self._header("content-type").startswith("text/event-stream")
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the body has no encoding, or one that can be taken off."""
+        return self._inflater is not None or self._encoding in ("", "identity")
 
     @property
     def retry_after_seconds(self) -> float | None:
@@ -94,75 +91,97 @@ class Reply:
         """The headers to pass on; `as_sent` with those about the body's encoding."""
         gone = _OWN_TO_A_CONNECTION | {"set-cookie"}
         gone = gone if as_sent else gone | {"content-encoding"}
-        return [
-            (name, value)
-            for name, value in self._response.headers.multi_items()
-            if name not in gone
-        ]
+        return [(name, value) for name, value in self._answer.headers if name not in gone]
 
-    async def raw(self) -> AsyncIterator[bytes]:
-        """The body as it comes over the wire."""
-        async for chunk in self._within_limit(self._response.aiter_raw()):
-            yield chunk
+    async def raw(self) -> bytes:
+        """The next bytes of the body as they come over the wire; none at its end."""
+        return await self._answer.piece()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body, decoded."""
-        async for chunk in self._within_limit(self._response.aiter_bytes()):
-            yield chunk
+    async def chunk(self) -> bytes:
+        """The next bytes of the body, decoded; none at its end."""
+        if self._inflater is None:
+            self._check_encoding()
+            return await self._answer.piece()
+        return await self._inflated(self._inflater)
+
+    async def pour(self, sink: Sink) -> bool:
+        """Hand the body, decoded, to a sink as it comes; False as soon as it takes no more for now."""
+        if self._inflater is None:
+            self._check_encoding()
+            return await self._answer.pour(sink)
+        while chunk := await self._inflated(self._inflater):
+            if not sink(chunk):
+                return False
+        return True
 
     async def read(self) -> bytes:
         """The whole body, decoded, after which the reply is closed."""
         try:
-            return b"".join([chunk async for chunk in self.chunks()])
+            pieces = []
+            while piece := await self.chunk():
+                pieces.append(piece)
+            return b"".join(pieces)
         finally:
             await self.close()
 
+    async def finish(self) -> None:
+        """Nothing more of it is wanted, and its end is near: the connection can be used again."""
+        await self._answer.finish()
+
     async def close(self) -> None:
         """Give the connection back, or break it off if the body was not read to its end."""
-        if self._pool is not None:
-            self._pool.active -= 1
-            self._pool = None
-        await self._response.aclose()
+        await self._answer.close()
 
-    async def _within_limit(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        left = self._upstream.max_response_bytes
-        try:
-            async for chunk in chunks:
-                left -= len(chunk)
-                if left < 0:
-                    raise RequestFailed(
-                        f"the answer of upstream {self._upstream.name!r} is larger than "
-                        f"{self._upstream.max_response_bytes:,} bytes; raise maxResponseBytes",
-                        502,
-                    )
-                yield chunk
-        except httpx2.HTTPError as fault:
-            raise _failure(self._upstream, fault) from fault
+    async def _inflated(self, inflater: Inflater) -> bytes:
+        while True:
+            piece = b"" if inflater.has_more else await self._answer.piece()
+            if not piece and not inflater.has_more:
+                return b""
+            whole = inflater.feed(piece)
+            self._left -= len(whole)
+            if self._left < 0:
+                raise self._request.too_large()
+            if whole:
+                return whole
+
+    def _check_encoding(self) -> None:
+        if not self.is_readable:
+            raise RequestFailed(
+                f"upstream {self._request.upstream.name!r} sent an encoding that nobody asked for "
+                f"({self._encoding[:40]!r})",
+                502,
+            )
 
     def _header(self, name: str) -> str:
-        value: str = self._response.headers.get(name, "")
-        return value
+        return next((value for one, value in self._answer.headers if one == name), "")
 
 
 class Upstreams:
-    """All upstreams over pools of connections, which there are between `open` and `close`."""
+    """All upstreams, and the connections to them, which there are between `open` and `close`."""
 
     def __init__(self, settings: ModelGateway) -> None:
         self._upstreams = settings.upstreams
-        self._pools: list[_Pool] = []
-        self._verify: ssl.SSLContext | bool = False
+        self._http1: Http1 | None = None
+        self._http2 = Http2()
+        # Those who speak HTTP/2, or are behind a proxy.
+        self._by_http2: set[Origin] = set()
 
     async def open(self) -> None:
-        """Make the first pool of connections."""
+        """Be ready to connect."""
+        context: ssl.SSLContext | None = None
         if any(one.url.startswith("https:") for one in self._upstreams):
             # Reading all certificates takes its time, so it is done once, and only if need be.
-            self._verify = await asyncio.to_thread(httpx2.create_ssl_context)
-        self._pools = [self._new_pool()]
+            context = await asyncio.to_thread(httpx2.create_ssl_context)
+            offered = ["h2", "http/1.1"] if is_http2_installed() else ["http/1.1"]
+            context.set_alpn_protocols(offered)
+        self._http1, self._http2 = Http1(context), Http2(context)
+        self._by_http2 = {one for one in map(origin_of, self._upstreams) if _is_by_proxy(one)}
 
     async def close(self) -> None:
         """Close every connection."""
-        while self._pools:
-            await self._pools.pop().client.aclose()
+        if self._http1 is not None:
+            await self._http1.close()
+        await self._http2.close()
 
     def choose(self, api: Api, model: str) -> ModelUpstream:
         """The first upstream of an API with a pattern that fits a model's name."""
@@ -194,16 +213,20 @@ class Upstreams:
         While nothing has come back it is asked again, as often as its settings say. `patient` also
         asks again after an error that may pass: for requests that the client cannot repeat.
         """
+        request = Request(upstream, method, path, list(headers), body)
         tries = upstream.retries
         wait_seconds = 0.25
+        anew = False
         while True:
             try:
-                reply = await self._send(upstream, method, path, headers, body)
-            except httpx2.InvalidURL as fault:
-                raise RequestFailed("the path of the request is no address", 400) from fault
-            except httpx2.HTTPError as fault:
-                if tries <= 0 or isinstance(fault, httpx2.TimeoutException):
-                    raise _failure(upstream, fault) from fault
+                reply = Reply(request, await self._ask(request, anew=anew))
+            except Unanswered as fault:
+                if fault.at_once and not anew:
+                    # The others that were kept may be just as old.
+                    anew = True
+                    continue
+                if tries <= 0:
+                    raise
                 asked = None
             else:
                 if not patient or tries <= 0 or reply.status not in PASSING_STATUSES:
@@ -214,53 +237,14 @@ class Upstreams:
             await asyncio.sleep(min(wait_seconds if asked is None else asked, MAX_WAIT_SECONDS))
             wait_seconds *= 2
 
-    async def _send(
-        self, upstream: ModelUpstream, method: str, path: str, headers: Headers, body: bytes
-    ) -> Reply:
-        pool = self._pool()
-        request = pool.client.build_request(
-            method,
-            upstream.url.rstrip("/") + path,
-            headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers],
-            content=body or None,
-            timeout=httpx2.Timeout(
-                upstream.read_seconds,
-                connect=upstream.connect_seconds,
-                pool=upstream.connect_seconds,
-            ),
-        )
-        pool.active += 1
-        try:
-            response = await pool.client.send(request, stream=True)
-        except BaseException:
-            pool.active -= 1
-            raise
-        return Reply(upstream, response, pool)
-
-    def _pool(self) -> _Pool:
-        """The first pool with a connection to spare: connections are used again, and few are idle."""
-        assert self._pools, "the gateway has to be opened before it is asked"
-        for pool in self._pools:
-            if pool.active < POOL_CONNECTIONS:
-                return pool
-        if len(self._pools) < MAX_POOLS:
-            self._pools.append(self._new_pool())
-            return self._pools[-1]
-        return min(self._pools, key=lambda pool: pool.active)
-
-    def _new_pool(self) -> _Pool:
-        client = httpx2.AsyncClient(
-            verify=self._verify,
-            http2=importlib.util.find_spec("h2") is not None,
-            follow_redirects=False,
-            limits=httpx2.Limits(
-                max_connections=POOL_CONNECTIONS,
-                max_keepalive_connections=POOL_CONNECTIONS,
-                keepalive_expiry=IDLE_SECONDS,
-            ),
-        )
-        client.cookies.jar.set_policy(_NO_COOKIES)
-        return _Pool(client)
+    async def _ask(self, request: Request, *, anew: bool) -> Answer:
+        assert self._http1 is not None, "the gateway has to be opened before it is asked"
+        if request.origin not in self._by_http2:
+            try:
+                return await self._http1.ask(request, anew=anew)
+            except OffersHttp2:
+                self._by_http2.add(request.origin)
+        return await self._http2.ask(request)
 
 
 def headers_to_send(
@@ -294,14 +278,8 @@ def _key(upstream: ModelUpstream, sent: set[str]) -> dict[str, str]:
     return {name: values[name] for name in sorted(KEY_HEADERS & sent) or [usual]}
 
 
-def _failure(upstream: ModelUpstream, fault: httpx2.HTTPError) -> RequestFailed:
-    """What to say of a failure; never an address, which may hold a secret."""
-    name = repr(upstream.name)
-    if isinstance(fault, httpx2.ConnectTimeout | httpx2.PoolTimeout):
-        seconds = upstream.connect_seconds
-        return RequestFailed(f"upstream {name} could not be reached within {seconds:g} s", 504)
-    if isinstance(fault, httpx2.TimeoutException):
-        return RequestFailed(f"upstream {name} was silent for {upstream.read_seconds:g} s", 504)
-    if isinstance(fault, httpx2.ConnectError):
-        return RequestFailed(f"upstream {name} cannot be reached; is it running?", 502)
-    return RequestFailed(f"the connection to upstream {name} broke off; try again", 502)
+def _is_by_proxy(origin: Origin) -> bool:
+    """Whether the environment names a proxy for it."""
+    named = getproxies()
+    kinds = {"https" if origin.is_tls else "http", "all"}
+    return bool(kinds & named.keys()) and not proxy_bypass(origin.host)

@@ -127,7 +127,8 @@ def test_no_stream_is_odd_enough_to_be_stumbled_over(events: list[Any]) -> None:
 
 
 def test_pings_go_out_while_an_upstream_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.gateways.model.messages.loop.PING_SECONDS", 0.01)
+    monkeypatch.setattr("toolcrib.gateways.model.door.PING_SECONDS", 0.01)
+    monkeypatch.setattr("toolcrib.gateways.model.door.LOOK_SECONDS", 0.01)
     go_on = threading.Event()
 
     def script(request: Request) -> Turn:

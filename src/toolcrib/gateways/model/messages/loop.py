@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from toolcrib.config.settings import ModelUpstream
 from toolcrib.errors import RequestFailed
@@ -22,14 +20,8 @@ from toolcrib.gateways.model.saved import Saved
 from toolcrib.gateways.model.sse import EventReader, event
 from toolcrib.gateways.model.upstream import Reply, headers_to_send
 
-# Clients give up on a stream that is silent for some minutes.
-PING_SECONDS: Final = 15.0
-DRAIN_SECONDS: Final = 0.1
-
 _PING: Final = event("ping", b'{"type":"ping"}')
 _REPLACED: Final = frozenset({"content-type", "cache-control"})
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +83,19 @@ class Loop:
         """The message as it comes."""
         relay = Relay(self.talk, results)
         while True:
-            reply = await self._pinging(relay, self._ask(again=relay.begun))
+            reply = await self._ask(again=relay.begun)
             try:
                 if not await self._is_stream(reply, relay):
                     return
-                async for events in self._events(reply, relay):
-                    await self._write(events)
-                    if relay.failed:
-                        await self.exchange.end()
-                        return
+                await self._pass(reply, relay)
+                if relay.failed:
+                    await self.exchange.end()
+                    return
+                await reply.finish()
             finally:
                 await reply.close()
             blocks, reason = relay.end_pass()
-            found, stop = await self._pinging(relay, self._step(blocks, reason))
+            found, stop = await self._step(blocks, reason)
             events = relay.results(found) if found else []
             if stop is not None:
                 await self._write([*events, *relay.end(stop or None)])
@@ -163,43 +155,40 @@ class Loop:
         await self.exchange.end()
         return False
 
-    async def _events(self, reply: Reply, relay: Relay) -> AsyncIterator[list[Body]]:
-        """The events for the client, as many together as came together."""
+    async def _pass(self, reply: Reply, relay: Relay) -> None:
+        """Send on what one pass says, as many events together as came together."""
         reader = EventReader()
-        chunks = reply.chunks()
-        while True:
-            chunk = await self._pinging(relay, anext(chunks, None))
-            if chunk is None:
-                return
+        exchange = self.exchange
+
+        def take(chunk: bytes) -> bool:
             told: list[Body] = []
+            sent: Body = {}
             for one in reader.feed(chunk):
                 if one.data != "[DONE]" and not relay.failed:
-                    told += relay.feed(read_reply(one.data))
+                    sent = read_reply(one.data)
+                    told += relay.feed(sent)
+            is_taken = True
             if told:
-                yield told
-            if relay.ended:
-                await _drained(chunks)
+                # Most events go on as they came, and need not be written anew.
+                is_same = (
+                    reader.is_exact
+                    and len(told) == 1
+                    and told[0] is sent
+                    and one.name == sent.get("type")
+                )
+                is_taken = exchange.offer(chunk if is_same else _told(told))
+                # From here on there is a message that the client waits for.
+                exchange.ping = _PING
+            return is_taken and not relay.ended and not relay.failed
+
+        while not await reply.pour(take):
+            await exchange.flushed()
+            if relay.ended or relay.failed:
                 return
 
-    async def _write(self, events: Iterable[Body]) -> None:
-        chunk = b"".join(event(str(one.get("type")), written(one)) for one in events)
-        if chunk:
-            await self.exchange.write(chunk)
-
-    async def _pinging(self, relay: Relay, work: Awaitable[Result]) -> Result:
-        """Wait for something, and tell the client from time to time that it is not forgotten."""
-        task = asyncio.ensure_future(work)
-        try:
-            while True:
-                done, _ = await asyncio.wait((task,), timeout=PING_SECONDS)
-                if done:
-                    return task.result()
-                if relay.begun:
-                    await self.exchange.write(_PING)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+    async def _write(self, events: list[Body]) -> None:
+        if events:
+            await self.exchange.write(_told(events))
 
     def _visible(self, blocks: list[Body]) -> list[Body]:
         if self.talk.shows_searches:
@@ -210,12 +199,8 @@ class Loop:
         return [*reply.headers(), *self.saved.headers(**more)]
 
 
-async def _drained(chunks: AsyncIterator[bytes]) -> None:
-    """Read to the end, which is near, so that the connection can be used again."""
-    with suppress(RequestFailed, TimeoutError):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            while await anext(chunks, None) is not None:
-                pass
+def _told(events: Iterable[Body]) -> bytes:
+    return b"".join([event(str(one.get("type")), written(one)) for one in events])
 
 
 def _error_data(status: int, body: bytes) -> bytes:

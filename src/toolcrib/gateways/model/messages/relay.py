@@ -171,7 +171,7 @@ class Relay:
         opened.take(delta)
         if opened.index is None:
             return []
-        told = [{**event, "index": opened.index}]
+        told = [event if event["index"] == opened.index else {**event, "index": opened.index}]
         is_first, opened.has_delta = not opened.has_delta, True
         if is_first and opened.block.get("type") == "server_tool_use" and delta.get("partial_json"):
             return [_json_delta(opened.index, ""), *told]
