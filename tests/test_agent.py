@@ -31,33 +31,33 @@ every_wire = pytest.mark.parametrize("wire", WIRES)
 
 
 @contextmanager
-def provider(wire: str, url: str) -> Iterator[Provider]:
+def provider(wire: str, url: str, **options: Any) -> Iterator[Provider]:
     if wire == "anthropic":
         with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0) as claude:
-            yield Anthropic(claude, "scripted")
+            yield Anthropic(claude, "scripted", **options)
     elif wire == "gemini":
         with genai.Client(api_key="any", http_options=types.HttpOptions(base_url=url)) as google:
-            yield Gemini(google, "scripted")
+            yield Gemini(google, "scripted", **options)
     else:
         with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as gpt:
-            chat = wire == "openai_chat"
-            yield OpenAIChat(gpt, "scripted") if chat else OpenAIResponses(gpt, "scripted")
+            kind = OpenAIChat if wire == "openai_chat" else OpenAIResponses
+            yield kind(gpt, "scripted", **options)
 
 
 @asynccontextmanager
-async def async_provider(wire: str, url: str) -> AsyncIterator[Provider]:
+async def async_provider(wire: str, url: str, **options: Any) -> AsyncIterator[Provider]:
     if wire == "anthropic":
         async with anthropic.AsyncAnthropic(base_url=url, api_key="any", max_retries=0) as claude:
-            yield Anthropic(claude, "scripted")
+            yield Anthropic(claude, "scripted", **options)
     elif wire == "gemini":
         client = genai.Client(api_key="any", http_options=types.HttpOptions(base_url=url))
         async with client.aio as google:
-            yield Gemini(google, "scripted")
+            yield Gemini(google, "scripted", **options)
         client.close()
     else:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as gpt:
-            chat = wire == "openai_chat"
-            yield OpenAIChat(gpt, "scripted") if chat else OpenAIResponses(gpt, "scripted")
+            kind = OpenAIChat if wire == "openai_chat" else OpenAIResponses
+            yield kind(gpt, "scripted", **options)
 
 
 def get_weather(city: str) -> str:
@@ -87,7 +87,7 @@ SCRIPT = [
 ]
 
 
-def check(model: ScriptedModel, events: list[Event]) -> None:
+def check(model: ScriptedModel, events: list[Event], streamed: bool = True) -> None:
     """What every provider, sync or async, has to come to."""
     offered = [request.tool_names for request in model.requests]
     assert offered[0] == ("search_tools",)
@@ -98,7 +98,7 @@ def check(model: ScriptedModel, events: list[Event]) -> None:
     assert model.requests[2].results[0] == "sunny in Zürich"
     assert "people" in model.requests[3].results[0]
     assert model.requests[4].results == ('{"table":2}',)
-    assert all(request.streams for request in model.requests)
+    assert {request.streams for request in model.requests} == {streamed}
 
     finished = events[-1]
     assert isinstance(finished, Finished)
@@ -136,6 +136,23 @@ def test_an_async_agent_does_the_same(wire: str) -> None:
 
     with ScriptedModel(SCRIPT) as model:
         check(model, asyncio.run(main()))
+
+
+@every_wire
+def test_an_agent_works_without_streaming_too(wire: str) -> None:
+    with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as asked:
+        check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")), False)
+
+
+@every_wire
+def test_an_async_agent_works_without_streaming_too(wire: str) -> None:
+    async def main() -> list[Event]:
+        async with async_provider(wire, model.url, stream=False) as asked:
+            agent = Agent(asked, crib().session())
+            return [event async for event in agent.stream_async("A sunny dinner, please.")]
+
+    with ScriptedModel(SCRIPT) as model:
+        check(model, asyncio.run(main()), False)
 
 
 @every_wire

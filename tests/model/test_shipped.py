@@ -54,10 +54,25 @@ def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.at_once(TOOLS)[1].tolist() == [False, False, True]
 
 
+def test_what_was_asked_before_is_not_read_again_and_means_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shipped, "MOST_QUERIES", 2)
+    model = Shipped()
+    first = model.queries(NEEDS)
+    assert model.queries(list(NEEDS)) is first
+    assert not first.flags.writeable
+    model.queries(NEEDS[:1])
+    model.queries(NEEDS[1:])
+    again = model.queries(NEEDS)
+    assert again is not first
+    assert np.array_equal(again, first)
+
+
 def test_importing_loads_no_model() -> None:
     code = "import toolcrib.core.engine, toolcrib.model.shipped as s; print(vars(s.SHIPPED))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "{'_read': {}}"
+    assert done.stdout.strip() == "{'_read': {}, '_asked': {}}"
 
 
 def test_the_default_engine_understands() -> None:

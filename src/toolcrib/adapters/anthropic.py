@@ -14,6 +14,9 @@ from toolcrib.core.tool import Tool
 
 HOSTED_SEARCH = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 
+# By this word arguments that are no JSON go back to Anthropic, which takes nothing but an object.
+INVALID_JSON = "INVALID_JSON"
+
 _PLAIN = {"name", "description", "input_schema"}
 _MARKS = {
     "allowed_callers",
@@ -111,9 +114,8 @@ def _content(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _call(block: Mapping[str, Any]) -> Call:
     sent = block.get("input", {})
-    return Call(
-        text(block.get("id")), text(block.get("name")), sent if isinstance(sent, dict) else None
-    )
+    is_json = isinstance(sent, dict) and [*sent] != [INVALID_JSON]
+    return Call(text(block.get("id")), text(block.get("name")), sent if is_json else None)
 
 
 def _result(answer: Answer, native: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -20,6 +20,15 @@ from toolcrib.core.conversation import Task
 from toolcrib.errors import InvalidConfig, Unfinished
 
 MAX_STEPS: Final = 25
+
+# What the providers say where a reply did not fit.
+_FULL: Final = (
+    "max_tokens",
+    "model_context_window_exceeded",
+    "length",
+    "max_output_tokens",
+    "MAX_TOKENS",
+)
 
 
 class Dialogue(Protocol):
@@ -62,8 +71,9 @@ class Agent:
         max_steps: int = MAX_STEPS,
         max_tokens: int | None = None,
     ) -> None:
-        if max_steps < 1:
-            raise InvalidConfig(f"max_steps is a number from 1, not {max_steps}")
+        for name, most in (("max_steps", max_steps), ("max_tokens", max_tokens)):
+            if most is not None and (not isinstance(most, int) or most is True or most < 1):
+                raise InvalidConfig(f"{name} is a whole number from 1, not {most!r}")
         self._provider = provider
         self._dialogue = dialogue
         self._system = system
@@ -86,15 +96,18 @@ class Agent:
             came = None
             if isinstance(step, Request):
                 came = self._provider.assembly()
-                chunks = self._provider.ask(step)
-                if inspect.isawaitable(chunks):
-                    _discard(chunks)
+                given = self._provider.ask(step)
+                if inspect.isawaitable(given):
+                    _discard(given)
                     raise InvalidConfig("this client is async; use run_async or stream_async")
+                if not self._provider.streams:
+                    yield from _said(came.take, given)
+                    continue
                 try:
-                    for chunk in chunks:
-                        yield from _said(came, chunk)
+                    for chunk in given:
+                        yield from _said(came.feed, chunk)
                 finally:
-                    chunks.close()
+                    given.close()
             elif isinstance(step, _Handle):
                 came = self._dialogue.handle(self._provider.wire, step.reply)
             else:
@@ -110,16 +123,20 @@ class Agent:
             came = None
             if isinstance(step, Request):
                 came = self._provider.assembly()
-                chunks = self._provider.ask(step)
-                if not inspect.isawaitable(chunks):
+                given = self._provider.ask(step)
+                if not inspect.isawaitable(given):
                     raise InvalidConfig("this client is not async; use run or stream")
-                chunks = await chunks
+                given = await given
+                if not self._provider.streams:
+                    for event in _said(came.take, given):
+                        yield event
+                    continue
                 try:
-                    async for chunk in chunks:
-                        for event in _said(came, chunk):
+                    async for chunk in given:
+                        for event in _said(came.feed, chunk):
                             yield event
                 finally:
-                    await (getattr(chunks, "aclose", None) or chunks.close)()
+                    await (getattr(given, "aclose", None) or given.close)()
             elif isinstance(step, _Handle):
                 handle = self._dialogue.handle
                 came = await asyncio.to_thread(handle, self._provider.wire, step.reply)
@@ -134,11 +151,7 @@ class Agent:
             assembly = yield Request(messages, self._dialogue.tools(wire.name), self._system)
             spent += assembly.spent
             if assembly.stop not in ("done", "calls", "again"):
-                raise Unfinished(
-                    f"the model stopped because of {assembly.stop}; "
-                    "give it more room, or a smaller task",
-                    assembly.text,
-                )
+                raise Unfinished(_why(assembly.stop), assembly.text)
             for call in wire.calls(assembly.reply):
                 yield Called(call)
             added: list[Message] = yield _Handle(assembly.reply)
@@ -162,6 +175,14 @@ class Agent:
         )
 
 
+def _why(stop: str) -> str:
+    """Why a reply is no end, and what to do about it."""
+    if stop in _FULL:
+        return f"the model stopped because of {stop}; give it more room, or a smaller task"
+    reason = f"because of {stop}" if stop else "without saying why"
+    return f"the model stopped {reason}; ask in other words, or try again later"
+
+
 def _next(story: _Story, came: Any) -> Request | _Handle | Event | None:
     """The next step of a story, None at its end."""
     try:
@@ -170,8 +191,8 @@ def _next(story: _Story, came: Any) -> Request | _Handle | Event | None:
         return None
 
 
-def _said(assembly: Assembly, chunk: object) -> Iterator[Said]:
-    if words := assembly.feed(plain(chunk, "a chunk of a reply")):
+def _said(take: Callable[[dict[str, Any]], str], given: object) -> Iterator[Said]:
+    if words := take(plain(given, "what the client returned")):
         yield Said(words)
 
 

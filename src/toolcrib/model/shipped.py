@@ -19,6 +19,8 @@ from toolcrib.model.wordpiece import WordPiece
 
 # Tools whose vectors are remembered, so that another engine or mode need not read them again.
 MOST_REMEMBERED: Final = 20_000
+# Queries whose vectors are remembered: models ask the same again, and reasons are asked for after hits.
+MOST_QUERIES: Final = 1_024
 
 _DATA = files("toolcrib.model") / "data"
 
@@ -28,10 +30,24 @@ class Shipped:
 
     def __init__(self) -> None:
         self._read: dict[str, Array] = {}
+        self._asked: dict[tuple[str, ...], Array] = {}
 
     def queries(self, texts: Sequence[str]) -> Array:
-        """What queries mean."""
-        return self._encoder.encode(texts)
+        """What queries mean. Those that were asked together before are not read again.
+
+        They are known as a whole, since which texts are read together may show in the last digit of
+        a vector: the same question has the same answer, remembered or not.
+        """
+        known = self._asked
+        asked = tuple(texts)
+        vectors = known.get(asked)
+        if vectors is None:
+            vectors = self._encoder.encode(texts)
+            vectors.flags.writeable = False
+            if len(known) >= MOST_QUERIES:
+                known = self._asked = {}
+            known[asked] = vectors
+        return vectors
 
     def tools(self, texts: Sequence[str]) -> Array:
         """What tools mean, read with care. No tool is read twice while it is remembered."""
