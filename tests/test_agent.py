@@ -267,3 +267,38 @@ def test_leaving_a_stream_closes_it() -> None:
         close: Callable[[], None] = stream.close  # type: ignore[attr-defined]
         close()
         assert list(stream) == []
+
+
+@every_wire
+def test_tools_that_the_provider_runs_go_out_before_ours(wire: str) -> None:
+    own = {
+        "anthropic": {"type": "web_search_20250305", "name": "web_search"},
+        "openai_chat": {"type": "custom", "custom": {"name": "grep"}},
+        "openai_responses": {"type": "web_search"},
+        "gemini": {"googleSearch": {}},
+    }[wire]
+    options = {"config": {"tools": [own]}} if wire == "gemini" else {"tools": [own]}
+    with ScriptedModel([Turn("Hello.")]) as model, provider(wire, model.url, **options) as asked:
+        Agent(asked, crib().session()).run("x")
+    first, *ours = model.requests[0].body["tools"]
+    assert first == own
+    assert "search_tools" in str(ours)
+
+
+@every_wire
+def test_what_the_agent_says_is_no_option(wire: str) -> None:
+    name = {"openai_responses": "input", "gemini": "automatic_function_calling"}.get(
+        wire, "messages"
+    )
+    options = {"config": {name: []}} if wire == "gemini" else {name: []}
+    with (
+        pytest.raises(InvalidConfig, match=f"'{name}' of a request is what the agent says"),
+        provider(wire, "http://127.0.0.1:9", **options),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("options", [{"max_steps": 0}, {"max_steps": True}, {"max_tokens": 0}])
+def test_a_limit_that_is_none_is_refused(options: dict[str, Any]) -> None:
+    with provider("anthropic", "http://127.0.0.1:9") as asked, pytest.raises(InvalidConfig):
+        Agent(asked, crib().session(), **options)
