@@ -210,7 +210,22 @@ def test_calls_that_are_the_programs_own_are_handed_back(wire: str) -> None:
         [task] = first.pending
         assert (task.tool.name, task.arguments) == ("tool_7", {"n": 1})
         answered = [*first.messages, *session.answer(wire, {task.call.id: "seven"})]
-        assert Agent(asked, session).run("Go on.", answered).text == "Done."
+        assert Agent(asked, session).run(messages=answered).text == "Done."
+        assert model.requests[1].question == "Do thing 7."
+        assert model.requests[1].results == ("seven",)
+
+
+@every_wire
+def test_a_run_that_was_ended_is_gone_on_with(wire: str) -> None:
+    turns = [Turn(ToolCall("get_weather", {"city": "Bern"})), Turn("Sunny.")]
+    with ScriptedModel(turns) as model, provider(wire, model.url) as asked:
+        session = crib().session()
+        with pytest.raises(Unfinished) as caught:
+            Agent(asked, session, max_steps=1).run("Weather?")
+        assert Agent(asked, session).run(messages=caught.value.messages).text == "Sunny."
+        assert model.requests[1].results == ("sunny in Bern",)
+        with pytest.raises(InvalidConfig, match="nothing to work on"):
+            Agent(asked, session).run()
 
 
 def test_what_a_client_cannot_do_is_said() -> None:

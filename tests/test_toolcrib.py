@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from anthropic import beta_tool
+from mcp.types import Tool as mcp_tool
 
 from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
@@ -61,6 +63,25 @@ def test_tools_of_every_kind_are_taken_mixed() -> None:
     assert [tool.id for tool in _crib().catalog] == [
         "get_weather", "send_mail", "shop___refund", "boil", "burn",
     ]  # fmt: skip
+
+
+def test_objects_of_sdks_are_taken_alone_and_in_listings() -> None:
+    listed = mcp_tool(name="refund", description="Refund.", inputSchema=CITY)
+
+    @beta_tool
+    def get_weather(city: str) -> str:
+        """Weather forecast.
+
+        Args:
+            city: Which one.
+        """
+        return f"sunny in {city}"
+
+    crib = Toolcrib([{"server": "shop", "tools": [listed]}, listed, get_weather])
+    assert [tool.id for tool in crib.catalog] == ["shop___refund", "refund", "get_weather"]
+    assert crib.catalog["get_weather"].input_schema["properties"]["city"]["type"] == "string"
+    reply = openai_chat_reply([("1", "get_weather", {"city": "Rome"})])
+    assert crib.session().handle("openai_chat", reply)[-1]["content"] == "sunny in Rome"
 
 
 @pytest.mark.parametrize(

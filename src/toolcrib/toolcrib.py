@@ -154,7 +154,10 @@ class CribSession:
         self.state = self._conversation.begin(budget)
         self.pending: tuple[Task, ...] = ()
 
-    def tools(self, wire: str) -> list[dict[str, Any]]:
+    # What goes to a provider's client is given as `Any`: each SDK has types of its own for the same
+    # dictionaries, and type checkers would refuse ours in all of them.
+
+    def tools(self, wire: str) -> list[Any]:
         """The tools to send with the next request, in a provider's format."""
         format = wire_named(wire)
         conversation = self._now()
@@ -165,7 +168,7 @@ class CribSession:
             return format.client(conversation.own_tools, *self._split(conversation))
         return format.tools(conversation.tools(self.state))
 
-    def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
+    def handle(self, wire: str, reply: object) -> list[Any]:
         """What to add to the messages after a reply: the reply itself, and the results of its calls.
 
         Searches are answered and our own tools are run. Calls to other tools are yours: they stand
@@ -183,9 +186,7 @@ class CribSession:
         messages = format.reply(reply)
         return messages if self.pending or not calls else [*messages, *self._results(format)]
 
-    def answer(
-        self, wire: str, results: Mapping[str, str | CallResult] | None = None
-    ) -> list[dict[str, Any]]:
+    def answer(self, wire: str, results: Mapping[str, str | CallResult] | None = None) -> list[Any]:
         """The results of the last turn: ours, and yours of the calls in `pending`, by call id."""
         given = dict(results or {})
         format = wire_named(wire)
@@ -290,7 +291,7 @@ def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str
             yield from ((f"{place}, {inner}", tool) for inner, tool in _tools(entry, functions))
         elif callable(entry):
             try:
-                yield place, functions.add(entry)
+                yield place, _registered(entry, functions)
             except (InvalidTool, DuplicateTool) as fault:
                 raise type(fault)(f"{place}: {fault}") from fault
         else:
@@ -301,8 +302,23 @@ def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str
             yield from ((place, tool) for tool in found)
 
 
+def _registered(entry: Callable[..., Any], functions: Registry) -> Tool:
+    """The tool of a function, or of one that an SDK's decorator has given a definition."""
+    described, inner = getattr(entry, "to_dict", None), getattr(entry, "func", None)
+    if not callable(described) or not callable(inner):
+        return functions.add(entry)
+    [tool] = tools_from_any(described())
+    functions.register(tool, inner)
+    return functions[tool.id].tool
+
+
 def _dumped(entry: object) -> object:
-    """The JSON form of an SDK's object."""
+    """The JSON form of an SDK's object, or of a listing that holds some."""
+    if isinstance(entry, Mapping):
+        members = entry.get("tools")
+        if isinstance(members, list | tuple):
+            return {**entry, "tools": [_dumped(one) for one in members]}
+        return entry
     dump = getattr(entry, "model_dump", None)
     return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else entry
 

@@ -80,17 +80,21 @@ class Agent:
         self._max_steps = max_steps
         self._max_tokens = max_tokens
 
-    def run(self, task: str, messages: Sequence[Message] = ()) -> Finished:
-        """Work on a task; `messages` are what was said before. Gives the end of it."""
+    def run(self, task: str = "", messages: Sequence[Message] = ()) -> Finished:
+        """Work on a task; `messages` are what was said before. Gives the end of it.
+
+        Without a task, the messages are gone on with as they are: after results of `pending` calls,
+        or after `Unfinished`.
+        """
         return _last(self.stream(task, messages))
 
-    async def run_async(self, task: str, messages: Sequence[Message] = ()) -> Finished:
+    async def run_async(self, task: str = "", messages: Sequence[Message] = ()) -> Finished:
         """The same with an async client."""
         return _last([event async for event in self.stream_async(task, messages)])
 
-    def stream(self, task: str, messages: Sequence[Message] = ()) -> Iterator[Event]:
+    def stream(self, task: str = "", messages: Sequence[Message] = ()) -> Iterator[Event]:
         """Work on a task, and tell everything as it happens; `Finished` comes last."""
-        story = self._story([*messages, self._provider.opening(task)])
+        story = self._story(self._begun(task, messages))
         came: Any = None
         while (step := _next(story, came)) is not None:
             came = None
@@ -114,10 +118,10 @@ class Agent:
                 yield step
 
     async def stream_async(
-        self, task: str, messages: Sequence[Message] = ()
+        self, task: str = "", messages: Sequence[Message] = ()
     ) -> AsyncIterator[Event]:
         """The same with an async client. Tools run in a thread beside the event loop."""
-        story = self._story([*messages, self._provider.opening(task)])
+        story = self._story(self._begun(task, messages))
         came: Any = None
         while (step := _next(story, came)) is not None:
             came = None
@@ -143,6 +147,15 @@ class Agent:
             else:
                 yield step
 
+    def _begun(self, task: str, messages: Sequence[Message]) -> list[Message]:
+        if task:
+            return [*messages, self._provider.opening(task)]
+        if not messages:
+            raise InvalidConfig(
+                "there is nothing to work on; give a task, or messages to go on with"
+            )
+        return list(messages)
+
     def _story(self, messages: list[Message]) -> _Story:
         wire = wire_named(self._provider.wire)
         spent = Spent()
@@ -151,7 +164,7 @@ class Agent:
             assembly = yield Request(messages, self._dialogue.tools(wire.name), self._system)
             spent += assembly.spent
             if assembly.stop not in ("done", "calls", "again"):
-                raise Unfinished(_why(assembly.stop), assembly.text)
+                raise Unfinished(_why(assembly.stop), assembly.text, messages)
             for call in wire.calls(assembly.reply):
                 yield Called(call)
             added: list[Message] = yield _Handle(assembly.reply)
@@ -167,11 +180,13 @@ class Agent:
                     f"{spent.total:,} tokens are spent, of {self._max_tokens:,}, and the model is "
                     "not done; allow more, or give a smaller task",
                     assembly.text,
+                    messages,
                 )
         raise Unfinished(
             f"the model was asked {self._max_steps} times and is not done; "
             "allow more steps, or give a smaller task",
             assembly.text,
+            messages,
         )
 
 
