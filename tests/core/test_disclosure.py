@@ -78,10 +78,35 @@ def test_a_token_budget_passes_over_what_is_too_large_for_it() -> None:
     )
 
 
+def test_servers_are_shown_whole_or_not_at_all_the_smallest_first() -> None:
+    sizes = {"big": 5, "small": 1, "mid": 3, "other": 3}
+    tools = [
+        Tool(f"t{number}", server=server)
+        for server, size in sizes.items()
+        for number in range(size)
+    ]
+    order = Selection(("server_size",))
+    settings = Disclosure(Activation(tools=0), shown_tools=6, whole_servers=True, selection=order)
+    shown = settings.plan(tools).shown
+    assert [tool.server for tool in shown] == ["small", "mid", "mid", "mid"]
+    few = Disclosure(
+        Activation(tools=0),
+        shown_tools=None,
+        shown_tokens=60,
+        whole_servers=True,
+        selection=order,
+        count=lambda text: 10,
+    )
+    assert {tool.server for tool in few.plan(tools).shown} == {"small", "mid"}
+    everything = Disclosure(Activation(tools=0), shown_tools=99, whole_servers=True)
+    assert len(everything.plan(tools).shown) == 12
+
+
 def test_each_way_of_ordering_breaks_the_ties_of_those_before_it() -> None:
     tools = [Tool("b", server="y"), Tool("a", server="y"), Tool("c", server="x")]
     assert _names(Selection().ordered(tools)) == ["b", "a", "c"]
-    assert _names(Selection(("nonsense",)).ordered(tools)) == ["b", "a", "c"]
+    with pytest.raises(InvalidConfig, match="the ways are server_priority, alphabetical"):
+        Selection(("nonsense",))
     assert _names(Selection(("alphabetical",)).ordered(tools)) == ["a", "b", "c"]
     assert _names(Selection(("server_priority",)).ordered(tools)) == ["a", "b", "c"]
     assert _names(Selection(("server_priority",), servers=("x",)).ordered(tools)) == ["c", "a", "b"]
