@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -134,6 +135,44 @@ def test_the_callers_calls_are_handed_back_and_all_results_go_out_together() -> 
     assert session.pending == ()
     with pytest.raises(InvalidMessage, match="no call '9' is pending"):
         session.answer("openai_chat", {"9": CallResult("x")})
+
+
+def test_in_an_event_loop_async_functions_run_on_it_and_calls_run_side_by_side() -> None:
+    met: list[str] = []
+
+    async def main() -> list[dict[str, Any]]:
+        both = asyncio.Event()
+
+        async def meet(name: str) -> str:
+            """Meet somebody."""
+            met.append(name)
+            if len(met) == 2:
+                both.set()
+            # This belongs to the loop that `main` runs on, and nobody alone gets past it.
+            await asyncio.wait_for(both.wait(), 60)
+            return f"{name} met"
+
+        crib = Toolcrib([meet, Kitchen(), WEATHER])
+        session = crib.session()
+        calls: list[Said] = [
+            ("1", "meet", {"name": "Ann"}),
+            ("2", "meet", {"name": "Bob"}),
+            ("3", "boil", {"minutes": 1}),
+            ("4", "burn", {}),
+            ("5", "get_weather", {"city": "Rome"}),
+        ]
+        messages = await session.handle_async("openai_chat", openai_chat_reply(calls))
+        assert len(messages) == 1
+        return session.answer("openai_chat", {"5": "sunny"})
+
+    results = asyncio.run(main())
+    assert [result["content"] for result in results] == [
+        "Ann met",
+        "Bob met",
+        "boiled for 1",
+        "burn failed: RuntimeError: fire",
+        "sunny",
+    ]
 
 
 def test_a_call_nobody_answered_is_told_as_that() -> None:

@@ -4,11 +4,14 @@ crib = Toolcrib([...])                 tools in any format, mixed
 session = crib.session()               one conversation
 session.tools("openai_chat")           what to send with the next request
 session.handle("openai_chat", reply)   what to send back, searches answered and our own tools run
+                                       (in an event loop: await session.handle_async)
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeGuard, get_args, runtime_checkable
 
 from toolcrib.adapters.detection import tools_from_any
@@ -118,10 +121,18 @@ class Toolcrib:
         try:
             result = runner.call(task.tool.id, task.arguments)
         except Exception as fault:
-            reason = f"{type(fault).__name__}: {fault}"
-            return Answer(
-                task.call, wording.FAILED.format(name=task.tool.name, reason=reason), True
-            )
+            return _failed(task, fault)
+        return Answer(task.call, result.text, result.is_error)
+
+    async def run_async(self, task: Task) -> Answer:
+        """The same in an event loop: on it where the runner has `call_async`, else in a thread."""
+        runner = self._runner_of(task.tool)
+        assert runner is not None, "only a tool that `runs` is run"
+        call = getattr(runner, "call_async", None) or partial(asyncio.to_thread, runner.call)
+        try:
+            result = await call(task.tool.id, task.arguments)
+        except Exception as fault:
+            return _failed(task, fault)
         return Answer(task.call, result.text, result.is_error)
 
     def _runner_of(self, tool: Tool) -> Runner | None:
@@ -175,16 +186,16 @@ class CribSession:
         in `pending`, and the results come with `answer`, all of this turn together.
         """
         format = wire_named(wire)
-        conversation = self._now()
-        calls = format.calls(reply)
-        turn = conversation.turn(self.state, calls)
-        self.state = turn.session
-        ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
-        self._calls = tuple(calls)
-        self._answered = (*turn.answers, *map(self._crib.run, ours))
-        self.pending = tuple(task for task in turn.tasks if task not in ours)
-        messages = format.reply(reply)
-        return messages if self.pending or not calls else [*messages, *self._results(format)]
+        ours = self._taken(format, reply)
+        return self._handled(format, reply, map(self._crib.run, ours))
+
+    async def handle_async(self, wire: str, reply: object) -> list[Any]:
+        """The same in an event loop: async functions run on it, the calls of a turn side by side."""
+        format = wire_named(wire)
+        # A search is work of its own, which would hold the loop up.
+        ours = await asyncio.to_thread(self._taken, format, reply)
+        answers = await asyncio.gather(*map(self._crib.run_async, ours))
+        return self._handled(format, reply, answers)
 
     def answer(self, wire: str, results: Mapping[str, str | CallResult] | None = None) -> list[Any]:
         """The results of the last turn: ours, and yours of the calls in `pending`, by call id."""
@@ -225,6 +236,25 @@ class CribSession:
         saved = Session.from_dict(stored)
         self.state = saved.current(self._crib.catalog, conversation.may_use)
 
+    def _taken(self, format: Wire, reply: object) -> list[Task]:
+        """Take note of what a reply means. Gives the calls that are ours to run."""
+        conversation = self._now()
+        calls = format.calls(reply)
+        turn = conversation.turn(self.state, calls)
+        self.state = turn.session
+        ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
+        self._calls = tuple(calls)
+        self._answered = turn.answers
+        self.pending = tuple(task for task in turn.tasks if task not in ours)
+        return ours
+
+    def _handled(self, format: Wire, reply: object, answers: Iterable[Answer]) -> list[Any]:
+        """What to add to the messages, now that our own tools have answered."""
+        self._answered += tuple(answers)
+        messages = format.reply(reply)
+        done = self._calls and not self.pending
+        return [*messages, *self._results(format)] if done else messages
+
     def _now(self) -> Conversation:
         """The rules over the catalog as it is now; what is newly pinned is shown from here on."""
         if self._conversation.engine is not self._crib.engine:
@@ -250,6 +280,11 @@ class CribSession:
         if self._search_on(wire) == "client" and wire.client_answers:
             return wire.client_answers(ordered)
         return wire.answers(ordered)
+
+
+def _failed(task: Task, fault: Exception) -> Answer:
+    reason = f"{type(fault).__name__}: {fault}"
+    return Answer(task.call, wording.FAILED.format(name=task.tool.name, reason=reason), True)
 
 
 def checked_budget(budget: int | None) -> int | None:

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from toolcrib.adapters.plain import plain
 from toolcrib.adapters.wire import wire_named
@@ -42,6 +42,14 @@ class Dialogue(Protocol):
         """The tools to send with the next request."""
 
     def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
+        """What to add to the messages after a reply."""
+
+
+@runtime_checkable
+class AsyncDialogue(Protocol):
+    """A dialogue that answers calls in the event loop of whoever asks."""
+
+    async def handle_async(self, wire: str, reply: object) -> list[dict[str, Any]]:
         """What to add to the messages after a reply."""
 
 
@@ -120,7 +128,7 @@ class Agent:
     async def stream_async(
         self, task: str = "", messages: Sequence[Message] = ()
     ) -> AsyncIterator[Event]:
-        """The same with an async client. Tools run in a thread beside the event loop."""
+        """The same with an async client. Async functions run on its loop, others beside it."""
         story = self._story(self._begun(task, messages))
         came: Any = None
         while (step := _next(story, came)) is not None:
@@ -142,10 +150,15 @@ class Agent:
                 finally:
                     await (getattr(given, "aclose", None) or given.close)()
             elif isinstance(step, _Handle):
-                handle = self._dialogue.handle
-                came = await asyncio.to_thread(handle, self._provider.wire, step.reply)
+                came = await self._handled_async(step.reply)
             else:
                 yield step
+
+    async def _handled_async(self, reply: dict[str, Any]) -> list[Message]:
+        wire, dialogue = self._provider.wire, self._dialogue
+        if isinstance(dialogue, AsyncDialogue):
+            return await dialogue.handle_async(wire, reply)
+        return await asyncio.to_thread(dialogue.handle, wire, reply)
 
     def _begun(self, task: str, messages: Sequence[Message]) -> list[Message]:
         if task:
