@@ -240,7 +240,8 @@ class CribSession:
         """Take note of what a reply means. Gives the calls that are ours to run."""
         conversation = self._now()
         calls = format.calls(reply)
-        turn = conversation.turn(self.state, calls)
+        loaded = format.loaded(reply) if format.loaded else ()
+        turn = conversation.turn(self.state, calls, loaded)
         self.state = turn.session
         ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
         self._calls = tuple(calls)

@@ -187,7 +187,8 @@ class Agent:
                 yield Finished(assembly.text, messages, step, spent, pending)
                 return
             for exchange in _exchanges(wire.turns(added)):
-                yield Answered(exchange.call, exchange.text)
+                if not exchange.is_hosted:
+                    yield Answered(exchange.call, exchange.text)
             if self._max_tokens is not None and spent.total >= self._max_tokens:
                 raise Unfinished(
                     f"{spent.total:,} tokens are spent, of {self._max_tokens:,}, and the model is "

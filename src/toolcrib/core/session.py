@@ -42,9 +42,12 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing a model did: a search that found tools of these names, or the use of one tool."""
+    """One thing a model did: a search that found tools of these names, or the use of one tool.
 
-    kind: Literal["search", "use"]
+    What its provider found for it is no act of the model; it is a `load`.
+    """
+
+    kind: Literal["search", "use", "load"]
     names: tuple[str, ...] = ()
 
 
@@ -105,8 +108,8 @@ class Session:
             for act in acts:
                 tools = [tool for tool in map(find, act.names) if tool]
                 session = session.reveal(tools, count) if tools else session
-            searched = bool(acts) and all(act.kind == "search" for act in acts)
-            session = session.turn(searched)
+            done = [act.kind for act in acts if act.kind != "load"]
+            session = session.turn(bool(done) and set(done) == {"search"})
         return session
 
     def to_dict(self) -> dict[str, Any]:
