@@ -342,11 +342,30 @@ def test_our_search_answers_in_openais_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"style": "magic"}, {"budget": 0}, {"budget": True}, {"native": "perhaps"}]
+    "options",
+    [
+        {"style": "magic"},
+        {"budget": 0},
+        {"budget": True},
+        {"budget": "much"},
+        {"native": "perhaps"},
+        {"allowed": 7},
+    ],
 )
 def test_an_option_that_does_not_exist_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
         _crib().session(**options)
+
+
+@pytest.mark.parametrize("tools", [None, "get_weather", WEATHER, print, 7])
+def test_tools_that_are_no_list_are_refused_with_the_cure(tools: Any) -> None:
+    with pytest.raises(InvalidTool, match="tools come in a list"):
+        Toolcrib(tools)
+
+
+def test_a_list_is_no_catalog_to_go_on_with() -> None:
+    with pytest.raises(InvalidTool, match="with_tools"):
+        _crib().update([Tool("a")])  # type: ignore[arg-type]
 
 
 def test_an_unknown_wire_is_refused_with_those_that_are_known() -> None:

@@ -10,7 +10,7 @@ session.handle("openai_chat", reply)   what to send back, searches answered and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeGuard, get_args, runtime_checkable
 
@@ -64,6 +64,10 @@ class Toolcrib:
         disclosure: Disclosure | None = None,
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
     ) -> None:
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+            raise InvalidTool(
+                "tools come in a list, also if there is only one; write Toolcrib([…])"
+            )
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
@@ -79,6 +83,10 @@ class Toolcrib:
 
     def update(self, catalog: Catalog) -> None:
         """Go on with another catalog. Sessions keep what they have shown, as far as it is there."""
+        if not isinstance(catalog, Catalog):
+            raise InvalidTool(
+                "what to go on with is a Catalog; begin with `crib.catalog.with_tools([…])`"
+            )
         self.engine = self.engine.updated(catalog)
         self._learn()
 
@@ -102,6 +110,10 @@ class Toolcrib:
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
         budget = checked_budget(budget)
+        if allowed is not None and not callable(allowed) and not isinstance(allowed, Collection):
+            raise InvalidConfig(
+                f"allowed is a set of ids, or a question to ask of each tool, not {allowed!r}"
+            )
         return CribSession(self, style, budget, allowed, _search_by(native, model))
 
     def conversation(self, style: Style, allowed: Allowed | None) -> Conversation:
@@ -290,7 +302,7 @@ def _failed(task: Task, fault: Exception) -> Answer:
 
 def checked_budget(budget: int | None) -> int | None:
     """A number of tokens that revealed tools may take; None is no limit."""
-    if budget is not None and (isinstance(budget, bool) or budget < 1):
+    if budget is not None and (not isinstance(budget, int) or budget is True or budget < 1):
         raise InvalidConfig(f"budget is a number of tokens, from 1, not {budget!r}")
     return budget
 
@@ -298,7 +310,7 @@ def checked_budget(budget: int | None) -> int | None:
 def _search_by(native: object, model: str) -> dict[str, Search]:
     """Who searches, on each wire that knows more than one way; unknown means ours."""
     if native == "auto":
-        provider = hosting_provider(model)
+        provider = hosting_provider(model or "")
         return {_PROVIDERS[provider]: "hosted"} if provider else {}
     if native is True or native == "client":
         return dict.fromkeys(_PROVIDERS.values(), "hosted" if native is True else "client")

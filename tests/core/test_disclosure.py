@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from toolcrib.core.disclosure import Activation, Disclosure, Selection
@@ -45,6 +47,26 @@ def test_a_setting_is_read(setting: object, meant: Activation) -> None:
 def test_a_setting_that_says_nothing_is_refused_with_those_that_do(setting: object) -> None:
     with pytest.raises(InvalidConfig, match="auto:10%"):
         Activation.read(setting)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"activation": "auto:10%"}, "Activation.read"),
+        ({"pinned": "send_mail"}, "write {'send_mail'}"),
+        ({"tier": "half"}, "the tiers are full, stub, name, hidden"),
+        ({"shown_tools": -1}, "shown_tools is a whole number from 0"),
+        ({"shown_tokens": True}, "shown_tokens is a whole number from 0"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        Disclosure(**settings)
+
+
+def test_a_threshold_below_nothing_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="tools is a whole number"):
+        Activation(tools=-1)
 
 
 def test_few_tools_are_all_shown_and_many_are_all_held_back() -> None:

@@ -11,7 +11,7 @@ import re
 from collections import Counter as Counts
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from toolcrib.core.tokens import Counter, estimate, tool_tokens
 from toolcrib.core.tool import Tool
@@ -31,6 +31,11 @@ ORDERS: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM, USAGE, SERVER_SIZE)
 _SHARE = re.compile(r"auto(?::([0-9]{1,3}(?:\.[0-9]{1,3})?)%?)?")
 
 
+def _check_count(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, int) or value is True or value < 0):
+        raise InvalidConfig(f"{name} is a whole number from 0, or None, not {value!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Activation:
     """From when on tools are held back: from so many tools, or so many tokens of definitions.
@@ -40,6 +45,10 @@ class Activation:
 
     tools: int | None = None
     tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("tools", self.tools)
+        _check_count("tokens", self.tokens)
 
     @classmethod
     def read(cls, setting: object, window_tokens: int = WINDOW_TOKENS) -> Activation:
@@ -134,6 +143,19 @@ class Disclosure:
     whole_servers: bool = False
     selection: Selection = Selection()
     count: Counter = estimate
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.activation, Activation):
+            raise InvalidConfig(
+                f"activation is an Activation, not {self.activation!r}; "
+                'Activation.read("auto:10%") reads a setting'
+            )
+        if isinstance(self.pinned, str):
+            raise InvalidConfig(f"pinned is a set of names; write {{{self.pinned!r}}}")
+        if self.tier not in get_args(Tier):
+            raise InvalidConfig(f"no tier {self.tier!r}; the tiers are {', '.join(get_args(Tier))}")
+        _check_count("shown_tools", self.shown_tools)
+        _check_count("shown_tokens", self.shown_tokens)
 
     def is_pinned(self, tool: Tool) -> bool:
         """Whether a tool is shown in full from the start, whatever there is besides it."""

@@ -135,7 +135,7 @@ class Session:
                 raise InvalidConfig(
                     f"the stored session has version {stored['version']!r}, not {VERSION}; begin anew"
                 )
-            return cls(
+            session = cls(
                 tuple(Shown(**one) for one in stored["shown"]),
                 stored["budget_tokens"],
                 searches=stored["searches"],
@@ -143,6 +143,14 @@ class Session:
             )
         except (KeyError, TypeError) as fault:
             raise InvalidConfig(f"not a stored session: {fault}; begin anew") from fault
+        numbers = [session.searches, session.clock, session.budget_tokens or 0]
+        numbers += [number for one in session.shown for number in (one.tokens, one.used)]
+        texts = [text for one in session.shown for text in (one.id, one.fingerprint)]
+        if not all(isinstance(one, int) for one in numbers) or not all(
+            isinstance(one, str) for one in texts
+        ):
+            raise InvalidConfig("not a stored session: a field has a wrong type; begin anew")
+        return session
 
     def _with(self, tools: Iterable[Tool], pinned: bool, count: Counter) -> Session:
         entries = {one.id: one for one in self.shown}
