@@ -305,7 +305,7 @@ def test_what_the_agent_says_is_no_option(wire: str) -> None:
     name = {"openai_responses": "input", "gemini": "automatic_function_calling"}.get(
         wire, "messages"
     )
-    options = {"config": {name: []}} if wire == "gemini" else {name: []}
+    options: dict[str, Any] = {"config": {name: []}} if wire == "gemini" else {name: []}
     with (
         pytest.raises(InvalidConfig, match=f"'{name}' of a request is what the agent says"),
         provider(wire, "http://127.0.0.1:9", **options),

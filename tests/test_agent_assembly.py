@@ -117,7 +117,7 @@ def test_arguments_of_claude_that_are_no_object_are_told_as_that(written: str) -
 def test_a_compaction_of_claude_is_kept() -> None:
     block = {"type": "compaction", "content": None}
     delta = {"type": "compaction_delta", "content": "So far: nothing."}
-    chunks = [
+    chunks: list[dict[str, Any]] = [
         {"type": "content_block_start", "content_block": block},
         {"type": "content_block_delta", "delta": delta},
         {"type": "content_block_stop"},

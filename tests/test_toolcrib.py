@@ -67,7 +67,7 @@ def test_tools_of_every_kind_are_taken_mixed() -> None:
 
 
 def test_objects_of_sdks_are_taken_alone_and_in_listings() -> None:
-    listed = mcp_tool(name="refund", description="Refund.", inputSchema=CITY)
+    listed = mcp_tool(name="refund", description="Refund.", input_schema=CITY)
 
     @beta_tool
     def get_weather(city: str) -> str:

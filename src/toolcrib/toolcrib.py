@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeGuard, get_args, runtime_checkable
 
 from toolcrib.adapters.detection import tools_from_any
@@ -46,6 +45,14 @@ class Toolset(Protocol):
         """Whether it runs the tool with this id."""
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+        """Run it."""
+
+
+@runtime_checkable
+class AsyncRunner(Protocol):
+    """A runner that can also run tools in the event loop of whoever asks, such as a registry."""
+
+    async def call_async(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Run it."""
 
 
@@ -137,12 +144,14 @@ class Toolcrib:
         return Answer(task.call, result.text, result.is_error)
 
     async def run_async(self, task: Task) -> Answer:
-        """The same in an event loop: on it where the runner has `call_async`, else in a thread."""
+        """The same in an event loop: on it where the runner can, else in a thread."""
         runner = self._runner_of(task.tool)
         assert runner is not None, "only a tool that `runs` is run"
-        call = getattr(runner, "call_async", None) or partial(asyncio.to_thread, runner.call)
         try:
-            result = await call(task.tool.id, task.arguments)
+            if isinstance(runner, AsyncRunner):
+                result = await runner.call_async(task.tool.id, task.arguments)
+            else:
+                result = await asyncio.to_thread(runner.call, task.tool.id, task.arguments)
         except Exception as fault:
             return _failed(task, fault)
         return Answer(task.call, result.text, result.is_error)
