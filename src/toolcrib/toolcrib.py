@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from threading import Lock
 from typing import Any, Final, Literal, Protocol, TypeGuard, get_args, runtime_checkable
 
 from toolcrib.adapters.detection import tools_from_any
@@ -78,7 +79,12 @@ class Toolcrib:
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
-        self._runners: list[Runner] = [functions, *filter(_is_toolset, listed)]
+        toolsets = list(_toolsets(listed))
+        self._runners: list[Runner] = [functions, *toolsets]
+        self._registries = {one: one.catalog for one in toolsets if isinstance(one, Registry)}
+        # Ids that a registry has too, but that were another entry's before.
+        self._taken: frozenset[str] = frozenset()
+        self._following = Lock()
         self._runner = runner
         self.engine = engine(Catalog(_unique(_tools(listed, functions))))
         self._learn()
@@ -96,6 +102,28 @@ class Toolcrib:
             )
         self.engine = self.engine.updated(catalog)
         self._learn()
+
+    def follow(self) -> None:
+        """Take in what has come and gone in the registries since. Every session does so by itself.
+
+        An id that is another entry's already stays that one's.
+        """
+        with self._following:
+            catalog = self.catalog
+            for registry, before in self._registries.items():
+                now = registry.catalog
+                if now is before:
+                    continue
+                self._registries[registry] = now
+                gone = [tool.id for tool in before if tool.id not in now and tool.id in catalog]
+                new = [tool for tool in now if before.get(tool.id) is not tool]
+                taken = {tool.id for tool in new if tool.id in catalog and tool.id not in before}
+                self._taken |= taken
+                catalog = catalog.without(gone).with_tools(
+                    tool for tool in new if tool.id not in self._taken
+                )
+            if catalog is not self.catalog:
+                self.update(catalog)
 
     def session(
         self,
@@ -117,6 +145,7 @@ class Toolcrib:
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
         budget = checked_budget(budget)
+        self.follow()
         if allowed is not None and not callable(allowed) and not isinstance(allowed, Collection):
             raise InvalidConfig(
                 f"allowed is a set of ids, or a question to ask of each tool, not {allowed!r}"
@@ -158,6 +187,9 @@ class Toolcrib:
 
     def _runner_of(self, tool: Tool) -> Runner | None:
         runners = self._runners if self._runner is None else [*self._runners, self._runner]
+        if tool.id in self._taken:
+            followed = [id(registry) for registry in self._registries]
+            runners = [one for one in runners if id(one) not in followed]
         return next((runner for runner in runners if runner.holds(tool.id)), None)
 
     def _learn(self) -> None:
@@ -279,6 +311,7 @@ class CribSession:
 
     def _now(self) -> Conversation:
         """The rules over the catalog as it is now; what is newly pinned is shown from here on."""
+        self._crib.follow()
         if self._conversation.engine is not self._crib.engine:
             self._conversation = self._crib.conversation(self._style, self._allowed)
             self.state = self._conversation.resumed(self.state)
@@ -331,6 +364,15 @@ def _search_by(native: object, model: str) -> dict[str, Search]:
 def _is_toolset(entry: object) -> TypeGuard[Toolset]:
     # Asked in this order, as a question to a protocol is slow and most entries are dictionaries.
     return not isinstance(entry, Mapping | Tool) and isinstance(entry, Toolset)
+
+
+def _toolsets(entries: Iterable[object]) -> Iterator[Toolset]:
+    """The toolsets among entries, and in lists of them."""
+    for entry in entries:
+        if _is_toolset(entry):
+            yield entry
+        elif isinstance(entry, list | tuple):
+            yield from _toolsets(entry)
 
 
 def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str, Tool]]:

@@ -84,6 +84,13 @@ def test_pins_and_policies_come_before_the_threshold() -> None:
     assert (_names(many.shown), many.tier) == (["t0", "t3"], "name")
 
 
+def test_what_is_shown_in_full_is_not_held_back() -> None:
+    plan = Disclosure(Activation(tools=0), tier="full").plan(
+        [Tool("a"), Tool("b", policy="always")]
+    )
+    assert (_names(plan.shown), plan.is_active) == (["a", "b"], False)
+
+
 def test_a_number_of_others_is_shown_in_order_of_preference() -> None:
     order = Selection(("server_priority", "alphabetical"), servers=("s2",))
     cut = Disclosure(Activation(tools=0), shown_tools=3, selection=order)

@@ -167,6 +167,8 @@ class Disclosure:
         A tool whose policy is `always` is held back also among few; a pin is stronger than that.
         """
         given = tuple(tools)
+        if self.tier == "full":
+            return Plan(given, (), self.tier)
         active = self.activation.is_met(given, self.count)
         kept = {
             tool.id
