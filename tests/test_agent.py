@@ -31,33 +31,33 @@ every_wire = pytest.mark.parametrize("wire", WIRES)
 
 
 @contextmanager
-def provider(wire: str, url: str) -> Iterator[Provider]:
+def provider(wire: str, url: str, **options: Any) -> Iterator[Provider]:
     if wire == "anthropic":
         with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0) as claude:
-            yield Anthropic(claude, "scripted")
+            yield Anthropic(claude, "scripted", **options)
     elif wire == "gemini":
         with genai.Client(api_key="any", http_options=types.HttpOptions(base_url=url)) as google:
-            yield Gemini(google, "scripted")
+            yield Gemini(google, "scripted", **options)
     else:
         with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as gpt:
-            chat = wire == "openai_chat"
-            yield OpenAIChat(gpt, "scripted") if chat else OpenAIResponses(gpt, "scripted")
+            kind = OpenAIChat if wire == "openai_chat" else OpenAIResponses
+            yield kind(gpt, "scripted", **options)
 
 
 @asynccontextmanager
-async def async_provider(wire: str, url: str) -> AsyncIterator[Provider]:
+async def async_provider(wire: str, url: str, **options: Any) -> AsyncIterator[Provider]:
     if wire == "anthropic":
         async with anthropic.AsyncAnthropic(base_url=url, api_key="any", max_retries=0) as claude:
-            yield Anthropic(claude, "scripted")
+            yield Anthropic(claude, "scripted", **options)
     elif wire == "gemini":
         client = genai.Client(api_key="any", http_options=types.HttpOptions(base_url=url))
         async with client.aio as google:
-            yield Gemini(google, "scripted")
+            yield Gemini(google, "scripted", **options)
         client.close()
     else:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as gpt:
-            chat = wire == "openai_chat"
-            yield OpenAIChat(gpt, "scripted") if chat else OpenAIResponses(gpt, "scripted")
+            kind = OpenAIChat if wire == "openai_chat" else OpenAIResponses
+            yield kind(gpt, "scripted", **options)
 
 
 def get_weather(city: str) -> str:
@@ -87,7 +87,7 @@ SCRIPT = [
 ]
 
 
-def check(model: ScriptedModel, events: list[Event]) -> None:
+def check(model: ScriptedModel, events: list[Event], streamed: bool = True) -> None:
     """What every provider, sync or async, has to come to."""
     offered = [request.tool_names for request in model.requests]
     assert offered[0] == ("search_tools",)
@@ -98,7 +98,7 @@ def check(model: ScriptedModel, events: list[Event]) -> None:
     assert model.requests[2].results[0] == "sunny in Zürich"
     assert "people" in model.requests[3].results[0]
     assert model.requests[4].results == ('{"table":2}',)
-    assert all(request.streams for request in model.requests)
+    assert {request.streams for request in model.requests} == {streamed}
 
     finished = events[-1]
     assert isinstance(finished, Finished)
@@ -136,6 +136,23 @@ def test_an_async_agent_does_the_same(wire: str) -> None:
 
     with ScriptedModel(SCRIPT) as model:
         check(model, asyncio.run(main()))
+
+
+@every_wire
+def test_an_agent_works_without_streaming_too(wire: str) -> None:
+    with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as asked:
+        check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")), False)
+
+
+@every_wire
+def test_an_async_agent_works_without_streaming_too(wire: str) -> None:
+    async def main() -> list[Event]:
+        async with async_provider(wire, model.url, stream=False) as asked:
+            agent = Agent(asked, crib().session())
+            return [event async for event in agent.stream_async("A sunny dinner, please.")]
+
+    with ScriptedModel(SCRIPT) as model:
+        check(model, asyncio.run(main()), False)
 
 
 @every_wire
@@ -193,7 +210,22 @@ def test_calls_that_are_the_programs_own_are_handed_back(wire: str) -> None:
         [task] = first.pending
         assert (task.tool.name, task.arguments) == ("tool_7", {"n": 1})
         answered = [*first.messages, *session.answer(wire, {task.call.id: "seven"})]
-        assert Agent(asked, session).run("Go on.", answered).text == "Done."
+        assert Agent(asked, session).run(messages=answered).text == "Done."
+        assert model.requests[1].question == "Do thing 7."
+        assert model.requests[1].results == ("seven",)
+
+
+@every_wire
+def test_a_run_that_was_ended_is_gone_on_with(wire: str) -> None:
+    turns = [Turn(ToolCall("get_weather", {"city": "Bern"})), Turn("Sunny.")]
+    with ScriptedModel(turns) as model, provider(wire, model.url) as asked:
+        session = crib().session()
+        with pytest.raises(Unfinished) as caught:
+            Agent(asked, session, max_steps=1).run("Weather?")
+        assert Agent(asked, session).run(messages=caught.value.messages).text == "Sunny."
+        assert model.requests[1].results == ("sunny in Bern",)
+        with pytest.raises(InvalidConfig, match="nothing to work on"):
+            Agent(asked, session).run()
 
 
 def test_what_a_client_cannot_do_is_said() -> None:
@@ -250,3 +282,38 @@ def test_leaving_a_stream_closes_it() -> None:
         close: Callable[[], None] = stream.close  # type: ignore[attr-defined]
         close()
         assert list(stream) == []
+
+
+@every_wire
+def test_tools_that_the_provider_runs_go_out_before_ours(wire: str) -> None:
+    own = {
+        "anthropic": {"type": "web_search_20250305", "name": "web_search"},
+        "openai_chat": {"type": "custom", "custom": {"name": "grep"}},
+        "openai_responses": {"type": "web_search"},
+        "gemini": {"googleSearch": {}},
+    }[wire]
+    options = {"config": {"tools": [own]}} if wire == "gemini" else {"tools": [own]}
+    with ScriptedModel([Turn("Hello.")]) as model, provider(wire, model.url, **options) as asked:
+        Agent(asked, crib().session()).run("x")
+    first, *ours = model.requests[0].body["tools"]
+    assert first == own
+    assert "search_tools" in str(ours)
+
+
+@every_wire
+def test_what_the_agent_says_is_no_option(wire: str) -> None:
+    name = {"openai_responses": "input", "gemini": "automatic_function_calling"}.get(
+        wire, "messages"
+    )
+    options: dict[str, Any] = {"config": {name: []}} if wire == "gemini" else {name: []}
+    with (
+        pytest.raises(InvalidConfig, match=f"'{name}' of a request is what the agent says"),
+        provider(wire, "http://127.0.0.1:9", **options),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("options", [{"max_steps": 0}, {"max_steps": True}, {"max_tokens": 0}])
+def test_a_limit_that_is_none_is_refused(options: dict[str, Any]) -> None:
+    with provider("anthropic", "http://127.0.0.1:9") as asked, pytest.raises(InvalidConfig):
+        Agent(asked, crib().session(), **options)

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from anthropic import beta_tool
+from mcp.types import Tool as mcp_tool
 
 from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
-from toolcrib import Session, Tool, Toolcrib
+from toolcrib import Registry, Session, Tool, Toolcrib
 from toolcrib.core.call import CallResult
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.errors import (
@@ -63,6 +66,25 @@ def test_tools_of_every_kind_are_taken_mixed() -> None:
     ]  # fmt: skip
 
 
+def test_objects_of_sdks_are_taken_alone_and_in_listings() -> None:
+    listed = mcp_tool(name="refund", description="Refund.", input_schema=CITY)
+
+    @beta_tool
+    def get_weather(city: str) -> str:
+        """Weather forecast.
+
+        Args:
+            city: Which one.
+        """
+        return f"sunny in {city}"
+
+    crib = Toolcrib([{"server": "shop", "tools": [listed]}, listed, get_weather])
+    assert [tool.id for tool in crib.catalog] == ["shop___refund", "refund", "get_weather"]
+    assert crib.catalog["get_weather"].input_schema["properties"]["city"]["type"] == "string"
+    reply = openai_chat_reply([("1", "get_weather", {"city": "Rome"})])
+    assert crib.session().handle("openai_chat", reply)[-1]["content"] == "sunny in Rome"
+
+
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
@@ -113,6 +135,44 @@ def test_the_callers_calls_are_handed_back_and_all_results_go_out_together() -> 
     assert session.pending == ()
     with pytest.raises(InvalidMessage, match="no call '9' is pending"):
         session.answer("openai_chat", {"9": CallResult("x")})
+
+
+def test_in_an_event_loop_async_functions_run_on_it_and_calls_run_side_by_side() -> None:
+    met: list[str] = []
+
+    async def main() -> list[dict[str, Any]]:
+        both = asyncio.Event()
+
+        async def meet(name: str) -> str:
+            """Meet somebody."""
+            met.append(name)
+            if len(met) == 2:
+                both.set()
+            # This belongs to the loop that `main` runs on, and nobody alone gets past it.
+            await asyncio.wait_for(both.wait(), 60)
+            return f"{name} met"
+
+        crib = Toolcrib([meet, Kitchen(), WEATHER])
+        session = crib.session()
+        calls: list[Said] = [
+            ("1", "meet", {"name": "Ann"}),
+            ("2", "meet", {"name": "Bob"}),
+            ("3", "boil", {"minutes": 1}),
+            ("4", "burn", {}),
+            ("5", "get_weather", {"city": "Rome"}),
+        ]
+        messages = await session.handle_async("openai_chat", openai_chat_reply(calls))
+        assert len(messages) == 1
+        return session.answer("openai_chat", {"5": "sunny"})
+
+    results = asyncio.run(main())
+    assert [result["content"] for result in results] == [
+        "Ann met",
+        "Bob met",
+        "boiled for 1",
+        "burn failed: RuntimeError: fire",
+        "sunny",
+    ]
 
 
 def test_a_call_nobody_answered_is_told_as_that() -> None:
@@ -185,6 +245,38 @@ def test_a_changed_catalog_changes_nothing_that_was_shown_and_is_still_there() -
     pinned = Tool("new", "Something new.", policy="never")
     crib.update(crib.catalog.with_tools([pinned]).without(["burn"]))
     assert _names(session.tools("mcp")) == ["search_tools", "boil", "new"]
+
+
+def test_what_comes_and_goes_in_a_registry_is_followed() -> None:
+    registry = Registry()
+
+    @registry.tool
+    def sing(song: str) -> str:
+        """Sing a song."""
+        return f"la la {song}"
+
+    crib = Toolcrib([[registry], WEATHER], disclosure=HELD)
+    session = crib.session()
+    call = openai_chat_reply([("1", "sing", {"song": "one"})])
+    assert session.handle("openai_chat", call)[-1]["content"] == "la la one"
+
+    @registry.tool
+    def dance(steps: int) -> str:
+        """Dance some steps."""
+        return f"{steps} steps"
+
+    registry.register({"name": "get_weather", "input_schema": {}}, lambda: "mine")
+    search = openai_chat_reply([("2", "search_tools", {"query": "dance", "limit": 1})])
+    assert '"dance"' in session.handle("openai_chat", search)[-1]["content"]
+    assert _names(session.tools("openai_chat")) == ["search_tools", "sing", "dance"]
+    assert crib.catalog["get_weather"].description == WEATHER["description"]
+    session.handle("openai_chat", openai_chat_reply([("3", "get_weather", {"city": "Rome"})]))
+    assert [task.tool.id for task in session.pending] == ["get_weather"]
+    registry.disable("sing")
+    assert _names(session.tools("openai_chat")) == ["search_tools", "dance", "get_weather"]
+    before = crib.engine
+    session.tools("openai_chat")
+    assert crib.engine is before
 
 
 def test_dispatch_keeps_one_list() -> None:
@@ -282,11 +374,30 @@ def test_our_search_answers_in_openais_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"style": "magic"}, {"budget": 0}, {"budget": True}, {"native": "perhaps"}]
+    "options",
+    [
+        {"style": "magic"},
+        {"budget": 0},
+        {"budget": True},
+        {"budget": "much"},
+        {"native": "perhaps"},
+        {"allowed": 7},
+    ],
 )
 def test_an_option_that_does_not_exist_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
         _crib().session(**options)
+
+
+@pytest.mark.parametrize("tools", [None, "get_weather", WEATHER, print, 7])
+def test_tools_that_are_no_list_are_refused_with_the_cure(tools: Any) -> None:
+    with pytest.raises(InvalidTool, match="tools come in a list"):
+        Toolcrib(tools)
+
+
+def test_a_list_is_no_catalog_to_go_on_with() -> None:
+    with pytest.raises(InvalidTool, match="with_tools"):
+        _crib().update([Tool("a")])  # type: ignore[arg-type]
 
 
 def test_an_unknown_wire_is_refused_with_those_that_are_known() -> None:

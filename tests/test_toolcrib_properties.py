@@ -39,6 +39,11 @@ budgets = st.none() | st.integers(1, 200)
 wires = st.sampled_from([wire for wire in REPLIES if wire != "mcp"])
 
 
+def _flat(steps: list[Any]) -> list[Any]:
+    """Turns and changes, one after the other."""
+    return [one for step in steps for one in (step if isinstance(step, list) else [step])]
+
+
 def _allowed(tool: Tool) -> bool:
     return "forbidden" not in tool.name
 
@@ -87,8 +92,7 @@ def test_the_prefix_changes_only_where_a_tool_has_gone(
     crib = _crib()
     session = crib.session(budget=budget)
     before = session.tools("openai_chat")
-    flat = [one for step in steps for one in (step if isinstance(step, list) else [step])]
-    for step in flat:
+    for step in _flat(steps):
         if isinstance(step, tuple):
             _changed(crib, *step)
         else:
@@ -102,15 +106,29 @@ def test_the_prefix_changes_only_where_a_tool_has_gone(
             # What was sent away to make room may be back in the same turn, but at the end.
             stayed = [entry for entry in kept if _is_fixed(crib, entry)]
             assert [entry for entry in after if entry in stayed] == stayed
+            same = [one == other for one, other in zip(before, after, strict=False)]
+            first = same.index(False) if False in same else len(same)
+            # So the first difference is where a tool has left.
+            assert (
+                first == len(before)
+                or not _is_fixed(crib, before[first])
+                or _has_gone(crib, before[first])
+            )
         before = after
 
 
-@given(turns, budgets, wires, st.sampled_from(["reveal", "dispatch"]))
+@given(
+    st.lists(turns | changes, max_size=6), budgets, wires, st.sampled_from(["reveal", "dispatch"])
+)
 def test_what_is_refused_appears_nowhere(
-    steps: list[list[tuple[str, Any]]], budget: int | None, wire: str, style: Any
+    steps: list[Any], budget: int | None, wire: str, style: Any
 ) -> None:
-    session = _crib().session(style=style, budget=budget, allowed=_allowed)
-    for turn in steps:
+    crib = _crib()
+    session = crib.session(style=style, budget=budget, allowed=_allowed)
+    for turn in _flat(steps):
+        if isinstance(turn, tuple):
+            _changed(crib, *turn)
+            continue
         ours = [one for one in turn if "forbidden" not in one[1]]
         _, *results = [*_take(session, wire, ours)]
         assert "forbidden" not in json.dumps(results)
@@ -136,6 +154,30 @@ def test_a_history_is_as_good_as_the_live_session(
     replayed.replay(wire, messages)
     assert replayed.tools(wire) == live.tools(wire)
     assert replayed.state == live.state
+
+
+@given(st.lists(turns | changes, max_size=6), wires)
+def test_a_history_is_as_good_as_the_live_session_for_all_that_has_not_changed_since(
+    steps: list[Any], wire: str
+) -> None:
+    crib = _crib()
+    live = crib.session()
+    messages: list[dict[str, Any]] = []
+    touched = set()
+    for step in _flat(steps):
+        if isinstance(step, tuple):
+            _changed(crib, *step)
+            touched.add(_tool(step[1]).id)
+        else:
+            messages += [_question(wire, 0), *_take(live, wire, step)]
+    live.tools(wire)
+    replayed = crib.session()
+    replayed.replay(wire, messages)
+    of = [[one.id for one in session.state.shown] for session in (live, replayed)]
+    ours, theirs = ([id for id in ids if id not in touched] for ids in of)
+    assert ours == theirs
+    # A history does not say in which form a tool was found: it is shown as it is now.
+    assert all(id in crib.catalog for id in of[1])
 
 
 def _question(wire: str, number: int) -> dict[str, Any]:

@@ -36,6 +36,9 @@ Nothing found is not an error: it is a `SearchResult` without hits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class ToolcribError(Exception):
     """The root: catch this to catch everything Toolcrib raises on purpose."""
@@ -114,11 +117,17 @@ class ToolFailed(CallError):
 
 
 class Unfinished(ToolcribError):
-    """An agent stopped before its task was done. `text` is what the model said last."""
+    """An agent stopped before its task was done.
 
-    def __init__(self, message: str, text: str = "") -> None:
+    `text` is what the model said last; `messages` are what there is to go on with.
+    """
+
+    def __init__(
+        self, message: str, text: str = "", messages: Sequence[dict[str, Any]] = ()
+    ) -> None:
         super().__init__(message)
         self.text = text
+        self.messages = list(messages)
 
 
 class RequestFailed(ToolcribError):

@@ -4,11 +4,14 @@ crib = Toolcrib([...])                 tools in any format, mixed
 session = crib.session()               one conversation
 session.tools("openai_chat")           what to send with the next request
 session.handle("openai_chat", reply)   what to send back, searches answered and our own tools run
+                                       (in an event loop: await session.handle_async)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from threading import Lock
 from typing import Any, Final, Literal, Protocol, TypeGuard, get_args, runtime_checkable
 
 from toolcrib.adapters.detection import tools_from_any
@@ -49,6 +52,14 @@ class Toolset(Protocol):
         """Run it."""
 
 
+@runtime_checkable
+class AsyncRunner(Protocol):
+    """A runner that can also run tools in the event loop of whoever asks, such as a registry."""
+
+    async def call_async(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+        """Run it."""
+
+
 class Toolcrib:
     """Tools behind a counter: a catalog, an engine over it, what is shown of it, and who runs it.
 
@@ -66,10 +77,19 @@ class Toolcrib:
         experience: Experience | None = None,
     ) -> None:
         """`experience` is what use has taught, and is taught by the sessions of this crib."""
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+            raise InvalidTool(
+                "tools come in a list, also if there is only one; write Toolcrib([…])"
+            )
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
-        self._runners: list[Runner] = [functions, *filter(_is_toolset, listed)]
+        toolsets = list(_toolsets(listed))
+        self._runners: list[Runner] = [functions, *toolsets]
+        self._registries = {one: one.catalog for one in toolsets if isinstance(one, Registry)}
+        # Ids that a registry has too, but that were another entry's before.
+        self._taken: frozenset[str] = frozenset()
+        self._following = Lock()
         self._runner = runner
         self.experience = experience
         self.engine = engine(Catalog(_unique(_tools(listed, functions))))
@@ -84,8 +104,34 @@ class Toolcrib:
 
     def update(self, catalog: Catalog) -> None:
         """Go on with another catalog. Sessions keep what they have shown, as far as it is there."""
+        if not isinstance(catalog, Catalog):
+            raise InvalidTool(
+                "what to go on with is a Catalog; begin with `crib.catalog.with_tools([…])`"
+            )
         self.engine = self.engine.updated(catalog)
         self._learn()
+
+    def follow(self) -> None:
+        """Take in what has come and gone in the registries since. Every session does so by itself.
+
+        An id that is another entry's already stays that one's.
+        """
+        with self._following:
+            catalog = self.catalog
+            for registry, before in self._registries.items():
+                now = registry.catalog
+                if now is before:
+                    continue
+                self._registries[registry] = now
+                gone = [tool.id for tool in before if tool.id not in now and tool.id in catalog]
+                new = [tool for tool in now if before.get(tool.id) is not tool]
+                taken = {tool.id for tool in new if tool.id in catalog and tool.id not in before}
+                self._taken |= taken
+                catalog = catalog.without(gone).with_tools(
+                    tool for tool in new if tool.id not in self._taken
+                )
+            if catalog is not self.catalog:
+                self.update(catalog)
 
     def session(
         self,
@@ -107,6 +153,11 @@ class Toolcrib:
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
         budget = checked_budget(budget)
+        self.follow()
+        if allowed is not None and not callable(allowed) and not isinstance(allowed, Collection):
+            raise InvalidConfig(
+                f"allowed is a set of ids, or a question to ask of each tool, not {allowed!r}"
+            )
         return CribSession(self, style, budget, allowed, _search_by(native, model))
 
     def conversation(
@@ -134,14 +185,27 @@ class Toolcrib:
         try:
             result = runner.call(task.tool.id, task.arguments)
         except Exception as fault:
-            reason = f"{type(fault).__name__}: {fault}"
-            return Answer(
-                task.call, wording.FAILED.format(name=task.tool.name, reason=reason), True
-            )
+            return _failed(task, fault)
+        return Answer(task.call, result.text, result.is_error)
+
+    async def run_async(self, task: Task) -> Answer:
+        """The same in an event loop: on it where the runner can, else in a thread."""
+        runner = self._runner_of(task.tool)
+        assert runner is not None, "only a tool that `runs` is run"
+        try:
+            if isinstance(runner, AsyncRunner):
+                result = await runner.call_async(task.tool.id, task.arguments)
+            else:
+                result = await asyncio.to_thread(runner.call, task.tool.id, task.arguments)
+        except Exception as fault:
+            return _failed(task, fault)
         return Answer(task.call, result.text, result.is_error)
 
     def _runner_of(self, tool: Tool) -> Runner | None:
         runners = self._runners if self._runner is None else [*self._runners, self._runner]
+        if tool.id in self._taken:
+            followed = [id(registry) for registry in self._registries]
+            runners = [one for one in runners if id(one) not in followed]
         return next((runner for runner in runners if runner.holds(tool.id)), None)
 
     def _learn(self) -> None:
@@ -171,7 +235,10 @@ class CribSession:
         self.state = self._conversation.begin(budget)
         self.pending: tuple[Task, ...] = ()
 
-    def tools(self, wire: str) -> list[dict[str, Any]]:
+    # What goes to a provider's client is given as `Any`: each SDK has types of its own for the same
+    # dictionaries, and type checkers would refuse ours in all of them.
+
+    def tools(self, wire: str) -> list[Any]:
         """The tools to send with the next request, in a provider's format."""
         format = wire_named(wire)
         conversation = self._now()
@@ -182,27 +249,25 @@ class CribSession:
             return format.client(conversation.own_tools, *self._split(conversation))
         return format.tools(conversation.tools(self.state))
 
-    def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
+    def handle(self, wire: str, reply: object) -> list[Any]:
         """What to add to the messages after a reply: the reply itself, and the results of its calls.
 
         Searches are answered and our own tools are run. Calls to other tools are yours: they stand
         in `pending`, and the results come with `answer`, all of this turn together.
         """
         format = wire_named(wire)
-        conversation = self._now()
-        calls = format.calls(reply)
-        turn = conversation.turn(self.state, calls)
-        self.state = turn.session
-        ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
-        self._calls = tuple(calls)
-        self._answered = (*turn.answers, *map(self._run, ours))
-        self.pending = tuple(task for task in turn.tasks if task not in ours)
-        messages = format.reply(reply)
-        return messages if self.pending or not calls else [*messages, *self._results(format)]
+        ours = self._taken(format, reply)
+        return self._handled(format, reply, map(self._run, ours))
 
-    def answer(
-        self, wire: str, results: Mapping[str, str | CallResult] | None = None
-    ) -> list[dict[str, Any]]:
+    async def handle_async(self, wire: str, reply: object) -> list[Any]:
+        """The same in an event loop: async functions run on it, the calls of a turn side by side."""
+        format = wire_named(wire)
+        # A search is work of its own, which would hold the loop up.
+        ours = await asyncio.to_thread(self._taken, format, reply)
+        answers = await asyncio.gather(*map(self._run_async, ours))
+        return self._handled(format, reply, answers)
+
+    def answer(self, wire: str, results: Mapping[str, str | CallResult] | None = None) -> list[Any]:
         """The results of the last turn: ours, and yours of the calls in `pending`, by call id."""
         given = dict(results or {})
         format = wire_named(wire)
@@ -242,8 +307,29 @@ class CribSession:
         saved = Session.from_dict(stored)
         self.state = saved.current(self._crib.catalog, conversation.may_use)
 
+    def _taken(self, format: Wire, reply: object) -> list[Task]:
+        """Take note of what a reply means. Gives the calls that are ours to run."""
+        conversation = self._now()
+        calls = format.calls(reply)
+        loaded = format.loaded(reply) if format.loaded else ()
+        turn = conversation.turn(self.state, calls, loaded)
+        self.state = turn.session
+        ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
+        self._calls = tuple(calls)
+        self._answered = turn.answers
+        self.pending = tuple(task for task in turn.tasks if task not in ours)
+        return ours
+
+    def _handled(self, format: Wire, reply: object, answers: Iterable[Answer]) -> list[Any]:
+        """What to add to the messages, now that our own tools have answered."""
+        self._answered += tuple(answers)
+        messages = format.reply(reply)
+        done = self._calls and not self.pending
+        return [*messages, *self._results(format)] if done else messages
+
     def _now(self) -> Conversation:
         """The rules over the catalog as it is now; what is newly pinned is shown from here on."""
+        self._crib.follow()
         if self._conversation.engine is not self._crib.engine:
             self._conversation = self._rules()
             self.state = self._conversation.resumed(self.state)
@@ -258,6 +344,11 @@ class CribSession:
 
     def _run(self, task: Task) -> Answer:
         answer = self._crib.run(task)
+        self._learn(task, answer.is_error)
+        return answer
+
+    async def _run_async(self, task: Task) -> Answer:
+        answer = await self._crib.run_async(task)
         self._learn(task, answer.is_error)
         return answer
 
@@ -288,9 +379,14 @@ class CribSession:
         return wire.answers(ordered)
 
 
+def _failed(task: Task, fault: Exception) -> Answer:
+    reason = f"{type(fault).__name__}: {fault}"
+    return Answer(task.call, wording.FAILED.format(name=task.tool.name, reason=reason), True)
+
+
 def checked_budget(budget: int | None) -> int | None:
     """A number of tokens that revealed tools may take; None is no limit."""
-    if budget is not None and (isinstance(budget, bool) or budget < 1):
+    if budget is not None and (not isinstance(budget, int) or budget is True or budget < 1):
         raise InvalidConfig(f"budget is a number of tokens, from 1, not {budget!r}")
     return budget
 
@@ -298,7 +394,7 @@ def checked_budget(budget: int | None) -> int | None:
 def _search_by(native: object, model: str) -> dict[str, Search]:
     """Who searches, on each wire that knows more than one way; unknown means ours."""
     if native == "auto":
-        provider = hosting_provider(model)
+        provider = hosting_provider(model or "")
         return {_PROVIDERS[provider]: "hosted"} if provider else {}
     if native is True or native == "client":
         return dict.fromkeys(_PROVIDERS.values(), "hosted" if native is True else "client")
@@ -310,6 +406,15 @@ def _search_by(native: object, model: str) -> dict[str, Search]:
 def _is_toolset(entry: object) -> TypeGuard[Toolset]:
     # Asked in this order, as a question to a protocol is slow and most entries are dictionaries.
     return not isinstance(entry, Mapping | Tool) and isinstance(entry, Toolset)
+
+
+def _toolsets(entries: Iterable[object]) -> Iterator[Toolset]:
+    """The toolsets among entries, and in lists of them."""
+    for entry in entries:
+        if _is_toolset(entry):
+            yield entry
+        elif isinstance(entry, list | tuple):
+            yield from _toolsets(entry)
 
 
 def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str, Tool]]:
@@ -327,7 +432,7 @@ def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str
             yield from ((f"{place}, {inner}", tool) for inner, tool in _tools(entry, functions))
         elif callable(entry):
             try:
-                yield place, functions.add(entry)
+                yield place, _registered(entry, functions)
             except (InvalidTool, DuplicateTool) as fault:
                 raise type(fault)(f"{place}: {fault}") from fault
         else:
@@ -338,8 +443,23 @@ def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str
             yield from ((place, tool) for tool in found)
 
 
+def _registered(entry: Callable[..., Any], functions: Registry) -> Tool:
+    """The tool of a function, or of one that an SDK's decorator has given a definition."""
+    described, inner = getattr(entry, "to_dict", None), getattr(entry, "func", None)
+    if not callable(described) or not callable(inner):
+        return functions.add(entry)
+    [tool] = tools_from_any(described())
+    functions.register(tool, inner)
+    return functions[tool.id].tool
+
+
 def _dumped(entry: object) -> object:
-    """The JSON form of an SDK's object."""
+    """The JSON form of an SDK's object, or of a listing that holds some."""
+    if isinstance(entry, Mapping):
+        members = entry.get("tools")
+        if isinstance(members, list | tuple):
+            return {**entry, "tools": [_dumped(one) for one in members]}
+        return entry
     dump = getattr(entry, "model_dump", None)
     return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else entry
 

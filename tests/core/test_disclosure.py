@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from toolcrib.core.disclosure import Activation, Disclosure, Selection
@@ -47,6 +49,26 @@ def test_a_setting_that_says_nothing_is_refused_with_those_that_do(setting: obje
         Activation.read(setting)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"activation": "auto:10%"}, "Activation.read"),
+        ({"pinned": "send_mail"}, "write {'send_mail'}"),
+        ({"tier": "half"}, "the tiers are full, stub, name, hidden"),
+        ({"shown_tools": -1}, "shown_tools is a whole number from 0"),
+        ({"shown_tokens": True}, "shown_tokens is a whole number from 0"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        Disclosure(**settings)
+
+
+def test_a_threshold_below_nothing_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="tools is a whole number"):
+        Activation(tools=-1)
+
+
 def test_few_tools_are_all_shown_and_many_are_all_held_back() -> None:
     few, many = Disclosure().plan(_tools(30)), Disclosure().plan(_tools(31))
     assert (len(few.shown), len(few.held), few.is_active) == (30, 0, False)
@@ -60,6 +82,13 @@ def test_pins_and_policies_come_before_the_threshold() -> None:
     assert _names(few.shown) == ["t0", "t1", "t3"]
     many = Disclosure(Activation(tools=0), frozenset({"t3"}), tier="name").plan(tools)
     assert (_names(many.shown), many.tier) == (["t0", "t3"], "name")
+
+
+def test_what_is_shown_in_full_is_not_held_back() -> None:
+    plan = Disclosure(Activation(tools=0), tier="full").plan(
+        [Tool("a"), Tool("b", policy="always")]
+    )
+    assert (_names(plan.shown), plan.is_active) == (["a", "b"], False)
 
 
 def test_a_number_of_others_is_shown_in_order_of_preference() -> None:
@@ -78,10 +107,35 @@ def test_a_token_budget_passes_over_what_is_too_large_for_it() -> None:
     )
 
 
+def test_servers_are_shown_whole_or_not_at_all_the_smallest_first() -> None:
+    sizes = {"big": 5, "small": 1, "mid": 3, "other": 3}
+    tools = [
+        Tool(f"t{number}", server=server)
+        for server, size in sizes.items()
+        for number in range(size)
+    ]
+    order = Selection(("server_size",))
+    settings = Disclosure(Activation(tools=0), shown_tools=6, whole_servers=True, selection=order)
+    shown = settings.plan(tools).shown
+    assert [tool.server for tool in shown] == ["small", "mid", "mid", "mid"]
+    few = Disclosure(
+        Activation(tools=0),
+        shown_tools=None,
+        shown_tokens=60,
+        whole_servers=True,
+        selection=order,
+        count=lambda text: 10,
+    )
+    assert {tool.server for tool in few.plan(tools).shown} == {"small", "mid"}
+    everything = Disclosure(Activation(tools=0), shown_tools=99, whole_servers=True)
+    assert len(everything.plan(tools).shown) == 12
+
+
 def test_each_way_of_ordering_breaks_the_ties_of_those_before_it() -> None:
     tools = [Tool("b", server="y"), Tool("a", server="y"), Tool("c", server="x")]
     assert _names(Selection().ordered(tools)) == ["b", "a", "c"]
-    assert _names(Selection(("nonsense",)).ordered(tools)) == ["b", "a", "c"]
+    with pytest.raises(InvalidConfig, match="the ways are server_priority, alphabetical"):
+        Selection(("nonsense",))
     assert _names(Selection(("alphabetical",)).ordered(tools)) == ["a", "b", "c"]
     assert _names(Selection(("server_priority",)).ordered(tools)) == ["a", "b", "c"]
     assert _names(Selection(("server_priority",), servers=("x",)).ordered(tools)) == ["c", "a", "b"]

@@ -65,7 +65,17 @@ def test_a_saved_session_is_the_same_when_it_is_restored() -> None:
     assert Session.from_dict(session.to_dict()) == session
 
 
-@pytest.mark.parametrize("stored", [{}, {"version": 7}, {"version": 1, "shown": [{"x": 1}]}])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {},
+        {"version": 7},
+        {"version": 1, "shown": [{"x": 1}]},
+        Session().to_dict() | {"clock": "noon"},
+        Session().reveal([A]).to_dict() | {"budget_tokens": "all"},
+        Session().to_dict() | {"shown": [{"id": 7, "fingerprint": "x", "tokens": 1, "used": 1}]},
+    ],
+)
 def test_what_is_no_saved_session_is_refused(stored: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match="begin anew"):
         Session.from_dict(stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -162,6 +163,19 @@ def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
         assert DynamicToolAgent(tools, Anthropic(client, "scripted")).run("Fax it.") == "1"
+
+
+def test_the_same_agent_works_in_an_event_loop() -> None:
+    async def main() -> str:
+        async with anthropic.AsyncAnthropic(
+            base_url=model.url, api_key="any", max_retries=0
+        ) as client:
+            agent = DynamicToolAgent(enterprise_registry(), Anthropic(client, "scripted"))
+            return await agent.run_async("Is there a tracker?")
+
+    with ScriptedModel([Turn(search("ticket")), Turn("There is.")]) as model:
+        assert asyncio.run(main()) == "There is."
+    assert results(model.requests[1])[0]["found"] == 1
 
 
 def test_the_same_agent_works_with_another_provider() -> None:

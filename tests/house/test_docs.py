@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import toolcrib
+from tests.support.scripted_page import model_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -40,8 +41,9 @@ def test_every_python_block_runs(
         pytest.importorskip(module, reason=f"{module} is not installed")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "docs"}
-    for number, block in enumerate(_PYTHON.findall(_read(page)), 1):
-        exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
+    with model_of(_read(page), monkeypatch):
+        for number, block in enumerate(_PYTHON.findall(_read(page)), 1):
+            exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
 
 
 def _anchors(page: Path) -> set[str]:

@@ -60,7 +60,7 @@ def test_services_are_told_from_other_names(monkeypatch: pytest.MonkeyPatch) -> 
     mailchimp, bob, berlin = model.services(asked, ["Mailchimp", "Bob", "Berlin"])
     assert mailchimp > 0.5 > max(bob, berlin)
     # What was told while the query was read is the same, and is not kept for ever.
-    monkeypatch.setattr(shipped, "MOST_QUERIES", 2)
+    monkeypatch.setattr(shipped, "MOST_QUERIES", 1)
     model.queries([asked, "a"])
     assert model.services(asked, ["Mailchimp"]) == [pytest.approx(mailchimp, abs=1e-4)]
     model.queries(["b"])
@@ -69,10 +69,25 @@ def test_services_are_told_from_other_names(monkeypatch: pytest.MonkeyPatch) -> 
     assert model.services("and on " * 100 + "to Mailchimp", ["Mailchimp"]) == [0.0]
 
 
+def test_what_was_asked_before_is_not_read_again_and_means_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shipped, "MOST_QUERIES", 2)
+    model = Shipped()
+    first = model.queries(NEEDS)
+    assert model.queries(list(NEEDS)) is first
+    assert not first.flags.writeable
+    model.queries(NEEDS[:1])
+    model.queries(NEEDS[1:])
+    again = model.queries(NEEDS)
+    assert again is not first
+    assert np.array_equal(again, first)
+
+
 def test_importing_loads_no_model() -> None:
     code = "import toolcrib.core.engine, toolcrib.model.shipped as s; print(vars(s.SHIPPED))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "{'_read': {}, '_named': {}}"
+    assert done.stdout.strip() == "{'_read': {}, '_asked': {}, '_named': {}}"
 
 
 def test_the_default_engine_understands() -> None:

@@ -10,6 +10,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import (
     CallRefused,
     DuplicateTool,
+    InvalidConfig,
     InvalidSchema,
     InvalidTool,
     ToolDisabled,
@@ -327,3 +328,14 @@ def test_the_catalog_follows_and_can_be_searched_by_words_and_stems() -> None:
     assert engine.search("emails").hits[0].tool.name == "sendEmail"
     registry.unregister("sendEmail")
     assert engine.updated(registry.catalog).search("emails").hits == ()
+
+
+@pytest.mark.parametrize("options", [{"timeout_seconds": 0}, {"max_threads": 0}])
+def test_a_limit_that_lets_nothing_through_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match="has to be more than 0"):
+        Registry(**options)
+
+
+def test_a_name_that_is_no_text_is_no_tools_name() -> None:
+    with pytest.raises(UnknownTool, match="a name is text"):
+        Registry().execute(7, {})  # type: ignore[arg-type]

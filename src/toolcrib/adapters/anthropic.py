@@ -14,6 +14,10 @@ from toolcrib.core.tool import Tool
 
 HOSTED_SEARCH = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 
+# By this word arguments that are no JSON go back to Anthropic, which takes nothing but an object.
+INVALID_JSON = "INVALID_JSON"
+
+_FOUND = "tool_search_tool_result"
 _PLAIN = {"name", "description", "input_schema"}
 _MARKS = {
     "allowed_callers",
@@ -68,6 +72,13 @@ def calls_from_wire(reply: object) -> list[Call]:
     return [_call(block) for block in _content(plain(reply)) if block.get("type") == "tool_use"]
 
 
+def loaded_from_wire(reply: object) -> list[str]:
+    """The tools that Anthropic's own search has found in a message."""
+    results = [one.get("content") for one in _content(plain(reply)) if one.get("type") == _FOUND]
+    found = (objects(one.get("tool_references")) for one in results if isinstance(one, dict))
+    return [text(reference.get("tool_name")) for references in found for reference in references]
+
+
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
     """The model's message as it is sent back."""
     return [{"role": "assistant", "content": _content(plain(reply))}]
@@ -83,7 +94,7 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
     history = History()
     for message in plain_list(messages):
         if message.get("role") == "assistant":
-            history.turn(calls_from_wire(message))
+            history.turn(calls_from_wire(message), loaded_from_wire(message))
             continue
         for block in _content(message):
             if block.get("type") == "tool_result":
@@ -116,9 +127,8 @@ def _content(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _call(block: Mapping[str, Any]) -> Call:
     sent = block.get("input", {})
-    return Call(
-        text(block.get("id")), text(block.get("name")), sent if isinstance(sent, dict) else None
-    )
+    is_json = isinstance(sent, dict) and [*sent] != [INVALID_JSON]
+    return Call(text(block.get("id")), text(block.get("name")), sent if is_json else None)
 
 
 def _result(answer: Answer, native: bool) -> dict[str, Any]:

@@ -18,11 +18,15 @@ class History:
         self.turns: list[list[Exchange]] = []
         self._waiting: dict[str, list[tuple[int, int]]] = {}
 
-    def turn(self, calls: Iterable[Call]) -> None:
-        """The model made these calls."""
+    def turn(self, calls: Iterable[Call], loaded: Iterable[str] = ()) -> None:
+        """The model made these calls, after its provider had loaded tools of these names for it."""
         turn = [Exchange(call) for call in calls]
+        if names := tuple(loaded):
+            turn.insert(0, Exchange(Call("", "", None), names=names, is_hosted=True))
         waiting: dict[str, list[tuple[int, int]]] = {}
         for place, exchange in enumerate(turn):
+            if exchange.is_hosted:
+                continue
             key = exchange.call.id or exchange.call.name
             waiting.setdefault(key, []).append((len(self.turns), place))
         self.turns.append(turn)

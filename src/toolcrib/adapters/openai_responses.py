@@ -10,7 +10,9 @@ from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import arguments_from_text, objects, plain, plain_list, text
 from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.naming import public_name, safe_name
-from toolcrib.core.tool import Tool
+from toolcrib.core.tool import SERVER_SEPARATOR, Tool
+
+_FOUND = "tool_search_output"
 
 
 def recognises(entry: Mapping[str, Any]) -> bool:
@@ -87,6 +89,11 @@ def calls_from_wire(reply: object) -> list[Call]:
     return _calls(objects(plain(reply).get("output")))
 
 
+def loaded_from_wire(reply: object) -> list[str]:
+    """The tools that OpenAI's own search has found in a response."""
+    return _loaded(objects(plain(reply).get("output")))
+
+
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
     """The response's items as they are sent back, namespaces included."""
     return list(objects(plain(reply).get("output")))
@@ -109,13 +116,12 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
             said.append(item)
             continue
         if said:
-            history.turn(_calls(said))
+            history.turn(_calls(said), _loaded(said))
             said = []
         if _is_result(item):
-            names = [text(tool.get("name")) for tool in objects(item.get("tools"))]
-            history.result(text(item.get("call_id")), text(item.get("output")), names)
+            history.result(text(item.get("call_id")), text(item.get("output")), _names(item))
     if said:
-        history.turn(_calls(said))
+        history.turn(_calls(said), _loaded(said))
     return history.turns
 
 
@@ -136,7 +142,8 @@ def _calls(items: Iterable[Mapping[str, Any]]) -> list[Call]:
         arguments = arguments_from_text(item.get("arguments"))
         id = text(item.get("call_id"))
         if item.get("type") == "function_call":
-            calls.append(Call(id, text(item.get("name")), arguments))
+            namespace = text(item.get("namespace"))
+            calls.append(Call(id, text(item.get("name")), arguments, namespace=namespace))
         elif item.get("type") == "tool_search_call" and item.get("execution") == "client":
             calls.append(Call(id, "", arguments, is_search=True))
     return calls
@@ -159,4 +166,26 @@ def _item(answer: Answer) -> dict[str, Any]:
 
 
 def _is_result(item: Mapping[str, Any]) -> bool:
-    return item.get("type") in ("function_call_output", "tool_search_output")
+    kind = item.get("type")
+    return kind == "function_call_output" or (kind == _FOUND and not _is_hosted(item))
+
+
+def _is_hosted(item: Mapping[str, Any]) -> bool:
+    return item.get("type") == _FOUND and item.get("execution") == "server"
+
+
+def _loaded(items: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [name for item in items if _is_hosted(item) for name in _names(item)]
+
+
+def _names(found: Mapping[str, Any]) -> list[str]:
+    """The tools that a search has found. Those of a namespace may be named with it or without."""
+    names: list[str] = []
+    for entry in objects(found.get("tools")):
+        if entry.get("type") == "namespace":
+            server = text(entry.get("name"))
+            inside = [text(one.get("name")) for one in objects(entry.get("tools"))]
+            names += [each for one in inside for each in (f"{server}{SERVER_SEPARATOR}{one}", one)]
+        else:
+            names.append(text(entry.get("name")))
+    return names

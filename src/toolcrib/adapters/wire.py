@@ -21,7 +21,8 @@ class Wire:
     """One provider's format. `hosted` and `client` are for those that know of deferred tools.
 
     `hosted`: the tools where the provider searches. `client`: the tools where we search, and answer
-    in the provider's own shape; they take our own tools, those shown, and those held back.
+    in the provider's own shape; they take our own tools, those shown, and those held back. `loaded`:
+    what the provider's own search has found in a reply.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Wire:
     hosted: Callable[[Iterable[Tool], Iterable[Tool]], Entries] | None = None
     client: Callable[[Sequence[Tool], Iterable[Tool], Iterable[Tool]], Entries] | None = None
     client_answers: Callable[[Sequence[Answer]], Entries] | None = None
+    loaded: Callable[[object], list[str]] | None = None
 
 
 def _anthropic_client(own: Sequence[Tool], shown: Iterable[Tool], held: Iterable[Tool]) -> Entries:
@@ -56,6 +58,7 @@ WIRES: Final[tuple[Wire, ...]] = (
         anthropic.hosted_to_wire,
         _anthropic_client,
         partial(anthropic.answers_to_wire, native=True),
+        anthropic.loaded_from_wire,
     ),
     Wire(
         "openai_chat",
@@ -75,6 +78,7 @@ WIRES: Final[tuple[Wire, ...]] = (
         openai_responses.hosted_to_wire,
         _openai_client,
         openai_responses.answers_to_wire,
+        openai_responses.loaded_from_wire,
     ),
     Wire(
         "gemini",

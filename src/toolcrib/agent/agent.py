@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from toolcrib.adapters.plain import plain
 from toolcrib.adapters.wire import wire_named
@@ -20,6 +20,15 @@ from toolcrib.core.conversation import Task
 from toolcrib.errors import InvalidConfig, Unfinished
 
 MAX_STEPS: Final = 25
+
+# What the providers say where a reply did not fit.
+_FULL: Final = (
+    "max_tokens",
+    "model_context_window_exceeded",
+    "length",
+    "max_output_tokens",
+    "MAX_TOKENS",
+)
 
 
 class Dialogue(Protocol):
@@ -33,6 +42,14 @@ class Dialogue(Protocol):
         """The tools to send with the next request."""
 
     def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
+        """What to add to the messages after a reply."""
+
+
+@runtime_checkable
+class AsyncDialogue(Protocol):
+    """A dialogue that answers calls in the event loop of whoever asks."""
+
+    async def handle_async(self, wire: str, reply: object) -> list[dict[str, Any]]:
         """What to add to the messages after a reply."""
 
 
@@ -62,69 +79,95 @@ class Agent:
         max_steps: int = MAX_STEPS,
         max_tokens: int | None = None,
     ) -> None:
-        if max_steps < 1:
-            raise InvalidConfig(f"max_steps is a number from 1, not {max_steps}")
+        for name, most in (("max_steps", max_steps), ("max_tokens", max_tokens)):
+            if most is not None and (not isinstance(most, int) or most is True or most < 1):
+                raise InvalidConfig(f"{name} is a whole number from 1, not {most!r}")
         self._provider = provider
         self._dialogue = dialogue
         self._system = system
         self._max_steps = max_steps
         self._max_tokens = max_tokens
 
-    def run(self, task: str, messages: Sequence[Message] = ()) -> Finished:
-        """Work on a task; `messages` are what was said before. Gives the end of it."""
+    def run(self, task: str = "", messages: Sequence[Message] = ()) -> Finished:
+        """Work on a task; `messages` are what was said before. Gives the end of it.
+
+        Without a task, the messages are gone on with as they are: after results of `pending` calls,
+        or after `Unfinished`.
+        """
         return _last(self.stream(task, messages))
 
-    async def run_async(self, task: str, messages: Sequence[Message] = ()) -> Finished:
+    async def run_async(self, task: str = "", messages: Sequence[Message] = ()) -> Finished:
         """The same with an async client."""
         return _last([event async for event in self.stream_async(task, messages)])
 
-    def stream(self, task: str, messages: Sequence[Message] = ()) -> Iterator[Event]:
+    def stream(self, task: str = "", messages: Sequence[Message] = ()) -> Iterator[Event]:
         """Work on a task, and tell everything as it happens; `Finished` comes last."""
-        story = self._story([*messages, self._provider.opening(task)])
+        story = self._story(self._begun(task, messages))
         came: Any = None
         while (step := _next(story, came)) is not None:
             came = None
             if isinstance(step, Request):
                 came = self._provider.assembly()
-                chunks = self._provider.ask(step)
-                if inspect.isawaitable(chunks):
-                    _discard(chunks)
+                given = self._provider.ask(step)
+                if inspect.isawaitable(given):
+                    _discard(given)
                     raise InvalidConfig("this client is async; use run_async or stream_async")
+                if not self._provider.streams:
+                    yield from _said(came.take, given)
+                    continue
                 try:
-                    for chunk in chunks:
-                        yield from _said(came, chunk)
+                    for chunk in given:
+                        yield from _said(came.feed, chunk)
                 finally:
-                    chunks.close()
+                    given.close()
             elif isinstance(step, _Handle):
                 came = self._dialogue.handle(self._provider.wire, step.reply)
             else:
                 yield step
 
     async def stream_async(
-        self, task: str, messages: Sequence[Message] = ()
+        self, task: str = "", messages: Sequence[Message] = ()
     ) -> AsyncIterator[Event]:
-        """The same with an async client. Tools run in a thread beside the event loop."""
-        story = self._story([*messages, self._provider.opening(task)])
+        """The same with an async client. Async functions run on its loop, others beside it."""
+        story = self._story(self._begun(task, messages))
         came: Any = None
         while (step := _next(story, came)) is not None:
             came = None
             if isinstance(step, Request):
                 came = self._provider.assembly()
-                chunks = self._provider.ask(step)
-                if not inspect.isawaitable(chunks):
+                given = self._provider.ask(step)
+                if not inspect.isawaitable(given):
                     raise InvalidConfig("this client is not async; use run or stream")
-                chunks = await chunks
+                given = await given
+                if not self._provider.streams:
+                    for event in _said(came.take, given):
+                        yield event
+                    continue
                 try:
-                    async for chunk in chunks:
-                        for event in _said(came, chunk):
+                    async for chunk in given:
+                        for event in _said(came.feed, chunk):
                             yield event
                 finally:
-                    await (getattr(chunks, "aclose", None) or chunks.close)()
+                    await (getattr(given, "aclose", None) or given.close)()
             elif isinstance(step, _Handle):
-                handle = self._dialogue.handle
-                came = await asyncio.to_thread(handle, self._provider.wire, step.reply)
+                came = await self._handled_async(step.reply)
             else:
                 yield step
+
+    async def _handled_async(self, reply: dict[str, Any]) -> list[Message]:
+        wire, dialogue = self._provider.wire, self._dialogue
+        if isinstance(dialogue, AsyncDialogue):
+            return await dialogue.handle_async(wire, reply)
+        return await asyncio.to_thread(dialogue.handle, wire, reply)
+
+    def _begun(self, task: str, messages: Sequence[Message]) -> list[Message]:
+        if task:
+            return [*messages, self._provider.opening(task)]
+        if not messages:
+            raise InvalidConfig(
+                "there is nothing to work on; give a task, or messages to go on with"
+            )
+        return list(messages)
 
     def _story(self, messages: list[Message]) -> _Story:
         wire = wire_named(self._provider.wire)
@@ -134,11 +177,7 @@ class Agent:
             assembly = yield Request(messages, self._dialogue.tools(wire.name), self._system)
             spent += assembly.spent
             if assembly.stop not in ("done", "calls", "again"):
-                raise Unfinished(
-                    f"the model stopped because of {assembly.stop}; "
-                    "give it more room, or a smaller task",
-                    assembly.text,
-                )
+                raise Unfinished(_why(assembly.stop), assembly.text, messages)
             for call in wire.calls(assembly.reply):
                 yield Called(call)
             added: list[Message] = yield _Handle(assembly.reply)
@@ -148,18 +187,29 @@ class Agent:
                 yield Finished(assembly.text, messages, step, spent, pending)
                 return
             for exchange in _exchanges(wire.turns(added)):
-                yield Answered(exchange.call, exchange.text)
+                if not exchange.is_hosted:
+                    yield Answered(exchange.call, exchange.text)
             if self._max_tokens is not None and spent.total >= self._max_tokens:
                 raise Unfinished(
                     f"{spent.total:,} tokens are spent, of {self._max_tokens:,}, and the model is "
                     "not done; allow more, or give a smaller task",
                     assembly.text,
+                    messages,
                 )
         raise Unfinished(
             f"the model was asked {self._max_steps} times and is not done; "
             "allow more steps, or give a smaller task",
             assembly.text,
+            messages,
         )
+
+
+def _why(stop: str) -> str:
+    """Why a reply is no end, and what to do about it."""
+    if stop in _FULL:
+        return f"the model stopped because of {stop}; give it more room, or a smaller task"
+    reason = f"because of {stop}" if stop else "without saying why"
+    return f"the model stopped {reason}; ask in other words, or try again later"
 
 
 def _next(story: _Story, came: Any) -> Request | _Handle | Event | None:
@@ -170,8 +220,8 @@ def _next(story: _Story, came: Any) -> Request | _Handle | Event | None:
         return None
 
 
-def _said(assembly: Assembly, chunk: object) -> Iterator[Said]:
-    if words := assembly.feed(plain(chunk, "a chunk of a reply")):
+def _said(take: Callable[[dict[str, Any]], str], given: object) -> Iterator[Said]:
+    if words := take(plain(given, "what the client returned")):
         yield Said(words)
 
 

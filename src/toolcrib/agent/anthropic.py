@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop
+from toolcrib.adapters.anthropic import INVALID_JSON
+from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop, checked
 
 MAX_TOKENS: Final = 4_096
 
@@ -18,15 +19,26 @@ _STOPS: Final = {
 
 
 class Anthropic:
-    """The Messages API. `options` are those of `client.messages.create`, such as `thinking`."""
+    """The Messages API. `options` are those of `client.messages.create`, such as `thinking`.
+
+    `tools` among them are tools that Anthropic runs; they go out before those of the session.
+    """
 
     wire = "anthropic"
 
     def __init__(
-        self, client: Any, model: str, *, max_tokens: int = MAX_TOKENS, **options: Any
+        self,
+        client: Any,
+        model: str,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        stream: bool = True,
+        **options: Any,
     ) -> None:
         self._client = client
-        self._options = {"model": model, "max_tokens": max_tokens, **options}
+        self.streams = stream
+        self._tools = list(options.pop("tools", ()))
+        self._options = {"model": model, "max_tokens": max_tokens, **checked(options, ["messages"])}
 
     def opening(self, task: str) -> Message:
         """The user's message."""
@@ -38,8 +50,8 @@ class Anthropic:
         return self._client.messages.create(
             **{**self._options, **system},
             messages=request.messages,
-            tools=request.tools,
-            stream=True,
+            tools=[*self._tools, *request.tools],
+            stream=self.streams,
         )
 
     def assembly(self) -> Assembly:
@@ -62,11 +74,15 @@ class _Message:
             case "content_block_delta":
                 return self._grow(self.reply["content"][-1], chunk["delta"])
             case "content_block_stop" if self._json:
-                self.reply["content"][-1]["input"] = json.loads(self._json)
+                self.reply["content"][-1]["input"] = _input(self._json)
             case "message_delta":
                 usage = {**self.reply.get("usage", {}), **chunk.get("usage", {})}
                 self.reply.update(chunk["delta"], usage=usage)
         return ""
+
+    def take(self, reply: dict[str, Any]) -> str:
+        self.reply = reply
+        return self.text
 
     def _grow(self, block: dict[str, Any], delta: dict[str, Any]) -> str:
         match delta["type"]:
@@ -79,6 +95,8 @@ class _Message:
                 block["thinking"] += delta["thinking"]
             case "signature_delta":
                 block["signature"] = delta["signature"]
+            case "compaction_delta":
+                block["content"] = (block.get("content") or "") + (delta.get("content") or "")
             case "citations_delta":
                 block["citations"] = [*(block.get("citations") or []), delta["citation"]]
         return ""
@@ -98,3 +116,12 @@ class _Message:
     def stop(self) -> Stop:
         reason = str(self.reply.get("stop_reason"))
         return _STOPS.get(reason, reason)
+
+
+def _input(written: str) -> dict[str, Any]:
+    """The arguments of a call. What was cut off or misspelt is kept, as Anthropic asks for it."""
+    try:
+        value = json.loads(written)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INVALID_JSON: written}

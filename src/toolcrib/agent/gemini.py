@@ -6,19 +6,33 @@ from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Any
 
-from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop
+from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop, checked
 
 
 class Gemini:
-    """`generate_content`. For async, give `client.aio`. `config` is that of a request, as a mapping."""
+    """`generate_content`. For async, give `client.aio`. `config` is that of a request, as a mapping.
+
+    `tools` in it are tools that Gemini runs; they go out before those of the session.
+    """
 
     wire = "gemini"
 
-    def __init__(self, client: Any, model: str, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        model: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        stream: bool = True,
+    ) -> None:
         self._client = client
         self._model = model
+        self.streams = stream
+        options = dict(config or {})
+        self._tools = list(options.pop("tools", ()))
         # The client would otherwise run functions by itself.
-        self._config = {"automatic_function_calling": {"disable": True}, **(config or {})}
+        automatic = {"automatic_function_calling": {"disable": True}}
+        self._config = {**automatic, **checked(options, ["automatic_function_calling"])}
 
     def opening(self, task: str) -> Message:
         """The user's content."""
@@ -27,10 +41,12 @@ class Gemini:
     def ask(self, request: Request) -> Any:
         """The chunks of a response."""
         system = {"system_instruction": request.system} if request.system else {}
-        return self._client.models.generate_content_stream(
+        models = self._client.models
+        ask = models.generate_content_stream if self.streams else models.generate_content
+        return ask(
             model=self._model,
             contents=[_with_bytes(content) for content in request.messages],
-            config={**self._config, **system, "tools": request.tools},
+            config={**self._config, **system, "tools": [*self._tools, *request.tools]},
         )
 
     def assembly(self) -> Assembly:
@@ -44,8 +60,13 @@ class _Response:
         self._stop = ""
         self._usage: dict[str, Any] = {}
 
+    def take(self, reply: dict[str, Any]) -> str:
+        return self.feed(reply)
+
     def feed(self, chunk: dict[str, Any]) -> str:
         self._usage = chunk.get("usageMetadata") or self._usage
+        blocked = (chunk.get("promptFeedback") or {}).get("blockReason")
+        self._stop = blocked or self._stop
         words = ""
         for candidate in (chunk.get("candidates") or [])[:1]:
             self._stop = candidate.get("finishReason") or self._stop
@@ -73,8 +94,11 @@ class _Response:
 
     @property
     def spent(self) -> Spent:
+        read = ("promptTokenCount", "toolUsePromptTokenCount")
+        written = ("candidatesTokenCount", "thoughtsTokenCount")
         return Spent(
-            self._usage.get("promptTokenCount", 0), self._usage.get("candidatesTokenCount", 0)
+            sum(self._usage.get(field) or 0 for field in read),
+            sum(self._usage.get(field) or 0 for field in written),
         )
 
     @property

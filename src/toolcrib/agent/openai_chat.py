@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop
+from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop, checked
 
 _STOPS: Final = {"stop": "done", "tool_calls": "calls", "function_call": "calls"}
 
 
 class OpenAIChat:
-    """Chat Completions. `options` are those of `client.chat.completions.create`."""
+    """Chat Completions. `options` are those of `client.chat.completions.create`.
+
+    `tools` among them are tools that the server runs; they go out before those of the session.
+    """
 
     wire = "openai_chat"
 
-    def __init__(self, client: Any, model: str, **options: Any) -> None:
+    def __init__(self, client: Any, model: str, *, stream: bool = True, **options: Any) -> None:
         self._client = client
-        self._options = {"model": model, "stream_options": {"include_usage": True}, **options}
+        self.streams = stream
+        self._tools = list(options.pop("tools", ()))
+        counting = {"stream_options": {"include_usage": True}} if stream else {}
+        self._options = {"model": model, **counting, **checked(options, ["messages"])}
 
     def opening(self, task: str) -> Message:
         """The user's message."""
@@ -25,10 +31,11 @@ class OpenAIChat:
     def ask(self, request: Request) -> Any:
         """The chunks of a completion."""
         # An empty list of tools is refused.
-        offered = {"tools": request.tools} if request.tools else {}
+        tools = [*self._tools, *request.tools]
+        offered = {"tools": tools} if tools else {}
         system = [{"role": "system", "content": request.system}] if request.system else []
         return self._client.chat.completions.create(
-            **self._options, **offered, messages=[*system, *request.messages], stream=True
+            **self._options, **offered, messages=[*system, *request.messages], stream=self.streams
         )
 
     def assembly(self) -> Assembly:
@@ -37,44 +44,84 @@ class OpenAIChat:
 
 
 class _Completion:
+    """A completion in the making. What servers add to OpenAI's fields goes back as it came."""
+
     def __init__(self) -> None:
-        self.text = ""
-        self._calls: dict[int, dict[str, Any]] = {}
+        self._message: dict[str, Any] = {"role": "assistant", "content": None}
+        self._calls: list[dict[str, Any]] = []
         self._stop = ""
         self._usage: dict[str, Any] = {}
 
     def feed(self, chunk: dict[str, Any]) -> str:
         self._usage = chunk.get("usage") or self._usage
-        for choice in chunk.get("choices", [])[:1]:
-            delta = choice.get("delta") or {}
-            for call in delta.get("tool_calls") or []:
-                self._grow(call)
+        for choice in (chunk.get("choices") or [])[:1]:
             self._stop = choice.get("finish_reason") or self._stop
-            words = delta.get("content") or ""
-            self.text += words
-            return str(words)
+            delta = choice.get("delta") or {}
+            for piece in delta.get("tool_calls") or []:
+                self._grow(piece)
+            for field in delta.keys() - {"role", "tool_calls"}:
+                self._message[field] = _grown(self._message.get(field), delta[field])
+            return str(delta.get("content") or "")
         return ""
 
+    def take(self, reply: dict[str, Any]) -> str:
+        for choice in (reply.get("choices") or [])[:1]:
+            self._stop = choice.get("finish_reason") or ""
+            self._message = {"content": None, **(choice.get("message") or {})}
+            self._calls = list(self._message.pop("tool_calls", None) or ())
+        self._usage = reply.get("usage") or {}
+        return self.text
+
     def _grow(self, piece: dict[str, Any]) -> None:
-        empty = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-        call = self._calls.setdefault(piece["index"], empty)
-        call["id"] = piece.get("id") or call["id"]
-        for field, text in (piece.get("function") or {}).items():
-            call["function"][field] += text or ""
+        """A piece goes on with the call of its number. Not all servers number calls, or rightly."""
+        call = self._begun(piece)
+        for field, value in piece.items():
+            if field == "function":
+                for part, text in (value or {}).items():
+                    call["function"][part] = _grown(call["function"].get(part), text)
+            elif field not in ("index", "id"):
+                call[field] = value or call.get(field)
+
+    def _begun(self, piece: dict[str, Any]) -> dict[str, Any]:
+        id, at = piece.get("id") or "", piece.get("index")
+        same = [call for call in self._calls if call["index"] == at and id in ("", call["id"])]
+        if at is None and not id:
+            same = self._calls
+        if same:
+            return same[-1]
+        empty = {"name": "", "arguments": ""}
+        call = {"index": at, "id": id, "type": "function", "function": empty}
+        self._calls.append(call)
+        return call
+
+    @property
+    def text(self) -> str:
+        return str(self._message.get("content") or "")
 
     @property
     def reply(self) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+        message = dict(self._message)
         if self._calls:
-            message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
+            message["tool_calls"] = [
+                {field: value for field, value in call.items() if field != "index"}
+                for call in self._calls
+            ]
         choice = {"index": 0, "message": message, "finish_reason": self._stop}
         return {"choices": [choice], "usage": self._usage}
 
     @property
     def spent(self) -> Spent:
-        return Spent(self._usage.get("prompt_tokens", 0), self._usage.get("completion_tokens", 0))
+        return Spent(
+            self._usage.get("prompt_tokens") or 0, self._usage.get("completion_tokens") or 0
+        )
 
     @property
     def stop(self) -> Stop:
         # Some servers say `stop` also where the model has called.
         return "calls" if self._calls else _STOPS.get(self._stop, self._stop)
+
+
+def _grown(before: Any, more: Any) -> Any:
+    """A field with what a piece adds to it."""
+    is_alike = isinstance(before, type(more)) and isinstance(more, str | list)
+    return before + more if is_alike else before if more is None else more

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop
+from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop, checked
 
 _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 _CALLS: Final = ("function_call", "custom_tool_call", "tool_search_call")
+_LED_TO: Final = ("message", *_CALLS, "tool_search_output")
 
 
 class OpenAIResponses:
-    """The Responses API, nothing stored there. `options` are those of `client.responses.create`."""
+    """The Responses API, nothing stored there. `options` are those of `client.responses.create`.
+
+    `tools` among them are tools that OpenAI runs; they go out before those of the session.
+    """
 
     wire = "openai_responses"
 
-    def __init__(self, client: Any, model: str, **options: Any) -> None:
+    def __init__(self, client: Any, model: str, *, stream: bool = True, **options: Any) -> None:
         self._client = client
-        self._options = {"model": model, "store": False, **options}
+        self.streams = stream
+        self._tools = list(options.pop("tools", ()))
+        self._options = {"model": model, "store": False, **checked(options, ["input"])}
 
     def opening(self, task: str) -> Message:
         """The user's item."""
@@ -29,19 +35,33 @@ class OpenAIResponses:
         return self._client.responses.create(
             **{**self._options, **system},
             input=request.messages,
-            tools=request.tools,
-            stream=True,
+            tools=[*self._tools, *request.tools],
+            stream=self.streams,
         )
 
     def assembly(self) -> Assembly:
         """An empty response."""
-        return _Response()
+        return _Response(stored=self._options["store"] is not False)
 
 
 class _Response:
-    def __init__(self) -> None:
+    def __init__(self, stored: bool) -> None:
         self.text = ""
-        self.reply: dict[str, Any] = {"output": []}
+        self._stored = stored
+        self._whole: dict[str, Any] = {"output": []}
+
+    @property
+    def reply(self) -> dict[str, Any]:
+        if self._stored:
+            return self._whole
+        return {**self._whole, "output": _unbound(self._whole.get("output") or [])}
+
+    def take(self, reply: dict[str, Any]) -> str:
+        self._whole = reply
+        said = [item for item in reply.get("output") or [] if item.get("type") == "message"]
+        parts = [part for item in said for part in item.get("content") or []]
+        self.text = "".join(part.get("text") or "" for part in parts)
+        return self.text
 
     def feed(self, chunk: dict[str, Any]) -> str:
         if chunk.get("type") == "response.output_text.delta":
@@ -49,22 +69,40 @@ class _Response:
             return str(chunk["delta"])
         if chunk.get("type") in _ENDS:
             # The last event has the whole of it.
-            self.reply = chunk["response"]
+            self._whole = chunk["response"]
         return ""
 
     @property
     def spent(self) -> Spent:
-        usage = self.reply.get("usage") or {}
-        return Spent(usage.get("input_tokens", 0), usage.get("output_tokens", 0))
+        usage = self._whole.get("usage") or {}
+        return Spent(usage.get("input_tokens") or 0, usage.get("output_tokens") or 0)
 
     @property
     def stop(self) -> Stop:
-        status = str(self.reply.get("status"))
+        status = str(self._whole.get("status") or "")
         if status != "completed":
-            return str((self.reply.get("incomplete_details") or {}).get("reason", status))
+            failed = (self._whole.get("error") or {}).get("message")
+            return str(
+                (self._whole.get("incomplete_details") or {}).get("reason") or failed or status
+            )
         made = [
             item
-            for item in self.reply["output"]
+            for item in self._whole.get("output") or []
             if item.get("type") in _CALLS and item.get("execution") != "server"
         ]
         return "calls" if made else "done"
+
+
+def _unbound(items: list[Message]) -> list[Message]:
+    """Items of a response that OpenAI has not stored, such that it does not look any of them up.
+
+    Thoughts go back only as a whole, encrypted, which has to be asked for with `include`. The others
+    lose their ids, by which OpenAI would ask for the thoughts that led to them.
+    """
+    return [
+        {field: value for field, value in item.items() if field != "id"}
+        if item.get("type") in _LED_TO
+        else item
+        for item in items
+        if item.get("type") != "reasoning" or item.get("encrypted_content")
+    ]

@@ -1,15 +1,18 @@
 """What an agent has to know of a provider: how to ask, and how to put a streamed reply together.
 
-Every request is streamed, as that is what a person wants to see. A provider is given the official
-client, sync or async, and calls it; nothing here imports an SDK. What comes back is a stream of
-chunks, whichever the colour, and an `Assembly` makes of them the reply that the API would have given
-at once.
+Requests are streamed, as that is what a person wants to see, unless a provider is told `stream=False`.
+It is given the official client, sync or async, and calls it; nothing here imports an SDK. What comes
+back is a stream of chunks, whichever the colour, and an `Assembly` makes of them the reply that the
+API would have given at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from toolcrib.errors import InvalidConfig
 
 Message = dict[str, Any]
 Stop = Literal["done", "calls", "again"] | str
@@ -48,6 +51,9 @@ class Assembly(Protocol):
     def feed(self, chunk: dict[str, Any]) -> str:
         """Take in a chunk. Gives the words in it."""
 
+    def take(self, reply: dict[str, Any]) -> str:
+        """Take in a whole reply, where nothing is streamed. Gives its words."""
+
     @property
     def reply(self) -> dict[str, Any]:
         """The reply as the API gives it without streaming."""
@@ -69,12 +75,23 @@ class Provider(Protocol):
     """A model behind a provider's official client."""
 
     wire: str
+    streams: bool
 
     def opening(self, task: str) -> Message:
         """The first message."""
 
     def ask(self, request: Request) -> Any:
-        """The stream of a reply: one to iterate, or with an async client one to await first."""
+        """The reply, or the stream of one to iterate; with an async client, to be awaited first."""
 
     def assembly(self) -> Assembly:
         """An empty reply."""
+
+
+def checked(options: dict[str, Any], ours: Collection[str]) -> dict[str, Any]:
+    """Options of a request, none of which is the agent's own to say."""
+    for name in ours:
+        if name in options:
+            raise InvalidConfig(
+                f"{name!r} of a request is what the agent says; leave it out of the options"
+            )
+    return options

@@ -13,13 +13,15 @@ from toolcrib.core.tool import Tool
 class Call:
     """A call as the model made it. `arguments` is None where it did not send a JSON object.
 
-    `is_search` is set where the provider has a shape of its own for asking us to search.
+    `is_search` is set where the provider has a shape of its own for asking us to search, `namespace`
+    where it says in which group of tools the name is meant.
     """
 
     id: str
     name: str
     arguments: Mapping[str, Any] | None
     is_search: bool = False
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,15 @@ class Exchange:
     """A call found in a history, with what came back, as far as the history still has it.
 
     `names` are the tools that the reply refers to in the provider's own way. `is_error` is set where
-    the provider has a way of saying so.
+    the provider has a way of saying so. `is_hosted` is set where the provider itself has searched:
+    nobody called us, but those tools are known since.
     """
 
     call: Call
     text: str = ""
     names: tuple[str, ...] = ()
     is_error: bool = False
+    is_hosted: bool = False
 
 
 class Runner(Protocol):

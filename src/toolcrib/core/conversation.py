@@ -23,7 +23,7 @@ from toolcrib.core.naming import Names, public_name
 from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Act, Session
 from toolcrib.core.tokens import Counter, estimate
-from toolcrib.core.tool import Tool
+from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import InvalidQuery, InvalidSchema
 
 Style = Literal["reveal", "dispatch"]
@@ -179,14 +179,25 @@ class Conversation:
         """Whether the caller has the right to a tool."""
         return self._accepts(tool)
 
-    def find(self, name: str) -> Tool | None:
-        """The tool of a name, if there is one and the caller may use it."""
+    def find(self, name: str, namespace: str = "") -> Tool | None:
+        """The tool of a name, if there is one and the caller may use it.
+
+        A namespace that is not a group of ours is that of the server a tool came from.
+        """
         tool = self.names.tool(name)
+        if tool is None and namespace:
+            tool = self.names.tool(f"{namespace}{SERVER_SEPARATOR}{name}")
         return tool if tool and self.may_use(tool) else None
 
-    def turn(self, session: Session, calls: Sequence[Call]) -> Turn:
-        """What these calls mean. A call to a tool that was not shown is as good as any other."""
+    def turn(self, session: Session, calls: Sequence[Call], loaded: Iterable[str] = ()) -> Turn:
+        """What these calls mean. A call to a tool that was not shown is as good as any other.
+
+        `loaded` are the names of tools that the provider itself has found in this turn.
+        """
         session = session.current(self.engine.catalog, self.may_use)
+        known = [tool for tool in map(self.find, loaded) if tool]
+        if known and not self._dispatches:
+            session = session.reveal(known, self.count)
         answers: list[Answer] = []
         tasks: list[Task] = []
         before = session.searches
@@ -215,8 +226,12 @@ class Conversation:
             yield tuple(map(self._act, exchanges))
 
     def _act(self, exchange: Exchange) -> Act:
-        if not self._is_search(exchange.call):
-            return Act("use", (exchange.call.name,) if self.style == "reveal" else ())
+        call = exchange.call
+        if exchange.is_hosted:
+            return Act("load", () if self._dispatches else exchange.names)
+        if not self._is_search(call):
+            tool = self.find(call.name, call.namespace)
+            return Act("use", (tool.id,) if tool and self.style == "reveal" else ())
         return Act("search", () if self._dispatches else exchange.names or _loaded(exchange.text))
 
     def _is_search(self, call: Call) -> bool:
@@ -320,7 +335,7 @@ class Conversation:
                 return Answer(call, _bad_arguments(name, wrong), is_error=True)
             assert arguments is not None
             name, arguments = arguments["tool_name"], arguments["tool_input"]
-        tool = self.find(name)
+        tool = self.find(name, call.namespace)
         if tool is None:
             return Answer(call, self._unknown(name), is_error=True)
         if arguments is None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter as Counts
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from toolcrib.core.tokens import Counter, estimate, tool_tokens
 from toolcrib.core.tool import Tool
@@ -24,9 +25,15 @@ SERVER_PRIORITY: Final = "server_priority"
 ALPHABETICAL: Final = "alphabetical"
 RANDOM: Final = "random"
 USAGE: Final = "usage"
-ORDERS: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM, USAGE)
+SERVER_SIZE: Final = "server_size"
+ORDERS: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM, USAGE, SERVER_SIZE)
 
 _SHARE = re.compile(r"auto(?::([0-9]{1,3}(?:\.[0-9]{1,3})?)%?)?")
+
+
+def _check_count(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, int) or value is True or value < 0):
+        raise InvalidConfig(f"{name} is a whole number from 0, or None, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,10 @@ class Activation:
 
     tools: int | None = None
     tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("tools", self.tools)
+        _check_count("tokens", self.tokens)
 
     @classmethod
     def read(cls, setting: object, window_tokens: int = WINDOW_TOKENS) -> Activation:
@@ -78,19 +89,27 @@ class Selection:
     usage: Mapping[str, int] = field(default_factory=dict, hash=False)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if unknown := [way for way in self.by if way not in ORDERS]:
+            raise InvalidConfig(
+                f"no way of ordering tools {unknown[0]!r}; the ways are {', '.join(ORDERS)}"
+            )
+
     def ordered(self, tools: Iterable[Tool]) -> list[Tool]:
-        """The tools in this order. Ways that are not known are passed over; without any, as given."""
+        """The tools in this order; without any way, as given."""
         given = list(tools)
         known = dict.fromkeys((*self.servers, *(tool.server for tool in given)))
         places = {server: place for place, server in enumerate(known)}
+        sizes = Counts(tool.server for tool in given)
         keys: dict[str, Callable[[Tool], Any]] = {
             SERVER_PRIORITY: lambda tool: places[tool.server],
             ALPHABETICAL: lambda tool: tool.name,
             # A tool's luck is its own: it does not change when other tools come or go.
             RANDOM: lambda tool: random.Random(f"{self.seed} {tool.name}").random(),
             USAGE: lambda tool: -self.usage.get(tool.id, 0),
+            SERVER_SIZE: lambda tool: (sizes[tool.server], places[tool.server]),
         }
-        asked = [keys[way] for way in self.by if way in keys]
+        asked = [keys[way] for way in self.by]
         if not asked:
             return given
         return sorted(given, key=lambda tool: (*(key(tool) for key in asked), tool.name))
@@ -120,8 +139,23 @@ class Disclosure:
     tier: Tier = "hidden"
     shown_tools: int | None = 0
     shown_tokens: int | None = None
+    # Whether, of what is shown besides, a server's tools are shown all or none.
+    whole_servers: bool = False
     selection: Selection = Selection()
     count: Counter = estimate
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.activation, Activation):
+            raise InvalidConfig(
+                f"activation is an Activation, not {self.activation!r}; "
+                'Activation.read("auto:10%") reads a setting'
+            )
+        if isinstance(self.pinned, str):
+            raise InvalidConfig(f"pinned is a set of names; write {{{self.pinned!r}}}")
+        if self.tier not in get_args(Tier):
+            raise InvalidConfig(f"no tier {self.tier!r}; the tiers are {', '.join(get_args(Tier))}")
+        _check_count("shown_tools", self.shown_tools)
+        _check_count("shown_tokens", self.shown_tokens)
 
     def is_pinned(self, tool: Tool) -> bool:
         """Whether a tool is shown in full from the start, whatever there is besides it."""
@@ -133,6 +167,8 @@ class Disclosure:
         A tool whose policy is `always` is held back also among few; a pin is stronger than that.
         """
         given = tuple(tools)
+        if self.tier == "full":
+            return Plan(given, (), self.tier)
         active = self.activation.is_met(given, self.count)
         kept = {
             tool.id
@@ -151,17 +187,28 @@ class Disclosure:
         """The unpinned tools that are shown too: the first in order, while the budget lasts."""
         if self.shown_tools == 0 or self.shown_tokens == 0:
             return []
+        free = [tool for tool in tools if tool.id not in pinned and tool.policy != "always"]
+        most = len(free) if self.shown_tools is None else self.shown_tools
         chosen: list[Tool] = []
         left = self.shown_tokens
-        for tool in self.selection.ordered(tools):
-            if tool.id in pinned or tool.policy == "always":
-                continue
-            if self.shown_tools is not None and len(chosen) == self.shown_tools:
+        for group in self._groups(self.selection.ordered(free)):
+            if len(chosen) == most:
                 break
+            if len(chosen) + len(group) > most:
+                continue
             if left is not None:
-                cost = tool_tokens(tool, self.count)
+                cost = sum(tool_tokens(tool, self.count) for tool in group)
                 if cost > left:
                     continue
                 left -= cost
-            chosen.append(tool)
+            chosen.extend(group)
         return chosen
+
+    def _groups(self, ordered: Iterable[Tool]) -> Iterable[list[Tool]]:
+        """What is shown together or not at all, in order of preference."""
+        if not self.whole_servers:
+            return ([tool] for tool in ordered)
+        servers: dict[str, list[Tool]] = {}
+        for tool in ordered:
+            servers.setdefault(tool.server, []).append(tool)
+        return servers.values()

@@ -42,9 +42,12 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing a model did: a search that found tools of these names, or the use of one tool."""
+    """One thing a model did: a search that found tools of these names, or the use of one tool.
 
-    kind: Literal["search", "use"]
+    What its provider found for it is no act of the model; it is a `load`.
+    """
+
+    kind: Literal["search", "use", "load"]
     names: tuple[str, ...] = ()
 
 
@@ -105,8 +108,8 @@ class Session:
             for act in acts:
                 tools = [tool for tool in map(find, act.names) if tool]
                 session = session.reveal(tools, count) if tools else session
-            searched = bool(acts) and all(act.kind == "search" for act in acts)
-            session = session.turn(searched)
+            done = [act.kind for act in acts if act.kind != "load"]
+            session = session.turn(bool(done) and set(done) == {"search"})
         return session
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,7 +135,7 @@ class Session:
                 raise InvalidConfig(
                     f"the stored session has version {stored['version']!r}, not {VERSION}; begin anew"
                 )
-            return cls(
+            session = cls(
                 tuple(Shown(**one) for one in stored["shown"]),
                 stored["budget_tokens"],
                 searches=stored["searches"],
@@ -140,6 +143,14 @@ class Session:
             )
         except (KeyError, TypeError) as fault:
             raise InvalidConfig(f"not a stored session: {fault}; begin anew") from fault
+        numbers = [session.searches, session.clock, session.budget_tokens or 0]
+        numbers += [number for one in session.shown for number in (one.tokens, one.used)]
+        texts = [text for one in session.shown for text in (one.id, one.fingerprint)]
+        if not all(isinstance(one, int) for one in numbers) or not all(
+            isinstance(one, str) for one in texts
+        ):
+            raise InvalidConfig("not a stored session: a field has a wrong type; begin anew")
+        return session
 
     def _with(self, tools: Iterable[Tool], pinned: bool, count: Counter) -> Session:
         entries = {one.id: one for one in self.shown}

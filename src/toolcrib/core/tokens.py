@@ -2,7 +2,8 @@
 
 Tokenizers of the current models are large or not public. This counts what they cut text into (words,
 humps of camelCase, digits, runs of signs) and weighs each kind; the weights were fitted to one public
-tokenizer on real tool definitions. docs/explanation/prompt-caching.md says how far off it is.
+tokenizer on real tool definitions. docs/explanation/prompt-caching.md says how far off it is from
+others, on tools it was not fitted to.
 Whoever has an exact counter passes it instead: any function from text to a number.
 """
 

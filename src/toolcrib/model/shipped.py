@@ -21,8 +21,8 @@ from toolcrib.model.wordpiece import WordPiece
 
 # Tools whose vectors are remembered, so that another engine or mode need not read them again.
 MOST_REMEMBERED: Final = 20_000
-# Queries of which it is remembered what their words name: a search asks for that right after.
-MOST_QUERIES: Final = 1_000
+# Queries whose vectors are remembered: models ask the same again, and reasons are asked for after hits.
+MOST_QUERIES: Final = 1_024
 
 _DATA = files("toolcrib.model") / "data"
 
@@ -32,14 +32,27 @@ class Shipped:
 
     def __init__(self) -> None:
         self._read: dict[str, Array] = {}
+        self._asked: dict[tuple[str, ...], Array] = {}
         self._named: dict[str, Array] = {}
 
     def queries(self, texts: Sequence[str]) -> Array:
-        """What queries mean."""
-        vectors, told = self._encoder.encode_and_probe(texts, self._service)
-        if len(self._named) + len(texts) > MOST_QUERIES:
-            self._named = {}
-        self._named.update(zip(texts, told, strict=True))
+        """What queries mean. Those that were asked together before are not read again.
+
+        They are known as a whole, since which texts are read together may show in the last digit of
+        a vector: the same question has the same answer, remembered or not.
+        """
+        known = self._asked
+        asked = tuple(texts)
+        vectors = known.get(asked)
+        if vectors is None:
+            vectors, told = self._encoder.encode_and_probe(texts, self._service)
+            vectors.flags.writeable = False
+            if len(known) >= MOST_QUERIES:
+                known = self._asked = {}
+                self._named = {}
+            known[asked] = vectors
+            # Which of a query's names are services' is asked right after.
+            self._named.update(zip(texts, told, strict=True))
         return vectors
 
     def services(self, text: str, names: Sequence[str]) -> list[float]:

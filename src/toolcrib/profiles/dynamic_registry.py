@@ -335,8 +335,14 @@ class DynamicToolAgent:
 
     def run(self, task: str, system: str = SYSTEM) -> str:
         """What the model says when it is done. Raises `Unfinished` if it does not get there."""
-        agent = Agent(self._provider, self._dialogue, system=system, max_steps=self._max_steps)
-        return _words(agent.run(task))
+        return _words(self._agent(system).run(task))
+
+    async def run_async(self, task: str, system: str = SYSTEM) -> str:
+        """The same with an async client."""
+        return _words(await self._agent(system).run_async(task))
+
+    def _agent(self, system: str) -> Agent:
+        return Agent(self._provider, self._dialogue, system=system, max_steps=self._max_steps)
 
 
 def _words(finished: Finished) -> str:

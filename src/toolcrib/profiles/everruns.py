@@ -152,7 +152,8 @@ class ToolSearch:
     @property
     def disclosure(self) -> Disclosure:
         """When parameters are hidden, and whose are not, in the words of the core."""
-        return Disclosure(Activation(tools=self.threshold), self.never_defer, tier="stub")
+        pinned = self.never_defer | {CAPABILITY}
+        return Disclosure(Activation(tools=self.threshold), pinned, tier="stub")
 
     def configured(self, config: Mapping[str, Any]) -> ToolSearch:
         """This capability under a configuration; what cannot be used in it is passed over."""
@@ -169,9 +170,12 @@ class ToolSearch:
         """The definitions for one step. Where the provider searches, it also does the hiding."""
         if hosted_search or not self.disclosure.activation.is_met(tools):
             return [Definition(tool) for tool in tools]
+        held = {tool.id for tool in self.disclosure.plan(tools).held}
         revealed = self.reveals.revealed(session)
         return [
-            Definition(tool, None if self._is_whole(tool, revealed) else self.stub(tool.name))
+            Definition(tool, self.stub(tool.name))
+            if tool.id in held and not _is_revealed(tool, revealed)
+            else Definition(tool)
             for tool in tools
         ]
 
@@ -190,15 +194,6 @@ class ToolSearch:
         if found and context.session is not None:
             self.reveals.reveal(context.session, (tool.name for tool in found))
         return _answer(query, found) if found else _no_answer(query, tools)
-
-    def _is_whole(self, tool: Tool, revealed: Collection[str]) -> bool:
-        """Whether the model is to see a tool's own parameters."""
-        return (
-            tool.name == CAPABILITY
-            or self.disclosure.is_pinned(tool)
-            or tool.name in revealed
-            or any(tool.name.startswith(name) for name in revealed if _server(name))
-        )
 
 
 def ranked(tools: Iterable[Tool], query: str) -> list[tuple[Tool, int]]:
@@ -282,6 +277,13 @@ def _answer(query: str, found: Sequence[Tool]) -> dict[str, Any]:
 def _no_answer(query: str, tools: Iterable[Tool]) -> dict[str, Any]:
     names = [tool.name for tool in tools if tool.name != CAPABILITY]
     return {"query": query, "tools": [], "message": NO_MATCH, "available_tools": names}
+
+
+def _is_revealed(tool: Tool, revealed: Collection[str]) -> bool:
+    """Whether a search has found a tool, or the placeholder of its server."""
+    return tool.name in revealed or any(
+        tool.name.startswith(name) for name in revealed if _server(name)
+    )
 
 
 def _id_and_config(listed: object) -> tuple[object, object]:

@@ -20,6 +20,7 @@ from toolcrib.core.disclosure import (
     RANDOM,
     SERVER_PRIORITY,
     Activation,
+    Disclosure,
     Selection,
 )
 from toolcrib.core.engine import MAX_LIMIT, SearchEngine
@@ -161,6 +162,12 @@ class ToolSearch:
         """Whether tools may be hidden and searched for."""
         return self.config.enabled and self.config.max_tools > 0
 
+    @property
+    def disclosure(self) -> Disclosure:
+        """When the list is cut, and to how many, in the words of the core."""
+        most = self.config.max_tools
+        return Disclosure(Activation(tools=most + 1), shown_tools=most)
+
     def search_tool(self, hidden: int) -> Tool:
         """The tool that finds what is hidden."""
         query = {"type": "string", "description": self.query_description}
@@ -169,13 +176,12 @@ class ToolSearch:
 
     def list_tools(self, session: Session = FRESH) -> Listing:
         """The tools to show: all, if they are few; else a selection, or what was last found."""
-        total = len(self.catalog)
-        cut = Activation(tools=self.config.max_tools + 1)
-        if not self.is_on or not cut.is_met([*self.catalog]):
+        plan = self.disclosure.plan(self.ordered())
+        if not self.is_on or not plan.is_active:
             return Listing(tuple(self.catalog), session)
         known = (self.catalog.get(tool.id) for tool in session.exposed)
-        shown = [tool for tool in known if tool] or self.ordered()[: self.config.max_tools]
-        return Listing((*shown, self.search_tool(total - len(shown))), session)
+        shown = [tool for tool in known if tool] or plan.shown
+        return Listing((*shown, self.search_tool(len(self.catalog) - len(shown))), session)
 
     def search(self, arguments: Mapping[str, Any], session: Session = FRESH) -> Reply | RpcError:
         """Answer a call of the search tool. What it finds replaces what the session exposes."""
@@ -248,8 +254,8 @@ def server_of(name: str) -> str:
 
 
 def _renamed(tool: Tool) -> Tool:
-    """A tool under its public name, which is its id."""
-    return tool.replace(name=tool.id, server=server_of(tool.id), id=tool.id)
+    """A tool under its public name, which is its id. MCProxy knows no policies."""
+    return tool.replace(name=tool.id, server=server_of(tool.id), id=tool.id, policy="automatic")
 
 
 def _wrong_kind(key: str, kind: str, value: object) -> InvalidConfig:

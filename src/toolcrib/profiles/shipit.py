@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, MutableMapping, Seque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.ranking import fuzzy
+from toolcrib.core.tool import Tool
 
 DESCRIPTION = (
     "Search the current agent's available tools and return a ranked shortlist of the best matches "
@@ -289,11 +291,11 @@ class LoadingToolSearchTool(ToolSearchTool):
 
         The search tool never is: it is what loads the others.
         """
-        if isinstance(setting, bool):
-            chosen = frozenset(names) - CORE_TOOLS if setting else frozenset()
-        else:
-            chosen = frozenset(names) & frozenset(setting)
-        return chosen - {self.name}
+        listed = frozenset() if isinstance(setting, bool) else frozenset(setting)
+        pinned = CORE_TOOLS | {self.name} if isinstance(setting, bool) else frozenset({self.name})
+        disclosure = Disclosure(Activation.read(setting is True), pinned)
+        tools = (Tool(name, policy="always" if name in listed else "automatic") for name in names)
+        return frozenset(tool.name for tool in disclosure.plan(tools).held)
 
     def _ranked(self, query: str, entries: Sequence[Entry], context: Context) -> list[Match]:
         scores = overlap_scores(query, entries)

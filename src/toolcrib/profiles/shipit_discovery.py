@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from toolcrib.core.disclosure import SERVER_SIZE, Activation, Disclosure, Selection
 from toolcrib.core.tool import Tool
 
 NAME_WEIGHT = 3.0
@@ -91,14 +92,18 @@ def deferred(
     servers: Mapping[str, Sequence[Tool]], max_eager_tools: int = MAX_EAGER_TOOLS
 ) -> frozenset[str]:
     """The servers whose tools wait: all but the smallest ones that fit the budget together."""
-    waiting = set()
-    left = max_eager_tools
-    for server in sorted(servers, key=lambda name: len(servers[name])):
-        if len(servers[server]) > left:
-            waiting.add(server)
-        else:
-            left -= len(servers[server])
-    return frozenset(waiting)
+    tools = (
+        Tool("tool", server=server, id=f"{server} {number}")
+        for server, listed in servers.items()
+        for number in range(len(listed))
+    )
+    disclosure = Disclosure(
+        Activation(tools=0),
+        shown_tools=max_eager_tools,
+        whole_servers=True,
+        selection=Selection((SERVER_SIZE,), tuple(servers)),
+    )
+    return frozenset(tool.server for tool in disclosure.plan(tools).held)
 
 
 def arguments(tool: Tool) -> str:

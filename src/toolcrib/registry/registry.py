@@ -25,6 +25,7 @@ from toolcrib.core.tool import MAX_NAME_CHARS, Tool
 from toolcrib.errors import (
     DuplicateTool,
     InvalidArguments,
+    InvalidConfig,
     InvalidSchema,
     InvalidTool,
     ToolcribError,
@@ -75,6 +76,13 @@ class Registry:
         max_threads: int = MAX_THREADS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        for name, least in (
+            ("timeout_seconds", timeout_seconds),
+            ("max_result_chars", max_result_chars),
+            ("max_threads", max_threads),
+        ):
+            if least is not None and least <= 0:
+                raise InvalidConfig(f"{name} has to be more than 0, not {least!r}")
         self._timeout_seconds = timeout_seconds
         self._max_result_chars = max_result_chars
         self._executor = Executor(max_threads)
@@ -375,6 +383,8 @@ class Registry:
         return versions.get(release(version)) if version else self._current(name)
 
     def _found(self, reference: str) -> Entry:
+        if not isinstance(reference, str):
+            raise UnknownTool(f"there is no tool {_shown(repr(reference))}; a name is text")
         try:
             entry = self._get(reference)
         except InvalidTool as fault:

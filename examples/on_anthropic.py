@@ -1,0 +1,56 @@
+"""Claude with tools that it finds: in a loop of your own, and as an agent.
+
+Run it with `pip install toolcrib anthropic` and an ANTHROPIC_API_KEY:
+
+    python -m examples.on_anthropic
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anthropic
+from anthropic.types import MessageParam
+
+from examples import office
+from toolcrib import Toolcrib
+from toolcrib.agent.agent import Agent
+from toolcrib.agent.anthropic import Anthropic
+from toolcrib.agent.event import Said
+
+MODEL = "claude-sonnet-5"
+MAX_STEPS = 10
+
+
+def answer(client: anthropic.Anthropic, task: str) -> str:
+    """A loop of your own: `tools` goes into each request, `handle` takes each reply."""
+    session = Toolcrib(office.tools()).session()
+    messages: list[MessageParam] = [{"role": "user", "content": task}]
+    for _ in range(MAX_STEPS):
+        reply = client.messages.create(
+            model=MODEL, max_tokens=4_096, messages=messages, tools=session.tools("anthropic")
+        )
+        messages += session.handle("anthropic", reply)
+        if reply.stop_reason != "tool_use":
+            return "".join(block.text for block in reply.content if block.type == "text")
+    raise RuntimeError(f"not done after {MAX_STEPS} steps")
+
+
+def spoken(client: anthropic.Anthropic, task: str) -> Iterator[str]:
+    """The same as an agent, word by word."""
+    agent = Agent(Anthropic(client, MODEL), Toolcrib(office.tools()).session())
+    for event in agent.stream(task):
+        if isinstance(event, Said):
+            yield event.text
+
+
+def main() -> None:
+    """Ask both."""
+    with anthropic.Anthropic() as client:
+        print(answer(client, office.TASK))
+        for words in spoken(client, office.TASK):
+            print(words, end="", flush=True)
+
+
+if __name__ == "__main__":
+    main()

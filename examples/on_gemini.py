@@ -1,0 +1,56 @@
+"""Gemini with tools that it finds: in a loop of your own, and as an agent.
+
+Run it with `pip install toolcrib google-genai` and a GEMINI_API_KEY:
+
+    python -m examples.on_gemini
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from google import genai
+from google.genai import types
+
+from examples import office
+from toolcrib import Toolcrib
+from toolcrib.agent.agent import Agent
+from toolcrib.agent.event import Said
+from toolcrib.agent.gemini import Gemini
+
+MODEL = "gemini-3.5-flash"
+MAX_STEPS = 10
+
+
+def answer(client: genai.Client, task: str) -> str:
+    """A loop of your own: `tools` goes into each request, `handle` takes each reply."""
+    session = Toolcrib(office.tools()).session()
+    contents: list[Any] = [{"role": "user", "parts": [{"text": task}]}]
+    for _ in range(MAX_STEPS):
+        config = types.GenerateContentConfig(tools=session.tools("gemini"))
+        reply = client.models.generate_content(model=MODEL, contents=contents, config=config)
+        contents += session.handle("gemini", reply)
+        if not reply.function_calls:
+            return reply.text or ""
+    raise RuntimeError(f"not done after {MAX_STEPS} steps")
+
+
+def spoken(client: genai.Client, task: str) -> Iterator[str]:
+    """The same as an agent, word by word."""
+    agent = Agent(Gemini(client, MODEL), Toolcrib(office.tools()).session())
+    for event in agent.stream(task):
+        if isinstance(event, Said):
+            yield event.text
+
+
+def main() -> None:
+    """Ask both."""
+    with genai.Client() as client:
+        print(answer(client, office.TASK))
+        for words in spoken(client, office.TASK):
+            print(words, end="", flush=True)
+
+
+if __name__ == "__main__":
+    main()

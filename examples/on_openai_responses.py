@@ -1,0 +1,56 @@
+"""OpenAI's Responses API with tools that the model finds.
+
+Run it with `pip install toolcrib openai` and an OPENAI_API_KEY:
+
+    python -m examples.on_openai_responses
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import openai
+from openai.types.responses import ResponseInputParam
+
+from examples import office
+from toolcrib import Toolcrib
+from toolcrib.agent.agent import Agent
+from toolcrib.agent.event import Said
+from toolcrib.agent.openai_responses import OpenAIResponses
+
+MODEL = "gpt-5.4-mini"
+MAX_STEPS = 10
+
+
+def answer(client: openai.OpenAI, task: str) -> str:
+    """A loop of your own: `tools` goes into each request, `handle` takes each reply."""
+    session = Toolcrib(office.tools()).session()
+    items: ResponseInputParam = [{"role": "user", "content": task}]
+    for _ in range(MAX_STEPS):
+        reply = client.responses.create(
+            model=MODEL, input=items, tools=session.tools("openai_responses")
+        )
+        items += session.handle("openai_responses", reply)
+        if not any(item.type == "function_call" for item in reply.output):
+            return reply.output_text
+    raise RuntimeError(f"not done after {MAX_STEPS} steps")
+
+
+def spoken(client: openai.OpenAI, task: str) -> Iterator[str]:
+    """The same as an agent, word by word."""
+    agent = Agent(OpenAIResponses(client, MODEL), Toolcrib(office.tools()).session())
+    for event in agent.stream(task):
+        if isinstance(event, Said):
+            yield event.text
+
+
+def main() -> None:
+    """Ask both."""
+    with openai.OpenAI() as client:
+        print(answer(client, office.TASK))
+        for words in spoken(client, office.TASK):
+            print(words, end="", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""A page whose snippets talk to a model: what the model says stands in a comment of the page.
+
+    <!-- model:
+    search_tools {"query": "weather"}
+    get_weather {"city": "Bern"}
+    Take an umbrella.
+    -->
+
+Each line is one turn: calls, or words. The official clients are led to a scripted model by the
+variables they look at, so that a snippet stays what a reader would write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.scripted_model.server import ScriptedModel
+from tests.support.scripted_model.turn import ToolCall, Turn
+
+_SCRIPT = re.compile(r"^<!-- model:\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
+_CALL = re.compile(r"(\w+) (?=\{)")
+
+
+@contextmanager
+def model_of(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The model that a page tells of, while its snippets run. All its turns have to be asked for."""
+    lines = [line for script in _SCRIPT.findall(page) for line in script.splitlines()]
+    if not lines:
+        yield
+        return
+    with ScriptedModel(map(turn, lines)) as model:
+        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
+            monkeypatch.setenv(name, "any")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{model.url}/v1")
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", model.url)
+        monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+        yield
+    assert len(model.requests) == len(lines), "the page's model has turns that nobody asked for"
+
+
+def turn(line: str) -> Turn:
+    """A turn from a line: calls with their arguments one after the other, or words."""
+    calls = []
+    rest = line.strip()
+    while called := _CALL.match(rest):
+        arguments, end = json.JSONDecoder().raw_decode(rest, called.end())
+        calls.append(ToolCall(called[1], arguments))
+        rest = rest[end:].strip()
+    return Turn(*calls, *([rest] if rest else []))

@@ -1,0 +1,146 @@
+"""Searches that a provider made itself: what they found is known to the session, and to a history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.scripted import REPLIES, Said
+from toolcrib import Tool, Toolcrib
+from toolcrib.core.disclosure import Activation, Disclosure
+
+CRM: dict[str, Any] = {
+    "type": "namespace",
+    "name": "crm",
+    "description": "Customers.",
+    "tools": [
+        {"type": "function", "name": "get_profile", "description": "A customer's profile."},
+        {"type": "function", "name": "list_orders", "description": "A customer's orders."},
+    ],
+}
+TOOLS = [Tool("get_weather", "Weather."), Tool("send_mail", "Mail.", category="post"), CRM]
+
+
+def _crib() -> Toolcrib:
+    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)))
+
+
+def _anthropic(found: Sequence[str], calls: Sequence[Said] = ()) -> dict[str, Any]:
+    reply = REPLIES["anthropic"](calls)
+    references = [{"type": "tool_reference", "tool_name": name} for name in found]
+    reply["content"][1:1] = [
+        {
+            "type": "server_tool_use",
+            "id": "srvtoolu_1",
+            "name": "tool_search_tool_bm25",
+            "input": {"query": "x"},
+        },
+        {
+            "type": "tool_search_tool_result",
+            "tool_use_id": "srvtoolu_1",
+            "content": {
+                "type": "tool_search_tool_search_result",
+                "tool_references": references,
+            },
+        },
+    ]
+    return reply
+
+
+def _responses(found: Sequence[dict[str, Any]], calls: Sequence[Said] = ()) -> dict[str, Any]:
+    reply = REPLIES["openai_responses"](calls)
+    hosted = {"execution": "server", "call_id": None, "status": "completed"}
+    reply["output"][1:1] = [
+        {"type": "tool_search_call", "id": "tsc_1", "arguments": {"paths": ["x"]}, **hosted},
+        {"type": "tool_search_output", "id": "tso_1", "tools": list(found), **hosted},
+    ]
+    return reply
+
+
+WEATHER = {"type": "function", "name": "get_weather", "defer_loading": True, "parameters": {}}
+POST = {"type": "namespace", "name": "post", "tools": [{"type": "function", "name": "send_mail"}]}
+ORDERS = {**CRM, "tools": CRM["tools"][1:]}
+
+
+@pytest.mark.parametrize(
+    ("wire", "reply", "shown"),
+    [
+        ("anthropic", _anthropic(["get_weather", "gone"]), ["get_weather"]),
+        ("anthropic", _anthropic([]), []),
+        (
+            "anthropic",
+            _anthropic(["get_weather"], [("1", "send_mail", {})]),
+            ["get_weather", "send_mail"],
+        ),
+        ("openai_responses", _responses([WEATHER, POST]), ["get_weather", "send_mail"]),
+        (
+            "openai_responses",
+            _responses([ORDERS], [("1", "get_weather", {})]),
+            ["crm___list_orders", "get_weather"],
+        ),
+    ],
+)
+def test_what_the_provider_found_is_known_when_we_go_on_searching(
+    wire: str, reply: dict[str, Any], shown: list[str]
+) -> None:
+    crib = _crib()
+    live = crib.session(native=True)
+    offered = live.tools(wire)
+    messages = live.handle(wire, reply)
+    messages += live.answer(wire, {task.call.id: "done" for task in live.pending})
+    assert [one.id for one in live.state.shown] == shown
+    assert live.tools(wire) == offered
+    ours = crib.session()
+    ours.replay(wire, messages)
+    assert ours.state == live.state
+    names = [entry["function"]["name"] for entry in ours.tools("openai_chat")]
+    assert names == ["search_tools", *shown]
+
+
+def test_a_failed_search_of_the_provider_loads_nothing() -> None:
+    reply = _anthropic([])
+    reply["content"][2]["content"] = {"type": "tool_search_tool_result_error", "error_code": "x"}
+    session = _crib().session(native=True)
+    session.handle("anthropic", reply)
+    reply["content"][2]["content"] = None
+    session.handle("anthropic", reply)
+    assert session.state.shown == ()
+
+
+def test_where_the_list_never_changes_it_does_not_for_the_providers_search_either() -> None:
+    crib = _crib()
+    live = crib.session(style="dispatch")
+    messages = live.handle("anthropic", _anthropic(["get_weather"]))
+    replayed = crib.session(style="dispatch")
+    replayed.replay("anthropic", messages)
+    assert replayed.state == live.state
+    assert live.state.shown == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "meant"),
+    [
+        ("get_profile", "crm", "crm___get_profile"),
+        ("crm___get_profile", "crm___get_profile", "crm___get_profile"),
+        ("send_mail", "post", "send_mail"),
+        ("get_weather", "get_weather", "get_weather"),
+        ("get_profile", "elsewhere", ""),
+        ("get_profile", "", ""),
+    ],
+)
+def test_a_call_in_a_namespace_means_the_tool_of_that_server(
+    name: str, namespace: str, meant: str
+) -> None:
+    crib = _crib()
+    session = crib.session(native=True)
+    reply = REPLIES["openai_responses"]([("1", name, {})])
+    reply["output"][-1]["namespace"] = namespace
+    messages = session.handle("openai_responses", reply)
+    assert [task.tool.id for task in session.pending] == ([meant] if meant else [])
+    assert messages[1]["namespace"] == namespace
+    replayed = crib.session()
+    replayed.replay("openai_responses", [*messages, *session.answer("openai_responses")])
+    assert replayed.state == session.state
+    assert [one.id for one in replayed.state.shown] == ([meant] if meant else [])
