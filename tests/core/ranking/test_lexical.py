@@ -4,7 +4,7 @@ import pytest
 
 from toolcrib import Catalog, Tool
 from toolcrib.core.query import Phrase, Word
-from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
+from toolcrib.core.ranking.lexical import _MOST_READINGS, Lexical, LexicalIndex
 from toolcrib.core.ranking.reading import MAX_FIELD_TERMS
 from toolcrib.errors import InvalidQuery
 
@@ -228,3 +228,10 @@ def test_the_words_of_tools_that_are_gone_are_not_kept_for_ever() -> None:
 def test_a_shared_server_text_finds_all_its_tools() -> None:
     tools = [Tool(name, server="s", server_description="Everything about orchids") for name in "ab"]
     assert _found(Lexical().fit(Catalog(tools)), "orchids") == ["a", "b"]
+
+
+def test_readings_of_queries_with_operators_are_bounded() -> None:
+    index = Lexical().fit(Catalog([Tool("send_email"), Tool("read_email")]))
+    for number in range(2 * _MOST_READINGS + 1):
+        assert len(index.rank(f"email NOT word{number}").slots) == 2
+    assert 0 < len(index._readings) <= _MOST_READINGS

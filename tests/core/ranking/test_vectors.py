@@ -161,3 +161,20 @@ def test_rights_never_lose_a_tool_to_the_cut(mode: str) -> None:
     seen = engine.explain("whatever serves", best[0], mode=mode, allowed=frozenset(allowed))
     assert seen.rank == 1
     assert seen.score == pytest.approx(result.hits[0].score)
+
+
+class Needed(Given):
+    """A query means the tool whose number it ends with."""
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        return np.stack([self._rows[int(text.split("#")[-1])] for text in texts])
+
+
+def test_every_need_of_a_query_finds_its_tool_in_a_large_table() -> None:
+    rows = vectors(TURNED_FROM + 500)
+    tools = [Tool(f"tool_{number}") for number in range(len(rows))]
+    hybrid = Hybrid(Lexical(syntax="words"), Dense(Needed(rows)))
+    engine = SearchEngine(Catalog(tools), {"hybrid": hybrid})
+    result = engine.search("show me the one #7, then send me the other #2000", limit=3)
+    assert {"tool_7", "tool_2000"} <= {hit.tool.name for hit in result}
+    assert result.hits[0].reasons[0].field in ("meaning", "name")

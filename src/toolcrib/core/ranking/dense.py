@@ -73,10 +73,10 @@ class DenseIndex:
         """Every tool that has something in common with the query."""
         vectors = self.read([query])
         comparison = self._compared_closely(vectors)
-        if self._sketched:
-            promising = np.argsort(-comparison.rows[0], kind="stable").tolist()
-            if self.read_closely(promising):
-                comparison = self._compared_closely(vectors)
+        if self._sketched and self.read_closely(
+            np.argsort(-comparison.rows[0], kind="stable").tolist()
+        ):
+            comparison = self._compared_closely(vectors)
         return self._ranking(comparison)
 
     def read(self, queries: Sequence[str]) -> Vectors:
@@ -112,8 +112,6 @@ class DenseIndex:
 
     def read_closely(self, promising: Iterable[int], most: int = READ_CLOSELY) -> int:
         """Read the first few of these tools that are only sketched, and say how many they were."""
-        if not self._sketched:
-            return 0
         slots = [slot for slot in promising if slot in self._sketched][:most]
         tools = [tool for slot in slots if (tool := self._catalog.at(slot)) is not None]
         if tools and self._table is not None:

@@ -156,10 +156,10 @@ class HybridIndex:
         rankings = [self._words.rank(text) for text in texts]
         vectors = self._meaning.read(texts)
         parts, comparison = self._parts(texts, rankings, vectors)
-        if self._meaning.sketched:
-            promising = _top(self._together(parts), 4 * READ_CLOSELY).tolist()
-            if self._meaning.read_closely(promising):
-                parts, comparison = self._parts(texts, rankings, vectors)
+        if self._meaning.sketched and self._meaning.read_closely(
+            _top(self._together(parts), 4 * READ_CLOSELY).tolist()
+        ):
+            parts, comparison = self._parts(texts, rankings, vectors)
         return parts, comparison, rankings[0].notes
 
     def _parts(
