@@ -45,10 +45,7 @@ def demo_configuration() -> Config:
 
 
 def require_gateway() -> None:
-    """Make ready for the gateways' libraries; say what to install where they are missing."""
-    # Has to be said before numpy is loaded. Its threads wait busily for one another, which on the
-    # small matrices of the search costs three times what it gains.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    """Say what to install where the gateways' libraries are missing."""
     try:
         import mcp  # noqa: F401
         import uvicorn  # noqa: F401

@@ -33,6 +33,7 @@ _COMMANDS = {
     "stdio": ("toolcrib.cli.stdio", "Serve MCP on standard input and output."),
     "tools": ("toolcrib.cli.tools", "List the tools of a catalog."),
 }
+_GATEWAYS = ("serve", "stdio")
 _INTERRUPTED = 130
 
 
@@ -45,6 +46,11 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name in _GATEWAYS:
+            # Has to be said before numpy is loaded, which every command does. Its threads wait busily
+            # for one another, which on the small matrices of the search costs three times what it
+            # gains, and they can hang when a server is started meanwhile.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
         return command
 
