@@ -132,6 +132,11 @@ CASES = [
         "import toolcrib.gateways.mcp.front",
         "Imports point down inside the MCP gateway",
     ),
+    (
+        "gateways/mcp/doorstep.py",
+        "import mcp",
+        "The first answers on standard input need no SDK",
+    ),
 ]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -11,7 +13,16 @@ from numpy.typing import NDArray
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.experience import Teacher
 from toolcrib.core.query import has_operators
-from toolcrib.core.ranking.ranker import Comparing, Index, Ranker, Ranking, Reason, Scores, Settling
+from toolcrib.core.ranking.ranker import (
+    Comparing,
+    Index,
+    Ranker,
+    Ranking,
+    Reason,
+    Scores,
+    Settling,
+    Slots,
+)
 from toolcrib.errors import InvalidConfig
 
 # The most that use adds to a score, if nothing else is said, and the most that may be said.
@@ -70,11 +81,12 @@ class ExperiencedIndex:
     def rank(self, query: str) -> Ranking:
         """What the ranker finds, and tools that the words of the query have often led to."""
         ranking = self._index.rank(query)
-        if not self._ranker.boost:
-            return ranking
-        support = self._support(query)
-        if not support:
-            return ranking
+        support = self._support(query) if self._ranker.boost else {}
+        return self._raised(query, ranking, support) if support else ranking
+
+    def _raised(self, query: str, ranking: Ranking, support: dict[int, float]) -> Ranking:
+        """A ranking, and what use adds to it."""
+        closer = ranking.closer and partial(self._closer, query, ranking.closer, support)
         slots = np.array(sorted(support), ranking.slots.dtype)
         boosts = self._ranker.boost * np.array([support[slot] for slot in slots.tolist()])
         places = ranking.slots.searchsorted(slots)
@@ -85,7 +97,7 @@ class ExperiencedIndex:
         scores[places] = _boosted(scores[places], boosts[found])
         lifted = ~found & (boosts >= LIFTING_SUPPORT * self._ranker.boost)
         if not lifted.any() or not self._may_lift(query):
-            return ranking._replace(scores=scores, closer=None)
+            return ranking._replace(scores=scores, closer=closer)
         slots = np.concatenate((ranking.slots, slots[lifted]))
         scores = np.concatenate((scores, boosts[lifted].astype(scores.dtype)))
         order = slots.argsort()
@@ -94,7 +106,19 @@ class ExperiencedIndex:
             # What was learned alone is near, and never claims to fit.
             served = np.full(int(lifted.sum()), ranking.floor - SHORT_OF_FITTING, fits.dtype)
             fits = np.concatenate((fits, served))[order]
-        return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=None)
+        return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=closer)
+
+    def _closer(
+        self,
+        query: str,
+        closer: Callable[[Slots], Ranking],
+        support: dict[int, float],
+        among: Slots,
+    ) -> Ranking:
+        """The same of some slots alone, which are compared exactly."""
+        kept = frozenset(among.tolist())
+        left = {slot: each for slot, each in support.items() if slot in kept}
+        return self._raised(query, closer(among), left)
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """The ranker's reasons, and the words that led to the tool before, as the field "use"."""

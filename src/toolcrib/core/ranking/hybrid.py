@@ -36,11 +36,12 @@ class Fusion:
     """How words and meaning are weighed, and several needs of one query."""
 
     # The part of words: this much, and more the more of the query's words the best tool holds, and
-    # the longer the query is (by the logarithm of its words); less the surer the meaning is.
-    words: float = 0.05
+    # the longer the query is (by the logarithm of its words); less the surer the meaning is, as far
+    # as words are not held.
+    words: float = -0.1
     words_held: float = 0.8
     words_many: float = 0.2
-    meaning_sure: float = 0.6
+    meaning_sure: float = 0.4
     # The part of the need that a tool serves best; the rest is that of the query as a whole.
     need: float = 0.33
     # Every next tool for the same need counts that much less: what is left is for the other needs.
@@ -51,8 +52,8 @@ class Fusion:
 
     def trust(self, held: float, count: int, sure: float) -> float:
         """The part of words, from 0 to 1, for a query of so many of them."""
-        many = self.words_many * math.log1p(count)
-        part = self.words + self.words_held * held + many - self.meaning_sure * sure
+        for_words = self.words_held * held + self.words_many * math.log1p(count)
+        part = self.words + for_words - self.meaning_sure * sure * (1 - held)
         return min(max(part, 0.0), 1.0)
 
 
