@@ -23,6 +23,7 @@ from toolcrib.core.result import SearchResult
 from toolcrib.core.session import SessionTable
 from toolcrib.core.tool import Tool
 from toolcrib.core.trail import Trail
+from toolcrib.errors import InvalidMessage
 from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.door import Exchange
 from toolcrib.gateways.model.toolset import Toolset
@@ -102,7 +103,12 @@ class Lesson:
         trail = self.school.trail(self.conversation)
         if trail is None:
             return
-        turns = wire_named(self.wire).turns(self.history[-MAX_LOOKED_AT:])
+        # What is no message, such as an input that is a text, tells of no call.
+        told = [one for one in self.history[-MAX_LOOKED_AT:] if isinstance(one, dict)]
+        try:
+            turns = wire_named(self.wire).turns(told)
+        except InvalidMessage:
+            return
         for exchange in turns[-1] if turns else ():
             tool = find(exchange.call.name)
             if tool is None or not exchange.text:
