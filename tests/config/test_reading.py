@@ -179,7 +179,7 @@ def test_everything_can_be_told() -> None:
 
 
 def test_a_key_may_switch_tool_search_for_whoever_has_it() -> None:
-    keys = [
+    keys: list[dict[str, str | None]] = [
         {"key": "a long secret", "toolSearch": "off"},
         {"hash": "ab" * 32, "name": "ci", "toolSearch": "native"},
         {"key": "another secret", "toolSearch": None},
