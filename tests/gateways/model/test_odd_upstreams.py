@@ -158,7 +158,8 @@ def later(api: str, first: Json, said: Any) -> Json:
     content = said.get("content")
     if api == "chat":
         choices = said.get("choices")
-        inner = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
+        one = choices[0] if isinstance(choices, list) and choices else None
+        inner = one.get("message") if isinstance(one, dict) else None
         return {**first, "messages": [*first["messages"], inner or says("Hm"), says("Go on")]}
     told = [{"role": "assistant", "content": content or "Hm"}, says("Go on")]
     return {**first, "messages": [*first["messages"], *told]}
