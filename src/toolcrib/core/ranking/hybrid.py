@@ -25,8 +25,11 @@ from toolcrib.core.ranking.vectors import Comparison, nearest
 
 _Scores = NDArray[np.float32]
 
-# Below this a tool has nothing to do with a query.
+# A tool has nothing to do with a query if its score is no more than this, and would be no more if
+# words counted only as far as the best tool holds them: in a long query the words of the right tool
+# are few among many.
 _NOTHING: Final = 0.15
+_WORDS_AT_LEAST: Final = 0.2
 # Further down the tools for a need than this nobody looks.
 _DEEP: Final = 30
 
@@ -96,6 +99,12 @@ class _Part:
         self.trust = fusion.trust(self._held, len(self.text.split()), sure)
         self.scores: _Scores = self.trust * self.words + (1 - self.trust) * self.meaning
 
+    def weighed(self, least: float) -> _Scores:
+        """Words and meaning, where words count as much as the best tool holds them, or the least."""
+        part = least + (1 - least) * self._held
+        both: _Scores = part * self.words + (1 - part) * self.meaning
+        return both
+
     def sharpen(self, slots: Slots, likeness: _Scores) -> None:
         """Replace a rough likeness of some slots by a better one."""
         meaning = np.maximum(likeness, 0)
@@ -125,7 +134,7 @@ class HybridIndex:
         parts, comparison, _ = self._scored(query)
         self._sharpen(parts, comparison, np.array([slot]))
         scores = self._together(parts)
-        if scores[slot] <= _NOTHING:
+        if not _concerned(scores, parts)[slot]:
             return ()
         whole = parts[0]
         by_words = whole.trust * float(whole.words[slot])
@@ -197,10 +206,8 @@ class HybridIndex:
         if among is not None:
             self._sharpen(parts, comparison, among)
         scores = self._together(parts)
-        if among is not None:
-            found = among[scores[among] > _NOTHING]
-        else:
-            found = (scores > _NOTHING).nonzero()[0]
+        concerned = _concerned(scores, parts)
+        found = concerned.nonzero()[0] if among is None else among[concerned[among]]
         fits = self._fits(parts, found)
         closer = partial(self._ranking, parts, comparison, notes) if comparison.is_rough else None
         shown = np.minimum(scores[found], 1)
@@ -248,6 +255,11 @@ class HybridIndex:
         thinned = [_thinned(part.scores, self._fusion.next_for_need) for part in parts[1:]]
         best: _Scores = np.maximum.reduce(thinned)
         return whole + np.float32(self._fusion.need) * (best - whole)
+
+
+def _concerned(scores: _Scores, parts: list[_Part]) -> NDArray[np.bool_]:
+    """Which slots have to do with the query."""
+    return (scores > _NOTHING) | (parts[0].weighed(_WORDS_AT_LEAST) > _NOTHING)
 
 
 def _top(scores: _Scores, count: int) -> NDArray[np.intp]:
