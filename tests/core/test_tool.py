@@ -178,3 +178,19 @@ def _deep() -> dict[str, Any]:
 def test_a_bad_schema_is_refused_with_the_reason(schema: Any, message: str) -> None:
     with pytest.raises(InvalidSchema, match=message):
         Tool("a", "", schema)
+
+
+def test_what_is_replaced_is_checked_and_the_rest_stays() -> None:
+    tool = Tool("send", "Sends.", {"type": "object"}, server="mail", annotations={"a": 1})
+    renamed = tool.replace(name="post")
+    assert (renamed.id, renamed.input_schema) == ("mail___post", {"type": "object"})
+    assert renamed == Tool(
+        "post", "Sends.", {"type": "object"}, server="mail", annotations={"a": 1}
+    )
+    assert tool.replace(id="own").replace(name="post").id == "own"
+    assert tool.replace(input_schema={"type": "array"}, name="post").id == "mail___post"
+    assert tool.replace(input_schema={"type": "array"}).input_schema == {"type": "array"}
+    with pytest.raises(InvalidTool, match="description must be text"):
+        tool.replace(description=None)
+    with pytest.raises(InvalidTool, match="server must be text"):
+        tool.replace(server=7)
