@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.frameworks.script import words
 from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
 from toolcrib.core.disclosure import Activation, Disclosure
@@ -49,7 +50,7 @@ def _allowed(tool: Tool) -> bool:
 
 
 def _crib() -> Toolcrib:
-    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)))
+    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)), engine=words)
 
 
 def _take(session: CribSession, wire: str, turn: list[tuple[str, Any]]) -> list[dict[str, Any]]:
