@@ -9,7 +9,7 @@ from os import PathLike
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.hybrid import Hybrid
+from toolcrib.core.ranking.hybrid import FUSION_WITH_ENCODER, Hybrid
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.result import SearchResult
@@ -47,7 +47,10 @@ def rankers_for(vectors: str | PathLike[str] | None = None) -> Mapping[str, Rank
     rankers = {**RANKERS, "lexical": Lexical(syntax="lenient")}
     if vectors is not None:
         reader = Dense(CachedEmbedder(SHIPPED, SHIPPED.version, vectors))
-        rankers |= {"hybrid": Hybrid(Lexical(syntax="lenient"), reader), "dense": reader}
+        rankers |= {
+            "hybrid": Hybrid(Lexical(syntax="lenient"), reader, FUSION_WITH_ENCODER),
+            "dense": reader,
+        }
     return rankers
 
 

@@ -119,5 +119,6 @@ def test_a_phrase_among_words_does_not_bind() -> None:
     engine = _engine(Catalog(tools), Words())
     # By its words alone this would find what sends.
     assert _names(engine.search("refund the invoice of 10:00 today"))[0] == "pay"
+    assert _names(engine.search("refund (the invoice of 10:00) today^2 I said"))[0] == "pay"
     assert _names(engine.search('"an email at"')) == ["send"]
     assert _names(engine.search("+refund")) == []

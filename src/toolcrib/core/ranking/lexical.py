@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from toolcrib.core import query as language
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.query import Node, Or, Phrase, Word
+from toolcrib.core.query import Boost, Node, Or, Phrase, Word
 from toolcrib.core.ranking.atom import MAX_GUESSED_WORDS, Atom, AtomReader, Question, Sequence
 from toolcrib.core.ranking.boolean import Answer, evaluate
 from toolcrib.core.ranking.postings import NOWHERE, Document, Posting, Postings
@@ -157,9 +157,7 @@ class LexicalIndex:
         "Meet at 10:00" holds a phrase, as `"meet at ten"` does, but does not ask for it alone.
         """
         node, _ = self._read(query)
-        return isinstance(node, str) or (
-            isinstance(node, Or) and all(isinstance(one, Word | Phrase) for one in node.nodes)
-        )
+        return isinstance(node, str) or (isinstance(node, Or) and _is_open(node))
 
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
@@ -403,6 +401,17 @@ def _only_words(node: Node) -> list[str] | None:
             return None
         words += more
     return words
+
+
+def _is_open(node: Node) -> bool:
+    """Whether a part of a query only speaks for tools, and rules none out."""
+    match node:
+        case Or():
+            return all(map(_is_open, node.nodes))
+        case Boost():
+            return _is_open(node.inner)
+        case _:
+            return isinstance(node, Word | Phrase)
 
 
 def _is_short(node: Node) -> bool:
