@@ -9,7 +9,7 @@ from os import PathLike
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.hybrid import FUSION_WITH_ENCODER, Hybrid
+from toolcrib.core.ranking.hybrid import hybrid_with
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.result import SearchResult
@@ -46,11 +46,8 @@ def rankers_for(vectors: str | PathLike[str] | None = None) -> Mapping[str, Rank
     """The rankers of that engine; what they read of tools is kept in a file, if there is one."""
     rankers = {**RANKERS, "lexical": Lexical(syntax="lenient")}
     if vectors is not None:
-        reader = Dense(CachedEmbedder(SHIPPED, SHIPPED.version, vectors))
-        rankers |= {
-            "hybrid": Hybrid(Lexical(syntax="lenient"), reader, FUSION_WITH_ENCODER),
-            "dense": reader,
-        }
+        reader = CachedEmbedder(SHIPPED, SHIPPED.version, vectors)
+        rankers |= {"hybrid": hybrid_with(reader), "dense": Dense(reader)}
     return rankers
 
 

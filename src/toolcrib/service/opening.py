@@ -18,7 +18,7 @@ from toolcrib.config.settings import Config, Embedding
 from toolcrib.core.engine import RANKERS
 from toolcrib.core.experience import MIN_SALT_BYTES
 from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.hybrid import FUSION_WITH_ENCODER, Fusion, Hybrid
+from toolcrib.core.ranking.hybrid import Fusion, Hybrid, hybrid_with
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.embedding.cache import CachedEmbedder
@@ -62,7 +62,7 @@ def _rankers(embedding: Embedding, url: str) -> Mapping[str, Ranker]:
     if path is not None:
         try:
             reader = CachedEmbedder(SHIPPED, SHIPPED.version, path)
-            hybrid = Hybrid(Lexical(syntax="lenient"), Dense(reader), FUSION_WITH_ENCODER)
+            hybrid = hybrid_with(reader)
         except InvalidCacheFile as fault:
             _log.warning("tools are read anew at every start: %s", fault)
             path = None

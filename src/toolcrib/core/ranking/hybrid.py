@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.query import Word
 from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
-from toolcrib.core.ranking.embedder import Vectors
+from toolcrib.core.ranking.embedder import Embedder, Vectors
 from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
 from toolcrib.core.ranking.needs import names, needs
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
@@ -79,6 +79,11 @@ class Hybrid:
     def fit(self, catalog: Catalog) -> HybridIndex:
         """Fit to a catalog."""
         return HybridIndex(catalog, self.lexical.fit(catalog), self.dense.fit(catalog), self.fusion)
+
+
+def hybrid_with(encoder: Embedder) -> Hybrid:
+    """The ranker of the default mode, with our encoder, or with what remembers for it."""
+    return Hybrid(Lexical(syntax="lenient"), Dense(encoder), FUSION_WITH_ENCODER)
 
 
 class _Part:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib import __version__
 from toolcrib.core.conversation import LIMIT, MAX_LIMIT
 from toolcrib.gateways.mcp.api import MAX_PAGE, PAGE
+from toolcrib.gateways.openapi import described
 
 _TEXT: Final = {"type": "string"}
 _WHOLE: Final = {"type": "integer", "minimum": 0}
@@ -120,16 +120,4 @@ def description() -> dict[str, Any]:
         "/health": _get("Whether all is well.", "Health"),
         "/metrics": _get("Figures for Prometheus.", "Metrics", content=text),
     }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Toolcrib", "version": __version__},
-        "paths": paths,
-        "components": {
-            "schemas": _SCHEMAS,
-            "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-            },
-        },
-        "security": [{}, {"bearer": []}, {"key": []}],
-    }
+    return described("Toolcrib", paths, _SCHEMAS)

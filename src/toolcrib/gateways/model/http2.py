@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -22,11 +21,6 @@ LINGER_SECONDS: Final = 0.1
 
 # Whoever is behind the gateway shares its connections; what an upstream remembers of one is not told to another.
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
-
-
-def is_http2_installed() -> bool:
-    """Whether there is what HTTP/2 takes."""
-    return importlib.util.find_spec("h2") is not None
 
 
 class _Pool:
@@ -96,7 +90,7 @@ class Http2:
     def _new_pool(self) -> _Pool:
         client = httpx2.AsyncClient(
             verify=self._context or False,
-            http2=is_http2_installed(),
+            http2=True,
             follow_redirects=False,
             limits=httpx2.Limits(
                 max_connections=POOL_CONNECTIONS,

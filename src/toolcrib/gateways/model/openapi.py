@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from toolcrib import __version__
 from toolcrib.config.settings import SearchForModel
+from toolcrib.gateways.openapi import described
 from toolcrib.profiles.claude import VARIANTS
 
 PATH: Final = "/v1/openapi.json"
@@ -217,16 +217,4 @@ def description() -> Schema:
             }
         },
     }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Toolcrib's model gateway", "version": __version__},
-        "paths": paths,
-        "components": {
-            "schemas": _SCHEMAS,
-            "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-            },
-        },
-        "security": [{}, {"bearer": []}, {"key": []}],
-    }
+    return described("Toolcrib's model gateway", paths, _SCHEMAS)

@@ -14,7 +14,7 @@ import httpx2
 from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.http1 import Http1, OffersHttp2
-from toolcrib.gateways.model.http2 import Http2, is_http2_installed
+from toolcrib.gateways.model.http2 import Http2
 from toolcrib.gateways.model.inflate import Inflater
 from toolcrib.gateways.model.wire import Answer, Origin, Request, Sink, Unanswered, origin_of
 
@@ -172,7 +172,7 @@ class Upstreams:
         if any(one.url.startswith("https:") for one in self._upstreams):
             # Reading all certificates takes its time, so it is done once, and only if need be.
             context = await asyncio.to_thread(httpx2.create_ssl_context)
-            offered = ["h2", "http/1.1"] if is_http2_installed() else ["http/1.1"]
+            offered = ["h2", "http/1.1"]
             context.set_alpn_protocols(offered)
         self._http1, self._http2 = Http1(context), Http2(context)
         self._by_http2 = {one for one in map(origin_of, self._upstreams) if _is_by_proxy(one)}
