@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from toolcrib.model.arrays import arrays
 from toolcrib.model.choice import fastest_encoder
 from toolcrib.model.encoder import MAX_TOKENS, Array, Encoder, Probe
+from toolcrib.model.gloss import glossaries, in_english
 from toolcrib.model.sketch import Sketcher
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.model.wordpiece import WordPiece, vocabulary
 
 # Tools whose vectors are remembered, so that another engine or mode need not read them again.
 MOST_REMEMBERED: Final = 20_000
@@ -45,7 +46,7 @@ class Shipped:
         asked = tuple(texts)
         vectors = known.get(asked)
         if vectors is None:
-            vectors, told = self._encoder.encode_and_probe(texts, self._service)
+            vectors, told = self._encoder.encode_and_probe(_read(texts), self._service)
             vectors.flags.writeable = False
             if len(known) >= MOST_QUERIES:
                 known = self._asked = {}
@@ -59,15 +60,16 @@ class Shipped:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
         told = self._named.get(text)
         if told is None:
-            _, (told,) = self._encoder.encode_and_probe([text], self._service)
-        return [_likelihood(told[self._pieces.place(text, name, MAX_TOKENS)]) for name in names]
+            _, (told,) = self._encoder.encode_and_probe(_read([text]), self._service)
+        places = (self._pieces.place(in_english(text), name, MAX_TOKENS) for name in names)
+        return [_likelihood(told[place]) for place in places]
 
     def tools(self, texts: Sequence[str]) -> Array:
         """What tools mean, read with care. No tool is read twice while it is remembered."""
         # Another thread may begin a new memory meanwhile; the old one stays whole.
         known = self._read
         unread = [text for text in dict.fromkeys(texts) if text not in known]
-        fresh = dict(zip(unread, self._encoder.encode(unread), strict=True))
+        fresh = dict(zip(unread, self._encoder.encode(_read(unread)), strict=True))
         vectors = np.array([fresh[text] if text in fresh else known[text] for text in texts])
         if len(known) + len(fresh) > MOST_REMEMBERED:
             known = self._read = {}
@@ -76,7 +78,7 @@ class Shipped:
 
     def at_once(self, texts: Sequence[str]) -> tuple[Array, NDArray[np.bool_]]:
         """What tools mean: as it was read where it is remembered, and roughly where not."""
-        vectors = self._sketcher.tools(texts)
+        vectors = self._sketcher.tools(_read(texts))
         read = self._read
         is_read = np.array([text in read for text in texts], np.bool_)
         if is_read.any():
@@ -85,10 +87,10 @@ class Shipped:
 
     @cached_property
     def version(self) -> str:
-        """Which weights these are, for those who keep vectors: told by the checksums in their file."""
+        """How tools are read, for those who keep vectors: told by all that has a part in it."""
         with (_DATA / "encoder.npz").open("rb") as file, ZipFile(file) as weights:
             sums = " ".join(f"{one.filename} {one.CRC}" for one in weights.infolist())
-        return hashlib.blake2b(sums.encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(f"{sums} {glossaries()}".encode(), digest_size=8).hexdigest()
 
     @property
     def sketches(self) -> Sketches:
@@ -97,7 +99,7 @@ class Shipped:
 
     @cached_property
     def _pieces(self) -> WordPiece:
-        return WordPiece((_DATA / "vocabulary.txt").read_text(encoding="utf-8").splitlines())
+        return WordPiece(vocabulary())
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -120,11 +122,16 @@ class Sketches:
 
     def queries(self, texts: Sequence[str]) -> Array:
         """What queries mean, roughly."""
-        return self._model._sketcher.queries(texts)
+        return self._model._sketcher.queries(_read(texts))
 
     def tools(self, texts: Sequence[str]) -> Array:
         """What tools mean, roughly."""
-        return self._model._sketcher.tools(texts)
+        return self._model._sketcher.tools(_read(texts))
+
+
+def _read(texts: Sequence[str]) -> list[str]:
+    """Texts as the model reads them: in English, the only language it knows."""
+    return list(map(in_english, texts))
 
 
 def _likelihood(told: Array) -> float:

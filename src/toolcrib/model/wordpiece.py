@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
 from typing import Final
 
 CLS: Final = "[CLS]"
@@ -24,6 +25,13 @@ _IDEOGRAPH = re.compile(
     "([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f])"
 )
+
+
+@cache
+def vocabulary() -> tuple[str, ...]:
+    """The word pieces that come with us, in the order of their ids."""
+    text = (files("toolcrib.model") / "data" / "vocabulary.txt").read_text(encoding="utf-8")
+    return tuple(text.splitlines())
 
 
 class WordPiece:

@@ -42,6 +42,17 @@ def test_reasons_say_what_was_said_and_what_was_meant(office: Catalog) -> None:
     assert engine.explain("salesforce", "get_weather").reasons == ()
 
 
+def test_a_query_in_another_language_is_looked_for_in_english_and_in_its_own_words(
+    office: Catalog,
+) -> None:
+    engine = _engine(office, Words())
+    hit = engine.search("sende die Rechnung per Post", limit=1).hits[0]
+    assert {(reason.term, reason.field) for reason in hit.reasons} >= {("send", "name")}
+    spoken = Catalog([Tool("a", "Rechnung stellen"), Tool("b", "Create an invoice")])
+    found = _engine(spoken, Words(), words=0.5).search("bitte Rechnung stellen", limit=2)
+    assert _names(found)[0] == "a"
+
+
 def test_operators_are_asked_of_the_words(office: Catalog) -> None:
     engine = _engine(office, Words())
     assert _names(engine.search("email -send", limit=9)) == ["read_email"]

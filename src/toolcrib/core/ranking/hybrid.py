@@ -22,6 +22,7 @@ from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
 from toolcrib.core.ranking.needs import names, needs
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
 from toolcrib.core.ranking.vectors import Comparison, nearest
+from toolcrib.model.gloss import in_english
 
 _Scores = NDArray[np.float32]
 
@@ -101,7 +102,7 @@ class _Part:
     def weigh(self, fusion: Fusion) -> None:
         """Say what the words count, as sure as the meaning is now, and add both up."""
         sure = float(self.meaning.max(initial=0))
-        self.trust = fusion.trust(self._held, len(self.text.split()), sure)
+        self.trust = fusion.trust(self._held, len(in_english(self.text).split()), sure)
         self.scores: _Scores = self.trust * self.words + (1 - self.trust) * self.meaning
 
     def weighed(self, least: float) -> _Scores:
@@ -147,7 +148,7 @@ class HybridIndex:
         share = by_words / (by_words + by_meaning)
         said = tuple(
             Reason(reason.term, reason.field, round(share * reason.share, 4))
-            for reason in (self._words.reasons(query, slot) if share else ())
+            for reason in (self._words.reasons(self._worded(query), slot) if share else ())
         )
         meant = Reason(query.strip(), "meaning", round(1 - share, 4))
         return tuple(sorted((*said, meant), key=lambda reason: -reason.share))
@@ -166,9 +167,9 @@ class HybridIndex:
         return HybridIndex(catalog, words, meaning, self._fusion)
 
     def _scored(self, query: str) -> tuple[list[_Part], Comparison, tuple[Note, ...]]:
-        wanted = needs(query)
+        wanted = needs(in_english(query))
         texts = [query, *wanted] if len(wanted) > 1 else [query]
-        rankings = [self._words.rank(text) for text in texts]
+        rankings = [self._words.rank(text) for text in (self._worded(query), *texts[1:])]
         vectors = self._meaning.read(texts)
         parts, comparison = self._parts(texts, rankings, vectors)
         if self._meaning.sketched and self._meaning.read_closely(
@@ -176,6 +177,13 @@ class HybridIndex:
         ):
             parts, comparison = self._parts(texts, rankings, vectors)
         return parts, comparison, rankings[0].notes
+
+    def _worded(self, query: str) -> str:
+        """The words to look for: tools may speak the language of the query, or English."""
+        said = in_english(query)
+        if said == query:
+            return query
+        return max(query, said, key=lambda text: self._words.rank(text).scores.max(initial=0))
 
     def _parts(
         self, texts: list[str], rankings: list[Ranking], vectors: Vectors

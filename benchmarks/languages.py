@@ -1,0 +1,117 @@
+"""What glossaries add: queries in nine languages over tools that speak English.
+
+python -m benchmarks.languages [--data DIR] [--vectors FILE] [--out FILE]
+
+`languages.jsonl` holds hand-written queries for tools of the catalog of real servers: for each tool a
+need in other words, a request with its details, and the few words that an agent types.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+from unittest.mock import patch
+
+import click
+
+from benchmarks.context import data_folder
+from benchmarks.machine import described
+from toolcrib.core.engine import SearchEngine
+from toolcrib.core.ranking.hybrid import hybrid_with
+from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.trial import answers
+from toolcrib.model.shipped import SHIPPED
+
+ROOT = Path(__file__).resolve().parent.parent
+QUERIES: Final = Path(__file__).with_name("languages.jsonl")
+CATALOG: Final = "mcp_catalog"
+KINDS: Final = {"agent": "as an agent types", "ask": "as asked", "need": "in other words"}
+NAMES: Final = {
+    "de": "German",
+    "es": "Spanish",
+    "fr": "French",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "pt": "Portuguese",
+    "ru": "Russian",
+    "zh": "Chinese",
+}
+# Where a query is put into English, for words and for meaning.
+PLACES: Final = ("toolcrib.model.shipped.in_english", "toolcrib.core.ranking.hybrid.in_english")
+
+Hits = Mapping[tuple[str, str], list[float]]
+
+
+def _hits(eval_set: EvalSet, engine: SearchEngine) -> Hits:
+    found: dict[tuple[str, str], list[float]] = {}
+    for question, answer in zip(
+        eval_set.questions, answers(engine, eval_set.questions, "hybrid"), strict=True
+    ):
+        assert answer.scores is not None
+        found.setdefault((question.lang, question.kind), []).append(answer.scores.hit_5)
+    return found
+
+
+def table(without: Hits, with_them: Hits) -> list[str]:
+    """A line a language: how many queries of each kind have the right tool among the first five."""
+    lines = [
+        f"| | queries | {' | '.join(KINDS.values())} | all |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for language in (*NAMES, "all"):
+        cells = []
+        for kind in (*KINDS, "all"):
+            both = [
+                [hit for key, some in one.items() if _is(key, language, kind) for hit in some]
+                for one in (without, with_them)
+            ]
+            cells.append(" → ".join(f"{100 * sum(some) / len(some):.1f}" for some in both))
+        count = sum(len(some) for key, some in with_them.items() if _is(key, language, "all"))
+        lines.append(f"| {NAMES.get(language, 'all')} | {count:,} | {' | '.join(cells)} |")
+    return lines
+
+
+def _is(key: tuple[str, str], language: str, kind: str) -> bool:
+    return language in (key[0], "all") and kind in (key[1], "all")
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
+@click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/languages.md"
+)
+def main(data: Path | None, vectors: Path | None, out: Path) -> None:
+    """Measure, and write the table."""
+    with TemporaryDirectory() as folder:
+        here = Path(folder)
+        (here / "queries.jsonl").write_bytes(QUERIES.read_bytes())
+        (here / "tools.jsonl").symlink_to(data_folder(data).resolve() / CATALOG / "tools.jsonl")
+        eval_set = read_eval_set(here)
+    embedder = CachedEmbedder(SHIPPED, SHIPPED.version, vectors, capacity=20_000)
+    engine = SearchEngine(eval_set.catalog, {"hybrid": hybrid_with(embedder)})
+    engine.settle("hybrid")
+    with_them = _hits(eval_set, engine)
+    with patch(PLACES[0], str), patch(PLACES[1], str):
+        SHIPPED._asked.clear()
+        without = _hits(eval_set, engine)
+    text = "\n".join(
+        [
+            "# Other languages",
+            "",
+            f"Queries over {len(eval_set.catalog):,} tools, nearly all of which speak English: for which "
+            "percentage the tool they were written for is among the first five, without glossaries → "
+            f"with them. Made by `python -m benchmarks.languages` in {described()['python']}.",
+            "",
+            *table(without, with_them),
+            "",
+        ]
+    )
+    out.write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()
