@@ -35,8 +35,11 @@ from toolcrib.gateways.model.gateway import Gateway
 from toolcrib.gateways.model.routes import routes
 
 OURS, DIRECT, SEARCHING, LITELLM = "ours", "direct", "ours, searching 1,000 tools", "LiteLLM"
+# Copies bytes and reads none of them: what a relay on this machine costs at least.
+BARE = "a bare relay"
 # What is done for each API: nothing, or the tools are held back and searched.
 PASSED, SEARCHED = "passed on", "100 tools searched"
+CROWD, CROWD_EVENTS, CROWD_GAP_SECONDS = 50, 50, 0.05
 HELD = 500
 HELD_EVENTS = 20
 HELD_GAP_SECONDS = 0.25
@@ -289,6 +292,24 @@ async def _streams(server: Server, count: int) -> None:
     await client.close()
 
 
+async def _crowd(server: Server) -> None:
+    """Many streams at once, as a server has them: nobody sleeps between two events."""
+    body = _body(f"{CROWD_EVENTS} {CROWD_GAP_SECONDS} ", stream=True)
+    short = _body(f"1 {CROWD_GAP_SECONDS} ", stream=True)
+    clients = [Client(server) for _ in range(CROWD)]
+    spent, events = [], []
+    for one in (short, body, short):
+        before = server.cpu_seconds()
+        answers = await asyncio.gather(*(client.ask(one) for client in clients))
+        spent.append(server.cpu_seconds() - before)
+        events += [under_way for _, some, _ in answers if len(some) > 1 for under_way in some]
+    await asyncio.gather(*(client.close() for client in clients))
+    server.note(f"event µs, {CROWD} streams", median(events) * 1e6)
+    # The first round opens the connections; the last one costs what the requests do.
+    cost = (spent[1] - spent[2]) / (len(events) - CROWD)
+    server.note(f"event cpu µs, {CROWD} streams", cost * 1e6)
+
+
 async def _load(server: Server, seconds: float) -> None:
     """As many requests as it takes, sixteen at once."""
     body, end, answered = _body("Hi", stream=False), time.monotonic() + seconds, 0
@@ -351,9 +372,12 @@ async def _measure(
             await _requests(server, count)
         for server in servers:
             await _streams(server, count)
+        for server in servers:
+            if not server.tools:
+                await _crowd(server)
     measured = [server for server in servers if server.process is not None]
     for server in measured:
-        if server.name != SEARCHING:
+        if server.name not in (SEARCHING, BARE):
             await _load(server, 5.0)
             await _hold(server, 2)
     # Last, as searching takes memory of its own.
@@ -409,6 +433,7 @@ def _table(
         f"`{command}`. Whole answers, and streams of {EVENTS} events {GAP_SECONDS * 1e3:.0f} ms "
         "apart, one after the other; an event's time is from the upstream's sending it to the client's having it; the best of "
         "the rounds. An event's CPU is what a stream of many takes more than one of a single event. "
+        f"Of {CROWD} streams at once each has {CROWD_EVENTS} events, {CROWD_GAP_SECONDS * 1e3:.0f} ms apart. "
         f"Memory while {HELD} streams are held at once, in one round and in the next.",
         "",
         f"| | {' | '.join(names)} |",
@@ -422,20 +447,25 @@ def _table(
         lines.append(f"| {measure} | {' | '.join(shown)} |")
     by_name = {server.name: server for server in servers}
     lines += ["", "Added to a direct connection, and how many times as much LiteLLM adds:", ""]
-    lines += ["| | ours | LiteLLM | times |", "|---|--:|--:|--:|"]
-    for measure in ("request ms", "first byte ms", "event µs"):
+    lines += ["| | a bare relay | ours | LiteLLM | times |", "|---|--:|--:|--:|--:|"]
+    crowd = f", {CROWD} streams"
+    for measure in (
+        "request ms",
+        "first byte ms",
+        "event µs",
+        f"event µs{crowd}",
+        "request cpu ms",
+        "event cpu µs",
+        f"event cpu µs{crowd}",
+    ):
         direct = _best(by_name[DIRECT], measure) or 0.0
-        ours = (_best(by_name[OURS], measure) or 0.0) - direct
-        if LITELLM in by_name:
-            theirs = (_best(by_name[LITELLM], measure) or 0.0) - direct
-            lines.append(f"| {measure} | {ours:.2f} | {theirs:.2f} | {theirs / ours:.1f} × |")
-        else:
-            lines.append(f"| {measure} | {ours:.2f} | not installed | |")
-    for measure in ("request cpu ms", "event cpu µs"):
-        ours = _best(by_name[OURS], measure) or 0.0
-        if LITELLM in by_name:
-            theirs = _best(by_name[LITELLM], measure) or 0.0
-            lines.append(f"| {measure} | {ours:.2f} | {theirs:.2f} | {theirs / ours:.1f} × |")
+        bare, ours, theirs = (
+            (_best(by_name[name], measure) or 0.0) - direct if name in by_name else None
+            for name in (BARE, OURS, LITELLM)
+        )
+        assert bare is not None and ours is not None
+        told = "not installed | " if theirs is None else f"{theirs:.2f} | {theirs / ours:.1f} ×"
+        lines.append(f"| {measure} | {bare:.2f} | {ours:.2f} | {told} |")
     lines += _by_api(by_api)
     for name, value in extra.items():
         lines += [
@@ -469,8 +499,11 @@ def main(context: click.Context, litellm: str, rounds: int, count: int, out: Pat
         upstream = start(_running("the upstream", _own("upstream", port), port))
         direct = Server(DIRECT, upstream.port, upstream.path, None)
         ours = start(_running(OURS, _own("gateway", at, url), at))
+        beside = _free_port()
+        relay = [sys.executable, "-m", "benchmarks.bare_relay", str(beside), str(port)]
+        bare = start(_running(BARE, relay, beside))
         searching = Server(SEARCHING, ours.port, ours.path, ours.process, 1_000)
-        servers = [direct, ours, searching]
+        servers = [direct, bare, ours, searching]
         by_api = []
         for name, path in (("Messages", MESSAGES), ("Chat", CHAT), ("Responses", RESPONSES)):
             by_api.append(Server(DIRECT, direct.port, path, None))
