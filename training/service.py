@@ -23,7 +23,7 @@ from toolcrib.model.encoder import half
 from toolcrib.model.wordpiece import WordPiece
 from training.contextual import MAX_TOKENS
 from training.data import Data, Lesson
-from training.encoder import LAYERS, Encoder
+from training.encoder import Encoder
 from training.export import Arrays
 
 # A name that is a service's this often is one; one that sometimes is, teaches nothing.
@@ -100,7 +100,7 @@ def _states(shown: Sequence[Example], pieces: WordPiece, encoder: Encoder) -> ND
     for at, one in enumerate(shown):
         ids = pieces.ids(one.query, MAX_TOKENS)
         x = encoder.norm(encoder.words(torch.tensor([ids])) + encoder.places.weight[: len(ids)])
-        for layer in encoder.layers[: half(LAYERS)]:
+        for layer in encoder.layers[: half(len(encoder.layers))]:
             x = layer(x, None)
         place = pieces.place(one.query, one.name, MAX_TOKENS)
         if place.stop > place.start:

@@ -158,8 +158,8 @@ class Encoder:
 
 
 def half(layers: int) -> int:
-    """How many layers are half of them: after these a probe looks."""
-    return layers // 2
+    """How many layers are half of them, or a little more: after these a probe looks."""
+    return (layers + 1) // 2
 
 
 def _layer(weights: Mapping[str, Any], at: int) -> Layer:

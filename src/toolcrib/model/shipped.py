@@ -46,7 +46,7 @@ class Shipped:
         asked = tuple(texts)
         vectors = known.get(asked)
         if vectors is None:
-            vectors, told = self._encoder.encode_and_probe(_read(texts), self._service)
+            vectors, told = self._questions.encode_and_probe(_read(texts), self._service)
             vectors.flags.writeable = False
             if len(known) >= MOST_QUERIES:
                 known = self._asked = {}
@@ -60,7 +60,7 @@ class Shipped:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
         told = self._named.get(text)
         if told is None:
-            _, (told,) = self._encoder.encode_and_probe(_read([text]), self._service)
+            _, (told,) = self._questions.encode_and_probe(_read([text]), self._service)
         places = (self._pieces.place(in_english(text), name, MAX_TOKENS) for name in names)
         return [_likelihood(told[place]) for place in places]
 
@@ -87,10 +87,9 @@ class Shipped:
 
     @cached_property
     def version(self) -> str:
-        """How tools are read, for those who keep vectors: told by all that has a part in it."""
-        with (_DATA / "encoder.npz").open("rb") as file, ZipFile(file) as weights:
-            sums = " ".join(f"{one.filename} {one.CRC}" for one in weights.infolist())
-        return hashlib.blake2b(f"{sums} {glossaries()}".encode(), digest_size=8).hexdigest()
+        """How texts are read, for those who keep vectors: told by all that has a part in it."""
+        parts = [_checksums("encoder.npz"), _checksums("questions.npz"), glossaries()]
+        return hashlib.blake2b(" ".join(parts).encode(), digest_size=8).hexdigest()
 
     @property
     def sketches(self) -> Sketches:
@@ -103,7 +102,17 @@ class Shipped:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        return fastest_encoder(self._pieces, _weights("encoder.npz"))
+        """Reads tools."""
+        return fastest_encoder(self._pieces, self._weights)
+
+    @cached_property
+    def _questions(self) -> Encoder:
+        """Reads queries: with half of the layers, which learnt to say of queries what all of them say."""
+        return fastest_encoder(self._pieces, {**self._weights, **_weights("questions.npz")})
+
+    @cached_property
+    def _weights(self) -> dict[str, NDArray[Any]]:
+        return _weights("encoder.npz")
 
     @cached_property
     def _service(self) -> Probe:
@@ -137,6 +146,11 @@ def _read(texts: Sequence[str]) -> list[str]:
 def _likelihood(told: Array) -> float:
     """Of all that was told of a name's pieces. Of a name beyond what is read of a text it is nothing."""
     return 1 / (1 + math.exp(-float(told.mean()))) if len(told) else 0.0
+
+
+def _checksums(name: str) -> str:
+    with (_DATA / name).open("rb") as file, ZipFile(file) as weights:
+        return " ".join(f"{one.filename} {one.CRC}" for one in weights.infolist())
 
 
 def _weights(name: str) -> dict[str, NDArray[Any]]:
