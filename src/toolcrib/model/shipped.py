@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.resources import files
 from typing import Any, Final
@@ -121,6 +121,10 @@ class Sketches:
     def queries(self, texts: Sequence[str]) -> Array:
         """What queries mean, roughly."""
         return self._model._sketcher.queries(texts)
+
+    def along(self, axes: Array) -> Callable[[Sequence[str]], Array]:
+        """What reads queries by their numbers along some axes alone."""
+        return self._model._sketcher.queries_along(axes)
 
     def tools(self, texts: Sequence[str]) -> Array:
         """What tools mean, roughly."""

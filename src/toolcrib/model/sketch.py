@@ -6,7 +6,8 @@ encoder would say. It knows nothing of the order of words, which is what makes i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -30,15 +31,25 @@ _EMPTY: Final = [0]
 class Bend:
     """A straight map and a bent one beside it, added up."""
 
-    def __init__(self, weights: Mapping[str, Any], name: str) -> None:
-        straight, shift, widen, widen_shift, narrow = (
-            weights[f"{name}.{part}"] for part in _BEND_PARTS
-        )
+    def __init__(
+        self, straight: Array, shift: Array, widen: Array, widen_shift: Array, narrow: Array
+    ) -> None:
         # Both begin with a product of the same numbers: one product does.
         self._first: Array = np.concatenate((straight, widen), axis=1)
         self._shift: Array = np.concatenate((shift, widen_shift))
-        self._narrow: Array = narrow
+        self._narrow = narrow
         self._width = len(shift)
+
+    @classmethod
+    def named(cls, weights: Mapping[str, Any], name: str) -> Bend:
+        """One of several that share a file."""
+        return cls(*(weights[f"{name}.{part}"] for part in _BEND_PARTS))
+
+    def along(self, axes: Array) -> Bend:
+        """What gives the same along some axes, and is the cheaper the fewer they are."""
+        straight, widen = np.split(self._first, [self._width], axis=1)
+        shift, widen_shift = np.split(self._shift, [self._width])
+        return Bend(straight @ axes, shift @ axes, widen, widen_shift, self._narrow @ axes)
 
     def __call__(self, x: Array) -> Array:
         both = x @ self._first
@@ -56,7 +67,7 @@ class Sketcher:
         self._pieces = pieces
         self._words, self._scales = weights["words"], weights["words.scale"]
         self._weights: Array = weights["weights"]
-        self._tool, self._query = Bend(weights, "tool"), Bend(weights, "query")
+        self._tool, self._query = Bend.named(weights, "tool"), Bend.named(weights, "query")
 
     def tools(self, texts: Sequence[str]) -> Array:
         """One row a tool."""
@@ -70,7 +81,14 @@ class Sketcher:
 
     def queries(self, texts: Sequence[str]) -> Array:
         """One row a query."""
-        return self._query(self._means([self._ids(text, MAX_TOKENS) for text in texts]))
+        return self._bent(self._query, texts)
+
+    def queries_along(self, axes: Array) -> Callable[[Sequence[str]], Array]:
+        """What reads queries by their numbers along some axes alone."""
+        return partial(self._bent, self._query.along(axes))
+
+    def _bent(self, bend: Bend, texts: Sequence[str]) -> Array:
+        return bend(self._means([self._ids(text, MAX_TOKENS) for text in texts]))
 
     def _ids(self, text: str, limit: int) -> list[int]:
         return self._pieces.ids(text, limit)[1:-1] or _EMPTY

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
+QueryReader = Callable[[Sequence[str]], Vectors]
 
 # How likely a name is that of a service where nobody can tell: most that queries mention are.
 UNTOLD: Final = 0.75
@@ -33,6 +34,17 @@ class PromptEmbedder(Embedder, Protocol):
 
     def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         """Vectors that need no waiting, and which of them are as good as those of `tools`."""
+
+
+@runtime_checkable
+class RoughEmbedder(Embedder, Protocol):
+    """An embedder of rough vectors, cheap to make: a few numbers of each do in a large catalog."""
+
+    def along(self, axes: Vectors) -> QueryReader:
+        """What reads queries as `queries` does, but tells only their numbers along some axes.
+
+        The axes are the columns. Rows need not have length one.
+        """
 
 
 @runtime_checkable
