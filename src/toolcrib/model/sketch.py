@@ -56,7 +56,6 @@ class Bend:
         both += self._shift
         y: Array = np.maximum(both[:, self._width :], 0) @ self._narrow
         y += both[:, : self._width]
-        y /= np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)), np.float32(1e-12))[:, None]
         return y
 
 
@@ -77,14 +76,14 @@ class Sketcher:
         parts = [text.partition(SEPARATOR) for text in texts]
         heads = self._means([self._ids(head, MAX_HEAD_TOKENS) for head, _, _ in parts])
         rests = self._means([self._ids(rest, MAX_TOKENS) for _, _, rest in parts])
-        return self._tool(np.concatenate((heads, rests), axis=1))
+        return _unit(self._tool(np.concatenate((heads, rests), axis=1)))
 
     def queries(self, texts: Sequence[str]) -> Array:
         """One row a query."""
-        return self._bent(self._query, texts)
+        return _unit(self._bent(self._query, texts))
 
     def queries_along(self, axes: Array) -> Callable[[Sequence[str]], Array]:
-        """What reads queries by their numbers along some axes alone."""
+        """What reads queries by their numbers along some axes alone, of whatever length."""
         return partial(self._bent, self._query.along(axes))
 
     def _bent(self, bend: Bend, texts: Sequence[str]) -> Array:
@@ -96,9 +95,10 @@ class Sketcher:
     def _means(self, texts: list[list[int]]) -> Array:
         """The weighted mean of the pieces of each text."""
         if len(texts) == 1:
-            weights = self._weights[texts[0]]
-            parts = self._scales[texts[0]] * weights
-            mean: Array = parts @ self._words[texts[0]].astype(np.float32)
+            ids = np.array(texts[0])
+            weights = self._weights[ids]
+            parts = self._scales[ids] * weights
+            mean: Array = parts @ self._words[ids].astype(np.float32)
             mean /= weights.sum()
             return mean[None]
         flat = np.array([id for text in texts for id in text])
@@ -108,3 +108,8 @@ class Sketcher:
         sums: Array = np.add.reduceat(rows, begins, axis=0)
         sums /= np.add.reduceat(weights, begins)[:, None]
         return sums
+
+
+def _unit(rows: Array) -> Array:
+    rows /= np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), np.float32(1e-12))[:, None]
+    return rows

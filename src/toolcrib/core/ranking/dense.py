@@ -102,7 +102,7 @@ class DenseIndex:
 
     def services(self, query: str, names: Sequence[str]) -> Sequence[float]:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
-        return services(self._embedder, query, names) if names else ()
+        return services(self._embedder, query, names)
 
     def compared(self, vectors: Vectors) -> Comparison:
         """How alike every slot is to each vector."""

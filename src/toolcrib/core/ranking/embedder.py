@@ -47,7 +47,6 @@ class RoughEmbedder(Embedder, Protocol):
         """
 
 
-@runtime_checkable
 class NamingEmbedder(Embedder, Protocol):
     """An embedder that can tell names of services from those of places, people and all else."""
 
@@ -57,6 +56,7 @@ class NamingEmbedder(Embedder, Protocol):
 
 def services(embedder: Embedder, text: str, names: Sequence[str]) -> Sequence[float]:
     """What an embedder says of names; of one that says nothing, a guess."""
-    if isinstance(embedder, NamingEmbedder):
-        return embedder.services(text, names)
-    return [UNTOLD] * len(names)
+    # Asked for by name: to ask whether it is a `NamingEmbedder` takes longer than many an answer.
+    tell: Callable[[str, Sequence[str]], Sequence[float]] | None
+    tell = getattr(embedder, "services", None)
+    return [UNTOLD] * len(names) if tell is None else tell(text, names)

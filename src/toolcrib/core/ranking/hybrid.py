@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import ClassVar, Final
 
 import numpy as np
@@ -102,19 +103,22 @@ class _Part:
         """Say what the words count, as sure as the meaning is now, and add both up."""
         sure = float(self.meaning.max(initial=0))
         self.trust = fusion.trust(self._held, len(self.text.split()), sure)
-        self.scores: _Scores = self.trust * self.words + (1 - self.trust) * self.meaning
+        self.scores = self._mixed(self.trust)
 
     def weighed(self, least: float) -> _Scores:
         """Words and meaning, where words count as much as the best tool holds them, or the least."""
-        part = least + (1 - least) * self._held
-        both: _Scores = part * self.words + (1 - part) * self.meaning
-        return both
+        return self._mixed(least + (1 - least) * self._held)
 
     def sharpen(self, slots: Slots, likeness: _Scores) -> None:
         """Replace a rough likeness of some slots by a better one."""
         meaning = np.maximum(likeness, 0)
         self.meaning[slots] = meaning
         self.scores[slots] = self.trust * self.words[slots] + (1 - self.trust) * meaning
+
+    def _mixed(self, part: float) -> _Scores:
+        both: _Scores = part * self.words
+        both += (1 - part) * self.meaning
+        return both
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,14 +228,13 @@ class HybridIndex:
         "Send a message to our Telegram group" is much like sending one to Slack, and yet is not.
         A name that is none of a service's ("in Berlin", "to Bob") a tool need not know.
         """
-        named = {name for part in parts for name in names(part.text)}
-        lacking = {name: self._lacking(name)[slots] for name in named}
+        said_in = [names(part.text) for part in parts]
+        lacking = {name: self._lacking(name)[slots] for name in {*chain(*said_in)}}
         found: list[_Scores] = []
-        for part in parts:
+        for part, said in zip(parts, said_in, strict=True):
             fits: _Scores = part.meaning[slots]
-            said = names(part.text)
-            likely = np.array(self._meaning.services(part.text, said), np.float32)
             if said:
+                likely = np.array(self._meaning.services(part.text, said), np.float32)
                 lacks = likely[:, None] * np.stack([lacking[name] for name in said])
                 taken = np.float32(self._fusion.unknown_service) * lacks.max(axis=0)
                 fits = np.maximum(fits - taken, 0)

@@ -18,6 +18,12 @@ _FEWEST_WORDS: Final = 2
 _STRONG: Final = r"[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
 # Ends a need if what follows begins one.
 _WEAK: Final = r",|，|、|\b(?:and|plus|und|dann|y|luego|et|puis|e|poi)\b|&"
+# Signs and words without one of which nothing is cut.
+_SIGN = re.compile(r"[.!?]\s|[;\n。！？；,，、&]")
+_JOINS: Final = frozenset(
+    "then after afterwards and plus und dann y luego et puis e poi".split()
+)
+_LETTERS = re.compile(r"\w+")
 _CUT = re.compile(rf"({_STRONG})|({_WEAK})", re.IGNORECASE)
 # "In our GitLab repo, …" and "zendesk: …" are said of all that follows.
 _SCOPE = re.compile(
@@ -71,6 +77,9 @@ _REQUEST: Final = frozenset(f"{_QUESTIONS} {_VERBS}".split())
 
 def needs(query: str) -> tuple[str, ...]:
     """The needs of a query, in its order, each with the scope said of all; one if it is just one."""
+    # Most queries hold nothing that could cut them, which is told much sooner than where to cut.
+    if not _SIGN.search(query) and _JOINS.isdisjoint(_LETTERS.findall(query.lower())):
+        return (query,)
     scope = _SCOPE.match(query)
     shared = scope.group(1).strip(" ,:") if scope else ""
     body = query[scope.end() :] if scope else query

@@ -147,8 +147,9 @@ class Comparison:
     def __init__(self, blocks: tuple[_Block, ...], span: int, vectors: Vectors) -> None:
         self._blocks = blocks
         self._vectors = vectors
+        is_turned = bool(blocks) and blocks[0].tail.shape[1] > 0
         # Which slots are still rough; none of a table that was not turned.
-        self._rough = np.full(span, bool(blocks) and blocks[0].tail.shape[1] > 0)
+        self._rough = np.ones(span, np.bool_) if is_turned else None
         self.rows = np.empty((len(vectors), span), np.float32)
         for at, block in enumerate(blocks):
             begin = at * BLOCK
@@ -161,10 +162,12 @@ class Comparison:
     @property
     def is_rough(self) -> bool:
         """Whether some slots were compared roughly only."""
-        return bool(self._rough.any())
+        return self._rough is not None and bool(self._rough.any())
 
     def sharpen(self, slots: Slots) -> None:
         """Compare these slots, which ascend, exactly."""
+        if self._rough is None:
+            return
         slots = slots[self._rough[slots]]
         self._rough[slots] = False
         edges = slots.searchsorted(np.arange(len(self._blocks) + 1) * BLOCK).tolist()
