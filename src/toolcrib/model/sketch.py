@@ -54,7 +54,8 @@ class Bend:
     def __call__(self, x: Array) -> Array:
         both = x @ self._first
         both += self._shift
-        y: Array = np.maximum(both[:, self._width :], 0) @ self._narrow
+        bent = both[:, self._width :]
+        y: Array = np.maximum(bent, 0, out=bent) @ self._narrow
         y += both[:, : self._width]
         return y
 
@@ -64,8 +65,10 @@ class Sketcher:
 
     def __init__(self, pieces: WordPiece, weights: Mapping[str, Any]) -> None:
         self._pieces = pieces
-        self._words, self._scales = weights["words"], weights["words.scale"]
+        self._words = weights["words"]
+        # What a piece counts, and what the numbers of its vector do.
         self._weights: Array = weights["weights"]
+        self._scales: Array = weights["words.scale"] * self._weights
         self._tool, self._query = Bend.named(weights, "tool"), Bend.named(weights, "query")
 
     def tools(self, texts: Sequence[str]) -> Array:
@@ -96,17 +99,14 @@ class Sketcher:
         """The weighted mean of the pieces of each text."""
         if len(texts) == 1:
             ids = np.array(texts[0])
-            weights = self._weights[ids]
-            parts = self._scales[ids] * weights
-            mean: Array = parts @ self._words[ids].astype(np.float32)
-            mean /= weights.sum()
+            mean: Array = self._scales[ids] @ self._words[ids].astype(np.float32)
+            mean /= np.add.reduce(self._weights[ids])
             return mean[None]
         flat = np.array([id for text in texts for id in text])
         begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
-        weights = self._weights[flat]
-        rows = self._words[flat] * (self._scales[flat] * weights)[:, None]
+        rows = self._words[flat] * self._scales[flat][:, None]
         sums: Array = np.add.reduceat(rows, begins, axis=0)
-        sums /= np.add.reduceat(weights, begins)[:, None]
+        sums /= np.add.reduceat(self._weights[flat], begins)[:, None]
         return sums
 
 

@@ -19,7 +19,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.query import Word
 from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
 from toolcrib.core.ranking.embedder import Embedder, Vectors
-from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
+from toolcrib.core.ranking.lexical import Lexical, LexicalIndex, Spread
 from toolcrib.core.ranking.needs import names, needs
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
 from toolcrib.core.ranking.vectors import Comparison, nearest
@@ -96,13 +96,12 @@ class _Part:
         self.text = text
         self.words = words
         self.meaning = meaning
-        self._held = min(float(words.max(initial=0)), 1.0)
+        self._held = min(_most(words), 1.0)
         self.weigh(fusion)
 
     def weigh(self, fusion: Fusion) -> None:
         """Say what the words count, as sure as the meaning is now, and add both up."""
-        sure = float(self.meaning.max(initial=0))
-        self.trust = fusion.trust(self._held, len(self.text.split()), sure)
+        self.trust = fusion.trust(self._held, len(self.text.split()), _most(self.meaning))
         self.scores = self._mixed(self.trust)
 
     def weighed(self, least: float) -> _Scores:
@@ -172,7 +171,7 @@ class HybridIndex:
     def _scored(self, query: str) -> tuple[list[_Part], Comparison, tuple[Note, ...]]:
         wanted = needs(query)
         texts = [query, *wanted] if len(wanted) > 1 else [query]
-        rankings = [self._words.rank(text) for text in texts]
+        rankings = [self._words.spread(text) for text in texts]
         vectors = self._meaning.read(texts)
         parts, comparison = self._parts(texts, rankings, vectors)
         if self._meaning.sketched and self._meaning.read_closely(
@@ -182,7 +181,7 @@ class HybridIndex:
         return parts, comparison, rankings[0].notes
 
     def _parts(
-        self, texts: list[str], rankings: list[Ranking], vectors: Vectors
+        self, texts: list[str], rankings: list[Spread], vectors: Vectors
     ) -> tuple[list[_Part], Comparison]:
         """What is said of each text: roughly of every tool, exactly of those that come near it."""
         comparison = self._meaning.compared(vectors)
@@ -250,10 +249,8 @@ class HybridIndex:
         lacking[answer.found.slots] = False
         return lacking
 
-    def _part(self, text: str, ranking: Ranking, likeness: _Scores) -> _Part:
-        words = np.zeros(self._catalog.span, np.float32)
-        words[ranking.slots] = ranking.scores
-        return _Part(text, words, np.maximum(likeness, 0), self._fusion)
+    def _part(self, text: str, words: Spread, likeness: _Scores) -> _Part:
+        return _Part(text, words.scores, np.maximum(likeness, 0), self._fusion)
 
     def _together(self, parts: list[_Part]) -> _Scores:
         """A tool's score: what it is for the whole query, and for the need that it serves best."""
@@ -265,9 +262,13 @@ class HybridIndex:
         return whole + np.float32(self._fusion.need) * (best - whole)
 
 
+def _most(scores: _Scores) -> float:
+    return float(np.maximum.reduce(scores, initial=0))
+
+
 def _concerned(scores: _Scores, parts: list[_Part]) -> NDArray[np.bool_]:
     """Which slots have to do with the query."""
-    return (scores > _NOTHING) | (parts[0].weighed(_WORDS_AT_LEAST) > _NOTHING)
+    return np.maximum(scores, parts[0].weighed(_WORDS_AT_LEAST)) > _NOTHING
 
 
 def _top(scores: _Scores, count: int) -> NDArray[np.intp]:
