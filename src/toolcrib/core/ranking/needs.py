@@ -17,12 +17,11 @@ _FEWEST_WORDS: Final = 2
 # Ends a need whatever follows.
 _STRONG: Final = r"[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
 # Ends a need if what follows begins one.
-_WEAK: Final = r",|，|、|\b(?:and|plus|und|dann|y|luego|et|puis|e|poi)\b|&"
+_AND: Final = "and plus und dann y luego et puis e poi"
+_WEAK: Final = rf",|，|、|\b(?:{_AND.replace(' ', '|')})\b|&"
 # Signs and words without one of which nothing is cut.
 _SIGN = re.compile(r"[.!?]\s|[;\n。！？；,，、&]")
-_JOINS: Final = frozenset(
-    "then after afterwards and plus und dann y luego et puis e poi".split()
-)
+_JOINS: Final = frozenset(f"then after afterwards {_AND}".split())
 _LETTERS = re.compile(r"\w+")
 _CUT = re.compile(rf"({_STRONG})|({_WEAK})", re.IGNORECASE)
 # "In our GitLab repo, …" and "zendesk: …" are said of all that follows.
