@@ -92,13 +92,13 @@ class DenseIndex:
         """What queries mean."""
         narrowing = self._narrowing
         reader = self._embedder.queries if narrowing is None else narrowing.queries
-        vectors = unit(checked_rows(reader(queries), len(queries), _SOURCE))
+        vectors = checked_rows(reader(queries), len(queries), _SOURCE)
         if self._table is not None and vectors.shape[1] != self._table.width:
             raise EmbeddingFailed(
                 f"the embedder gives queries {vectors.shape[1]} numbers and tools "
                 f"{self._table.width}; both must come from one model"
             )
-        return vectors if narrowing is None else vectors * narrowing.likeness
+        return unit(vectors) if narrowing is None else narrowing.scaled(vectors)
 
     def services(self, query: str, names: Sequence[str]) -> Sequence[float]:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""

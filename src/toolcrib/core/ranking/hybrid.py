@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
 from typing import ClassVar, Final
 
@@ -233,20 +233,23 @@ class HybridIndex:
         for part, said in zip(parts, said_in, strict=True):
             fits: _Scores = part.meaning[slots]
             if said:
-                likely = np.array(self._meaning.services(part.text, said), np.float32)
-                lacks = likely[:, None] * np.stack([lacking[name] for name in said])
-                taken = np.float32(self._fusion.unknown_service) * lacks.max(axis=0)
+                likely = self._meaning.services(part.text, said)
+                lacks = [
+                    lacking[name] * np.float32(each)
+                    for name, each in zip(said, likely, strict=True)
+                ]
+                taken = np.float32(self._fusion.unknown_service) * reduce(np.maximum, lacks)
                 fits = np.maximum(fits - taken, 0)
             found.append(fits)
         return found[0] if len(found) == 1 else np.maximum.reduce(found)
 
     def _lacking(self, name: str) -> NDArray[np.bool_]:
         """The slots whose tools do not hold a name; none if it is no word to look for."""
-        answer = self._words.answer(Word(name))
-        if answer is None:
+        holders = self._words.holders(Word(name))
+        if holders is None:
             return np.zeros(self._catalog.span, np.bool_)
         lacking = np.ones(self._catalog.span, np.bool_)
-        lacking[answer.found.slots] = False
+        lacking[holders] = False
         return lacking
 
     def _part(self, text: str, words: Spread, likeness: _Scores) -> _Part:

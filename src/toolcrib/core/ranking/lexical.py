@@ -182,6 +182,12 @@ class LexicalIndex:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
         return self._answer(self._reader.leaf(leaf, "", guessing=False))
 
+    def holders(self, leaf: Word | Phrase) -> Slots | None:
+        """The slots of `answer` alone, in any order, some perhaps twice."""
+        atoms = self._reader.leaf(leaf, "", guessing=False)
+        found = [self._found(atom).found.slots for atom in atoms]
+        return np.concatenate(found) if found else None
+
     def updated(self, catalog: Catalog) -> LexicalIndex:
         """This index brought to a later catalog."""
         slots = catalog.changed_slots(self._catalog)

@@ -17,6 +17,8 @@ from toolcrib.core.ranking.vectors import SAMPLE, principal_axes, unit
 
 NUMBERS: Final = 48
 
+_TINY: Final = np.float32(1e-12)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Narrowing:
@@ -35,3 +37,9 @@ class Narrowing:
         # The rest of two vectors has nothing in common: on the whole, so much of them has.
         likeness = np.einsum("ij,ij->", kept, kept) / np.float32(len(kept))
         return cls(axes, embedder.along(axes), likeness)
+
+    def scaled(self, rows: Vectors) -> Vectors:
+        """What was read of queries, of the length that makes likeness what it is by all numbers."""
+        lengths = np.sqrt(np.vecdot(rows, rows))
+        whole: Vectors = rows * (self.likeness / np.maximum(lengths, _TINY))[:, None]
+        return whole

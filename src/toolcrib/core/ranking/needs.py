@@ -31,6 +31,7 @@ _SCOPE = re.compile(
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # A word with a capital that no sentence begins with.
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![^\s'\"(])[A-Z][\w.-]*\w")
+_CAPITAL = re.compile(r"[A-Z]")
 # What may stand before the verb of a request.
 _LEADS: Final = """
     also and afterwards please finally lastly next so now just can could would you i i'd want need
@@ -90,6 +91,8 @@ def needs(query: str) -> tuple[str, ...]:
 
 def names(query: str) -> tuple[str, ...]:
     """The names that a query mentions, as far as capitals tell: of services, places, people."""
+    if not _CAPITAL.search(query, 1):
+        return ()
     return tuple(dict.fromkeys(_NAME.findall(query)))
 
 
