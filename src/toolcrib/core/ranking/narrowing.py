@@ -15,7 +15,7 @@ import numpy as np
 from toolcrib.core.ranking.embedder import QueryReader, RoughEmbedder, Vectors
 from toolcrib.core.ranking.vectors import SAMPLE, principal_axes, unit
 
-NUMBERS: Final = 48
+NUMBERS: Final = 64
 
 _TINY: Final = np.float32(1e-12)
 
