@@ -1,8 +1,7 @@
 """Vectors by fewer numbers: for those that are rough anyway, and should be compared in no time.
 
 Along the principal axes of a catalog a few numbers say most of what its vectors say. Here the others
-are let go, of all tools alike. That makes rough vectors no rougher, as far as can be measured: what
-the others say of a sketch is mostly noise.
+are let go, of all tools alike. What the others say of a sketch is mostly noise.
 """
 
 from __future__ import annotations
