@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.ranking.embedder import PromptEmbedder
+from toolcrib.core.ranking.embedder import PromptEmbedder, RoughEmbedder
 from toolcrib.model import shipped
 from toolcrib.model.shipped import SHIPPED, Shipped
 
@@ -31,6 +31,16 @@ def test_needs_are_nearest_to_the_tools_that_serve_them() -> None:
     for embedder in (SHIPPED, SHIPPED.sketches):
         likeness = embedder.queries(NEEDS) @ embedder.tools(TOOLS).T
         assert likeness.argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_queries_are_sketched_along_axes_as_they_are_as_a_whole() -> None:
+    sketches = SHIPPED.sketches
+    assert isinstance(sketches, RoughEmbedder)
+    whole = sketches.queries(NEEDS)
+    axes = np.linalg.qr(whole.T)[0]
+    along = sketches.along(axes)(NEEDS)
+    along /= np.linalg.norm(along, axis=1, keepdims=True)
+    assert np.allclose(along, whole @ axes, atol=1e-5)
 
 
 def test_a_tool_is_sketched_until_it_has_been_read() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.resources import files
 from typing import Any, Final
@@ -132,6 +132,11 @@ class Sketches:
     def queries(self, texts: Sequence[str]) -> Array:
         """What queries mean, roughly."""
         return self._model._sketcher.queries(_read(texts))
+
+    def along(self, axes: Array) -> Callable[[Sequence[str]], Array]:
+        """What reads queries by their numbers along some axes alone."""
+        read = self._model._sketcher.queries_along(axes)
+        return lambda texts: read(_read(texts))
 
     def tools(self, texts: Sequence[str]) -> Array:
         """What tools mean, roughly."""

@@ -6,7 +6,8 @@ encoder would say. It knows nothing of the order of words, which is what makes i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -30,22 +31,32 @@ _EMPTY: Final = [0]
 class Bend:
     """A straight map and a bent one beside it, added up."""
 
-    def __init__(self, weights: Mapping[str, Any], name: str) -> None:
-        straight, shift, widen, widen_shift, narrow = (
-            weights[f"{name}.{part}"] for part in _BEND_PARTS
-        )
+    def __init__(
+        self, straight: Array, shift: Array, widen: Array, widen_shift: Array, narrow: Array
+    ) -> None:
         # Both begin with a product of the same numbers: one product does.
         self._first: Array = np.concatenate((straight, widen), axis=1)
         self._shift: Array = np.concatenate((shift, widen_shift))
-        self._narrow: Array = narrow
+        self._narrow = narrow
         self._width = len(shift)
+
+    @classmethod
+    def named(cls, weights: Mapping[str, Any], name: str) -> Bend:
+        """One of several that share a file."""
+        return cls(*(weights[f"{name}.{part}"] for part in _BEND_PARTS))
+
+    def along(self, axes: Array) -> Bend:
+        """What gives the same along some axes, and is the cheaper the fewer they are."""
+        straight, widen = np.split(self._first, [self._width], axis=1)
+        shift, widen_shift = np.split(self._shift, [self._width])
+        return Bend(straight @ axes, shift @ axes, widen, widen_shift, self._narrow @ axes)
 
     def __call__(self, x: Array) -> Array:
         both = x @ self._first
         both += self._shift
-        y: Array = np.maximum(both[:, self._width :], 0) @ self._narrow
+        bent = both[:, self._width :]
+        y: Array = np.maximum(bent, 0, out=bent) @ self._narrow
         y += both[:, : self._width]
-        y /= np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)), np.float32(1e-12))[:, None]
         return y
 
 
@@ -54,9 +65,11 @@ class Sketcher:
 
     def __init__(self, pieces: WordPiece, weights: Mapping[str, Any]) -> None:
         self._pieces = pieces
-        self._words, self._scales = weights["words"], weights["words.scale"]
+        self._words = weights["words"]
+        # What a piece counts, and what the numbers of its vector do.
         self._weights: Array = weights["weights"]
-        self._tool, self._query = Bend(weights, "tool"), Bend(weights, "query")
+        self._scales: Array = weights["words.scale"] * self._weights
+        self._tool, self._query = Bend.named(weights, "tool"), Bend.named(weights, "query")
 
     def tools(self, texts: Sequence[str]) -> Array:
         """One row a tool."""
@@ -66,11 +79,18 @@ class Sketcher:
         parts = [text.partition(SEPARATOR) for text in texts]
         heads = self._means([self._ids(head, MAX_HEAD_TOKENS) for head, _, _ in parts])
         rests = self._means([self._ids(rest, MAX_TOKENS) for _, _, rest in parts])
-        return self._tool(np.concatenate((heads, rests), axis=1))
+        return _unit(self._tool(np.concatenate((heads, rests), axis=1)))
 
     def queries(self, texts: Sequence[str]) -> Array:
         """One row a query."""
-        return self._query(self._means([self._ids(text, MAX_TOKENS) for text in texts]))
+        return _unit(self._bent(self._query, texts))
+
+    def queries_along(self, axes: Array) -> Callable[[Sequence[str]], Array]:
+        """What reads queries by their numbers along some axes alone, of whatever length."""
+        return partial(self._bent, self._query.along(axes))
+
+    def _bent(self, bend: Bend, texts: Sequence[str]) -> Array:
+        return bend(self._means([self._ids(text, MAX_TOKENS) for text in texts]))
 
     def _ids(self, text: str, limit: int) -> list[int]:
         return self._pieces.ids(text, limit)[1:-1] or _EMPTY
@@ -78,15 +98,18 @@ class Sketcher:
     def _means(self, texts: list[list[int]]) -> Array:
         """The weighted mean of the pieces of each text."""
         if len(texts) == 1:
-            weights = self._weights[texts[0]]
-            parts = self._scales[texts[0]] * weights
-            mean: Array = parts @ self._words[texts[0]].astype(np.float32)
-            mean /= weights.sum()
+            ids = np.array(texts[0])
+            mean: Array = self._scales[ids] @ self._words[ids].astype(np.float32)
+            mean /= np.add.reduce(self._weights[ids])
             return mean[None]
         flat = np.array([id for text in texts for id in text])
         begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
-        weights = self._weights[flat]
-        rows = self._words[flat] * (self._scales[flat] * weights)[:, None]
+        rows = self._words[flat] * self._scales[flat][:, None]
         sums: Array = np.add.reduceat(rows, begins, axis=0)
-        sums /= np.add.reduceat(weights, begins)[:, None]
+        sums /= np.add.reduceat(self._weights[flat], begins)[:, None]
         return sums
+
+
+def _unit(rows: Array) -> Array:
+    rows /= np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), np.float32(1e-12))[:, None]
+    return rows

@@ -170,6 +170,17 @@ def test_a_leaf_is_answered_to_the_letter(index: LexicalIndex) -> None:
     assert index.answer(Word("the")) is None
 
 
+@pytest.mark.parametrize(
+    "query", ["bill the customer", "emial", "email -send", "email OR", "", "zzqx"]
+)
+def test_scores_by_slot_are_those_of_the_ranking(office: Catalog, query: str) -> None:
+    index = Lexical(syntax="lenient").fit(office)
+    ranking, spread = index.rank(query), index.spread(query)
+    assert spread.scores.nonzero()[0].tolist() == ranking.slots.tolist()
+    assert spread.scores[ranking.slots] == pytest.approx(ranking.scores)
+    assert [note.text for note in spread.notes] == [note.text for note in ranking.notes]
+
+
 def test_a_book_of_a_description_is_cut() -> None:
     book = Tool("book", "word " * (MAX_FIELD_TERMS + 50) + "epilogue")
     index = Lexical().fit(Catalog([book, Tool("note", "a word")]))

@@ -24,6 +24,9 @@ from toolcrib.core.ranking.needs import MAX_NEEDS, names, needs
             ("in Jira: open a ticket", "in Jira: assign it to me"),
         ),
         ("please stop, could you start again?", ("please stop", "could you start again")),
+        # A word that joins needs no room around it, and a full stop does.
+        ("sort the files/AND/list them", ("sort the files/", "/list them")),
+        ("list parser.py or run it?", ("list parser.py or run it?",)),
     ],
 )
 def test_a_query_is_cut_where_a_request_begins(query: str, expected: tuple[str, ...]) -> None:

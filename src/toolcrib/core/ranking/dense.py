@@ -16,11 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors, services
+from toolcrib.core.ranking.embedder import (
+    Embedder,
+    PromptEmbedder,
+    RoughEmbedder,
+    Vectors,
+    services,
+)
+from toolcrib.core.ranking.narrowing import Narrowing
 from toolcrib.core.ranking.passage import passage
 from toolcrib.core.ranking.ranker import Ranking, Reason, Slots
 from toolcrib.core.ranking.rows import checked_rows
-from toolcrib.core.ranking.vectors import Comparison, VectorTable, nearest, unit
+from toolcrib.core.ranking.vectors import TURNED_FROM, Comparison, VectorTable, nearest, unit
 from toolcrib.errors import EmbeddingFailed
 
 # Two texts that have nothing in common are about this alike.
@@ -41,7 +48,7 @@ class Dense:
 
     def fit(self, catalog: Catalog) -> DenseIndex:
         """Fit to a catalog."""
-        return DenseIndex(self.embedder, Catalog(), None, frozenset()).updated(catalog)
+        return DenseIndex(self.embedder, Catalog(), None, frozenset(), None).updated(catalog)
 
 
 class DenseIndex:
@@ -57,11 +64,13 @@ class DenseIndex:
         catalog: Catalog,
         table: VectorTable | None,
         sketched: frozenset[int],
+        narrowing: Narrowing | None,
     ) -> None:
         self._embedder = embedder
         self._catalog = catalog
         self._table = table
         self._sketched = sketched
+        self._narrowing = narrowing
         self._lock = Lock()
 
     @property
@@ -81,17 +90,19 @@ class DenseIndex:
 
     def read(self, queries: Sequence[str]) -> Vectors:
         """What queries mean."""
-        vectors = unit(checked_rows(self._embedder.queries(queries), len(queries), _SOURCE))
+        narrowing = self._narrowing
+        reader = self._embedder.queries if narrowing is None else narrowing.queries
+        vectors = checked_rows(reader(queries), len(queries), _SOURCE)
         if self._table is not None and vectors.shape[1] != self._table.width:
             raise EmbeddingFailed(
                 f"the embedder gives queries {vectors.shape[1]} numbers and tools "
                 f"{self._table.width}; both must come from one model"
             )
-        return vectors
+        return unit(vectors) if narrowing is None else narrowing.scaled(vectors)
 
     def services(self, query: str, names: Sequence[str]) -> Sequence[float]:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
-        return services(self._embedder, query, names) if names else ()
+        return services(self._embedder, query, names)
 
     def compared(self, vectors: Vectors) -> Comparison:
         """How alike every slot is to each vector."""
@@ -120,7 +131,7 @@ class DenseIndex:
             )
             with self._lock:
                 # Others may have read other tools in the meantime: theirs are kept.
-                vectors = dict(zip(slots, read, strict=True))
+                vectors = dict(zip(slots, _kept(read, self._narrowing), strict=True))
                 self._table = self._table.updated(vectors, self._table.span)
                 self._sketched -= frozenset(slots)
         return len(tools)
@@ -137,22 +148,32 @@ class DenseIndex:
     def updated(self, catalog: Catalog) -> DenseIndex:
         """This index brought to a later catalog, looking only at what has changed."""
         slots = catalog.changed_slots(self._catalog)
-        table, sketched = self._table, self._sketched
-        if slots is None:
+        table, sketched, narrowing = self._table, self._sketched, self._narrowing
+        rough = self._rough(len(catalog))
+        if slots is None or (rough is not None and narrowing is None):
             slots, table, sketched = list(range(catalog.span)), None, frozenset()
+            narrowing = None
         tools = {slot: tool for slot in slots if (tool := catalog.at(slot)) is not None}
         vectors: dict[int, Vectors | None] = dict.fromkeys(slots)
         sketched -= frozenset(slots)
         if tools:
             texts = [passage(tool) for tool in tools.values()]
             given, is_read = self._given(texts)
+            if rough is not None and narrowing is None:
+                narrowing = Narrowing.of(given, rough)
+            given = _kept(given, narrowing)
             vectors.update(zip(tools, given, strict=True))
             sketched |= {
                 slot for slot, done in zip(tools, is_read.tolist(), strict=True) if not done
             }
             table = table or VectorTable.empty(given.shape[1])
         table = table and table.updated(vectors, catalog.span)
-        return DenseIndex(self._embedder, catalog, table, sketched)
+        return DenseIndex(self._embedder, catalog, table, sketched, narrowing)
+
+    def _rough(self, tools: int) -> RoughEmbedder | None:
+        """The embedder, if it is a rough one, and there are so many tools that fewer numbers pay."""
+        rough = self._embedder if isinstance(self._embedder, RoughEmbedder) else None
+        return rough if tools >= TURNED_FROM else None
 
     def _compared_closely(self, vectors: Vectors) -> Comparison:
         comparison = self.compared(vectors)
@@ -176,3 +197,7 @@ class DenseIndex:
         return checked_rows(self._embedder.tools(texts), len(texts), _SOURCE), np.ones(
             len(texts), np.bool_
         )
+
+
+def _kept(vectors: Vectors, narrowing: Narrowing | None) -> Vectors:
+    return vectors if narrowing is None else vectors @ narrowing.axes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
+QueryReader = Callable[[Sequence[str]], Vectors]
 
 # How likely a name is that of a service where nobody can tell: most that queries mention are.
 UNTOLD: Final = 0.75
@@ -36,6 +37,16 @@ class PromptEmbedder(Embedder, Protocol):
 
 
 @runtime_checkable
+class RoughEmbedder(Embedder, Protocol):
+    """An embedder of rough vectors, cheap to make: a few numbers of each do in a large catalog."""
+
+    def along(self, axes: Vectors) -> QueryReader:
+        """What reads queries as `queries` does, but tells only their numbers along some axes.
+
+        The axes are the columns. Rows need not have length one.
+        """
+
+
 class NamingEmbedder(Embedder, Protocol):
     """An embedder that can tell names of services from those of places, people and all else."""
 
@@ -45,6 +56,7 @@ class NamingEmbedder(Embedder, Protocol):
 
 def services(embedder: Embedder, text: str, names: Sequence[str]) -> Sequence[float]:
     """What an embedder says of names; of one that says nothing, a guess."""
-    if isinstance(embedder, NamingEmbedder):
-        return embedder.services(text, names)
-    return [UNTOLD] * len(names)
+    # Asked for by name: to ask whether it is a `NamingEmbedder` takes longer than many an answer.
+    tell: Callable[[str, Sequence[str]], Sequence[float]] | None
+    tell = getattr(embedder, "services", None)
+    return [UNTOLD] * len(names) if tell is None else tell(text, names)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from itertools import chain
 from typing import ClassVar, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.query import Word
 from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
 from toolcrib.core.ranking.embedder import Embedder, Vectors
-from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
+from toolcrib.core.ranking.lexical import Lexical, LexicalIndex, Spread
 from toolcrib.core.ranking.needs import names, needs
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
 from toolcrib.core.ranking.vectors import Comparison, nearest
@@ -96,26 +97,29 @@ class _Part:
         self.text = text
         self.words = words
         self.meaning = meaning
-        self._held = min(float(words.max(initial=0)), 1.0)
+        self._held = min(_most(words), 1.0)
         self.weigh(fusion)
 
     def weigh(self, fusion: Fusion) -> None:
         """Say what the words count, as sure as the meaning is now, and add both up."""
-        sure = float(self.meaning.max(initial=0))
-        self.trust = fusion.trust(self._held, len(in_english(self.text).split()), sure)
-        self.scores: _Scores = self.trust * self.words + (1 - self.trust) * self.meaning
+        count = len(in_english(self.text).split())
+        self.trust = fusion.trust(self._held, count, _most(self.meaning))
+        self.scores = self._mixed(self.trust)
 
     def weighed(self, least: float) -> _Scores:
         """Words and meaning, where words count as much as the best tool holds them, or the least."""
-        part = least + (1 - least) * self._held
-        both: _Scores = part * self.words + (1 - part) * self.meaning
-        return both
+        return self._mixed(least + (1 - least) * self._held)
 
     def sharpen(self, slots: Slots, likeness: _Scores) -> None:
         """Replace a rough likeness of some slots by a better one."""
         meaning = np.maximum(likeness, 0)
         self.meaning[slots] = meaning
         self.scores[slots] = self.trust * self.words[slots] + (1 - self.trust) * meaning
+
+    def _mixed(self, part: float) -> _Scores:
+        both: _Scores = part * self.words
+        both += (1 - part) * self.meaning
+        return both
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +173,7 @@ class HybridIndex:
     def _scored(self, query: str) -> tuple[list[_Part], Comparison, tuple[Note, ...]]:
         wanted = needs(in_english(query))
         texts = [query, *wanted] if len(wanted) > 1 else [query]
-        rankings = [self._words.rank(text) for text in (self._worded(query), *texts[1:])]
+        rankings = [self._words.spread(text) for text in (self._worded(query), *texts[1:])]
         vectors = self._meaning.read(texts)
         parts, comparison = self._parts(texts, rankings, vectors)
         if self._meaning.sketched and self._meaning.read_closely(
@@ -183,10 +187,10 @@ class HybridIndex:
         said = in_english(query)
         if said == query:
             return query
-        return max(query, said, key=lambda text: self._words.rank(text).scores.max(initial=0))
+        return max(query, said, key=lambda text: _most(self._words.spread(text).scores))
 
     def _parts(
-        self, texts: list[str], rankings: list[Ranking], vectors: Vectors
+        self, texts: list[str], rankings: list[Spread], vectors: Vectors
     ) -> tuple[list[_Part], Comparison]:
         """What is said of each text: roughly of every tool, exactly of those that come near it."""
         comparison = self._meaning.compared(vectors)
@@ -232,33 +236,33 @@ class HybridIndex:
         "Send a message to our Telegram group" is much like sending one to Slack, and yet is not.
         A name that is none of a service's ("in Berlin", "to Bob") a tool need not know.
         """
-        named = {name for part in parts for name in names(part.text)}
-        lacking = {name: self._lacking(name)[slots] for name in named}
+        said_in = [names(part.text) for part in parts]
+        lacking = {name: self._lacking(name)[slots] for name in {*chain(*said_in)}}
         found: list[_Scores] = []
-        for part in parts:
+        for part, said in zip(parts, said_in, strict=True):
             fits: _Scores = part.meaning[slots]
-            said = names(part.text)
-            likely = np.array(self._meaning.services(part.text, said), np.float32)
             if said:
-                lacks = likely[:, None] * np.stack([lacking[name] for name in said])
-                taken = np.float32(self._fusion.unknown_service) * lacks.max(axis=0)
+                likely = self._meaning.services(part.text, said)
+                lacks = [
+                    lacking[name] * np.float32(each)
+                    for name, each in zip(said, likely, strict=True)
+                ]
+                taken = np.float32(self._fusion.unknown_service) * reduce(np.maximum, lacks)
                 fits = np.maximum(fits - taken, 0)
             found.append(fits)
         return found[0] if len(found) == 1 else np.maximum.reduce(found)
 
     def _lacking(self, name: str) -> NDArray[np.bool_]:
         """The slots whose tools do not hold a name; none if it is no word to look for."""
-        answer = self._words.answer(Word(name))
-        if answer is None:
+        holders = self._words.holders(Word(name))
+        if holders is None:
             return np.zeros(self._catalog.span, np.bool_)
         lacking = np.ones(self._catalog.span, np.bool_)
-        lacking[answer.found.slots] = False
+        lacking[holders] = False
         return lacking
 
-    def _part(self, text: str, ranking: Ranking, likeness: _Scores) -> _Part:
-        words = np.zeros(self._catalog.span, np.float32)
-        words[ranking.slots] = ranking.scores
-        return _Part(text, words, np.maximum(likeness, 0), self._fusion)
+    def _part(self, text: str, words: Spread, likeness: _Scores) -> _Part:
+        return _Part(text, words.scores, np.maximum(likeness, 0), self._fusion)
 
     def _together(self, parts: list[_Part]) -> _Scores:
         """A tool's score: what it is for the whole query, and for the need that it serves best."""
@@ -270,9 +274,13 @@ class HybridIndex:
         return whole + np.float32(self._fusion.need) * (best - whole)
 
 
+def _most(scores: _Scores) -> float:
+    return float(np.maximum.reduce(scores, initial=0))
+
+
 def _concerned(scores: _Scores, parts: list[_Part]) -> NDArray[np.bool_]:
     """Which slots have to do with the query."""
-    return (scores > _NOTHING) | (parts[0].weighed(_WORDS_AT_LEAST) > _NOTHING)
+    return np.maximum(scores, parts[0].weighed(_WORDS_AT_LEAST)) > _NOTHING
 
 
 def _top(scores: _Scores, count: int) -> NDArray[np.intp]:

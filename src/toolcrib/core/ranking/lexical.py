@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, Final, Literal, cast
+from typing import ClassVar, Final, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,13 @@ class Lexical:
         return Document(impacts, tokens, lengths)
 
 
+class Spread(NamedTuple):
+    """The scores of a ranking by slot, 0 where nothing matches, and what to tell the asker."""
+
+    scores: NDArray[np.float32]
+    notes: tuple[Note, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LexicalIndex:
     """The lexical ranker fitted to one catalog."""
@@ -135,6 +142,18 @@ class LexicalIndex:
             slots, _share(scored.scores[slots], scored.ideal), notes + self._notes(atoms)
         )
 
+    def spread(self, query: str) -> Spread:
+        """What `rank` finds, for those who go on with every slot."""
+        node, notes = self._read(query)
+        span = self._catalog.span
+        if isinstance(node, str) and (atoms := self._reader.plain(node)):
+            totals, ideal = self._totals(atoms, span)
+            return Spread(_share(totals, ideal).astype(np.float32), notes + self._notes(atoms))
+        found = self.rank(query)
+        scores = np.zeros(span, np.float32)
+        scores[found.slots] = found.scores
+        return Spread(scores, found.notes)
+
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """Which words hit which fields of a tool, the strongest first."""
         found: list[tuple[float, str, str]] = []
@@ -162,6 +181,12 @@ class LexicalIndex:
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
         return self._answer(self._reader.leaf(leaf, "", guessing=False))
+
+    def holders(self, leaf: Word | Phrase) -> Slots | None:
+        """The slots of `answer` alone, in any order, some perhaps twice."""
+        atoms = self._reader.leaf(leaf, "", guessing=False)
+        found = [self._found(atom).found.slots for atom in atoms]
+        return np.concatenate(found) if found else None
 
     def updated(self, catalog: Catalog) -> LexicalIndex:
         """This index brought to a later catalog."""
@@ -242,9 +267,15 @@ class LexicalIndex:
             yield atom, factor * atom.weight * self._rarity(atom, len(self._posting(atom).slots))
 
     def _answer(self, atoms: list[Atom]) -> Answer | None:
-        """What atoms find together: their scores added up. Most queries are just this."""
+        """What atoms find together. Most queries are just this."""
         if not atoms:
             return None
+        totals, ideal = self._totals(atoms)
+        hits = totals.astype(np.bool_).nonzero()[0]
+        return Answer(Posting(hits, totals[hits]), ideal)
+
+    def _totals(self, atoms: list[Atom], span: int = 0) -> tuple[Scores, float]:
+        """The scores of atoms added up, for all slots or up to the last hit; and a perfect match's."""
         ideal = 0.0
         slots: list[Slots] = []
         scores: list[Scores] = []
@@ -255,9 +286,8 @@ class LexicalIndex:
             slots.append(found)
             scores.append(impacts if weight == 1 else impacts * weight)
         # Adding up by counting with weights: far fewer calls than adding posting by posting.
-        totals = cast(Scores, np.bincount(np.concatenate(slots), np.concatenate(scores)))
-        hits = totals.astype(np.bool_).nonzero()[0]
-        return Answer(Posting(hits, totals[hits]), ideal)
+        totals = np.bincount(np.concatenate(slots), np.concatenate(scores), span)
+        return cast(Scores, totals), ideal
 
     def _found(self, atom: Atom) -> Answer:
         """What one atom finds, by impact and rarity, and the score of a perfect match of it."""

@@ -17,7 +17,12 @@ _FEWEST_WORDS: Final = 2
 # Ends a need whatever follows.
 _STRONG: Final = r"[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
 # Ends a need if what follows begins one.
-_WEAK: Final = r",|，|、|\b(?:and|plus|und|dann|y|luego|et|puis|e|poi)\b|&"
+_AND: Final = "and plus und dann y luego et puis e poi"
+_WEAK: Final = rf",|，|、|\b(?:{_AND.replace(' ', '|')})\b|&"
+# Signs and words without one of which nothing is cut.
+_SIGN = re.compile(r"[.!?]\s|[;\n。！？；,，、&]")
+_JOINS: Final = frozenset(f"then after afterwards {_AND}".split())
+_LETTERS = re.compile(r"\w+")
 _CUT = re.compile(rf"({_STRONG})|({_WEAK})", re.IGNORECASE)
 # "In our GitLab repo, …" and "zendesk: …" are said of all that follows.
 _SCOPE = re.compile(
@@ -26,6 +31,7 @@ _SCOPE = re.compile(
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # A word with a capital that no sentence begins with.
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![^\s'\"(])[A-Z][\w.-]*\w")
+_CAPITAL = re.compile(r"[A-Z]")
 # What may stand before the verb of a request.
 _LEADS: Final = """
     also and afterwards please finally lastly next so now just can could would you i i'd want need
@@ -71,6 +77,9 @@ _REQUEST: Final = frozenset(f"{_QUESTIONS} {_VERBS}".split())
 
 def needs(query: str) -> tuple[str, ...]:
     """The needs of a query, in its order, each with the scope said of all; one if it is just one."""
+    # Most queries hold nothing that could cut them, which is told much sooner than where to cut.
+    if not _SIGN.search(query) and _JOINS.isdisjoint(_LETTERS.findall(query.lower())):
+        return (query,)
     scope = _SCOPE.match(query)
     shared = scope.group(1).strip(" ,:") if scope else ""
     body = query[scope.end() :] if scope else query
@@ -82,6 +91,8 @@ def needs(query: str) -> tuple[str, ...]:
 
 def names(query: str) -> tuple[str, ...]:
     """The names that a query mentions, as far as capitals tell: of services, places, people."""
+    if not _CAPITAL.search(query, 1):
+        return ()
     return tuple(dict.fromkeys(_NAME.findall(query)))
 
 

@@ -15,9 +15,12 @@ MAX_WIDTH = 16_384
 def checked_rows(found: Any, count: int, source: str) -> Vectors:
     """The rows as floats of 32 bits. What cannot be one row a text raises `EmbeddingFailed`."""
     try:
-        # A number beyond 32 bits becomes infinite, which is told below.
-        with np.errstate(over="ignore"):
-            rows = np.asarray(found, dtype=np.float32)
+        if isinstance(found, np.ndarray) and found.dtype == np.float32:
+            rows = found
+        else:
+            # A number beyond 32 bits becomes infinite, which is told below.
+            with np.errstate(over="ignore"):
+                rows = np.asarray(found, dtype=np.float32)
     except (TypeError, ValueError, RuntimeError, OverflowError) as fault:
         raise EmbeddingFailed(
             f"{source} gave {type(found).__name__} that is no table of numbers ({fault}); "

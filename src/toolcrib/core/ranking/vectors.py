@@ -28,7 +28,7 @@ _KNOWN_WELL: Final = 32_768
 # To find the axes of wider vectors takes seconds.
 _WIDEST: Final = 1_024
 # So many vectors tell where the axes lie.
-_SAMPLE: Final = 8_192
+SAMPLE: Final = 8_192
 # The tools that a rough comparison leaves for an exact one: about so many, and one more of so many.
 _NEAREST: Final = 64
 _NEAREST_OF: Final = 200
@@ -132,10 +132,8 @@ class VectorTable:
 
     def _turned(self) -> VectorTable:
         """The same table along the axes that its vectors now have."""
-        step = -(-self.span // _SAMPLE)
-        sample = np.concatenate([block.rows()[::step] for block in self._blocks])
-        _, axes = np.linalg.eigh(sample.T @ sample)
-        turn = np.ascontiguousarray(axes[:, ::-1])
+        step = -(-self.span // SAMPLE)
+        turn = principal_axes(np.concatenate([block.rows()[::step] for block in self._blocks]))
         blocks = tuple(_Block.of(block.rows() @ turn, HEAD) for block in self._blocks)
         both = turn if self._axes is None else self._axes @ turn
         return VectorTable(blocks, self.span, self.width, both, self.span)
@@ -149,8 +147,9 @@ class Comparison:
     def __init__(self, blocks: tuple[_Block, ...], span: int, vectors: Vectors) -> None:
         self._blocks = blocks
         self._vectors = vectors
+        is_turned = bool(blocks) and blocks[0].tail.shape[1] > 0
         # Which slots are still rough; none of a table that was not turned.
-        self._rough = np.full(span, bool(blocks) and blocks[0].tail.shape[1] > 0)
+        self._rough = np.ones(span, np.bool_) if is_turned else None
         self.rows = np.empty((len(vectors), span), np.float32)
         for at, block in enumerate(blocks):
             begin = at * BLOCK
@@ -163,10 +162,12 @@ class Comparison:
     @property
     def is_rough(self) -> bool:
         """Whether some slots were compared roughly only."""
-        return bool(self._rough.any())
+        return self._rough is not None and bool(self._rough.any())
 
     def sharpen(self, slots: Slots) -> None:
         """Compare these slots, which ascend, exactly."""
+        if self._rough is None:
+            return
         slots = slots[self._rough[slots]]
         self._rough[slots] = False
         edges = slots.searchsorted(np.arange(len(self._blocks) + 1) * BLOCK).tolist()
@@ -190,6 +191,12 @@ def nearest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
     sample.partition(place)
     reached: NDArray[np.bool_] = scores >= max(float(sample[place]), float(_TINY))
     return reached.nonzero()[0]
+
+
+def principal_axes(vectors: Vectors) -> Vectors:
+    """The axes along which vectors say most, one a column, the one that says most first."""
+    _, axes = np.linalg.eigh(vectors.T @ vectors)
+    return np.ascontiguousarray(axes[:, ::-1])
 
 
 def unit(vectors: Vectors) -> Vectors:

@@ -1,0 +1,101 @@
+"""Rough vectors of a large catalog: a few numbers of each, and as good as all of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.core.ranking.dense import Dense, DenseIndex
+from toolcrib.core.ranking.embedder import QueryReader, RoughEmbedder, Vectors
+from toolcrib.core.ranking.narrowing import NUMBERS
+from toolcrib.core.ranking.vectors import TURNED_FROM, unit
+from toolcrib.core.tool import Tool
+
+WIDTH = 4 * NUMBERS
+ROOM = 200
+
+
+class Rough:
+    """The vector of a tool, or of a query for it, by its number; what was asked along axes is counted."""
+
+    def __init__(self) -> None:
+        chance = np.random.default_rng(3)
+        falling = np.float32(0.9) ** np.arange(WIDTH, dtype=np.float32)
+        rows = chance.standard_normal((TURNED_FROM + ROOM, WIDTH), np.float32) * falling
+        # Turned at random: that its first numbers say most is not to be seen.
+        self.rows = unit(rows @ np.linalg.qr(chance.standard_normal((WIDTH, WIDTH)))[0])
+        self.sketched = 0
+        self.narrow = 0
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        return self.rows[[int(text.split(":")[0].split()[-1]) for text in texts]]
+
+    def tools(self, texts: Sequence[str]) -> Vectors:
+        self.sketched += len(texts)
+        return self.queries(texts)
+
+    def along(self, axes: Vectors) -> QueryReader:
+        def read(texts: Sequence[str]) -> Vectors:
+            self.narrow += len(texts)
+            return 2 * self.queries(texts) @ axes
+
+        return read
+
+
+class RoughAtFirst(Rough):
+    """Knows nothing of a tool until it reads it."""
+
+    def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+        return self.rows[[0] * len(texts)], np.zeros(len(texts), np.bool_)
+
+
+def catalog(count: int) -> Catalog:
+    return Catalog([Tool(f"tool_{number}") for number in range(count)])
+
+
+def best(index: DenseIndex, number: int) -> int:
+    ranking = index.rank(f"tool {number}")
+    return int(ranking.slots[ranking.scores.argmax()])
+
+
+def test_a_large_catalog_is_compared_by_few_numbers_and_a_small_one_by_all() -> None:
+    rough = Rough()
+    assert isinstance(rough, RoughEmbedder)
+    small = Dense(rough).fit(catalog(50))
+    assert (best(small, 7), rough.narrow) == (7, 0)
+    large = Dense(rough).fit(catalog(TURNED_FROM))
+    assert [best(large, number) for number in (0, 7, 2_000)] == [0, 7, 2_000]
+    assert rough.narrow == 3
+    assert large.nearest == 0
+    assert large.rank("tool 7").closer is None
+
+
+def test_likeness_is_about_what_it_is_by_all_numbers() -> None:
+    rough = Rough()
+    large = Dense(rough).fit(catalog(TURNED_FROM))
+    likeness = large.compared(large.read(["tool 7"])).rows[0]
+    exact = rough.rows[:TURNED_FROM] @ rough.rows[7]
+    assert np.abs(likeness - exact).max() < 0.15
+    assert large.alike([7, 7, 8])[0, 1] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_catalog_that_becomes_large_is_read_again_but_once() -> None:
+    rough = Rough()
+    index = Dense(rough).fit(catalog(TURNED_FROM - 1))
+    before = rough.sketched
+    for count in range(TURNED_FROM, TURNED_FROM + 3):
+        index = index.updated(index._catalog.with_tools([Tool(f"tool_{count - 1}")]))
+    assert rough.sketched == before + TURNED_FROM + 2
+    assert best(index, TURNED_FROM + 1) == TURNED_FROM + 1
+    assert rough.narrow == 1
+    # Another catalog has nothing to do with these axes.
+    assert best(index.updated(catalog(50)), 7) == 7
+    assert rough.narrow == 1
+
+
+def test_what_is_read_closely_is_narrowed_too() -> None:
+    index = Dense(RoughAtFirst()).fit(catalog(TURNED_FROM))
+    assert index.settle(TURNED_FROM) == 0
+    assert best(index, 7) == 7
