@@ -29,7 +29,8 @@ class Ours:
         self._engines: dict[str, Any] = {}
 
     def queries(self, texts: Sequence[str]) -> Array:
-        """Queries, encoded."""
+        """Queries, encoded, whether or not they were asked before."""
+        self._shipped._asked.clear()
         vectors: Array = self._shipped.queries(texts)
         return vectors
 
@@ -56,8 +57,8 @@ class Ours:
         words = lexical(syntax="lenient")
         rankers = {
             **engine.RANKERS,
-            "whole": hybrid(words, dense(_Reader(self._shipped))),
-            "known": hybrid(words, dense(_Remembering(_Reader(self._shipped)))),
+            "whole": hybrid(words, dense(_Reader(self))),
+            "known": hybrid(words, dense(_Remembering(_Reader(self)))),
             "lexical": words,
         }
         self._engine = engine.SearchEngine(catalog, rankers)
@@ -68,13 +69,11 @@ class Ours:
 
 
 class _Reader:
-    def __init__(self, shipped: Any) -> None:
-        self.queries = shipped.queries
-        self._sketches = shipped._sketcher.tools
+    """Reads every query anew, and only sketches tools."""
 
-    def tools(self, texts: Sequence[str]) -> Array:
-        vectors: Array = self._sketches(texts)
-        return vectors
+    def __init__(self, ours: Ours) -> None:
+        self.queries = ours.queries
+        self.tools = ours.sketched
 
 
 class _Remembering:
