@@ -38,9 +38,11 @@ def test_queries_are_sketched_along_axes_as_they_are_as_a_whole() -> None:
     assert isinstance(sketches, RoughEmbedder)
     whole = sketches.queries(NEEDS)
     axes = np.linalg.qr(whole.T)[0]
-    along = sketches.along(axes)(NEEDS)
-    along /= np.linalg.norm(along, axis=1, keepdims=True)
-    assert np.allclose(along, whole @ axes, atol=1e-5)
+    read = sketches.along(axes)
+    along = read(NEEDS)
+    assert read(NEEDS) is along
+    lengths = np.linalg.norm(along, axis=1, keepdims=True)
+    assert np.allclose(along / lengths, whole @ axes, atol=1e-5)
 
 
 def test_a_tool_is_sketched_until_it_has_been_read() -> None:

@@ -19,9 +19,10 @@ Layers = Callable[[Array], tuple[Array, Array]]
 HEADS: Final = 12
 MAX_TOKENS: Final = 64
 # Texts encoded together: more would leave the processor's cache.
-BATCH: Final = 16
+BATCH: Final = 8
 EPSILON: Final = np.float32(1e-12)
 
+_MOST_CONCERN: Final = np.float32(80)
 _ONE: Final = np.float32(1)
 _GELU_SLOPE: Final = np.float32(-2 * np.sqrt(2 / np.pi))
 _GELU_CUBE: Final = np.float32(-2 * np.sqrt(2 / np.pi) * 0.044715)
@@ -34,8 +35,9 @@ class Norm(NamedTuple):
     shift: Array
 
     def __call__(self, x: Array) -> Array:
-        x -= x.mean(axis=-1, keepdims=True)
-        spread = np.einsum("...i,...i->...", x, x)[..., None] / np.float32(x.shape[-1])
+        part = np.float32(1 / x.shape[-1])
+        x -= np.add.reduce(x, axis=-1, keepdims=True) * part
+        spread = np.vecdot(x, x)[..., None] * part
         x *= self.scale / np.sqrt(spread + EPSILON)
         x += self.shift
         return x
@@ -181,10 +183,11 @@ def _attention(qkv: Array, count: int) -> Array:
     tokens, width = qkv.shape
     q, k, v = qkv.reshape(count, tokens // count, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
     concern = q @ k.swapaxes(2, 3)
-    concern -= concern.max(axis=-1, keepdims=True)
+    # Beyond that, one token's part of a mean is nothing, or all of it; and exp would leave its range.
+    np.clip(concern, -_MOST_CONCERN, _MOST_CONCERN, out=concern)
     np.exp(concern, out=concern)
-    concern /= concern.sum(axis=-1, keepdims=True)
     seen: Array = concern @ v
+    seen /= np.add.reduce(concern, axis=-1, keepdims=True)
     return seen.transpose(0, 2, 1, 3).reshape(tokens, width // 3)
 
 
