@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from typing import cast
 
 import uvicorn
 
@@ -15,8 +16,7 @@ class _Half(asyncio.Protocol):
         self.other: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         if self._port is not None:
             self._opening = asyncio.ensure_future(self._open(self._port))
 
