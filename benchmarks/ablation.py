@@ -34,6 +34,7 @@ from toolcrib.evaluation.summary import AUC, Summary, summary
 from toolcrib.evaluation.trial import Answer, answers
 from toolcrib.model.choice import fastest_encoder
 from toolcrib.model.encoder import MAX_TOKENS, Encoder
+from toolcrib.model.gloss import in_english
 from toolcrib.model.shipped import SHIPPED
 from toolcrib.model.wordpiece import WordPiece
 
@@ -71,6 +72,18 @@ class Stock:
         return self._encoder.encode(texts)
 
     tools = queries
+
+
+class WholeDepth:
+    """The shipped model, but queries are read with all layers, as tools are."""
+
+    def __init__(self, tools: Embedder) -> None:
+        self.tools = tools.tools
+        self.services = SHIPPED.services
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """By the encoder of tools."""
+        return SHIPPED._encoder.encode(list(map(in_english, texts)))
 
 
 class WordTable:
@@ -132,7 +145,8 @@ def rankers(torch_python: str, vectors: Path | None) -> dict[str, Ranker]:
         with np.load(file) as arrays:
             weights = dict(arrays)
     pieces = SHIPPED._pieces
-    trained = Dense(_kept(SHIPPED, SHIPPED.version, vectors))
+    reader = _kept(SHIPPED, SHIPPED.version, vectors)
+    trained = Dense(reader)
     words = Lexical(syntax="lenient")
     constant = replace(FUSION, words=EVEN, words_held=0.0, words_many=0.0, meaning_sure=0.0)
     return {
@@ -143,6 +157,7 @@ def rankers(torch_python: str, vectors: Path | None) -> dict[str, Ranker]:
         "encoder, trained": trained,
         "reciprocal ranks of words and trained encoder": Reciprocal((words, trained)),
         "`hybrid`": Hybrid(words, trained),
+        "`hybrid`, queries read with all six layers": Hybrid(words, Dense(WholeDepth(reader))),
         "`hybrid` without weights that look at the query": Hybrid(words, trained, constant),
         "`hybrid` without cutting a query into needs": Hybrid(
             words, trained, replace(FUSION, need=0.0)
