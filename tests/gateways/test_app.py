@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,14 @@ def test_the_log_is_json_and_tells_no_secret(served: Served) -> None:
     assert "it said: no: [redacted]" in served.servers(ADMIN)["broken"]["trouble"]
 
 
+def _is_refused(served: Served, key: str) -> bool:
+    try:
+        return served.ask("/api/stats", key).status == 401
+    except IncompleteRead:
+        # The key was taken away under way, and what was being answered with it is cut off.
+        return False
+
+
 def test_an_edit_of_the_configuration_takes_effect_at_once(served: Served, folder: Path) -> None:
     path = folder / "toolcrib.json"
     servers = {"office": CONFIG["mcpServers"]["office"], "new": entry("ping", tag="new")}
@@ -258,7 +267,7 @@ def test_an_edit_of_the_configuration_takes_effect_at_once(served: Served, folde
     until(lambda: "I was given" in served.logged())
     assert "a-later-secret" not in served.logged()
     written(path, {**edited, "mcpServers": servers, "auth": CONFIG["auth"], "http": {}})
-    until(lambda: served.ask("/api/stats", "the-key-of-a-guest").status == 401)
+    until(lambda: _is_refused(served, "the-key-of-a-guest"))
     assert served.ask("/api/stats", ADMIN).json["notices"] == []
 
     path.write_text("{ this is no JSON", encoding="utf-8")
