@@ -212,7 +212,9 @@ def test_a_session_stays_with_the_key_that_opened_it(served: Served) -> None:
 
 
 def test_the_log_is_json_and_tells_no_secret(served: Served) -> None:
+    until(lambda: "it said" in (served.servers(ADMIN)["broken"]["trouble"] or ""))
     served.ask("/api/tools", ADMIN)
+    until(lambda: "GET /api/tools" in served.logged())
     lines = served.logged().splitlines()
     events = [json.loads(line) for line in lines if line.startswith("{")]
     paths = [event for event in events if event["message"].startswith("GET /api/tools")]
@@ -235,11 +237,12 @@ def _is_refused(served: Served, key: str) -> bool:
 
 def test_an_edit_of_the_configuration_takes_effect_at_once(served: Served, folder: Path) -> None:
     path = folder / "toolcrib.json"
+    served.ask("/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"}))
     servers = {"office": CONFIG["mcpServers"]["office"], "new": entry("ping", tag="new")}
     written(path, {**CONFIG, "mcpServers": servers})
     until(lambda: served.servers(ADMIN).get("new", {}).get("state") == "started")
     assert list(served.servers(ADMIN)) == ["office", "new"]
-    assert served.servers(ADMIN)["office"]["calls"] >= 2, "it was left alone"
+    assert served.servers(ADMIN)["office"]["calls"] >= 1, "it was left alone"
     assert served.ask("/api/search?query=new___ping", ADMIN).json["hits"]
     assert "added new" in served.logged()
 
