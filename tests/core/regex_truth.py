@@ -17,7 +17,7 @@ def matching(
     pattern: Pattern,
     *,
     budget_seconds: float = 0.05,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = time.thread_time,
 ) -> NDArray[np.int32]:
     return passages.matching(pattern, Deadline(budget_seconds, clock))
 

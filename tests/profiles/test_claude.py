@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import time
 from itertools import count
 from typing import Any
 
@@ -70,8 +69,7 @@ def recorded_tools() -> list[Tool]:
 @pytest.mark.parametrize("reading", READINGS)
 def test_a_pattern_finds_as_recorded(vector: dict[str, Any], reading: str) -> None:
     tools = recorded_tools()
-    # What is found is asked here, not how soon: others may keep the processor meanwhile.
-    search = ToolSearch(tools, READINGS[reading], clock=time.thread_time)
+    search = ToolSearch(tools, READINGS[reading])
     content = search.search(REGEX, {"pattern": vector["pattern"], "limit": len(tools)})
     expected = vector["expect"]
     if "error" not in expected:

@@ -138,7 +138,7 @@ class ToolSearch:
         self,
         tools: Iterable[Tool],
         edition: Edition = CURRENT,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.thread_time,
         by_words: Callable[[str, int], Sequence[Tool]] | None = None,
     ) -> None:
         self._catalog = Catalog(tools)

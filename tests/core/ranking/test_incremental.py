@@ -27,7 +27,7 @@ QUERIES = [
     "issue list",
     "GitHub",
 ]
-RANKERS: list[Ranker] = [Lexical(), Regex(), Fuzzy(), Keyword(), Prefix()]
+RANKERS: list[Ranker] = [Lexical(), Regex(budget_seconds=60), Fuzzy(), Keyword(), Prefix()]
 
 _texts = st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join)
 _tools = st.builds(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -125,8 +124,7 @@ class Toolset:
 
     @cached_property
     def _exact(self) -> ToolSearch:
-        # On the clock of its own thread: others that compute meanwhile take nothing from its time.
-        return ToolSearch(self._tools, clock=time.thread_time)
+        return ToolSearch(self._tools)
 
     @cached_property
     def _engine(self) -> SearchEngine:
