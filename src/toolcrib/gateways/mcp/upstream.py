@@ -207,6 +207,11 @@ class Upstream:
             )
         return self.link
 
+    async def seen(self) -> None:
+        """Wait until its tools have been listed, now or earlier, or until it has failed."""
+        while not (self.known or self.failures):
+            await self._settled.wait()
+
     async def _connect(self) -> None:
         """One connection, from its start until it ends or is no longer needed."""
         self._stood = False
