@@ -73,6 +73,11 @@ class Fleet:
                 self._add(server)
         await self._on_changed()
 
+    def list_anew(self, names: Iterable[str]) -> None:
+        """Have these say again what they have."""
+        for upstream in filter(None, map(self.upstreams.get, names)):
+            upstream.list_anew()
+
     def start_soon(self, act: Callable[..., Awaitable[None]], *given: Any) -> None:
         """Do something that goes on as long as it takes, or until the servers are left."""
         if self._tasks is not None:
