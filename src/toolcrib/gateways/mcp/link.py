@@ -22,7 +22,7 @@ from toolcrib.config.settings import Server
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.children import MAX_LINE_BYTES
 from toolcrib.gateways.mcp.process import Complaints, child_process
-from toolcrib.gateways.mcp.sdk import OnNotify, OnRequest, RawSession, raw_session
+from toolcrib.gateways.mcp.sdk import CLOSED, OnNotify, OnRequest, RawSession, raw_session
 from toolcrib.gateways.mcp.tokens import TokenAuth, TokenFile
 
 INFO: Final = types.Implementation(name="toolcrib", version=__version__)
@@ -274,7 +274,7 @@ def reason_of(fault: BaseException) -> str:
     if isinstance(fault, httpx2.TransportError):
         return "it could not be reached"
     if isinstance(fault, MCPError):
-        if fault.error.code == types.CONNECTION_CLOSED:
+        if fault.error.message == CLOSED:
             return "its connection ended"
         return f"it answered with an error: {fault.error.message[:200]}"
     # Nobody foresaw it, so that its kind may be all there is to know.
