@@ -84,9 +84,7 @@ def notes(
     """What else is to be said: which tools cannot be called, wait for approval, or look bad, and
     which servers nobody has seen the tools of, or have some that nobody can use."""
     found = list(entries)
-    starting = [name for name, why in unseen.items() if not why]
-    said = [starting_text(starting)] if starting else []
-    said += [wording.UNSEEN.format(server=name, reason=why) for name, why in unseen.items() if why]
+    said = unseen_texts(unseen)
     for server, reason in unreachable.items():
         count = sum(entry.server == server for entry in found)
         if count:
@@ -113,10 +111,16 @@ def servers_text(entries: Iterable[Entry]) -> str:
     return named([f"{server} ({count})" for server, count in counts.items()])
 
 
-def starting_text(servers: Sequence[str]) -> str:
-    """That these servers are still starting, so that their tools are not known."""
-    count = "1 server is" if len(servers) == 1 else f"{len(servers)} servers are"
-    return wording.STARTING.format(count=count, servers=named(servers))
+def unseen_texts(unseen: Mapping[str, str]) -> list[str]:
+    """That the tools of these servers are not known, and why; without a reason they still start."""
+    said = []
+    starting = [name for name, why in unseen.items() if not why]
+    if starting:
+        count = "1 server is" if len(starting) == 1 else f"{len(starting)} servers are"
+        said.append(wording.STARTING.format(count=count, servers=named(starting)))
+    return said + [
+        wording.UNSEEN.format(server=name, reason=why) for name, why in unseen.items() if why
+    ]
 
 
 def named(servers: Sequence[str]) -> str:

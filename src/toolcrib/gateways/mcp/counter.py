@@ -21,6 +21,7 @@ from toolcrib.core.conversation import LIMIT, MAX_LIMIT, NEAREST
 from toolcrib.core.facet import Where
 from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Session
+from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateways.mcp.answer import (
     DETAILS,
@@ -30,6 +31,7 @@ from toolcrib.gateways.mcp.answer import (
     listed_text,
     notes,
     said,
+    unseen_texts,
 )
 from toolcrib.gateways.mcp.attention import Attention
 from toolcrib.gateways.mcp.own_tools import CONSTANT_TOOLS, listed_search_tool, search_tool
@@ -133,7 +135,8 @@ class Counter:
         call = Call("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = conversation.turn(Session(), (call,))
         if turn.answers:
-            return said(turn.answers[0].text, is_error=True)
+            unseen = None if name in view.entries else self._unseen_owner(view, str(name))
+            return said(unseen or turn.answers[0].text, is_error=True)
         (task,) = turn.tasks
         entry = view.entries[task.tool.id]
         return Errand(entry, {**params, "arguments": task.arguments})
@@ -144,6 +147,13 @@ class Counter:
 
     def _wanted(self, view: View) -> str:
         return view.profile.mode or self._settings.mode
+
+    def _unseen_owner(self, view: View, name: str) -> str | None:
+        """Why a tool is not known, if it is by its name one of a server that nobody has seen."""
+        for server, why in self._unseen(view).items():
+            if name.startswith(f"{self._server_id(server)}{SERVER_SEPARATOR}"):
+                return unseen_texts({server: why})[0]
+        return None
 
     def _unseen(self, view: View) -> dict[str, str]:
         unseen = self._servers.unseen()
