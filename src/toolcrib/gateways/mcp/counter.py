@@ -84,7 +84,7 @@ class Counter:
     def awaited(self, client: Visitor) -> list[str]:
         """The servers whose tools a list would lack, as nobody has seen them yet.
 
-        Many clients read the list once, and find nothing by a search where all tools are listed.
+        Many clients read the list once, and where all tools are in it nothing is searched for.
         """
         view, mode = self._seen_by(client)
         unseen = self._servers.unseen() if mode == "direct" else ()
@@ -94,14 +94,15 @@ class Counter:
         """The tools this client is shown now."""
         view, mode = self._seen_by(client)
         if mode == "direct":
+            is_last = client.list_is_frozen and self._wanted(view) == "auto"
+            if not is_last or not self.awaited(client):
+                return {"tools": view.listing}
             # What comes later can only be searched for by a client that never looks again.
-            late = client.list_is_frozen and self._wanted(view) == "auto" and self.awaited(client)
-            own = [search_tool(view, 0, self._unseen(view)), *CONSTANT_TOOLS] if late else []
-            return {"tools": [*own, *view.listing]}
+            search = search_tool(view, self._unseen(view), lists_all=True)
+            return {"tools": [search, *CONSTANT_TOOLS, *view.listing]}
         if mode == "search":
             shown = view.conversation(mode).plan.shown
-            hidden = len(view.entries) - len(shown)
-            own = [search_tool(view, hidden, self._unseen(view)), *CONSTANT_TOOLS]
+            own = [search_tool(view, self._unseen(view)), *CONSTANT_TOOLS]
             return {"tools": [*own, *(view.entries[tool.id].listed for tool in shown)]}
         entries = self._listed_now(client, view)
         search = listed_search_tool(view, len(view.entries) - len(entries))
@@ -135,7 +136,7 @@ class Counter:
         call = Call("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = conversation.turn(Session(), (call,))
         if turn.answers:
-            unseen = None if name in view.entries else self._unseen_owner(view, str(name))
+            unseen = None if call.name in view.entries else self._unseen_owner(view, call.name)
             return said(unseen or turn.answers[0].text, is_error=True)
         (task,) = turn.tasks
         entry = view.entries[task.tool.id]

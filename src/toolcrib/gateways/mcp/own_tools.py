@@ -17,12 +17,17 @@ _CALLS: Final = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint"
 _TEXT: Final = {"type": "string"}
 
 
-def search_tool(view: View, hidden: int, unseen: Iterable[str]) -> dict[str, Any]:
-    """The search tool of a list that does not change; it says what is behind it, and will be."""
-    names = list(unseen)
-    servers = servers_text(view.entries.values())
-    behind = [wording.GATEWAY_BEHIND.format(count=hidden, servers=servers)] if hidden else []
-    behind += [wording.GATEWAY_COMING.format(servers=named(names))] if names else []
+def search_tool(view: View, unseen: Iterable[str], *, lists_all: bool = False) -> dict[str, Any]:
+    """The search tool of a list that does not change; it says what is behind it, and will be.
+
+    `lists_all` says that nothing is behind it yet.
+    """
+    behind, names, count = [], list(unseen), len(view.entries)
+    if count and not lists_all:
+        servers = servers_text(view.entries.values())
+        behind.append(wording.GATEWAY_BEHIND.format(count=count, servers=servers))
+    if names:
+        behind.append(wording.GATEWAY_COMING.format(servers=named(names)))
     limit = wording.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
     return {
         "name": wording.SEARCH_NAME,
