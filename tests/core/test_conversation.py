@@ -8,7 +8,14 @@ import pytest
 
 from toolcrib.core.call import Call, Exchange
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import MAX_NAMED, MAX_QUERIES, MAX_SEARCHES, Conversation, Style
+from toolcrib.core.conversation import (
+    MAX_NAMED,
+    MAX_QUERIES,
+    MAX_SEARCHES,
+    NEAREST,
+    Conversation,
+    Style,
+)
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
 from toolcrib.core.naming import Names
@@ -106,6 +113,17 @@ def test_an_unknown_tool_is_answered_with_the_nearest_names() -> None:
     assert answer.is_error and "get_weather" in answer.text and "search_tools" in answer.text
     (blank,) = talk.turn(talk.begin(), [Call("1", "()", {})]).answers
     assert "nearest" not in blank.text
+
+
+def test_the_nearest_to_a_misspelt_name_are_those_spelled_alike() -> None:
+    others = [Tool(f"shop_{number}", "An ech of the shop.", server="a") for number in range(5)]
+    tools = (*others, Tool("close", server="shop"), Tool("echo", server="shop"))
+    call = Call("1", "shop___ech", {})
+    talk, guest = _talk(tools=tools), _talk(allowed=lambda tool: tool.name != "echo", tools=tools)
+    told, hidden = (one.turn(one.begin(), [call]).answers[0].text for one in (talk, guest))
+    assert "The nearest are shop___echo, " in told
+    assert told.count("shop___echo") == 1 and told.count(",") == NEAREST - 1
+    assert "shop___echo" not in hidden
     (long,) = talk.turn(talk.begin(), [Call("1", "x\n" * 999, {})]).answers
     assert len(long.text) < 300 and "\n" not in long.text
 

@@ -146,6 +146,12 @@ def test_a_wrong_question_is_told_what_is_wrong(served: Served, query: str, says
     assert says in reply.json["error"]
 
 
+def test_what_is_not_there_is_an_error_as_the_others_are(served: Served) -> None:
+    reply = served.ask("/api/nothing", ADMIN)
+    assert reply.status == 404
+    assert reply.json == {"error": "there is nothing here; /openapi.json tells what there is"}
+
+
 def test_every_answer_is_as_the_description_says(served: Served) -> None:
     described = served.ask("/openapi.json", ADMIN).json
     assert described["openapi"] == "3.1.0"

@@ -174,4 +174,9 @@ def test_tokens_are_counted_and_the_paths_are_described(served: Served) -> None:
     )
     assert held < all_shown
     assert served.ask("/v1/openapi.json", ADMIN).json["openapi"].startswith("3.")
-    assert served.ask("/v1/nothing", ADMIN).status == 404
+    missing, wrong = served.ask("/v1/nothing", ADMIN), served.ask("/v1/messages", ADMIN)
+    assert (missing.status, wrong.status) == (404, 405)
+    # In the form of either API.
+    assert missing.json["type"] == "error" and missing.json["error"]["type"] == "not_found_error"
+    assert missing.json["error"]["code"] is None
+    assert wrong.json["error"]["message"].startswith("GET is not answered here")

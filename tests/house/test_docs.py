@@ -13,11 +13,16 @@ import pytest
 
 import toolcrib
 from tests.support.scripted_page import model_of
+from toolcrib.config.expansion import needed
+from toolcrib.config.jsonc import parsed
+from toolcrib.config.reading import KEYS, read
+from toolcrib.errors import InvalidConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_JSON = re.compile(r"^ *```jsonc?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _HELP = re.compile(r"^<!-- help: (.*?) -->\n+```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NEEDS = re.compile(r"^<!-- needs: (\S+) -->$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -44,6 +49,22 @@ def test_every_python_block_runs(
     with model_of(_read(page), monkeypatch):
         for number, block in enumerate(_PYTHON.findall(_read(page)), 1):
             exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
+
+
+def _configurations(page: Path) -> list[dict[str, Any]]:
+    """The JSON blocks of a page that have a key of toolcrib.json."""
+    blocks = [parsed(page.name, block, InvalidConfig).value for block in _JSON.findall(_read(page))]
+    return [one for one in blocks if isinstance(one, dict) and one.keys() & set(KEYS)]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if _configurations(p)], ids=_name)
+def test_every_configuration_can_be_read(page: Path) -> None:
+    for told in _configurations(page):
+        read(told, {name: f"a secret of {name}" for name in needed(told)})
+
+
+def test_the_readme_shows_a_configuration() -> None:
+    assert _configurations(ROOT / "README.md")
 
 
 def _anchors(page: Path) -> set[str]:

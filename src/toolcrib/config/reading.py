@@ -54,7 +54,7 @@ FOREIGN_KEYS = ("$schema", SERVERS_OF_VSCODE, "inputs", "httpServer", "middlewar
 _PROFILE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _HASH = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
 _APIS = {"anthropic": "messages", "openai": "openai"}
-_URLS = {"messages": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+_URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
 _MAX_MISSING_TOLD = 8
 
 
@@ -271,11 +271,8 @@ def _models(root: Section) -> ModelGateway:
 
 def _upstream(name: str, section: Section) -> ModelUpstream:
     found = section.read(ModelUpstream)
-    api = found.setdefault("api", _APIS.get(name))
-    if api is None:
-        raise Fault(section.steps, 'say which API it speaks: "api": "messages" or "openai"')
-    if name in _APIS and _APIS[name] == api:
-        found.setdefault("url", _URLS[api])
+    if name in _APIS and found.setdefault("api", _APIS[name]) == _APIS[name]:
+        found.setdefault("url", _URLS[name])
     check_url(found.get("url", ""), (*section.steps, "url"))
     # OpenAI's own programs want it at the end of the address, Anthropic's do not.
     url = found["url"].rstrip("/").removesuffix("/v1")

@@ -229,7 +229,11 @@ class ModelUpstream:
     """A model API that requests are passed on to."""
 
     name: str
-    api: Api = setting("api", "messages", "Anthropic's Messages API, or OpenAI's two.")
+    api: Api = setting(
+        "api",
+        "messages",
+        "Anthropic's Messages API, or OpenAI's two; one that is named `openai` has the latter.",
+    )
     url: str = setting(
         "url",
         "",

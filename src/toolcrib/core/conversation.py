@@ -11,7 +11,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final, Literal
 
 from toolcrib.core import wording
@@ -38,6 +40,12 @@ MAX_NAMED: Final = 500
 OPEN_SCHEMA: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": True}
 DESCRIPTION_CHARS: Final = 200
 MAX_SHOWN_NAME_CHARS: Final = 80
+
+# With how many names a misspelt one is compared, how much longer or shorter they may be, and from
+# which share of letters in common on they are alike.
+MAX_COMPARED: Final = 10_000
+_MISSPELT_CHARS: Final = 3
+_ALIKE: Final = 0.85
 
 _SYNTAX = re.compile(r"[^\w\s]+")
 
@@ -346,15 +354,21 @@ class Conversation:
     def _unknown(self, name: str) -> str:
         shown = name if len(name) <= MAX_SHOWN_NAME_CHARS else f"{name[:MAX_SHOWN_NAME_CHARS]}…"
         words = _SYNTAX.sub(" ", name.replace("_", " "))
-        near = (
-            [public_name(hit.tool) for hit in self.search(words, NEAREST)] if words.strip() else []
-        )
+        found = self.search(words, NEAREST) if words.strip() else ()
+        near = dict.fromkeys([*self._alike(name), *(public_name(hit.tool) for hit in found)])
         says = [wording.UNKNOWN_TOOL.format(name=json.dumps(shown, ensure_ascii=False))]
         if near:
-            says.append(wording.NEAREST.format(names=", ".join(near)))
+            says.append(wording.NEAREST.format(names=", ".join([*near][:NEAREST])))
         if self.plan.is_active:
             says.append(wording.SEARCH_INSTEAD.format(search=self.search_tool.name))
         return " ".join(says)
+
+    def _alike(self, name: str) -> list[str]:
+        """Names of tools that are spelled almost like this one, the most alike first."""
+        usable = filter(self.may_use, islice(self.engine.catalog, MAX_COMPARED))
+        named = map(public_name, usable)
+        close = [one for one in named if abs(len(one) - len(name)) <= _MISSPELT_CHARS]
+        return get_close_matches(name, close, NEAREST, _ALIKE)
 
     def _fault(self, task: Task) -> str:
         """What is wrong with the arguments; nothing if they fit, or if nobody can tell."""

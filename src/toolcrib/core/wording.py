@@ -68,11 +68,15 @@ FAILED: Final = "{name} failed: {reason}"
 NOT_ANSWERED: Final = "{name} was not run."
 
 # A gateway in front of servers.
+GATEWAY_FIND: Final = "Find tools."
 GATEWAY_SEARCH: Final = (
-    "Find tools. There are {count} more tools than are listed here, of these servers: {servers}. "
     "Say what you want to do and this returns the tools for it with their parameters. "
     "Search before you say that something cannot be done."
 )
+GATEWAY_BEHIND: Final = (
+    "There are {count} more tools than are listed here, of these servers: {servers}."
+)
+GATEWAY_COMING: Final = "More come from servers that were not up yet: {servers}."
 GATEWAY_DETAIL: Final = "How much to tell of each: its name, one line, or all its parameters."
 GATEWAY_SERVER: Final = "Only tools of this server."
 GATEWAY_READ_ONLY: Final = "Only tools that say they change nothing."
@@ -91,7 +95,7 @@ MORE_FIT: Final = "More tools fit; ask for more, or say more precisely what you 
 SHORTENED: Final = "{count} were shortened to keep this brief; {describe} tells all of them."
 NOT_REACHABLE: Final = "{count} of {server} cannot be called now: {reason}."
 UNSEEN: Final = "The tools of {server} are not known yet: {reason}."
-STILL_STARTING: Final = "it is still starting"
+STARTING: Final = "{count} still starting: {servers}. Search again in a moment for their tools."
 WAITING: Final = "{count} of {server} wait until a person approves them."
 UNUSABLE: Final = "Some tools of {server} cannot be used: {reason}."
 LEFT_OUT: Final = (

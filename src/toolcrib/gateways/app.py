@@ -10,12 +10,14 @@ import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Send
 
 from toolcrib.config.settings import Key
+from toolcrib.errors import RequestFailed
 from toolcrib.gateways.guard import ANYONE, Guard
 from toolcrib.gateways.mcp.api import Api
 from toolcrib.gateways.mcp.figures import Figures
@@ -26,6 +28,7 @@ from toolcrib.gateways.mcp.openapi import description
 from toolcrib.gateways.mcp.starting import OnStarted
 from toolcrib.gateways.mcp.status import reasons
 from toolcrib.gateways.metrics import CONTENT_TYPE, Metrics
+from toolcrib.gateways.model.fault import either_error
 from toolcrib.gateways.model.gateway import Gateway, OnTreated
 from toolcrib.gateways.model.routes import routes as model_routes
 from toolcrib.gateways.model.saved import Saved
@@ -123,7 +126,21 @@ def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) ->
         *api.routes(),
         *(model_routes(model) if service.config.models.upstreams else ()),
     ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    handlers = {HTTPException: _refused}
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+
+
+async def _refused(request: Request, fault: Exception) -> JSONResponse:
+    """What is not there, or not to be asked so, is said in the form of the errors of its door."""
+    assert isinstance(fault, HTTPException)
+    status = fault.status_code
+    says = f"{request.method} is not answered here" if status == 405 else "there is nothing here"
+    if not request.url.path.startswith("/v1/"):
+        told = {"error": f"{says}; /openapi.json tells what there is"}
+        return JSONResponse(told, status, fault.headers)
+    says += "; /v1/openapi.json tells what there is, if `models` are configured"
+    kind = "invalid_request_error" if status == 405 else ""
+    return JSONResponse(either_error(RequestFailed(says, status, kind)), status, fault.headers)
 
 
 def _counting(service: Service, metrics: Metrics) -> OnTreated:

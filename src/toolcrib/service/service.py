@@ -56,6 +56,8 @@ class Service:
         self._learning = RLock()
         self._lock = RLock()
         self._shelves: dict[str, Shelf] = {}
+        # Servers that a person has forgotten. What they have is shown until they are listed anew.
+        self.forgotten: frozenset[str] = frozenset()
         self._rankers = rankers
         self._engine = SearchEngine(Catalog(), rankers)
         self._views: dict[str, View] = {}
@@ -106,6 +108,7 @@ class Service:
                 return False
             shelf = self._shelf(server, manifest)
             self.store.put_manifest(server.name, manifest)
+            self.forgotten -= {server.name}
             changed = self._shelves.get(server.name) != shelf
             if changed:
                 self._shelves[server.name] = shelf
@@ -187,12 +190,16 @@ class Service:
     def _recall(self) -> None:
         """What is known of the configured servers from the last time they were up."""
         manifests = self.store.manifests()
+        forgotten = set()
         for server in self.config.servers.values():
-            manifest = manifests.get(server.name)
+            manifest, shelf = manifests.get(server.name), self._shelves.get(server.name)
             if manifest and manifest.identity == identity(server) and server.enabled:
                 self._shelves[server.name] = self._shelf(server, manifest)
+            elif not manifest and shelf and shelf.server == server:
+                forgotten.add(server.name)
             else:
                 self._shelves.pop(server.name, None)
+        self.forgotten = frozenset(forgotten)
         self._rebuild()
 
     def _shelf(self, server: Server, manifest: Manifest) -> Shelf:

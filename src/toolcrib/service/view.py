@@ -56,9 +56,13 @@ class View:
 
         Where only some tools are let through, a server that has none of them is none of its affair.
         """
-        if self.profile.servers is not None and server not in self.profile.servers:
+        if not self.may_hold(server):
             return False
         return self.profile.tools is None or server in self._servers_of_tools
+
+    def may_hold(self, server: str) -> bool:
+        """Whether a server that nobody has seen yet may turn out to have tools of this profile."""
+        return self.profile.servers is None or server in self.profile.servers
 
     @cached_property
     def _servers_of_tools(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ PYTHON = Server("old", command="python3", args=("-m", "old"))
 UVX = Server("old", command="/usr/bin/uvx", args=("old",))
 NPX = Server("node", command="npx", args=("-y", "node-server"))
 REMOTE = Server("remote", url="https://example.com/mcp", transport="http")
-ENDED = "it answered with an error: Connection closed"
+ENDED = "its program ended with exit code 1"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_a_server_said_leads_to_the_cure(server: Server, said: str, cure: s
     assert found.severity == "error"
     assert found.server == server.name
     assert cure in found.cure
-    assert "Connection closed" not in found.what
+    assert found.what == f"it does not start: {ENDED}; it said: {said}"
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,24 @@ async def test_servers_that_nobody_has_seen_are_named(config: Config) -> None:
     query = modern("tools/call", **call("search_tools", query="zebra quartz"))
     (answers,) = await said(service, [query])
     assert answers is not None
-    assert "The tools of new are not known yet: it is still starting." in answers[0]
+    assert "1 server is still starting: new. Search again in a moment" in answers[0]
+
+
+@pytest.mark.parametrize("first", [hello(), modern("server/discover")])
+async def test_a_list_that_would_lack_a_server_waits_for_it(first: Any) -> None:
+    service = Service(config_of(plain("new")), open_store("sqlite://"))
+    listing = request("tools/list") if first["method"] == "initialize" else modern("tools/list")
+    opening, listed = await said(service, [first, listing])
+    assert opening is not None
+    assert listed is None
+
+
+async def test_a_search_tool_waits_for_no_server() -> None:
+    service = Service(config_of(plain("new"), mode="search"), open_store("sqlite://"))
+    (answers,) = await said(service, [modern("tools/list")])
+    assert answers is not None
+    about = json.loads(answers[0])["result"]["tools"][0]["description"]
+    assert about.startswith("Find tools. More come from servers that were not up yet: new. Say")
 
 
 async def test_savings_are_noted_here_too(config: Config) -> None:

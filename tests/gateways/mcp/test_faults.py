@@ -121,7 +121,7 @@ async def test_a_server_that_hangs_is_given_up_after_its_time() -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("exits", "it said: no token was given"),
+        ("exits", "its program ended with exit code 1; it said: no token was given"),
         ("list_fails", "no list today"),
         ("mute", "did not answer in time"),
     ],
@@ -147,6 +147,21 @@ async def test_a_program_that_cannot_be_run_is_said_so(command: str, says: str) 
         assert says in front.fleet.trouble()["bad"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such signals")
+@pytest.mark.parametrize(("seconds", "quoted"), [(0, ""), (3600, "; it said: busy")])
+async def test_what_ended_a_server_is_told_and_only_its_last_words(
+    seconds: float, quoted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "LAST_WORDS_SECONDS", seconds)
+    monkeypatch.setattr(upstream, "FIRST_PAUSE", 60)
+    async with gateway(config_of(plain("bad", ["pid"]))) as front, client(front) as connected:
+        bad = front.fleet.upstreams["bad"]
+        bad.complaints.hear("busy\n")
+        os.kill(int(await told(connected, "bad___pid")), signal.SIGKILL)
+        await until(lambda: bad.trouble)
+        assert bad.trouble == f"its program was ended by SIGKILL{quoted}"
+
+
 async def test_a_server_that_nobody_has_seen_is_named_where_nothing_fits() -> None:
     missing = Server("missing", command="no-such-program")
     async with gateway(config_of(missing, GOOD)) as front, client(front) as connected:
@@ -155,6 +170,8 @@ async def test_a_server_that_nobody_has_seen_is_named_where_nothing_fits() -> No
         assert "The tools of missing are not known yet: its program or its folder" in text
         text = await told(connected, "search_tools", {"query": "good___echo"})
         assert "missing" not in text
+        text = await refused(connected, "missing___echo")
+        assert text.startswith("The tools of missing are not known yet: its program or its folder")
 
 
 async def test_a_server_that_is_down_is_named_in_what_a_search_finds() -> None:

@@ -23,7 +23,8 @@ from tests.gateways.mcp.harness import (
     until,
 )
 from toolcrib.config.settings import Config, Safety, Server
-from toolcrib.gateways.mcp import process, upstream
+from toolcrib.gateways.mcp import fleet, process, upstream
+from toolcrib.gateways.mcp import gateway as gateways
 from toolcrib.gateways.mcp.front import Front
 
 pytestmark = pytest.mark.anyio
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.anyio
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LEAVE_SECONDS", 0.3)
     monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(fleet, "FIRST_LIST_SECONDS", 0.1)
 
 
 def kept(tmp_path: Path, *servers: Server, safety: Safety = DEFAULT) -> Config:
@@ -58,6 +60,22 @@ async def test_what_is_known_can_be_searched_before_any_server_is_up(tmp_path: P
         assert "zoo___lion" in await told(connected, "search_tools", {"query": "lion"})
         # A call waits until the server is there.
         assert await told(connected, "zoo___echo", {"text": "awake"}) == "awake"
+
+
+@pytest.mark.parametrize("start", ["eager", "lazy"])
+async def test_a_server_that_is_forgotten_is_listed_and_pinned_anew(
+    start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateways, "HOUSEKEEPING_SECONDS", 0.05)
+    zoo = plain("zoo", ["lion"], given={"start": start, "idle_seconds": 0.2})
+    async with gateway(kept(tmp_path, zoo)) as front, client(front) as connected:
+        if start == "lazy":
+            await until(lambda: front.fleet.upstreams["zoo"].link is None)
+        front.service.store.forget_server("zoo")
+        await until(lambda: front.service.store.pins("zoo"))
+        assert await names(connected) == ["zoo___lion"]
+        await until(lambda: not front.service.forgotten)
+        assert front.service.store.manifests()["zoo"].tools
 
 
 async def test_what_was_another_program_is_not_taken_for_this_one(tmp_path: Path) -> None:

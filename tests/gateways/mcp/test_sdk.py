@@ -16,12 +16,14 @@ from mcp.client._probe import negotiate_auto
 from mcp.server import Server
 from mcp.server.connection import Connection
 from mcp.server.runner import modern_error_data, serve_one
+from mcp.shared import jsonrpc_dispatcher
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.memory import create_client_server_memory_streams
 
 from toolcrib.gateways.mcp.sdk import (
+    CLOSED,
     CONNECTION_KEYS,
     HTTP_FAILED,
     RawSession,
@@ -199,6 +201,7 @@ def test_what_we_lean_on_is_still_there() -> None:
         "params",
     ]
     assert f'message="{HTTP_FAILED}"' in inspect.getsource(streamable_http)
+    assert f'message="{CLOSED}"' in inspect.getsource(jsonrpc_dispatcher)
     error = modern_error_data(MCPError(-32050, "no", {"why": 1}))
     assert (error.code, error.message, error.data) == (-32050, "no", {"why": 1})
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}

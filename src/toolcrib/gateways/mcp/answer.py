@@ -84,7 +84,7 @@ def notes(
     """What else is to be said: which tools cannot be called, wait for approval, or look bad, and
     which servers nobody has seen the tools of, or have some that nobody can use."""
     found = list(entries)
-    said = [wording.UNSEEN.format(server=name, reason=why) for name, why in unseen.items()]
+    said = unseen_texts(unseen)
     for server, reason in unreachable.items():
         count = sum(entry.server == server for entry in found)
         if count:
@@ -108,9 +108,25 @@ def servers_text(entries: Iterable[Entry]) -> str:
     counts: dict[str, int] = {}
     for entry in entries:
         counts[entry.server] = counts.get(entry.server, 0) + 1
-    shown = [f"{server} ({count})" for server, count in counts.items()]
-    more = [f"and {len(shown) - MAX_NAMED_SERVERS} more"] if len(shown) > MAX_NAMED_SERVERS else []
-    return ", ".join(shown[:MAX_NAMED_SERVERS] + more)
+    return named([f"{server} ({count})" for server, count in counts.items()])
+
+
+def unseen_texts(unseen: Mapping[str, str]) -> list[str]:
+    """That the tools of these servers are not known, and why; without a reason they still start."""
+    said = []
+    starting = [name for name, why in unseen.items() if not why]
+    if starting:
+        count = "1 server is" if len(starting) == 1 else f"{len(starting)} servers are"
+        said.append(wording.STARTING.format(count=count, servers=named(starting)))
+    return said + [
+        wording.UNSEEN.format(server=name, reason=why) for name, why in unseen.items() if why
+    ]
+
+
+def named(servers: Sequence[str]) -> str:
+    """The names of servers, within bounds."""
+    more = len(servers) - MAX_NAMED_SERVERS
+    return ", ".join([*servers[:MAX_NAMED_SERVERS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _shown(entry: Entry, detail: Detail) -> tuple[str, dict[str, Any]]:

@@ -86,9 +86,9 @@ class Api:
         limit = _whole(request, "limit", LIMIT, MAX_LIMIT)
         result = view.engine.search(query, limit=limit, where=where, allowed=view.allowed)
         explain = request.query_params.get("reasons") == "true"
+        entries = [view.entries[hit.tool.id] for hit in result]
         hits = []
-        for hit in result:
-            entry = view.entries[hit.tool.id]
+        for hit, entry in zip(result, entries, strict=True):
             tool = {**entry.listed, "server": entry.server}
             told: dict[str, Any] = {"score": round(hit.score, 6), "tool": tool}
             if explain:
@@ -99,6 +99,7 @@ class Api:
             "confident": result.confident,
             "hits": hits,
             "more": bool(result.more),
+            "notes": self._front().counter.notes(view, entries, result.confident),
         }
 
 

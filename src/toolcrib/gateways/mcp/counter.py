@@ -21,6 +21,7 @@ from toolcrib.core.conversation import LIMIT, MAX_LIMIT, NEAREST
 from toolcrib.core.facet import Where
 from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Session
+from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateways.mcp.answer import (
     DETAILS,
@@ -30,6 +31,7 @@ from toolcrib.gateways.mcp.answer import (
     listed_text,
     notes,
     said,
+    unseen_texts,
 )
 from toolcrib.gateways.mcp.attention import Attention
 from toolcrib.gateways.mcp.own_tools import CONSTANT_TOOLS, listed_search_tool, search_tool
@@ -52,7 +54,7 @@ class Servers(Protocol):
         """The servers that cannot be reached, and why."""
 
     def unseen(self) -> dict[str, str]:
-        """The servers whose tools nobody has seen yet, and why."""
+        """The servers whose tools nobody has seen yet, and why; no reason while they start."""
 
 
 class Errand(NamedTuple):
@@ -79,14 +81,28 @@ class Counter:
         entry = self._service.directory.entries.get(name)
         return None if entry is None else entry.tool.input_schema
 
+    def awaited(self, client: Visitor) -> list[str]:
+        """The servers whose tools a list would lack, as nobody has seen them yet.
+
+        Many clients read the list once, and where all tools are in it nothing is searched for.
+        """
+        view, mode = self._seen_by(client)
+        unseen = self._servers.unseen() if mode == "direct" else ()
+        return [name for name in unseen if view.may_hold(name)]
+
     async def tools_list(self, client: Visitor, params: Mapping[str, Any]) -> dict[str, Any]:
         """The tools this client is shown now."""
         view, mode = self._seen_by(client)
         if mode == "direct":
-            return {"tools": view.listing}
+            is_last = client.list_is_frozen and self._wanted(view) == "auto"
+            if not is_last or not self.awaited(client):
+                return {"tools": view.listing}
+            # What comes later can only be searched for by a client that never looks again.
+            search = search_tool(view, self._unseen(view), lists_all=True)
+            return {"tools": [search, *CONSTANT_TOOLS, *view.listing]}
         if mode == "search":
             shown = view.conversation(mode).plan.shown
-            own = [search_tool(view), *CONSTANT_TOOLS]
+            own = [search_tool(view, self._unseen(view)), *CONSTANT_TOOLS]
             return {"tools": [*own, *(view.entries[tool.id].listed for tool in shown)]}
         entries = self._listed_now(client, view)
         search = listed_search_tool(view, len(view.entries) - len(entries))
@@ -120,15 +136,29 @@ class Counter:
         call = Call("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = conversation.turn(Session(), (call,))
         if turn.answers:
-            return said(turn.answers[0].text, is_error=True)
+            unseen = None if call.name in view.entries else self._unseen_owner(view, call.name)
+            return said(unseen or turn.answers[0].text, is_error=True)
         (task,) = turn.tasks
         entry = view.entries[task.tool.id]
         return Errand(entry, {**params, "arguments": task.arguments})
 
     def _seen_by(self, client: Visitor) -> tuple[View, ShownMode]:
         view = self._service.view(client.profile)
-        wanted = view.profile.mode or self._settings.mode
-        return view, view.mode(wanted, client.is_modern, client.list_is_frozen)
+        return view, view.mode(self._wanted(view), client.is_modern, client.list_is_frozen)
+
+    def _wanted(self, view: View) -> str:
+        return view.profile.mode or self._settings.mode
+
+    def _unseen_owner(self, view: View, name: str) -> str | None:
+        """Why a tool is not known, if it is by its name one of a server that nobody has seen."""
+        for server, why in self._unseen(view).items():
+            if name.startswith(f"{self._server_id(server)}{SERVER_SEPARATOR}"):
+                return unseen_texts({server: why})[0]
+        return None
+
+    def _unseen(self, view: View) -> dict[str, str]:
+        unseen = self._servers.unseen()
+        return {name: why for name, why in unseen.items() if view.sees_server(name)}
 
     def _listed_now(self, client: Visitor, view: View) -> list[Entry]:
         """The list of this client: what it was shown from the start, or what it has searched for."""
@@ -176,7 +206,7 @@ class Counter:
             others = await self._found(view, query, limit, replace(where, read_only=False))
             left_out = sum(not hit.tool.read_only for hit in others)
             says += [wording.LEFT_OUT.format(count=counted(left_out))] if left_out else []
-        says += self._notes(view, entries, result.confident)
+        says += self.notes(view, entries, result.confident)
         answer = said("\n\n".join(says))
         answer["structuredContent"] = {"tools": page.tools, "confident": result.confident}
         self._service.count(searches=1)
@@ -209,10 +239,10 @@ class Counter:
             names = ", ".join(entry.name for entry in near[:NEAREST])
             says = [mcproxy.NOT_FOUND.format(query=query)]
             says += [wording.NEAREST.format(names=names)] if names else []
-            return said(" ".join(says))
+            return said("\n\n".join([" ".join(says), *self.notes(view, near, False)]))
         page = Page(self._settings.max_result_chars)
         heading = mcproxy.FOUND.format(count=len(entries))
-        says = [listed_text(heading, entries, page), *self._notes(view, entries, True)]
+        says = [listed_text(heading, entries, page), *self.notes(view, entries, True)]
         answer = said("\n\n".join(says))
         answer["structuredContent"] = {"tools": page.tools, "confident": True}
         return answer
@@ -248,7 +278,8 @@ class Counter:
         least = self._settings.search_threshold
         return [view.entries[hit.tool.id] for hit in result if hit.score >= least]
 
-    def _notes(self, view: View, entries: list[Entry], fits: bool) -> list[str]:
+    def notes(self, view: View, entries: list[Entry], fits: bool) -> list[str]:
+        """What is to be said of a search besides its finds, above all where nothing fits."""
         found = {entry.server for entry in entries}
         waiting = {
             shelf.server.name: len(view.held(shelf))
@@ -256,8 +287,7 @@ class Counter:
             if not fits or shelf.server.name in found
         }
         waiting = {server: count for server, count in waiting.items() if count}
-        unseen = {} if fits else self._servers.unseen()
-        unseen = {name: why for name, why in unseen.items() if view.sees_server(name)}
+        unseen = {} if fits else self._unseen(view)
         unusable = {} if fits else view.unusable
         return notes(entries, self._servers.trouble(), waiting, unseen, unusable)
 

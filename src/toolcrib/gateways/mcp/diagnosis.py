@@ -55,8 +55,7 @@ def diagnose(
             break
     else:
         cure = _otherwise(server, trouble)
-    reason = trouble.replace("it answered with an error: Connection closed; it said", "it said")
-    what = f"it does not start: {reason[:MAX_QUOTED_CHARS]}"
+    what = f"it does not start: {trouble[:MAX_QUOTED_CHARS]}"
     if http_status is not None and http_status >= 400 and "HTTP" not in trouble:
         what = f"it does not start: it answered with HTTP {http_status}"
     return Finding("error", what, cure, server.name)

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolcrib.core import wording
 from toolcrib.gateways.mcp.counter import Counter, Errand
 from toolcrib.gateways.mcp.protocol import (
     CAPABILITIES_KEY,
@@ -48,7 +47,7 @@ class _Unstarted:
     def unseen(self) -> dict[str, str]:
         servers = self.service.config.servers.values()
         unknown = (one.name for one in servers if one.enabled and not self.service.knows(one))
-        return dict.fromkeys(unknown, wording.STILL_STARTING)
+        return dict.fromkeys(unknown, "")
 
 
 @dataclass
@@ -149,6 +148,9 @@ class Doorstep:
 
     async def _list(self, params: Mapping[str, Any]) -> _Result:
         if not params.keys() <= _LIST or not isinstance(params.get("cursor", ""), str):
+            return None
+        if self._counter.awaited(self._client):
+            # The servers have to be started first, and that needs the SDK.
             return None
         return await self._counter.tools_list(self._client, params)
 

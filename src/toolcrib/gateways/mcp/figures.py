@@ -11,8 +11,9 @@ from toolcrib.gateways.metrics import Counter as Growing
 from toolcrib.gateways.metrics import Metrics
 
 _STATES: Final = ("configured", "known", "started", "in use")
-# Tools that are called no more, as their server is gone from the configuration.
-_GONE: Final = "gone"
+# Tools that are called no more, as their server is gone from the configuration. No server has this
+# name, and Prometheus takes it for none.
+_NOBODY: Final = ""
 
 
 class Figures:
@@ -20,7 +21,7 @@ class Figures:
 
     def __init__(self, metrics: Metrics) -> None:
         self._lock = Lock()
-        self._told: dict[tuple[str, str], float] = {}
+        self._told: dict[tuple[str, str | None], float] = {}
         self._servers = metrics.gauge("toolcrib_servers", "Servers by state.", "state")
         self._unreachable = metrics.gauge("toolcrib_servers_unreachable", "Servers in trouble.")
         self._tools = metrics.gauge("toolcrib_tools", "Tools to be had, by server.", "server")
@@ -66,7 +67,7 @@ class Figures:
         failures: Counter[str] = Counter()
         seconds: dict[str, float] = {}
         for tool, used in front.service.store.usage().items():
-            server = entries[tool].server if tool in entries else _GONE
+            server = entries[tool].server if tool in entries else _NOBODY
             calls[server] += used.calls
             failures[server] += used.failures
             seconds[server] = seconds.get(server, 0.0) + used.seconds
@@ -75,10 +76,10 @@ class Figures:
             self._grow(self._failures, failures[server], server)
             self._grow(self._seconds, seconds[server], server)
 
-    def _grow(self, counter: Growing, total: float, server: str = "") -> None:
+    def _grow(self, counter: Growing, total: float, server: str | None = None) -> None:
         """Add what has come since the figures were last told."""
         before = self._told.get((counter.name, server), 0.0)
         if total >= before:
-            labels = {"server": server} if server else {}
+            labels = {} if server is None else {"server": server}
             counter.add(total - before, **labels)
             self._told[(counter.name, server)] = total

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -13,7 +14,6 @@ import anyio.abc
 from mcp.shared.exceptions import MCPError
 
 from toolcrib.config.settings import Config, Server
-from toolcrib.core import wording
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.strict import readable
 from toolcrib.gateways.mcp.upstream import Listing, OnNews, Upstream
@@ -25,6 +25,9 @@ STARTING_AT_ONCE: Final = 4
 MAX_OWNED: Final = 50_000
 # How long a list of what all servers have waits for the slow ones.
 COLLECT_SECONDS: Final = 10.0
+# How long after the start a list of tools waits for servers that nobody has ever seen. Some clients
+# give a server ten seconds for all of its start.
+FIRST_LIST_SECONDS: Final = 5.0
 
 _log = logging.getLogger(__name__)
 OnChanged = Callable[[], Awaitable[None]]
@@ -43,6 +46,7 @@ class Fleet:
         self._starting = anyio.CapacityLimiter(STARTING_AT_ONCE)
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._patient_until = -math.inf
         # Whose resource an address is, as far as lists have told.
         self._owners: dict[str, list[str]] = {}
 
@@ -50,6 +54,7 @@ class Fleet:
         self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         """Look after all servers until cancelled."""
+        self._patient_until = anyio.current_time() + FIRST_LIST_SECONDS
         async with anyio.create_task_group() as self._tasks:
             for server in self.service.config.servers.values():
                 self._add(server)
@@ -68,6 +73,11 @@ class Fleet:
                 self._add(server)
         await self._on_changed()
 
+    def list_anew(self, names: Iterable[str]) -> None:
+        """Have these say again what they have."""
+        for upstream in filter(None, map(self.upstreams.get, names)):
+            upstream.list_anew()
+
     def start_soon(self, act: Callable[..., Awaitable[None]], *given: Any) -> None:
         """Do something that goes on as long as it takes, or until the servers are left."""
         if self._tasks is not None:
@@ -77,17 +87,23 @@ class Fleet:
         """The servers that cannot be reached, and why."""
         return {
             name: upstream.trouble
-            for name, upstream in self.upstreams.items()
+            for name, upstream in list(self.upstreams.items())
             if upstream.link is None and upstream.trouble
         }
 
     def unseen(self) -> dict[str, str]:
-        """The servers whose tools nobody has seen yet, and why."""
+        """The servers whose tools nobody has seen yet, and why; no reason while they start."""
         return {
-            name: upstream.trouble or wording.STILL_STARTING
-            for name, upstream in self.upstreams.items()
+            name: upstream.trouble
+            for name, upstream in list(self.upstreams.items())
             if not upstream.known
         }
+
+    async def seen(self, names: Iterable[str]) -> None:
+        """Wait until these have told their tools or have failed; only in the first seconds."""
+        with anyio.CancelScope(deadline=self._patient_until):
+            for upstream in filter(None, map(self.upstreams.get, names)):
+                await upstream.seen()
 
     async def collect(
         self, method: str, key: str, servers: Callable[[str], bool]

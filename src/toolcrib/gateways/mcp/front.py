@@ -81,11 +81,11 @@ class Front:
         self._listeners: dict[str | None, ListenHandler] = {}
         self._connections: dict[int, Connection] = {}
         bridge = Bridge(self.fleet)
-        counter = Counter(service, self.fleet)
+        self.counter = counter = Counter(service, self.fleet)
         calls = Calls(service, counter, self.fleet, bridge)
         self._relay = relay = Relay(self.fleet, service, bridge)
         self._handlers: dict[str, Handler] = {
-            "tools/list": counter.tools_list,
+            "tools/list": self._tools_list,
             "tools/call": calls.tools_call,
             "prompts/list": relay.prompts_list,
             "prompts/get": relay.prompts_get,
@@ -144,6 +144,10 @@ class Front:
             _methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
         except KeyError:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found", ctx.method) from None
+
+    async def _tools_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+        await self.fleet.seen(self.counter.awaited(client))
+        return await self.counter.tools_list(client, params)
 
     def _remember(self, connection: Connection, profile: str | None) -> None:
         shown = shown_to(connection, self._shown)

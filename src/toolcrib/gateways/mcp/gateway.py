@@ -67,13 +67,15 @@ async def serve_pipes(
 
 
 async def _keep_house(front: Front, savings: Savings) -> None:
-    """Write what was counted, and see whether somebody has approved what was held back."""
+    """Write what was counted, and see whether somebody has approved what was held back, or has
+    forgotten a server, which then is listed anew."""
     while True:
         await anyio.sleep(HOUSEKEEPING_SECONDS)
         await tried(savings.settle)
         await tried(front.service.flush)
         if await tried(front.service.reread_pins):
             await front.tell_tools_changed()
+        front.fleet.list_anew(sorted(front.service.forgotten))
 
 
 async def _read_ahead(front: Front) -> None:

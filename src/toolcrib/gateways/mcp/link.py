@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from toolcrib.config.settings import Server
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.children import MAX_LINE_BYTES
 from toolcrib.gateways.mcp.process import Complaints, child_process
-from toolcrib.gateways.mcp.sdk import OnNotify, OnRequest, RawSession, raw_session
+from toolcrib.gateways.mcp.sdk import CLOSED, OnNotify, OnRequest, RawSession, raw_session
 from toolcrib.gateways.mcp.tokens import TokenAuth, TokenFile
 
 INFO: Final = types.Implementation(name="toolcrib", version=__version__)
@@ -264,17 +265,31 @@ def reason_of(fault: BaseException) -> str:
         return "its program or its folder was not found; install it, or mend `command` or `cwd`"
     if isinstance(fault, PermissionError):
         return "its program may not be run; mend its rights, or `command`"
-    if isinstance(fault, TimeoutError):
+    if isinstance(fault, TimeoutError | httpx2.TimeoutException):
         return "it did not answer in time; raise `connectSeconds` if it is only slow"
     if isinstance(fault, ServerUnavailable):
         return str(fault)
     if isinstance(fault, httpx2.HTTPStatusError):
         return f"it answered with HTTP {fault.response.status_code}"
     if isinstance(fault, httpx2.TransportError):
-        return f"it could not be reached ({type(fault).__name__})"
+        return "it could not be reached"
     if isinstance(fault, MCPError):
+        if fault.error.message == CLOSED:
+            return "its connection ended"
         return f"it answered with an error: {fault.error.message[:200]}"
-    return f"{type(fault).__name__}: {str(fault)[:200]}".removesuffix(": ")
+    # Nobody foresaw it, so that its kind may be all there is to know.
+    return f"an unforeseen fault ({type(fault).__name__}: {str(fault)[:200]})"
+
+
+def end_of(exit_code: int) -> str:
+    """How a program ended, in words."""
+    if exit_code >= 0:
+        return f"its program ended with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"its program was ended by {name}"
 
 
 def _dumped(model: Any) -> dict[str, Any]:

@@ -61,6 +61,7 @@ _SCHEMAS: Final = {
         confident=_YES_OR_NO,
         hits=_list(_HIT),
         more=_YES_OR_NO,
+        notes=_list(_TEXT),
     ),
     "Stats": _object(
         servers=_WHOLE,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from toolcrib.core import wording
 from toolcrib.core.conversation import LIMIT, MAX_LIMIT
-from toolcrib.gateways.mcp.answer import DETAILS, servers_text
+from toolcrib.gateways.mcp.answer import DETAILS, named, servers_text
 from toolcrib.profiles import mcproxy
 from toolcrib.service.view import View
 
@@ -16,14 +17,21 @@ _CALLS: Final = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint"
 _TEXT: Final = {"type": "string"}
 
 
-def search_tool(view: View) -> dict[str, Any]:
-    """The search tool of a list that does not change; it says what is behind it."""
+def search_tool(view: View, unseen: Iterable[str], *, lists_all: bool = False) -> dict[str, Any]:
+    """The search tool of a list that does not change; it says what is behind it, and will be.
+
+    `lists_all` says that nothing is behind it yet.
+    """
+    behind, names, count = [], list(unseen), len(view.entries)
+    if count and not lists_all:
+        servers = servers_text(view.entries.values())
+        behind.append(wording.GATEWAY_BEHIND.format(count=count, servers=servers))
+    if names:
+        behind.append(wording.GATEWAY_COMING.format(servers=named(names)))
     limit = wording.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
     return {
         "name": wording.SEARCH_NAME,
-        "description": wording.GATEWAY_SEARCH.format(
-            count=len(view.entries), servers=servers_text(view.entries.values())
-        ),
+        "description": " ".join([wording.GATEWAY_FIND, *behind, wording.GATEWAY_SEARCH]),
         "inputSchema": {
             "type": "object",
             "properties": {

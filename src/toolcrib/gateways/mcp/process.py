@@ -7,7 +7,9 @@ error is kept, so that whoever asks why it failed can be told.
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -37,27 +39,37 @@ Streams = tuple[
 
 
 class Complaints:
-    """The last lines that a server wrote to standard error."""
+    """The last lines that a server wrote to standard error, and how it ended."""
 
     def __init__(self, tell: Callable[[str], None] = lambda line: None) -> None:
-        self._lines: deque[str] = deque(maxlen=MAX_COMPLAINTS)
+        # Each with the moment when it came.
+        self._lines: deque[tuple[float, str]] = deque(maxlen=MAX_COMPLAINTS)
         self._tell = tell
         self._rest = ""
+        self._heard = -math.inf
+        # What its program ended with, if it did so by itself.
+        self.exit_code: int | None = None
 
     def hear(self, text: str) -> None:
         """Take in what came, be it parts of lines or many."""
+        self._heard = time.monotonic()
         *lines, rest = (self._rest + text).split("\n")
         self._rest = rest[:MAX_COMPLAINT_CHARS]
         for line in lines:
             line = line.rstrip()[:MAX_COMPLAINT_CHARS]
             if line:
-                self._lines.append(line)
+                self._lines.append((self._heard, line))
                 self._tell(line)
 
     @property
     def lines(self) -> list[str]:
         """What was said, oldest first."""
-        return [*self._lines, *([self._rest] if self._rest.strip() else [])]
+        return self.since(-math.inf)
+
+    def since(self, moment: float) -> list[str]:
+        """What was said since a moment of the monotonic clock, oldest first."""
+        rest = [(self._heard, self._rest)] if self._rest.strip() else []
+        return [line for heard, line in (*self._lines, *rest) if heard >= moment]
 
 
 @asynccontextmanager
@@ -70,6 +82,7 @@ async def child_process(
     complaints: Complaints,
 ) -> AsyncIterator[Streams]:
     """Start a server and speak with it; when this ends, so does the server and all it started."""
+    complaints.exit_code = None
     process = await anyio.open_process(
         [command, *args],
         # Python servers that join a set into a text would otherwise change with every start.
@@ -81,15 +94,18 @@ async def child_process(
     # No awaiting from here until the tasks run, or a cancelled start would leave the child behind.
     heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](_WAITING)
     write, said = anyio.create_memory_object_stream[SessionMessage](_WAITING)
+    left = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, process, heard)
-        tasks.start_soon(_speak, process, said, heard)
+        tasks.start_soon(_listen, process, heard, left)
+        tasks.start_soon(_speak, process, said, heard, left)
         tasks.start_soon(_overhear, process, complaints)
         try:
             yield read, write
         finally:
+            has_left = left.is_set() or process.returncode is not None
             with anyio.CancelScope(shield=True):
-                await _stop(process)
+                if await _stop(process) and has_left:
+                    complaints.exit_code = process.returncode
             RUNNING.pop(process.pid, None)
             for stream in (heard, read, write, said):
                 stream.close()
@@ -97,7 +113,9 @@ async def child_process(
 
 
 async def _listen(
-    process: anyio.abc.Process, heard: MemoryObjectSendStream[SessionMessage | Exception]
+    process: anyio.abc.Process,
+    heard: MemoryObjectSendStream[SessionMessage | Exception],
+    left: anyio.Event,
 ) -> None:
     assert process.stdout
     line = bytearray()
@@ -112,12 +130,14 @@ async def _listen(
             if len(line) > MAX_LINE_BYTES:
                 # Nothing that follows can be made sense of; the connection ends here.
                 return
+        left.set()
 
 
 async def _speak(
     process: anyio.abc.Process,
     said: MemoryObjectReceiveStream[SessionMessage],
     heard: MemoryObjectSendStream[SessionMessage | Exception],
+    left: anyio.Event,
 ) -> None:
     assert process.stdin
     with said:
@@ -126,6 +146,7 @@ async def _speak(
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.stdin.send(text.encode() + b"\n")
         except _Lost:
+            left.set()
             # Ends the connection as seen from the other side, so that nobody waits for an answer.
             heard.close()
 
@@ -144,12 +165,16 @@ def _message(line: bytes) -> SessionMessage | Exception:
         return fault
 
 
-async def _stop(process: anyio.abc.Process) -> None:
-    """Close its input, wait; ask it to end, wait; kill it. All it started goes with it."""
+async def _stop(process: anyio.abc.Process) -> bool:
+    """Close its input, wait; ask it to end, wait; kill it. All it started goes with it.
+
+    Says whether it left before it was asked to.
+    """
     assert process.stdin
     with suppress(*_Lost):
         await process.stdin.aclose()
-    if not await _is_gone(process):
+    leaves = await _is_gone(process)
+    if not leaves:
         send_signal(process, "SIGTERM")
         if not await _is_gone(process):
             send_signal(process, "SIGKILL")
@@ -158,6 +183,7 @@ async def _stop(process: anyio.abc.Process) -> None:
     send_signal(process, "SIGKILL")
     with suppress(*_Lost):
         await process.aclose()
+    return leaves
 
 
 async def _is_gone(process: anyio.abc.Process) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from toolcrib.gateways.guard import check_binding
 from toolcrib.gateways.mcp.front import Front
 
 # What is built once, before anything is served.
-_AT_START: Final = ("http", "store", "models")
+_AT_START: Final = ("http", "store", "models", "embedding")
 _RESTART: Final = "restart"
 _BROKEN: Final = "broken"
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ async def _take(front: Front, edit: Edit, at_start: Config) -> None:
         notices[_RESTART] = _restart(late)
     else:
         notices.pop(_RESTART, None)
-    _log.info("the configuration was read again: %s", told(edit.difference))
+    _log.info("the configuration was read again: %s", told(edit.difference, late))
 
 
 def _merged(running: Config, edited: Config) -> Config:
@@ -67,17 +67,18 @@ def _merged(running: Config, edited: Config) -> Config:
     return replace(edited, **{name: getattr(running, name) for name in _AT_START})
 
 
-def told(difference: Difference) -> str:
-    """What an edit did, in words."""
+def told(difference: Difference, late: Sequence[str]) -> str:
+    """What an edit did, in words; `late` are the parts that are not as the gateway runs."""
     says = [f"added {server.name}" for server in difference.added]
     says += [f"changed {server.name}" for server in difference.changed]
     says += [f"removed {name}" for name in difference.removed]
     says += ["changed the order of the servers"] * difference.order
     says += [f"changed {name}" for name in difference.rest if name not in _AT_START]
-    late = [name for name in difference.rest if name in _AT_START]
+    back = [name for name in difference.rest if name in _AT_START and name not in late]
+    says += [f"put {name} back to what runs" for name in back]
     says += [_restart(late)] * bool(late)
     return "; ".join(says) or "nothing changed"
 
 
 def _restart(late: Iterable[str]) -> str:
-    return f"start the gateway again for what changed in {' and '.join(late)}"
+    return f"start the gateway again for what changed in {', '.join(late)}"

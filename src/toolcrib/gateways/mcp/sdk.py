@@ -50,6 +50,8 @@ CONNECTION_KEYS: Final = frozenset(
 
 # What the SDK answers in place of a server that answered with an HTTP error.
 HTTP_FAILED: Final = "Server returned an error response"
+# What it answers in place of a server whose connection has ended. Servers use the same code.
+CLOSED: Final = "Connection closed"
 
 
 class RawSession(ClientSession):

@@ -24,7 +24,7 @@ from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from toolcrib.config.settings import Server
 from toolcrib.errors import ServerUnavailable, ToolcribError
 from toolcrib.gateways.logs import Redactor
-from toolcrib.gateways.mcp.link import Link, open_link, reason_of
+from toolcrib.gateways.mcp.link import Link, end_of, open_link, reason_of
 from toolcrib.gateways.mcp.process import Complaints
 from toolcrib.gateways.mcp.sdk import HTTP_FAILED
 from toolcrib.gateways.mcp.waiting import Caller, Waiting
@@ -37,6 +37,7 @@ State = Literal["configured", "known", "started", "in use"]
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 HEALTH_SECONDS: Final = 30.0
+LAST_WORDS_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 0.2
 # The costly part of a start; one that takes longer is waiting for something, and lets others start.
 START_SECONDS: Final = 5.0
@@ -98,7 +99,7 @@ class Upstream:
         self._used = time.monotonic()
         self._legacy = self.server.era == "legacy"
         self._stood = False
-        self._begun = math.inf
+        self._tried = self._begun = math.inf
         # Failures of late, also of connections that stood for a while; so are the pauses.
         self._streak = 0
         # A lazy server that nobody has asked for since it was last up.
@@ -207,9 +208,19 @@ class Upstream:
             )
         return self.link
 
+    def list_anew(self) -> None:
+        """Have it listed soon; one that rests is started for that."""
+        (self._wanted if self.link is None else self._changed).set()
+
+    async def seen(self) -> None:
+        """Wait until its tools have been listed, now or earlier, or until it has failed."""
+        while not (self.known or self.failures):
+            await self._settled.wait()
+
     async def _connect(self) -> None:
         """One connection, from its start until it ends or is no longer needed."""
         self._stood = False
+        self._tried = time.monotonic()
         await self.starting.acquire_on_behalf_of(self)
         with anyio.CancelScope() as scope:
             scope.deadline = anyio.current_time() + self.server.connect_seconds
@@ -224,7 +235,7 @@ class Upstream:
         if scope.cancelled_caught:
             raise TimeoutError
         if not self.is_lazy and not self._is_confused():
-            raise ConnectionError("its connection ended")
+            raise ServerUnavailable("its connection ended")
 
     async def _stand(self, scope: anyio.CancelScope) -> None:
         opened = open_link(
@@ -272,8 +283,12 @@ class Upstream:
         self.failures += 1
         has_proved = self._stood and time.monotonic() - self._begun > LONGEST_PAUSE
         self._streak = 1 if has_proved else self._streak + 1
-        said = self.complaints.lines[-1:] if self.server.transport == "stdio" else []
-        why = self._redact("; it said: ".join([reason_of(fault), *said]))
+        code = self.complaints.exit_code
+        # What it said long before has nothing to do with its end.
+        since = time.monotonic() - LAST_WORDS_SECONDS if self._stood else self._tried
+        said = self.complaints.since(since)[-1:]
+        reason = reason_of(fault) if code is None else end_of(code)
+        why = self._redact("; it said: ".join([reason, *said]))
         before, self.trouble = self.trouble, why
         self._wanted = anyio.Event()
         self._settle()
@@ -317,7 +332,7 @@ class Upstream:
                 with anyio.move_on_after(pause):
                     await link.closed.wait()
                 if not link.closed.is_set() and not self.waiting and not await _is_well(link):
-                    raise ConnectionError("it no longer answers")
+                    raise ServerUnavailable("it no longer answers")
             tasks.cancel_scope.cancel()
         if self._is_idle() and not link.closed.is_set():
             _log.info("%s is stopped: nobody needs it", self.name)

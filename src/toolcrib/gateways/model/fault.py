@@ -44,3 +44,9 @@ def openai_error(fault: RequestFailed) -> dict[str, Any]:
             "code": fault.code or None,
         }
     }
+
+
+def either_error(fault: RequestFailed) -> dict[str, Any]:
+    """The body of an error for a client of which nobody knows which API it speaks."""
+    messages = messages_error(fault)
+    return {**messages, "error": {**openai_error(fault)["error"], **messages["error"]}}

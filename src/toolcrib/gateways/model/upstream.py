@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
@@ -39,9 +39,16 @@ _OWN_TO_A_CONNECTION: Final = frozenset(
         "upgrade",
     }
 )
+# About whoever answers: to a client that is us.
+_OF_ONE_WHO_ANSWERS: Final = frozenset({"date", "server", "set-cookie"})
 _FROM_BROWSERS: Final = frozenset({"cookie", "origin", "referer"})
 KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
 _OWN_PREFIX: Final = "x-toolcrib-"
+
+_SPOKEN: Final[Mapping[Api, str]] = {
+    "messages": "Anthropic's API (/v1/messages)",
+    "openai": "OpenAI's APIs (/v1/chat/completions, /v1/responses)",
+}
 
 Headers = Iterable[tuple[str, str]]
 
@@ -89,7 +96,7 @@ class Reply:
 
     def headers(self, *, as_sent: bool = False) -> list[tuple[str, str]]:
         """The headers to pass on; `as_sent` with those about the body's encoding."""
-        gone = _OWN_TO_A_CONNECTION | {"set-cookie"}
+        gone = _OWN_TO_A_CONNECTION | _OF_ONE_WHO_ANSWERS
         gone = gone if as_sent else gone | {"content-encoding"}
         return [(name, value) for name, value in self._answer.headers if name not in gone]
 
@@ -188,15 +195,22 @@ class Upstreams:
         for upstream in self._upstreams:
             if upstream.api == api and any(fnmatchcase(model, one) for one in upstream.models):
                 return upstream
+        raise RequestFailed(f"{self._why_none(api, model)} in the configuration", 404)
+
+    def _why_none(self, api: Api, model: str) -> str:
+        """Why no upstream of an API has a model, and what can be done about it."""
+        for upstream in self._upstreams:
+            if any(fnmatchcase(model, one) for one in upstream.models):
+                theirs, ours = _SPOKEN[upstream.api], _SPOKEN[api]
+                return (
+                    f"upstream {upstream.name!r} has the model {model[:200]!r}, but speaks {theirs}, "
+                    f'not {ours}; ask it there, or add one with "api": "{api}" to `models`'
+                )
         known = sorted(
             {pattern for one in self._upstreams if one.api == api for pattern in one.models}
         )
-        raise RequestFailed(
-            f"no upstream here has the model {model[:200]!r}; "
-            + (f"those there are have {', '.join(known)}" if known else "none speaks this API")
-            + "; add it to `models` in the configuration",
-            404,
-        )
+        there = f"those there are have {', '.join(known)}" if known else "none speaks this API"
+        return f"no upstream here has the model {model[:200]!r}; {there}; add it to `models`"
 
     async def send(
         self,

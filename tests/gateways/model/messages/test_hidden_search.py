@@ -111,7 +111,12 @@ def treatment(asked: Asked, tools: list[dict[str, Any]], **headers: str) -> str:
         tools=tools,  # type: ignore[arg-type]
         extra_headers=headers,
     )
-    return str(raw.headers["x-toolcrib-treatment"])
+    treated = str(raw.headers["x-toolcrib-treatment"])
+    if treated == "transparent":
+        # Those of the client; our search tool is none of them.
+        assert raw.headers["x-toolcrib-tools"] == str(len(tools))
+        assert raw.headers["x-toolcrib-tools-shown"] == "0"
+    return treated
 
 
 def always(request: Request) -> Turn:

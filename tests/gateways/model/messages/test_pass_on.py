@@ -83,8 +83,9 @@ def test_who_searches_depends_on_the_model_the_settings_and_the_request(
 
 def test_nothing_of_a_request_or_an_answer_is_changed_on_the_way() -> None:
     streamed = [message_start(), text("Hi"), message_end()]
+    about = {"request-id": "req_1", "Server": "theirs"}
     answers = [
-        Answer([WHOLE], kind="application/json", headers={"request-id": "req_1"}),
+        Answer([WHOLE], kind="application/json", headers=about),
         Answer(streamed),
         Answer([gzip.compress(b"".join(streamed))], headers={"Content-Encoding": "gzip"}),
         Answer(
@@ -97,6 +98,8 @@ def test_nothing_of_a_request_or_an_answer_is_changed_on_the_way() -> None:
         events, encoded, other = (httpx2.post(url, content=ODD, timeout=30) for _ in range(3))
     assert other.content == whole.content and encoded.content == events.content
     assert whole.content == WHOLE and whole.headers["request-id"] == "req_1"
+    # It is we who answer, and we say so once.
+    assert [len(whole.headers.get_list(name)) for name in ("server", "date")] == [1, 1]
     assert events.content == b"".join(streamed)
     assert upstream.bodies == [json.loads(ODD)] * 4
 
@@ -106,12 +109,12 @@ def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> No
     with raw_upstream(answer, answer) as small, raw_upstream(answer, answer) as large:
         upstreams = (
             ModelUpstream("small", url=small.url, models=("small-*", "tiny"), key="own"),
-            ModelUpstream("other", api="openai", url="http://127.0.0.1:9", models=("*",)),
+            ModelUpstream("other", api="openai", url="http://127.0.0.1:9", models=("gpt-*",)),
             ModelUpstream("large", url=large.url, models=("large-*",), headers={"X-Team": "a"}),
         )
         with serving(Gateway(ModelGateway(upstreams))) as served:
-            names = []
-            for model in ("small-2", "large-1", "tiny", "huge"):
+            names, refused = [], {}
+            for model in ("small-2", "large-1", "tiny", "huge", "gpt-9"):
                 answer_ = httpx2.post(
                     f"{served.url}/v1/messages",
                     json={"model": model},
@@ -119,10 +122,16 @@ def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> No
                     timeout=30,
                 )
                 names.append(answer_.headers.get("x-toolcrib-upstream"))
-    assert names == ["small", "large", "small", None]
-    assert answer_.status_code == 404
-    error = answer_.json()["error"]
-    assert error["type"] == "not_found_error" and "small-*" in error["message"]
+                if answer_.status_code == 404:
+                    refused[model] = answer_.json()["error"]
+    assert names == ["small", "large", "small", None, None]
+    assert {error["type"] for error in refused.values()} == {"not_found_error"}
+    assert "those there are have large-*, small-*, tiny; add it to" in refused["huge"]["message"]
+    assert refused["gpt-9"]["message"] == (
+        "upstream 'other' has the model 'gpt-9', but speaks OpenAI's APIs (/v1/chat/completions, "
+        "/v1/responses), not Anthropic's API (/v1/messages); ask it there, or add one with "
+        '"api": "messages" to `models` in the configuration'
+    )
 
 
 @pytest.mark.parametrize(

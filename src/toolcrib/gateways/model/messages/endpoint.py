@@ -119,7 +119,7 @@ async def _talk(
         partial(HiddenSearch, read.body, read.toolset, revealed, remember, rounds)
     )
     gateway.prepare(read.toolset, *read.ways)
-    return hidden, _saved(read.upstream, "transparent", read.toolset, hidden.shown)
+    return hidden, _saved(read.upstream, "transparent", read.toolset, hidden.shown_of_client)
 
 
 def _server_search(

@@ -64,8 +64,16 @@ class HiddenSearch:
     def shown(self) -> list[Any]:
         """The tools that the model is shown now: what does not change comes first."""
         search = [] if self._rounds >= self._max_rounds else [self._search_tool]
-        loaded = (_uncached(self._held[name]) for name in self._revealed)
-        return [*self._pinned, *search, *loaded]
+        return [*self._pinned, *search, *self._loaded]
+
+    @property
+    def shown_of_client(self) -> list[Any]:
+        """Those of them that the client has sent."""
+        return [*self._pinned, *self._loaded]
+
+    @property
+    def _loaded(self) -> list[Any]:
+        return [_uncached(self._held[name]) for name in self._revealed]
 
     def request(self) -> Body:
         """The client's request with few tools, and what was said since."""
