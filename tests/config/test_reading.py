@@ -369,7 +369,7 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
         ),
         (
             {"models": {"mine": {"api": "openai"}}},
-            "models.mine.url: should be an address such as https://example.com/mcp",
+            "models.mine.url: should be an address such as https://api.openai.com",
         ),
         (
             {"mcpServers": {}, "servers": {}},

@@ -1,4 +1,5 @@
-"""What `serve` and `stdio` have in common: the configuration, the log, and the demo in its absence."""
+"""What the commands around a gateway have in common: the configuration, or the demo in its absence,
+the log, and its address."""
 
 from __future__ import annotations
 
@@ -61,6 +62,12 @@ def listening(config: Config, host: str | None, port: int | None) -> Config:
     http = replace(http, host=http.host if host is None else host)
     http = replace(http, port=http.port if port is None else port)
     return replace(config, http=http)
+
+
+def base_url(host: str, port: int) -> str:
+    """The address a client on this machine reaches a gateway by that listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def print_started(started: Started) -> None:

@@ -255,7 +255,7 @@ def _http(root: Section, notes: list[str]) -> Http:
 def _embedding(section: Section) -> Embedding:
     found = Embedding(**section.read(Embedding))
     if found.url:
-        check_url(found.url, (*section.steps, "url"))
+        check_url(found.url, (*section.steps, "url"), "http://localhost:11434/v1")
     if bool(found.url) != bool(found.model):
         missing = "model" if found.url else "url"
         raise Fault((*section.steps, missing), "should be told: an embedder has a url and a model")
@@ -276,7 +276,7 @@ def _upstream(name: str, section: Section) -> ModelUpstream:
         raise Fault(section.steps, 'say which API it speaks: "api": "messages" or "openai"')
     if name in _APIS and _APIS[name] == api:
         found.setdefault("url", _URLS[api])
-    check_url(found.get("url", ""), (*section.steps, "url"))
+    check_url(found.get("url", ""), (*section.steps, "url"), _URLS[api])
     # OpenAI's own programs want it at the end of the address, Anthropic's do not.
     url = found["url"].rstrip("/").removesuffix("/v1")
     return ModelUpstream(name, **{**found, "url": url})
