@@ -57,7 +57,7 @@ def test_status_tells_servers_tools_calls_and_what_was_spared(
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("demo"))
     assert "started" in line and "tools" in line and "calls" in line
-    assert "spared clients about" in done.stdout
+    assert "so far spared clients" in done.stdout
     told = json.loads(run(tmp_path, "status", "--url", served.url, "--json").stdout)
     assert told["status"] == "ok"
     assert told["servers"][0]["name"] == "demo"
@@ -236,7 +236,7 @@ def test_doctor_finds_nothing_wrong_where_all_is_well(tmp_path: Path) -> None:
     config = written(tmp_path / "toolcrib.json", {"mcpServers": {"well": entry("echo")}})
     done = run(tmp_path, "doctor", "--config", str(config))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("✓ well: 1 tools, about ")
+    assert done.stdout.startswith("✓ well: 1 tool, about ")
     assert done.stdout.endswith(f"Nothing is wrong with {config}.\n")
 
 

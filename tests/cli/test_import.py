@@ -220,7 +220,9 @@ def test_where_the_configuration_is_can_be_asked(desk: Desk) -> None:
     assert lines == [f"used      {here}", f"not there {desk.config}"]
     document = desk.json("config", "check")
     assert document["servers"] == {"a": {"transport": "stdio", "enabled": True}}
-    assert "envFile is not read here" in desk.run("config", "check").stdout
+    told = " ".join(desk.run("config", "check").stdout.split())
+    assert "1 server (0 switched off), 0 profiles, 0 models, 0 keys" in told
+    assert "envFile is not read here" in told
 
 
 def test_a_fault_in_the_configuration_is_told_with_its_line(desk: Desk) -> None:

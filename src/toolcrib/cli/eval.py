@@ -14,7 +14,7 @@ import click
 from toolcrib.catalog_file import read_catalog_file
 from toolcrib.cli.figures import print_meaning, print_means, print_summary
 from toolcrib.cli.options import json_option
-from toolcrib.cli.printing import fitted, note, plain, print_json, wrapped
+from toolcrib.cli.printing import counted, fitted, note, plain, print_json, wrapped
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.ranker import Ranker
@@ -194,7 +194,8 @@ def _print(outcome: _Outcome) -> None:
     name = click.style(plain(outcome.eval_set.name), fg="cyan", bold=True)
     click.echo()
     click.echo(
-        f"{name}: {own:,} tools, {overall.answerable:,} queries with an answer, "
+        f"{name}: {counted(own, 'tool')}, "
+        f"{counted(overall.answerable, 'query', 'queries')} with an answer, "
         f"{overall.impossible:,} without"
     )
     if pool.added or pool.left_out:

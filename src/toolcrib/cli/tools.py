@@ -14,7 +14,7 @@ from toolcrib.cli.options import (
     opened_catalog,
     where_options,
 )
-from toolcrib.cli.printing import Table, plain, print_json, wrapped
+from toolcrib.cli.printing import Table, counted, plain, print_json, wrapped
 from toolcrib.core.facet import Where
 from toolcrib.core.tool import Tool
 
@@ -53,7 +53,8 @@ def _print(page: Sequence[Tool], servers: Counter[str]) -> None:
     for tool in page:
         click.echo(table.row("", tool.id, tool.description))
     total = servers.total()
-    shown = f"{len(page):,} of {total:,} tools" if len(page) < total else f"{total:,} tools"
+    shown = counted(total, "tool")
+    shown = f"{len(page):,} of {shown}" if len(page) < total else shown
     click.secho(f"{shown}{':' if servers else '.'}", bold=True)
     if servers:
         click.echo(wrapped(_by_server(servers), "  "))
@@ -66,4 +67,4 @@ def _by_server(servers: Counter[str]) -> str:
         for server, count in servers.most_common(_MAX_SERVERS_SHOWN)
     ]
     others = len(servers) - len(counts)
-    return ", ".join([*counts, f"and {others:,} servers more"] if others else counts)
+    return ", ".join([*counts, f"and {counted(others, 'server')} more"] if others else counts)
