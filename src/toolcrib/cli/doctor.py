@@ -70,7 +70,11 @@ def examined(path: Path) -> tuple[Config | None, list[Finding]]:
         if not variables:
             raise
         return None, list(variables)
-    found = check(config, lambda program, folders: shutil.which(program, path=folders))
+    found = check(
+        config,
+        lambda program, folders: shutil.which(program, path=folders),
+        lambda folder: Path(folder).is_dir(),
+    )
     return config, [*variables, *found]
 
 
