@@ -28,13 +28,14 @@ _MAX_SERVERS_SHOWN = 12
 @offset_option
 @json_option
 def command(
-    catalog_file: str | None, where: Where, limit: int | None, offset: int, as_json: bool
+    catalog_files: tuple[str, ...], where: Where, limit: int | None, offset: int, as_json: bool
 ) -> None:
     """List the tools of a catalog.
 
     They come in the order of the catalog, and are counted by server.
     """
-    tools = [tool for tool in opened_catalog(catalog_file) if not where.unmet(tool)]
+    catalog = opened_catalog(catalog_files)
+    tools = [tool for tool in catalog if not where.unmet(tool)]
     servers = Counter(tool.server for tool in tools)
     page = tools[offset:][:limit]
     if as_json:
@@ -44,8 +45,11 @@ def command(
             "servers": dict(servers.most_common()),
         }
         print_json(document)
-    else:
+    elif tools or where == Where():
         _print(page, servers)
+    else:
+        click.secho(f"0 tools: {plain(where.misfit)}. Without the filters there are:", bold=True)
+        click.echo(wrapped(_by_server(Counter(tool.server for tool in catalog)), "  "))
 
 
 def _print(page: Sequence[Tool], servers: Counter[str]) -> None:
