@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from toolcrib.config import reading, server, writing
+from toolcrib.config.expansion import needed
 from toolcrib.config.kind import Told, settings_of
 from toolcrib.config.reading import FOREIGN_KEYS, KEYS
 from toolcrib.config.settings import (
@@ -24,6 +25,7 @@ from toolcrib.config.settings import (
 )
 
 _PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
+_JSON = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"^<!-- settings: (\w+) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 _PARTS = {
     part.__name__: part
@@ -85,3 +87,15 @@ def test_every_limit_is_told() -> None:
         writing.MAX_BACKUPS,
     ):
         assert f" {limit:,} " in _text(), limit
+
+
+def test_every_example_of_a_configuration_can_be_used() -> None:
+    examples = 0
+    for page in sorted(_PAGE.parents[1].rglob("*.md")):
+        for text in _JSON.findall(page.read_text(encoding="utf-8")):
+            document = json.loads(text)
+            if document and set(document) <= {*KEYS, *FOREIGN_KEYS}:
+                variables = {name: f"the value of {name}" for name in needed(document)}
+                reading.read(document, variables)
+                examples += 1
+    assert examples > 5
