@@ -37,7 +37,7 @@ class Kind:
         """The error for what SQLite said of this file."""
         if is_damage(fault) and is_text(path):
             return self.error(
-                f"{path}: a text, and no file of {self.holds}; it is left as it is, choose another path"
+                f"{path}: a text, and no store of {self.holds}; it is left as it is, choose another path"
             )
         return self.error(f"{path}: {self._cure(fault)}")
 
