@@ -7,31 +7,43 @@ from os import PathLike
 from toolcrib.adapters import detection
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidCatalogFile, InvalidTool
+from toolcrib.errors import InvalidCatalogFile, InvalidTool, ToolcribError
 from toolcrib.json_file import JsonFile, Steps, read_json_file
 
+# Where a tool stands: the file, where its value starts there, and the steps from that to it.
+_Place = tuple[JsonFile, int, Steps]
 
-def read_catalog_file(path: str | PathLike[str]) -> Catalog:
-    """The catalog a file holds; `-` is standard input.
+
+def read_catalog_file(path: str | PathLike[str], *others: str | PathLike[str]) -> Catalog:
+    """The catalog a file holds, or several files together; `-` is standard input.
 
     Whatever is wrong raises `InvalidCatalogFile`, which names the file, the line and the cure.
     """
-    source = read_json_file(path, InvalidCatalogFile, "tools as JSON or JSON Lines")
     tools: list[Tool] = []
-    places: dict[str, tuple[int, Steps]] = {}
-    for start, value in source.values():
-        for steps, part in detection.parts(value):
-            for tool in _tools(source, part, start, steps):
-                if tool.id in places:
-                    first = source.line(source.offset(*places[tool.id]))
-                    raise source.fault(
-                        f"the id {tool.id!r} is that of the tool on line {first} already; "
-                        "rename one, or give each its server",
-                        source.offset(start, steps),
-                    )
-                places[tool.id] = (start, steps)
-                tools.append(tool)
+    places: dict[str, _Place] = {}
+    for file in (path, *others):
+        source = read_json_file(file, InvalidCatalogFile, "tools as JSON or JSON Lines")
+        for start, value in source.values():
+            for steps, part in detection.parts(value):
+                for tool in _tools(source, part, start, steps):
+                    place = (source, start, steps)
+                    if places.setdefault(tool.id, place) is not place:
+                        raise _twice(tool.id, places[tool.id], place)
+                    tools.append(tool)
     return Catalog(tools)
+
+
+def _twice(id: str, first: _Place, second: _Place) -> ToolcribError:
+    """The error for an id that two tools have, which names both places."""
+    there, start, steps = first
+    line = there.line(there.offset(start, steps))
+    here, start, steps = second
+    file = "" if there is here else f" of {there.file}"
+    return here.fault(
+        f"the id {id!r} is that of the tool on line {line}{file} already; "
+        "rename one, or give each its server",
+        here.offset(start, steps),
+    )
 
 
 def _tools(source: JsonFile, part: object, start: int, steps: Steps) -> list[Tool]:

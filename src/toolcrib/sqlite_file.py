@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolcrib.errors import ToolcribError
+from toolcrib.errors import InvalidConfig, ToolcribError
 
+MEMORY: Final = ":memory:"
 WAIT_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
 # SQLite keeps what was written last, and who reads and writes, in files of these endings.
@@ -34,6 +35,10 @@ class Kind:
 
     def unfit(self, path: str, fault: Exception) -> ToolcribError:
         """The error for what SQLite said of this file."""
+        if is_damage(fault) and is_text(path):
+            return self.error(
+                f"{path}: a text, and no store of {self.holds}; it is left as it is, choose another path"
+            )
         return self.error(f"{path}: {self._cure(fault)}")
 
     def _cure(self, fault: Exception) -> str:
@@ -60,10 +65,38 @@ class Kind:
         )
 
 
+def path_of(url: str) -> str:
+    """The file a URL names, or `MEMORY`. The URL may hold a secret: it is not told."""
+    scheme, separator, path = url.partition("://")
+    if not separator:
+        raise InvalidConfig("is not a URL; for a file write sqlite:///toolcrib.db")
+    if scheme != "sqlite":
+        raise InvalidConfig(f"{scheme!r:.60} is not known; write sqlite:///toolcrib.db")
+    if path in ("", f"/{MEMORY}"):
+        return MEMORY
+    if not path.startswith("/") or path == "/":
+        raise InvalidConfig("a file comes after three slashes; write sqlite:///toolcrib.db")
+    return str(Path(path[1:]).expanduser())
+
+
 def is_damage(fault: Exception) -> bool:
     """Whether SQLite says that the file itself is broken, or is no database."""
     text = str(fault)
     return isinstance(fault, sqlite3.Error) and ("not a database" in text or "malformed" in text)
+
+
+def is_text(path: str) -> bool:
+    """Whether a file is somebody's text: then the path is wrong, not the file."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(4096)
+        head.decode()
+    except UnicodeDecodeError as fault:
+        if fault.start < len(head) - 4:
+            return False
+    except OSError:
+        return False
+    return b"\0" not in head
 
 
 def connect(path: str, *, any_thread: bool = False) -> sqlite3.Connection:

@@ -141,6 +141,26 @@ def test_a_forgotten_server_is_trusted_anew(url: str, store: Store) -> None:
     assert store.pins("mail") == {}
 
 
+@pytest.mark.parametrize("arguments", [["mail", "nope"], ["nope"], ["nope", "mail___read"]])
+def test_a_name_that_is_unknown_stops_all_of_it(
+    url: str, store: Store, arguments: list[str]
+) -> None:
+    before, waiting = store.pins("mail"), store.quarantined()
+    result = _run(url, "--forget", *arguments)
+    assert result.exit_code == 1
+    assert "Error: " in result.output and "nope" in result.output
+    assert "Forgotten" not in result.output
+    assert (store.pins("mail"), store.quarantined()) == (before, waiting)
+
+
+def test_a_server_of_which_nothing_is_kept_is_not_forgotten(url: str, store: Store) -> None:
+    told = "nothing is kept of a server 'typo'; something is of mail, post"
+    assert told in _run(url, "--forget", "typo").output
+    for server in ("mail", "post"):
+        store.forget_server(server)
+    assert "nothing is of any" in _run(url, "--forget", "mail").output
+
+
 def test_without_a_store_it_says_so_and_makes_none(tmp_path: Path) -> None:
     result = _run(f"sqlite:///{tmp_path / 'nowhere.db'}")
     assert result.exit_code == 1

@@ -44,6 +44,11 @@ def test_what_is_wrong_is_told_with_the_cure(path: Path) -> None:
     )
 
 
+def test_one_error_is_not_many(path: Path) -> None:
+    done = _run(path, '{"mcpServers": {"a": {"command": "no-such-program"}}}')
+    assert done.stdout.endswith(f"1 found in {path}, 1 of them an error.\n")
+
+
 def test_findings_are_printed_for_programs(path: Path) -> None:
     done = _run(path, '{"mcpServers": {"a": {"url": "http://example.com"}}}', "--json")
     assert done.exit_code == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -176,10 +177,24 @@ def test_a_mistake_in_the_set_is_told_and_gives_1(office: Path) -> None:
     assert "did you mean 'send_email'?" in answer.stderr
 
 
-def test_a_file_that_cannot_be_written_is_told_and_gives_1(office: Path) -> None:
-    answer = evaluate(office, "--dump", office / "none" / "dump.jsonl")
-    assert answer.exit_code == 1
-    assert "No such file or directory" in answer.stderr
+@pytest.mark.parametrize("option", ["--dump", "--picture"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
+    office: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # There would be an error of its own if the set were read first.
+    (office / "queries.jsonl").unlink()
+    before = sorted(office.rglob("*"))
+    answer = evaluate(office, option, office / "none" / "x")
+    assert answer.exit_code == 2
+    assert f"Invalid value for '{option}': There is no folder" in answer.stderr
+    assert "make it first" in answer.stderr
+    answer = evaluate(office, option, office)
+    assert "is a folder; name a file in it" in " ".join(answer.stderr.split())
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    for file in (office / "new", office / "tools.jsonl"):
+        answer = evaluate(office, "--dump", office / "y", option, file)
+        assert "may not be written; choose another file" in " ".join(answer.stderr.split())
+    assert sorted(office.rglob("*")) == before
 
 
 def test_whoever_watches_sees_a_bar(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:

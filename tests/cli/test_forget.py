@@ -43,7 +43,7 @@ def test_without_a_name_it_lists_and_forgets_nothing(url: str, store: Store) -> 
     assert _run(url).output.splitlines() == [
         "     1 word   mail\\x1b___read",
         "     2 words  mail___send",
-        "and 1 tools of the model gateway's clients",
+        "and 1 tool of the model gateway's clients",
         "Forget one with: toolcrib forget NAME; everything with: toolcrib forget --all",
     ]
     assert json.loads(_run(url, "--json").output) == {"known": known, "forgotten": {}}

@@ -57,7 +57,7 @@ def test_status_tells_servers_tools_calls_and_what_was_spared(
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("demo"))
     assert "started" in line and "tools" in line and "calls" in line
-    assert "spared clients about" in done.stdout
+    assert "so far spared clients" in done.stdout
     told = json.loads(run(tmp_path, "status", "--url", served.url, "--json").stdout)
     assert told["status"] == "ok"
     assert told["servers"][0]["name"] == "demo"
@@ -81,12 +81,6 @@ def test_status_says_so_when_no_gateway_is_running(tmp_path: Path) -> None:
         f"Error: no gateway is running at http://127.0.0.1:{free}; start one with `toolcrib serve`, "
         "or say where it is with --url\n"
     )
-
-
-def test_status_says_so_when_it_is_no_gateway_that_answers(tmp_path: Path) -> None:
-    done = run(tmp_path, "status", "--url", "nonsense")
-    assert done.returncode == 1
-    assert "is not the address of a gateway" in done.stderr
 
 
 def test_others_are_not_let_in_without_a_key(tmp_path: Path) -> None:
@@ -242,7 +236,7 @@ def test_doctor_finds_nothing_wrong_where_all_is_well(tmp_path: Path) -> None:
     config = written(tmp_path / "toolcrib.json", {"mcpServers": {"well": entry("echo")}})
     done = run(tmp_path, "doctor", "--config", str(config))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("✓ well: 1 tools, about ")
+    assert done.stdout.startswith("✓ well: 1 tool, about ")
     assert done.stdout.endswith(f"Nothing is wrong with {config}.\n")
 
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.config.client_files import ENVIRONMENT, machine, put, put_all
 from toolcrib.cli.main import toolcrib
+from toolcrib.config.writing import MAX_BACKUPS
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the files are where Linux has them"
@@ -145,6 +146,47 @@ def test_a_client_whose_file_cannot_be_edited_is_left_and_the_others_are_not(des
     assert len(document["writtenBack"]) == 7
 
 
+def test_a_client_whose_file_cannot_be_written_is_told_and_the_others_are_done(desk: Desk) -> None:
+    cursor = desk.files["cursor"]
+    before = cursor.read_bytes()
+    for number in range(1, MAX_BACKUPS + 1):
+        ending = "" if number == 1 else f"-{number}"
+        put(cursor.with_name(f"{cursor.name}.toolcrib-backup{ending}"), "{}")
+    document = desk.json("import", "--write-back", code=1)
+    assert [fault.partition(":")[0] for fault in document["faults"]] == [str(cursor)]
+    assert "remove some of" in document["faults"][0]
+    assert cursor.read_bytes() == before
+    written = {one["client"]: one["backup"] for one in document["writtenBack"]}
+    assert set(written) == {
+        "claude-desktop",
+        "claude-code",
+        "vscode",
+        "windsurf",
+        "codex",
+        "gemini",
+    }
+    assert all(Path(backup).is_file() for backup in written.values())
+
+
+def test_a_client_whose_file_cannot_be_undone_is_told_and_the_others_are_restored(
+    desk: Desk,
+) -> None:
+    before = desk.contents()
+    desk.run("import", "--write-back")
+    broken = desk.files["claude-code"]
+    put(broken, "{")
+    done = desk.run("import", "--undo", code=1)
+    assert "the text ends in the middle of a value" in " ".join(done.stderr.split())
+    assert "Restart the clients." in done.stderr
+    assert str(desk.files["gemini"]) in done.stdout and str(broken) not in done.stdout
+    others = {path: content for path, content in before.items() if path != broken}
+    assert {path: desk.contents()[path] for path in others} == others
+    again = desk.json("import", "--undo", code=1)
+    assert again["restored"] == [] and len(again["faults"]) == 1
+    put(broken, before[broken].decode())
+    assert [one["client"] for one in desk.json("import", "--undo")["restored"]] == ["claude-code"]
+
+
 def test_what_cannot_be_used_is_told_and_stays_with_its_client(desk: Desk) -> None:
     put(desk.files["cursor"], '{"mcpServers": {"a": {"command": "x"}, "b": {}}}')
     done = desk.run("import", "--from", "cursor", "--write-back")
@@ -178,7 +220,9 @@ def test_where_the_configuration_is_can_be_asked(desk: Desk) -> None:
     assert lines == [f"used      {here}", f"not there {desk.config}"]
     document = desk.json("config", "check")
     assert document["servers"] == {"a": {"transport": "stdio", "enabled": True}}
-    assert "envFile is not read here" in desk.run("config", "check").stdout
+    told = " ".join(desk.run("config", "check").stdout.split())
+    assert "1 server (0 switched off), 0 profiles, 0 models, 0 keys" in told
+    assert "envFile is not read here" in told
 
 
 def test_a_fault_in_the_configuration_is_told_with_its_line(desk: Desk) -> None:

@@ -82,10 +82,14 @@ def test_a_server_that_is_known_and_lazy_is_told_without_being_started(tmp_path:
 
 
 def test_doctor_tells_on_a_terminal_which_server_it_is_at(tmp_path: Path) -> None:
-    process, master = started(tmp_path, "doctor", quick=SERVERS["quick"])
+    broken = {"command": sys.executable, "args": ["-I", "-S", "-c", "raise SystemExit(3)"]}
+    process, master = started(tmp_path, "doctor", quick=SERVERS["quick"], broken=broken)
     try:
-        said = until_said(master, "(1 of 1)")
-        assert process.wait(WAIT_SECONDS) == 0, said
+        said = until_said(master, "(2 of 2)")
+        assert process.wait(WAIT_SECONDS) == 1, said
     finally:
         os.close(master)
-    assert "✓ quick: 2 tools (1 of 1)" in said
+    assert re.search(r"✓ quick: 2 tools \(\d of 2\)", said)
+    assert "Starting 2 servers …" in said
+    # What the line of a server says is not logged as well.
+    assert said.count("broken") == 1

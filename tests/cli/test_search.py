@@ -184,3 +184,24 @@ def test_why_of_a_tool_that_does_not_exist_is_an_error(catalog: str) -> None:
     answer = search("refund", "--catalog", catalog, "--why", "nope")
     assert answer.exit_code == 1
     assert "no tool 'nope'" in answer.stderr
+
+
+def test_several_words_are_one_query(catalog: str) -> None:
+    answer = search("refund", "the", "charge", "--catalog", catalog, "--json")
+    assert json.loads(answer.stdout)["query"] == "refund the charge"
+
+
+def test_a_query_that_begins_with_a_minus_is_told_where_it_goes(catalog: str) -> None:
+    answer = search("-email send", "--catalog", catalog)
+    assert answer.exit_code == 2
+    assert "comes last, behind --" in " ".join(answer.stderr.split())
+    told = search("--json", "--catalog", catalog, "--", "-email send")
+    assert json.loads(told.stdout)["query"] == "-email send"
+    assert "behind --" not in search("x", "--limt", "3").stderr
+
+
+def test_several_files_are_searched_together(catalog: str, tmp_path: Path) -> None:
+    more = tmp_path / "more.json"
+    more.write_text('{"name": "refund_all", "description": "Refund everything."}')
+    answer = search("refund", "--catalog", catalog, "--catalog", str(more), "--json")
+    assert {"refund_all", "payments___refund_charge"} <= set(ids(answer))

@@ -1,4 +1,4 @@
-"""The socket that `toolcrib serve` listens on."""
+"""Where `toolcrib serve` listens, and what it says to paste into a client."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from toolcrib.cli.serve import UNTAKEN_SECONDS, _bound
-from toolcrib.config.settings import Http
+from toolcrib.cli.serve import UNTAKEN_SECONDS, _bound, _print_entry
+from toolcrib.config.settings import Auth, Config, Http, Key, ModelGateway, ModelUpstream
+from toolcrib.errors import InvalidConfig
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a socket say so")
@@ -20,3 +21,33 @@ def test_connections_are_let_go_by_the_kernel_if_nothing_of_them_is_taken() -> N
             with accepted:
                 said = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     assert said == UNTAKEN_SECONDS * 1_000
+
+
+@pytest.mark.parametrize("host", ["no such machine", "a" * 300, "192.0.2.1"])
+def test_a_host_that_is_not_here_is_told_and_not_taken_for_a_port_in_use(host: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"cannot listen on .*correct --host") as told:
+        _bound(Http(host=host, port=0))
+    assert "running already" not in str(told.value)
+
+
+def test_what_is_pasted_has_a_place_for_the_key(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_entry(Config(auth=Auth((Key.of("a secret key"),))), 8787)
+    said = capsys.readouterr().out
+    assert '"Authorization": "Bearer YOUR_KEY"' in said
+    assert (
+        "claude mcp add --transport http toolcrib http://127.0.0.1:8787/mcp "
+        '--header "Authorization: Bearer YOUR_KEY"\n'
+    ) in said
+    assert "Models are served" not in said
+
+
+def test_the_address_of_the_models_is_told_for_each_api(capsys: pytest.CaptureFixture[str]) -> None:
+    local = ModelUpstream("local", "messages", "http://127.0.0.1:1")
+    _print_entry(Config(http=Http(host="::"), models=ModelGateway((local,))), 8787)
+    said = capsys.readouterr().out
+    assert "Models are served at http://[::1]:8787." in said
+    assert "ANTHROPIC_BASE_URL=http://[::1]:8787\n" in said
+    assert "OPENAI" not in said and "--header" not in said
+    other = ModelUpstream("other", "openai", "http://127.0.0.1:2")
+    _print_entry(Config(models=ModelGateway((local, other))), 8787)
+    assert "OPENAI_BASE_URL=http://127.0.0.1:8787/v1\n" in capsys.readouterr().out

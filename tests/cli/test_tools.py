@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -47,7 +48,25 @@ def test_filters_narrow_the_list(filters: list[str], expected: list[str]) -> Non
 
 
 def test_an_empty_list_says_so() -> None:
-    assert tools("--server", "none").stdout == "0 tools.\n"
+    assert tools(catalog="[]").stdout == "0 tools.\n"
+
+
+def test_a_filter_that_nothing_fits_is_named_with_what_there_is() -> None:
+    assert tools("--server", "none", "--tag", "net").stdout == (
+        "0 tools: no tool at all has server none, tag net. Without the filters there are:\n"
+        "  mail 2, (no server) 1\n"
+    )
+
+
+def test_several_files_are_one_catalog(tmp_path: Path) -> None:
+    more, twin = tmp_path / "more.json", tmp_path / "twin.json"
+    more.write_text('{"name": "pong"}', encoding="utf-8")
+    twin.write_text('\n[{"name": "ping"}]', encoding="utf-8")
+    assert "4 tools:" in tools("--catalog", str(more)).stdout
+    answer = tools("--catalog", str(more), "--catalog", str(twin))
+    assert answer.exit_code == 1
+    assert f"{twin}, line 2: the id 'ping' is that of the tool on line 1 of" in answer.stderr
+    assert "of standard input already; rename one" in answer.stderr
 
 
 def test_one_json_document_counts_the_servers_and_can_be_read_as_a_catalog() -> None:

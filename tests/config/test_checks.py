@@ -14,7 +14,7 @@ def _found(document: dict[str, Any], *missing: str) -> list[Finding]:
     def which(program: str, path: str | None) -> str | None:
         return None if program in missing else f"/bin/{program}"
 
-    return list(check(read(document, {}), which))
+    return list(check(read(document, {}), which, lambda path: path != "/nope"))
 
 
 def _of_server(entry: dict[str, Any], *missing: str) -> list[Finding]:
@@ -66,6 +66,31 @@ def test_a_program_that_is_not_there_is_told_with_where_to_get_it(
     assert _of_server({"command": command, "enabled": False}, command) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "others", "cure"),
+    [
+        ("echo hi there", [], 'put its arguments into "args", and only \'echo\' into "command"'),
+        ("npx -y x", ["npx"], 'put its arguments into "args", and only \'npx\' into "command"'),
+        ("gone now", ["gone"], 'put its arguments into "args", and only \'gone\' into "command"'),
+        ("/my programs/x", ["/my"], "install it, or give its full path as the command"),
+        (" ", [], "install it, or give its full path as the command"),
+    ],
+)
+def test_a_program_with_its_arguments_is_told_where_they_go(
+    command: str, others: list[str], cure: str
+) -> None:
+    (found,) = _of_server({"command": command}, command, *others)
+    assert (found.severity, found.cure) == ("error", cure)
+
+
+def test_a_folder_that_is_not_there_is_found_before_the_start() -> None:
+    (found,) = _of_server({"command": "./x", "cwd": "/nope"})
+    assert found.severity == "error"
+    assert found.what == "the folder '/nope', to start it in, is not there"
+    assert "cwd" in found.cure
+    assert _of_server({"command": "./x", "cwd": "/there"}) == []
+
+
 def test_a_program_is_looked_for_where_the_server_would_look() -> None:
     asked: list[tuple[str, str | None]] = []
 
@@ -77,7 +102,7 @@ def test_a_program_is_looked_for_where_the_server_would_look() -> None:
         "a": {"command": "x", "env": {"PATH": "/only/here"}},
         "b": {"command": "./run.sh", "cwd": "/srv"},
     }
-    check(read({"mcpServers": servers}, {}), which)
+    check(read({"mcpServers": servers}, {}), which, bool)
     assert asked == [("x", "/only/here"), ("/srv/run.sh", None)]
 
 

@@ -46,7 +46,7 @@ _DOCUMENTS = st.dictionaries(
 def test_any_document_is_read_or_refused(document: Any, tolerant: bool) -> None:
     check_variables(document, {})
     with contextlib.suppress(InvalidConfig):
-        check(read(document, {"A": "1"}, tolerant=tolerant), lambda program, path: None)
+        check(read(document, {"A": "1"}, tolerant=tolerant), lambda program, path: None, bool)
 
 
 @given(_ENTRIES | _VALUES, st.sampled_from(list(CLIENTS)), st.sampled_from(["user", "project"]))

@@ -367,7 +367,27 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
         ),
         (
             {"models": {"mine": {"api": "openai"}}},
-            "models.mine.url: should be an address such as https://example.com/mcp",
+            "models.mine.url: should be an address such as https://api.openai.com",
+        ),
+        ({"store": "foo.db"}, "store: is not a URL; for a file write sqlite:///toolcrib.db"),
+        (
+            {"store": "postgres://hush@x"},
+            "store: 'postgres' is not known; write sqlite:///toolcrib.db",
+        ),
+        (
+            {"http": {"host": ""}},
+            "http.host: is empty; write 127.0.0.1 for this machine alone, or 0.0.0.0 for all that "
+            "reach it",
+        ),
+        (
+            {"http": {"allowedHosts": ["a.example", "https://tools.example.com"]}},
+            "http.allowedHosts[1]: should be a name such as tools.example.com, without https:// and "
+            "without a path",
+        ),
+        (
+            {"http": {"allowedOrigins": ["example.com"]}},
+            "http.allowedOrigins[0]: should be the start of an address such as https://example.com, "
+            "without a path",
         ),
         (
             {"mcpServers": {}, "servers": {}},
@@ -436,6 +456,13 @@ def test_an_empty_variable_for_a_number_or_a_flag_is_the_default() -> None:
     assert (config.http.port, config.tool_search.debug) == (8787, False)
 
 
+def test_names_and_origins_of_all_kinds_may_call() -> None:
+    hosts = ["*", "*.example.com", "tools:8787", "[::1]:80", "10.0.0.1"]
+    origins = ["*", "null", "https://a.example:8443/", "vscode-webview://0abc"]
+    http = _read({"http": {"allowedHosts": hosts, "allowedOrigins": origins}}).http
+    assert (list(http.allowed_hosts), list(http.allowed_origins)) == (hosts, origins)
+
+
 def test_a_whole_number_may_be_written_with_a_point() -> None:
     assert _read({"http": {"port": 80.0}}).http.port == 80
 
@@ -449,7 +476,7 @@ def test_secrets_are_not_shown() -> None:
             },
             "models": {"openai": {"key": "hush", "url": "https://hush", "headers": {"a": "hush"}}},
             "auth": {"keys": ["hush hush hush"]},
-            "store": "postgres://user:hush@host/db",
+            "store": "sqlite:///hush.db",
         }
     )
     assert "hush" not in repr(config)

@@ -132,11 +132,17 @@ def test_a_write_that_fails_leaves_nothing_behind(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"no database at all, but long enough to look at", b"\0" * 4096]
+    ("content", "told"),
+    [
+        (b"no database at all, but long enough to look at", "a text, .*choose another path$"),
+        (b"\0" * 4096, "damaged.*delete it"),
+    ],
 )
-def test_a_file_that_is_no_database_says_so_and_names_the_cure(path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_says_so_and_names_the_cure(
+    path: Path, content: bytes, told: str
+) -> None:
     path.write_bytes(content)
-    with pytest.raises(InvalidCacheFile, match=r"vectors\.db: damaged.*delete it"):
+    with pytest.raises(InvalidCacheFile, match=rf"vectors\.db: {told}"):
         CachedEmbedder(WordEmbedder(), "words", path)
     assert path.read_bytes() == content
 
@@ -168,7 +174,7 @@ def test_a_file_damaged_while_in_use_is_given_up_and_searching_goes_on(path: Pat
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words", path, capacity=1)
     cached.tools(TEXTS)
-    path.write_bytes(b"garbage" * 1000)
+    path.write_bytes(b"\xffgarbage" * 1000)
     assert np.allclose(cached.tools(TEXTS), WordEmbedder().tools(TEXTS), atol=1e-3)
     assert "delete it" in str(cached.fault)
 

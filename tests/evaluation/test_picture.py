@@ -45,7 +45,7 @@ def test_several_sets_stand_below_each_other_without_columns_nobody_has() -> Non
     easy = summarised("lexical", questions=QUESTIONS[:1])
     told = texts(picture([easy, replace(easy, name="other")]))
     assert "Tool search on 2 eval sets" in told
-    assert {"office", "other", "1 queries"} <= set(told)
+    assert {"office", "other", "1 query"} <= set(told)
     assert "AUC" not in told
 
 

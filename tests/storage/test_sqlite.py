@@ -196,8 +196,11 @@ def test_of_several_who_find_the_damage_one_sets_it_aside(path: str) -> None:
 def test_a_text_of_the_user_is_not_taken_for_a_damaged_store(path: str) -> None:
     text = '{"mcpServers": {"é": "' + "é" * 4000 + '"}}'
     Path(path).write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidStore, match="choose another path"):
+    with pytest.raises(
+        InvalidStore, match=r"a text, and no store of .* choose another path"
+    ) as told:
         SqliteStore(path)
+    assert "delete" not in str(told.value)
     assert Path(path).read_text(encoding="utf-8") == text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import print_json
+from toolcrib.cli.printing import counted, print_json
 from toolcrib.cli.store import configured, opened, store_option
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import UnknownTool
@@ -70,10 +70,11 @@ def command(
     gateway that is running takes notice by itself.
     """
     with opened(url or configured(config_file)) as store:
-        if forget is not None:
-            store.forget_server(forget)
-        waiting = _waiting(store)
+        # Every name is looked at before anything is done, so that nothing is half done.
+        waiting = [one for one in _waiting(store) if one.server != forget]
         chosen = waiting if everything else _chosen(waiting, names)
+        if forget is not None:
+            _forget(store, forget)
         approved = [one for one in chosen if _approve(store, one)]
     missed = [one.id for one in chosen if one not in approved]
     rest = [one for one in waiting if one not in approved]
@@ -116,6 +117,17 @@ def _chosen(waiting: Sequence[_Waiting], names: Sequence[str]) -> list[_Waiting]
     return list(chosen.values())
 
 
+def _forget(store: Store, server: str) -> None:
+    if not store.pins(server) and store.manifest(server) is None:
+        known = sorted({*store.manifests(), *store.quarantined()})
+        names = ", ".join(visible(name) for name in known[:_MAX_NAMED])
+        raise UnknownTool(
+            f"nothing is kept of a server {visible(server)!r}; "
+            + (f"something is of {names}" if names else "nothing is of any")
+        )
+    store.forget_server(server)
+
+
 def _approve(store: Store, one: _Waiting) -> bool:
     """Trust what was read, not what may have taken its place since."""
     seen = one.pin.candidate_fingerprint
@@ -154,10 +166,10 @@ def _print(
     for one in rest if is_listing else approved:
         _print_one(one)
     if approved:
-        click.secho(f"{_tools(len(approved))} trusted.", bold=True)
+        click.secho(f"{counted(len(approved), 'tool')} trusted.", bold=True)
     if rest:
         verb = "waits" if len(rest) == 1 else "wait"
-        click.secho(f"{_tools(len(rest))} {verb} for approval.", bold=True)
+        click.secho(f"{counted(len(rest), 'tool')} {verb} for approval.", bold=True)
         if is_listing:
             click.echo(f"Trust one with: toolcrib approve {visible(rest[0].id)}")
     elif is_listing:
@@ -171,7 +183,3 @@ def _print_one(one: _Waiting) -> None:
         click.secho(f"  ! {found.where}: {found.text}", fg=colour)
     for line in one.difference.split("\n"):
         click.secho(f"  {line}", fg=_COLOURS.get(line.strip()[:1]) if line[:1] == " " else None)
-
-
-def _tools(count: int) -> str:
-    return "1 tool" if count == 1 else f"{count:,} tools"

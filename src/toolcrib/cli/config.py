@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import plain, print_json, wrapped
+from toolcrib.cli.printing import counted, plain, print_json, wrapped
 from toolcrib.config.file import VARIABLE, existing, load, places
 from toolcrib.config.schema import config_schema
 
@@ -58,8 +58,9 @@ def check(config_file: str | None, as_json: bool) -> None:
         return
     off = sum(not server.enabled for server in config.servers.values())
     counts = (
-        f"{len(config.servers)} servers ({off} switched off), {len(config.profiles)} profiles, "
-        f"{len(config.models.upstreams)} models, {len(config.auth.keys)} keys"
+        f"{counted(len(config.servers), 'server')} ({off} switched off), "
+        f"{counted(len(config.profiles), 'profile')}, "
+        f"{counted(len(config.models.upstreams), 'model')}, {counted(len(config.auth.keys), 'key')}"
     )
     click.echo(wrapped(f"{plain(str(used))} is fine: {counts}."))
     for text in config.notes:

@@ -14,7 +14,7 @@ import click
 
 from toolcrib.cli.gateway import print_started, require_gateway, start_log
 from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import note, plain, print_json, wrapped
+from toolcrib.cli.printing import counted, note, plain, print_json, wrapped
 from toolcrib.config.checks import Finding, check, check_variables
 from toolcrib.config.expansion import needed
 from toolcrib.config.file import existing, interpreted, open_document
@@ -70,7 +70,11 @@ def examined(path: Path) -> tuple[Config | None, list[Finding]]:
         if not variables:
             raise
         return None, list(variables)
-    found = check(config, lambda program, folders: shutil.which(program, path=folders))
+    found = check(
+        config,
+        lambda program, folders: shutil.which(program, path=folders),
+        lambda folder: Path(folder).is_dir(),
+    )
     return config, [*variables, *found]
 
 
@@ -89,7 +93,8 @@ def _started(config: Config, broken: Collection[str]) -> list[Report]:
     }
     is_watched = sys.stderr.isatty()
     if is_watched:
-        note(f"Starting {sum(server.enabled for server in servers.values())} servers …")
+        enabled = sum(server.enabled for server in servers.values())
+        note(f"Starting {counted(enabled, 'server')} …")
     tell = print_started if is_watched else lambda started: None
     return anyio.run(check_up, replace(config, servers=servers), pins_so_far(config), tell)
 
@@ -97,7 +102,8 @@ def _started(config: Config, broken: Collection[str]) -> list[Report]:
 def _show(path: Path, reports: Sequence[Report], findings: Sequence[Finding]) -> None:
     for report in reports:
         if report.is_up:
-            about = f"{report.tools:,} tools, about {report.tokens:,} tokens, {report.protocol}"
+            tools, tokens = counted(report.tools, "tool"), counted(report.tokens, "token")
+            about = f"{tools}, about {tokens}, {report.protocol}"
             name = click.style(plain(report.server), bold=True)
             click.echo(f"{click.style('✓', fg='green')} {name}: {about}")
     for one in findings:
@@ -107,8 +113,7 @@ def _show(path: Path, reports: Sequence[Report], findings: Sequence[Finding]) ->
         click.echo(wrapped(plain(one.cure), "  "))
     if findings:
         errors = sum(one.severity == "error" for one in findings)
-        click.secho(
-            f"{len(findings)} found in {plain(str(path))}, {errors} of them errors.", bold=True
-        )
+        severe = f"{errors} of them {'an error' if errors == 1 else 'errors'}"
+        click.secho(f"{len(findings)} found in {plain(str(path))}, {severe}.", bold=True)
     else:
         click.echo(f"Nothing is wrong with {plain(str(path))}.")

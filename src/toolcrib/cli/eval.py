@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import click
 from toolcrib.catalog_file import read_catalog_file
 from toolcrib.cli.figures import print_meaning, print_means, print_summary
 from toolcrib.cli.options import json_option
-from toolcrib.cli.printing import fitted, note, plain, print_json, wrapped
+from toolcrib.cli.printing import counted, fitted, note, plain, print_json, wrapped
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.ranker import Ranker
@@ -41,6 +42,20 @@ class _Outcome:
     pool: Pool
     answers: dict[str, list[Answer]]
     summary: Summary
+
+
+def _writable(context: click.Context, parameter: click.Parameter, name: str | None) -> Path | None:
+    """A file to write to. Looked at before anything is measured: that may take long."""
+    if name is None:
+        return None
+    path = Path(name)
+    if path.is_dir():
+        raise click.BadParameter(f"{plain(name)} is a folder; name a file in it.")
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"There is no folder {plain(str(path.parent))}; make it first.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{plain(name)} may not be written; choose another file.")
+    return path
 
 
 @click.command("eval")
@@ -73,10 +88,18 @@ class _Outcome:
     help="Keep what was read of the tools in this file: the next run does not read them again.",
 )
 @click.option(
-    "--dump", "dump_file", metavar="FILE", help="Write every answer to a file, as JSON Lines."
+    "--dump",
+    "dump_file",
+    metavar="FILE",
+    callback=_writable,
+    help="Write every answer to a file, as JSON Lines.",
 )
 @click.option(
-    "--picture", "picture_file", metavar="FILE", help="Draw the figures into a file, as SVG."
+    "--picture",
+    "picture_file",
+    metavar="FILE",
+    callback=_writable,
+    help="Draw the figures into a file, as SVG.",
 )
 @json_option
 def command(
@@ -85,8 +108,8 @@ def command(
     pool_files: tuple[str, ...],
     limit_queries: int | None,
     vectors_file: str | None,
-    dump_file: str | None,
-    picture_file: str | None,
+    dump_file: Path | None,
+    picture_file: Path | None,
     as_json: bool,
 ) -> None:
     """Measure how well search finds the right tools.
@@ -105,9 +128,9 @@ def command(
     ]
     summaries = [outcome.summary for outcome in outcomes]
     if dump_file is not None:
-        _write_dump(Path(dump_file), outcomes)
+        _write_dump(dump_file, outcomes)
     if picture_file is not None:
-        Path(picture_file).write_text(picture(summaries), encoding="utf-8")
+        picture_file.write_text(picture(summaries), encoding="utf-8")
     if as_json:
         print_json(_document(outcomes))
         return
@@ -194,7 +217,8 @@ def _print(outcome: _Outcome) -> None:
     name = click.style(plain(outcome.eval_set.name), fg="cyan", bold=True)
     click.echo()
     click.echo(
-        f"{name}: {own:,} tools, {overall.answerable:,} queries with an answer, "
+        f"{name}: {counted(own, 'tool')}, "
+        f"{counted(overall.answerable, 'query', 'queries')} with an answer, "
         f"{overall.impossible:,} without"
     )
     if pool.added or pool.left_out:

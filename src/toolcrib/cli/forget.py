@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import print_json
+from toolcrib.cli.printing import counted, print_json
 from toolcrib.cli.store import configured, opened, store_option
 from toolcrib.errors import UnknownTool
 from toolcrib.safety.visible import visible
@@ -77,7 +77,7 @@ def _print(known: Mapping[str, int]) -> None:
         click.echo(f"{words:>6,} {'word ' if words == 1 else 'words'}  {visible(name)}")
     hashed = len(known) - len(named)
     if hashed:
-        click.echo(f"and {hashed:,} tools of the model gateway's clients")
+        click.echo(f"and {counted(hashed, 'tool')} of the model gateway's clients")
     click.echo("Forget one with: toolcrib forget NAME; everything with: toolcrib forget --all")
 
 
@@ -86,6 +86,5 @@ def _named(known: Mapping[str, int]) -> list[str]:
 
 
 def _tools(known: Mapping[str, int]) -> str:
-    words = sum(known.values())
-    count = "1 tool" if len(known) == 1 else f"{len(known):,} tools"
-    return f"What {words:,} words said of {count} is"
+    words = counted(sum(known.values()), "word")
+    return f"What {words} said of {counted(len(known), 'tool')} is"

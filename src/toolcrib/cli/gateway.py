@@ -1,4 +1,5 @@
-"""What `serve` and `stdio` have in common: the configuration, the log, and the demo in its absence."""
+"""What the commands around a gateway have in common: the configuration, or the demo in its absence,
+the log, and its address."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from toolcrib.cli.printing import note
+from toolcrib.cli.printing import counted, note
 from toolcrib.config.file import find, load, places
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig
@@ -63,15 +64,22 @@ def listening(config: Config, host: str | None, port: int | None) -> Config:
     return replace(config, http=http)
 
 
+def base_url(host: str, port: int) -> str:
+    """The address a client on this machine reaches a gateway by that listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def print_started(started: Started) -> None:
     """Say that a server has come up, or has not."""
+    tools = counted(started.tools, "tool")
     so_far = f"({started.number} of {started.total})"
     if started.trouble:
         note(f"✗ {started.server} is not reachable: {started.trouble} {so_far}")
     elif started.protocol:
-        note(f"✓ {started.server}: {started.tools:,} tools {so_far}")
+        note(f"✓ {started.server}: {tools} {so_far}")
     else:
-        note(f"· {started.server}: {started.tools:,} tools, started when needed {so_far}")
+        note(f"· {started.server}: {tools}, started when needed {so_far}")
 
 
 class _NamesServer(logging.Filter):
@@ -111,7 +119,7 @@ def start_log(
     if not verbose and not as_json:
         # A line for each request is for programs, or for whoever asks for it.
         levels["toolcrib.access"] = logging.WARNING
-    if shows_progress(verbose, as_json):
+    if config and shows_progress(verbose, as_json):
         levels |= {"toolcrib.gateways.mcp.upstream": logging.WARNING}
         levels |= {"toolcrib.gateways.mcp.fleet": logging.WARNING}
     for name, level in levels.items():

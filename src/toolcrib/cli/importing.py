@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,9 @@ from toolcrib.config.importing import Brought, Merger, claude_code_projects, dis
 from toolcrib.config.write_back import Rewrite, apply, rewrite, undo
 from toolcrib.config.writing import latest_backup, write_atomically
 from toolcrib.errors import InvalidConfig
+
+# A client's file with our entry, and where a copy of what it was is kept, once it is written.
+_Written = tuple[Rewrite, Path | None]
 
 
 @click.command("import")
@@ -65,12 +68,12 @@ def command(
     path = (find(config_file) or user_file(os.environ)).absolute()
     discovery = discover(machine, clients, all_projects)
     merger = merge(path, discovery.found, machine.environment)
-    rewrites, refused = _rewrites(machine, merger, path) if write_back else ([], [])
-    faults = [*discovery.faults, *refused]
-    backups: list[Path] = []
+    faults = list(discovery.faults)
+    rewrites = _rewrites(machine, merger, path, faults) if write_back else []
+    written: list[_Written] = [(planned, None) for planned in rewrites]
     if not dry_run:
-        backups = _write(merger, rewrites)
-    report = _Report(merger, rewrites, backups, faults, dry_run)
+        written = _write(merger, rewrites, faults)
+    report = _Report(merger, written, faults, dry_run)
     if as_json:
         print_json(report.document())
     else:
@@ -94,8 +97,8 @@ def gateway_command(config: Path) -> list[str]:
     return [*start, "stdio", "--config", str(config)]
 
 
-def _rewrites(machine: Machine, merger: Merger, path: Path) -> tuple[list[Rewrite], list[str]]:
-    """What to do with each client's file, and those that have to be left as they are."""
+def _rewrites(machine: Machine, merger: Merger, path: Path, faults: list[str]) -> list[Rewrite]:
+    """What to do with each client's file; why one has to be left as it is goes to the faults."""
     taken: dict[Path, dict[Steps, list[str]]] = {}
     for brought in merger.brought:
         if brought.outcome != "skipped":
@@ -103,14 +106,13 @@ def _rewrites(machine: Machine, merger: Merger, path: Path) -> tuple[list[Rewrit
             sections = taken.setdefault(place.path, {})
             sections.setdefault(place.section, []).append(brought.found.name)
     rewrites: list[Rewrite] = []
-    refused: list[str] = []
     for place in _main_places(machine):
         if place.path in taken and place.scope == "user":
             try:
                 rewrites.append(rewrite(place, taken[place.path], gateway_command(path)))
             except InvalidConfig as fault:
-                refused.append(str(fault))
-    return rewrites, refused
+                faults.append(str(fault))
+    return rewrites
 
 
 def _main_places(machine: Machine) -> list[Place]:
@@ -121,15 +123,22 @@ def _main_places(machine: Machine) -> list[Place]:
     return list(first.values())
 
 
-def _write(merger: Merger, rewrites: Sequence[Rewrite]) -> list[Path]:
+def _write(merger: Merger, rewrites: Sequence[Rewrite], faults: list[str]) -> list[_Written]:
     """Our own file first: a client must not lose a server that we do not have yet."""
     if merger.after != merger.before and any(one.outcome == "added" for one in merger.brought):
         write_atomically(merger.path, merger.after, merger.before)
-    return [apply(planned) for planned in rewrites]
+    written: list[_Written] = []
+    for planned in rewrites:
+        try:
+            written.append((planned, apply(planned)))
+        except InvalidConfig as fault:
+            faults.append(str(fault))
+    return written
 
 
 def _undo(machine: Machine, clients: Sequence[str], dry_run: bool, as_json: bool) -> None:
     restored: list[dict[str, Any]] = []
+    faults: list[str] = []
     for place in _main_places(machine):
         if (clients and place.client not in clients) or latest_backup(place.path) is None:
             continue
@@ -137,7 +146,11 @@ def _undo(machine: Machine, clients: Sequence[str], dry_run: bool, as_json: bool
         if place.client == "claude-code" and place.scope == "user":
             folders = claude_code_projects(place.path)
             others = [("projects", folder, *place.section) for folder in folders]
-        done = None if dry_run else undo(place, others)
+        try:
+            done = None if dry_run else undo(place, others)
+        except InvalidConfig as fault:
+            faults.append(str(fault))
+            continue
         restored.append(
             {
                 "client": place.client,
@@ -146,16 +159,25 @@ def _undo(machine: Machine, clients: Sequence[str], dry_run: bool, as_json: bool
             }
         )
     if as_json:
-        print_json({"dryRun": dry_run, "restored": restored})
-        return
+        print_json({"dryRun": dry_run, "restored": restored, "faults": faults})
+    else:
+        _show_undone(restored, faults, dry_run)
+    if faults:
+        raise SystemExit(1)
+
+
+def _show_undone(
+    restored: Sequence[Mapping[str, Any]], faults: Sequence[str], dry_run: bool
+) -> None:
     for one in restored:
         verb = "would be restored" if dry_run else "restored"
         if one["whole"] is False:
             verb = "has its servers back; what else was changed in it since is kept"
         click.echo(f"{CLIENTS[one['client']]}: {plain(one['file'])} {verb}")
-    if not restored:
+    _show_faults(faults)
+    if not restored and not faults:
         click.echo("There is nothing to undo: no client's file has a copy kept beside it.")
-    elif not dry_run:
+    elif restored and not dry_run:
         note("Restart the clients. toolcrib.json keeps its servers.")
 
 
@@ -164,15 +186,12 @@ class _Report:
     """What was done, or would be."""
 
     merger: Merger
-    rewrites: Sequence[Rewrite]
-    backups: Sequence[Path]
+    written: Sequence[_Written]
     faults: Sequence[str]
     dry_run: bool
 
     def document(self) -> dict[str, Any]:
         """As one JSON value."""
-        backups: list[str | None] = [str(path) for path in self.backups]
-        backups = backups or [None] * len(self.rewrites)
         return {
             "config": str(self.merger.path),
             "dryRun": self.dry_run,
@@ -194,9 +213,9 @@ class _Report:
                     "client": planned.place.client,
                     "file": str(planned.place.path),
                     "removed": list(planned.removed),
-                    "backup": backup,
+                    "backup": str(backup) if backup else None,
                 }
-                for planned, backup in zip(self.rewrites, backups, strict=True)
+                for planned, backup in self.written
             ],
             "faults": list(self.faults),
         }
@@ -210,8 +229,7 @@ class _Report:
             click.echo(table.row(title, one.found.name, _said(one)))
             for text in one.found.notes:
                 click.echo(table.aside(plain(text)))
-        for fault in self.faults:
-            click.secho(wrapped(plain(fault)), fg="red", err=True)
+        _show_faults(self.faults)
         added = sum(one.outcome == "added" for one in brought)
         would = "would be " if self.dry_run else ""
         if not files:
@@ -220,13 +238,18 @@ class _Report:
             click.secho(f"{added} {would}added to {plain(str(self.merger.path))}", bold=True)
         else:
             click.secho("Nothing new to add.", bold=True)
-        for number, planned in enumerate(self.rewrites):
+        for planned, backup in self.written:
             count = len(planned.removed)
             text = f"{planned.place.title}: {count} {would}taken out, Toolcrib {would}put in"
-            kept = f"; as it was: {self.backups[number]}" if self.backups else ""
+            kept = f"; as it was: {backup}" if backup else ""
             click.echo(wrapped(plain(f"{text} ({planned.place.path}{kept})")))
-        if self.rewrites and not self.dry_run:
+        if self.written and not self.dry_run:
             note("Restart the clients. To go back: toolcrib import --undo")
+
+
+def _show_faults(faults: Sequence[str]) -> None:
+    for fault in faults:
+        click.secho(wrapped(plain(fault)), fg="red", err=True)
 
 
 def _said(one: Brought) -> str:

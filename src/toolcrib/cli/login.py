@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from typing import Final
 
 import click
 
@@ -13,6 +14,8 @@ from toolcrib.config.fault import nearest
 from toolcrib.config.file import existing, load
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig, InvalidStore
+
+_MAX_NAMED: Final = 12
 
 
 @click.command("login")
@@ -67,11 +70,21 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
 def _server(config: Config, name: str) -> Server:
     server = config.servers.get(name)
     if server is None:
-        near = nearest(name, config.servers)
-        hint = f"; did you mean {near}?" if near else "; see `toolcrib config`"
-        raise InvalidConfig(f"there is no server {name!r} in {config.path}{hint}")
+        raise InvalidConfig(
+            f"there is no server {name!r:.200} in {config.path}; {_hint(config, name)}"
+        )
     if not server.url:
         raise InvalidConfig(
             f"{name} is a program, and is logged in to by its own means; see its `env`"
         )
     return server
+
+
+def _hint(config: Config, name: str) -> str:
+    if near := nearest(name, config.servers):
+        return f"did you mean {near}?"
+    known = list(config.servers)
+    if not known:
+        return "there is none at all; bring some with `toolcrib import`"
+    more = ", …" if len(known) > _MAX_NAMED else ""
+    return f"there are: {', '.join(known[:_MAX_NAMED])}{more}"

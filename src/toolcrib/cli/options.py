@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,10 @@ Callback = Callable[..., None]
 
 catalog_option = click.option(
     "--catalog",
-    "catalog_file",
+    "catalog_files",
+    multiple=True,
     metavar="FILE",
-    help="JSON or JSON Lines of tools in any known format; - is standard input. "
+    help="JSON or JSON Lines of tools in any known format; - is standard input; may be repeated. "
     "Without it, the demo catalog.",
 )
 config_option = click.option(
@@ -56,12 +57,12 @@ def where_options(callback: Callback) -> Callback:
     return bundled
 
 
-def opened_catalog(catalog_file: str | None) -> Catalog:
-    """The catalog that was asked for, or the demo's, which is then said."""
-    if catalog_file is not None:
+def opened_catalog(catalog_files: Sequence[str]) -> Catalog:
+    """The catalog of the files that were named, or the demo's, which is then said."""
+    if catalog_files:
         from toolcrib.catalog_file import read_catalog_file
 
-        return read_catalog_file(catalog_file)
+        return read_catalog_file(*catalog_files)
     note("No --catalog given: this is the demo catalog.")
     return demo_catalog()
 

@@ -34,6 +34,11 @@ def plain(text: str) -> str:
     return " ".join(_HIDDEN.sub("", text).split())
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """How many of something, such as `1 tool` or `2,000 tools`."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def fitted(text: str, columns: int) -> str:
     """A text cut to so many columns, with a sign that it was cut."""
     if _columns(text) <= columns:

@@ -28,7 +28,7 @@ from toolcrib.core.result import Explanation, SearchResult
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
     query: str
-    catalog_file: str | None
+    catalog_files: tuple[str, ...]
     limit: int
     offset: int
     mode: str
@@ -54,8 +54,28 @@ class _Question:
         }
 
 
-@click.command("search")
-@click.argument("query")
+class _Search(click.Command):
+    """A command whose argument may well begin with a minus, as a word to leave out does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as fault:
+            if fault.option_name.startswith("--"):
+                raise
+            raise click.UsageError(
+                f"No such option: {fault.option_name}. A query that begins with a minus comes last, "
+                "behind --, such as: toolcrib search --limit 3 -- '-email send'",
+                ctx,
+            ) from fault
+
+
+def _one_query(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
+    return " ".join(words)
+
+
+@click.command("search", cls=_Search)
+@click.argument("query", nargs=-1, required=True, metavar="QUERY...", callback=_one_query)
 @catalog_option
 @click.option(
     "--limit",
@@ -88,7 +108,7 @@ def command(**options: Any) -> None:
     "a phrase", prefix*, field:word, +must, -not, AND, OR, NOT and ( ).
     """
     question = _Question(**options)
-    engine = SearchEngine(opened_catalog(question.catalog_file), question.rankers())
+    engine = SearchEngine(opened_catalog(question.catalog_files), question.rankers())
     result = engine.search(
         question.query,
         limit=question.limit,

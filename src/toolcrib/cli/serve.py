@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from toolcrib.cli.gateway import (
+    base_url,
     configuration,
     json_log_option,
     listening,
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 
 # How long a client may leave untaken what it was sent.
 UNTAKEN_SECONDS: Final = 180
+# Where SDKs look for the address of each API.
+_VARIABLES: Final = {
+    "messages": "ANTHROPIC_BASE_URL={}",
+    "openai": "OPENAI_BASE_URL={}/v1",
+}
 
 
 @click.command("serve")
@@ -86,24 +93,42 @@ def _bound(http: Http) -> socket.socket:
             milliseconds = UNTAKEN_SECONDS * 1_000
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listener.bind((http.host, http.port))
-    except OSError as fault:
+    except (OSError, UnicodeError) as fault:
         listener.close()
-        why = fault.strerror or "it is no address of this machine"
+        why = (getattr(fault, "strerror", None) or str(fault)).lower()
         raise InvalidConfig(
-            f"cannot listen on {http.host} port {http.port} ({why.lower()}); is a gateway running "
-            "already? `toolcrib status` tells; or choose another with --port"
+            f"cannot listen on {http.host!r:.100} port {http.port} ({why}); {_cure(fault)}"
         ) from None
     return listener
 
 
+def _cure(fault: OSError | UnicodeError) -> str:
+    """What to do where we cannot listen."""
+    if not isinstance(fault, OSError) or isinstance(fault, socket.gaierror):
+        return "it is no name of a machine: correct --host, or http.host in the configuration"
+    if fault.errno == errno.EADDRNOTAVAIL:
+        return "it is no address of this machine: correct --host, or http.host in the configuration"
+    if fault.errno == errno.EACCES:
+        return "choose a port from 1024 on with --port: the lower ones are for administrators"
+    return "is a gateway running already? `toolcrib status` tells; or choose another with --port"
+
+
 def _print_entry(config: Config, port: int) -> None:
     """What to paste into a client."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.http.host, config.http.host)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+    base = base_url(config.http.host, port)
+    address = f"{base}/mcp"
     entry: dict[str, object] = {"type": "http", "url": address}
+    command = f"claude mcp add --transport http toolcrib {address}"
     if config.auth.keys:
         entry["headers"] = {"Authorization": "Bearer YOUR_KEY"}
+        command += ' --header "Authorization: Bearer YOUR_KEY"'
     click.echo(f"MCP is served at {address}. Paste this into your client's configuration:\n")
     click.echo(json.dumps({"mcpServers": {"toolcrib": entry}}, indent=2))
-    click.echo(f"\nor, for Claude Code: claude mcp add --transport http toolcrib {address}\n")
+    click.echo(f"\nor, for Claude Code: {command}\n")
+    apis = {upstream.api for upstream in config.models.upstreams}
+    if apis:
+        click.echo(f"Models are served at {base}. Tell it to your client or SDK:\n")
+        for api in sorted(apis):
+            click.echo(_VARIABLES[api].format(base))
+        click.echo()
     sys.stdout.flush()

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 
+from toolcrib.cli.asking import Asking
+from toolcrib.cli.gateway import base_url
 from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import plain, print_json, wrapped
+from toolcrib.cli.printing import counted, plain, print_json, wrapped
 from toolcrib.config.file import find, load
 from toolcrib.config.settings import Http
-from toolcrib.errors import GatewayUnreachable
 
-_SECONDS: Final = 10
-_MAX_BYTES: Final = 16 * 1024 * 1024
 _SIGNS: Final = {"started": "green", "in use": "green", "known": "yellow", "configured": "yellow"}
+# What a gateway tells, of what is printed.
+_SERVER: Final = {
+    **dict.fromkeys(("name", "state", "trouble"), str),
+    **dict.fromkeys(("tools", "tokens", "calls"), int),
+    **dict.fromkeys(("waiting", "flagged", "faults", "altered"), list),
+}
+_STATS: Final = {
+    **dict.fromkeys(("tools", "tokens", "sessions"), int),
+    **{"counts": dict, "learned": dict, "notices": list},
+}
+_LEARNED: Final = dict.fromkeys(("words", "tools"), int)
+_ASIDES: Final = {
+    "waiting": "held back; see toolcrib approve",
+    "flagged": "flagged as suspicious; see toolcrib doctor",
+    "faults": "left out as unusable; see toolcrib doctor",
+    "altered": "used without a part that is wrong; see toolcrib doctor",
+}
 
 
 @click.command("status")
@@ -36,13 +49,15 @@ def command(config_file: str | None, url: str | None, key: str | None, as_json: 
     It tells the servers and their states, the tools, the calls, about how many tokens clients were
     spared, and how much was learned from use.
     """
-    base = (url or _configured(config_file)).rstrip("/")
+    asking = Asking.of(url or _configured(config_file), key)
     told = {
-        "url": base,
-        **_asked(f"{base}/health", key),
-        **_asked(f"{base}/api/servers", key),
-        "stats": _asked(f"{base}/api/stats", key),
+        "url": asking.base,
+        **asking.answer("/health"),
+        **asking.answer("/api/servers"),
+        "stats": asking.answer("/api/stats"),
     }
+    if not _is_shaped(told):
+        raise asking.no_gateway()
     if as_json:
         print_json(told)
     else:
@@ -53,31 +68,25 @@ def _configured(config_file: str | None) -> str:
     """Where the gateway of the configuration listens."""
     path = find(config_file)
     http = load(path).http if path is not None else Http()
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{http.port}"
+    return base_url(http.host, http.port)
 
 
-def _asked(url: str, key: str | None) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    try:
-        request = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(request, timeout=_SECONDS) as response:
-            said = json.loads(response.read(_MAX_BYTES))
-    except urllib.error.HTTPError as fault:
-        fault.close()
-        cure = "give its key with --key or in TOOLCRIB_KEY" if fault.code in (401, 403) else ""
-        cure = cure or "is that a Toolcrib gateway?"
-        raise GatewayUnreachable(f"{url} answered with HTTP {fault.code}; {cure}") from None
-    except ValueError:
-        raise GatewayUnreachable(f"{url} is not the address of a gateway; correct --url") from None
-    except OSError:
-        raise GatewayUnreachable(
-            f"no gateway is running at {url.rpartition('/')[0].removesuffix('/api')}; start one with "
-            "`toolcrib serve`, or say where it is with --url"
-        ) from None
-    if not isinstance(said, dict):
-        raise GatewayUnreachable(f"{url} is not the address of a gateway; correct --url")
-    return said
+def _is_shaped(told: Mapping[str, Any]) -> bool:
+    """Whether everything is there that is printed: another program may have answered."""
+    return (
+        _has(told, {"status": str, "servers": list, "stats": dict})
+        and all(_has(one, _SERVER) for one in told["servers"])
+        and _has(told["stats"], _STATS)
+        and all(isinstance(count, int) for count in told["stats"]["counts"].values())
+        and all(isinstance(notice, str) for notice in told["stats"]["notices"])
+        and _has(told["stats"]["learned"], _LEARNED)
+    )
+
+
+def _has(value: object, kinds: Mapping[str, type]) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(value.get(name), kind) for name, kind in kinds.items()
+    )
 
 
 def _print(told: Mapping[str, Any]) -> None:
@@ -91,39 +100,34 @@ def _print(told: Mapping[str, Any]) -> None:
         _aside(one)
     counts = stats["counts"]
     click.echo(
-        f"\n{stats['tools']:,} tools of {len(servers)} servers, about {stats['tokens']:,} tokens. "
-        f"{stats['sessions']:,} sessions."
+        f"\n{counted(stats['tools'], 'tool')} of {counted(len(servers), 'server')}, "
+        f"about {counted(stats['tokens'], 'token')}. {counted(stats['sessions'], 'session')}."
     )
     for notice in stats["notices"]:
         click.echo(wrapped(f"! {plain(notice)}", ""))
-    saved, searches = counts.get("tokens_saved", 0), counts.get("searches", 0)
-    click.secho(
-        f"{counts.get('listings', 0):,} lists and {searches:,} searches so far spared clients "
-        f"about {saved:,} tokens.",
-        bold=True,
-    )
-    learned = stats.get("learned") or {}
-    if learned.get("words"):
-        click.echo(f"Learned from use: {learned['words']:,} words for {learned['tools']:,} tools.")
-    if requests := counts.get("model_requests", 0):
-        spared = counts.get("model_tokens_saved", 0)
-        click.secho(
-            f"{requests:,} requests to models with tools held back spared them about {spared:,} "
-            "tokens.",
-            bold=True,
-        )
+    lists = counted(counts.get("listings", 0), "list")
+    searches = counted(counts.get("searches", 0), "search", "searches")
+    spared = _spared("clients", counts.get("tokens_saved", 0))
+    click.secho(f"{lists} and {searches} so far spared {spared}.", bold=True)
+    learned = stats["learned"]
+    if learned["words"]:
+        words, tools = counted(learned["words"], "word"), counted(learned["tools"], "tool")
+        click.echo(f"Learned from use: {words} for {tools}.")
+    if counts.get("model_requests"):
+        requests = counted(counts["model_requests"], "request")
+        spared = _spared("them", counts.get("model_tokens_saved", 0))
+        click.secho(f"{requests} to models with tools held back spared {spared}.", bold=True)
+
+
+def _spared(whom: str, tokens: int) -> str:
+    """What was not sent; a few small tools weigh less than what stands for them."""
+    return f"{whom} about {counted(tokens, 'token')}" if tokens > 0 else f"{whom} nothing yet"
 
 
 def _aside(server: Mapping[str, Any]) -> None:
     """What is not well with a server."""
     if server["trouble"]:
         click.echo(wrapped(f"✗ {plain(server['trouble'])}", "  "))
-    if server["waiting"]:
-        click.echo(f"  ! {len(server['waiting'])} tools wait for toolcrib approve")
-    if server["flagged"]:
-        click.echo(f"  ! {len(server['flagged'])} tools look suspicious; see toolcrib doctor")
-    if server["faults"]:
-        click.echo(f"  ! {len(server['faults'])} tools cannot be used; see toolcrib doctor")
-    if server["altered"]:
-        count = len(server["altered"])
-        click.echo(f"  ! {count} tools are used without a part that is wrong; see toolcrib doctor")
+    for name, what in _ASIDES.items():
+        if server[name]:
+            click.echo(f"  ! {counted(len(server[name]), 'tool')} {what}")

@@ -14,7 +14,7 @@ from toolcrib.cli.options import (
     opened_catalog,
     where_options,
 )
-from toolcrib.cli.printing import Table, plain, print_json, wrapped
+from toolcrib.cli.printing import Table, counted, plain, print_json, wrapped
 from toolcrib.core.facet import Where
 from toolcrib.core.tool import Tool
 
@@ -28,13 +28,14 @@ _MAX_SERVERS_SHOWN = 12
 @offset_option
 @json_option
 def command(
-    catalog_file: str | None, where: Where, limit: int | None, offset: int, as_json: bool
+    catalog_files: tuple[str, ...], where: Where, limit: int | None, offset: int, as_json: bool
 ) -> None:
     """List the tools of a catalog.
 
     They come in the order of the catalog, and are counted by server.
     """
-    tools = [tool for tool in opened_catalog(catalog_file) if not where.unmet(tool)]
+    catalog = opened_catalog(catalog_files)
+    tools = [tool for tool in catalog if not where.unmet(tool)]
     servers = Counter(tool.server for tool in tools)
     page = tools[offset:][:limit]
     if as_json:
@@ -44,8 +45,11 @@ def command(
             "servers": dict(servers.most_common()),
         }
         print_json(document)
-    else:
+    elif tools or where == Where():
         _print(page, servers)
+    else:
+        click.secho(f"0 tools: {plain(where.misfit)}. Without the filters there are:", bold=True)
+        click.echo(wrapped(_by_server(Counter(tool.server for tool in catalog)), "  "))
 
 
 def _print(page: Sequence[Tool], servers: Counter[str]) -> None:
@@ -53,7 +57,8 @@ def _print(page: Sequence[Tool], servers: Counter[str]) -> None:
     for tool in page:
         click.echo(table.row("", tool.id, tool.description))
     total = servers.total()
-    shown = f"{len(page):,} of {total:,} tools" if len(page) < total else f"{total:,} tools"
+    shown = counted(total, "tool")
+    shown = f"{len(page):,} of {shown}" if len(page) < total else shown
     click.secho(f"{shown}{':' if servers else '.'}", bold=True)
     if servers:
         click.echo(wrapped(_by_server(servers), "  "))
@@ -66,4 +71,4 @@ def _by_server(servers: Counter[str]) -> str:
         for server, count in servers.most_common(_MAX_SERVERS_SHOWN)
     ]
     others = len(servers) - len(counts)
-    return ", ".join([*counts, f"and {others:,} servers more"] if others else counts)
+    return ", ".join([*counts, f"and {counted(others, 'server')} more"] if others else counts)

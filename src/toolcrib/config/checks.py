@@ -16,6 +16,7 @@ from toolcrib.config.settings import Config, Server
 
 Severity = Literal["error", "warning", "note"]
 Which = Callable[[str, str | None], str | None]
+IsFolder = Callable[[str], bool]
 
 # A tool's name as most clients and model APIs take it.
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -60,15 +61,16 @@ class Finding:
     server: str = ""
 
 
-def check(config: Config, which: Which) -> tuple[Finding, ...]:
+def check(config: Config, which: Which, is_folder: IsFolder) -> tuple[Finding, ...]:
     """Everything that can be found wrong without starting a server, the worst first.
 
-    `which(program, path)` says where a program is, as `shutil.which` does, or None.
+    `which(program, path)` says where a program is, as `shutil.which` does, or None;
+    `is_folder(path)`, whether there is such a folder.
     """
     found = [Finding("note", note, "nothing, if that is meant") for note in config.notes]
     for server in config.servers.values():
         if server.enabled:
-            found += _runtime(server, which)
+            found += _start(server, which, is_folder)
             found += _connection(server)
             found += _secrets(server)
         found += _name(server, config.tool_search.max_name_chars)
@@ -107,20 +109,34 @@ def check_variables(document: object, environment: Mapping[str, str]) -> tuple[F
     )
 
 
-def _runtime(server: Server, which: Which) -> Iterator[Finding]:
-    """A program that is not there."""
+def _start(server: Server, which: Which, is_folder: IsFolder) -> Iterator[Finding]:
+    """A program that is not there, or the folder it is to be started in."""
     if not server.command:
         return
-    path = server.command
-    if server.cwd and ("/" in path or "\\" in path):
-        path = str(PurePath(server.cwd) / path)
-    if which(path, server.env.get("PATH")):
+    if server.cwd and not is_folder(server.cwd):
+        what = f"the folder {server.cwd!r:.200}, to start it in, is not there"
+        yield Finding("error", what, 'make it, or correct "cwd"; ~ is not read there', server.name)
         return
-    program = PurePath(server.command.replace("\\", "/")).name.removesuffix(".exe")
+
+    def is_there(command: str) -> bool:
+        is_path = "/" in command or "\\" in command
+        path = str(PurePath(server.cwd) / command) if server.cwd and is_path else command
+        return which(path, server.env.get("PATH")) is not None
+
+    if not is_there(server.command):
+        what = f"the program {server.command!r:.200} is not found"
+        yield Finding("error", what, _cure(server.command, is_there), server.name)
+
+
+def _cure(command: str, is_there: Callable[[str], bool]) -> str:
+    """What to do about a program that is not found."""
+    first, *others = command.split(maxsplit=1) or [command]
+    is_path = "/" in command or "\\" in command
+    if others and (is_there(first) or first in _RUNTIMES or not is_path):
+        return f'put its arguments into "args", and only {first!r:.100} into "command"'
+    program = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
     cure = _RUNTIMES.get(program, "install it, or give its full path as the command")
-    if program != server.command and program in _RUNTIMES:
-        cure += ", or correct the path"
-    yield Finding("error", f"the program {server.command!r:.200} is not found", cure, server.name)
+    return f"{cure}, or correct the path" if program != command and program in _RUNTIMES else cure
 
 
 def _connection(server: Server) -> Iterator[Finding]:
@@ -188,7 +204,7 @@ def _duplicates(config: Config) -> Iterator[Finding]:
 
 def _exposure(config: Config) -> Iterator[Finding]:
     """A gateway that others can reach."""
-    if config.http.host in ("localhost", "") or _is_loopback(config.http.host):
+    if config.http.host == "localhost" or _is_loopback(config.http.host):
         return
     what = f"the gateway listens on {config.http.host}, which others can reach"
     if not config.auth.keys:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from toolcrib.config.address import is_host, is_origin
 from toolcrib.config.expansion import MissingVariable, needed
 from toolcrib.config.fault import Fault, Steps, unknown
 from toolcrib.config.foreign import http_of_mcproxy, search_of_everruns, search_of_mcproxy
@@ -26,6 +27,8 @@ from toolcrib.config.settings import (
     Server,
     ToolSearch,
 )
+from toolcrib.errors import InvalidConfig
+from toolcrib.sqlite_file import path_of
 
 MAX_SERVERS = 1000
 MAX_PROFILES = 1000
@@ -92,7 +95,6 @@ def _config(root: Section, path: Path | None, tolerant: bool) -> Config:
     servers = _servers(root, notes, tolerant)
     profiles = _profiles(root.inner("profiles"), servers)
     auth = _auth(root.inner("auth"), profiles)
-    read = Section((), {k: v for k, v in root.members.items() if k == "store"}, root.environment)
     return Config(
         servers=servers,
         tool_search=_tool_search(root, notes),
@@ -104,7 +106,7 @@ def _config(root: Section, path: Path | None, tolerant: bool) -> Config:
         embedding=_embedding(root.inner("embedding")),
         path=path,
         notes=tuple(notes),
-        **read.read(Config),
+        **_store(root),
     )
 
 
@@ -242,20 +244,48 @@ def _secret(text: str, steps: Steps) -> str:
     return text
 
 
+def _store(root: Section) -> dict[str, Any]:
+    told = Section((), {k: v for k, v in root.members.items() if k == "store"}, root.environment)
+    found = told.read(Config)
+    if "store" in found:
+        try:
+            path_of(found["store"])
+        except InvalidConfig as fault:
+            raise Fault(("store",), str(fault)) from fault
+    return found
+
+
 def _http(root: Section, notes: list[str]) -> Http:
     if "http" in root.members and "httpServer" in root.members:
         raise Fault(("httpServer",), 'tells what "http" tells already; keep one of them')
     if "httpServer" in root.members:
         server = root.inner("httpServer")
         own = http_of_mcproxy(server, notes)
-        return Http(**Section(server.steps, own, root.environment).read(Http))
-    return Http(**root.inner("http").read(Http))
+        return _checked_http(Section(server.steps, own, root.environment))
+    return _checked_http(root.inner("http"))
+
+
+def _checked_http(section: Section) -> Http:
+    """How the gateway listens; a name or an origin that nothing would ever match is a fault."""
+    http = Http(**section.read(Http))
+    if not http.host.strip():
+        cure = "write 127.0.0.1 for this machine alone, or 0.0.0.0 for all that reach it"
+        raise Fault((*section.steps, "host"), f"is empty; {cure}")
+    for number, host in enumerate(http.allowed_hosts):
+        if not is_host(host):
+            why = "should be a name such as tools.example.com, without https:// and without a path"
+            raise Fault((*section.steps, "allowedHosts", number), why)
+    for number, origin in enumerate(http.allowed_origins):
+        if not is_origin(origin):
+            why = "should be the start of an address such as https://example.com, without a path"
+            raise Fault((*section.steps, "allowedOrigins", number), why)
+    return http
 
 
 def _embedding(section: Section) -> Embedding:
     found = Embedding(**section.read(Embedding))
     if found.url:
-        check_url(found.url, (*section.steps, "url"))
+        check_url(found.url, (*section.steps, "url"), "http://localhost:11434/v1")
     if bool(found.url) != bool(found.model):
         missing = "model" if found.url else "url"
         raise Fault((*section.steps, missing), "should be told: an embedder has a url and a model")
@@ -273,7 +303,8 @@ def _upstream(name: str, section: Section) -> ModelUpstream:
     found = section.read(ModelUpstream)
     if name in _APIS and found.setdefault("api", _APIS[name]) == _APIS[name]:
         found.setdefault("url", _URLS[name])
-    check_url(found.get("url", ""), (*section.steps, "url"))
+    example = _URLS["openai" if found.get("api") == "openai" else "anthropic"]
+    check_url(found.get("url", ""), (*section.steps, "url"), example)
     # OpenAI's own programs want it at the end of the address, Anthropic's do not.
     url = found["url"].rstrip("/").removesuffix("/v1")
     return ModelUpstream(name, **{**found, "url": url})

@@ -136,7 +136,7 @@ def _checked(server: Server, steps: Steps, told: set[str]) -> Server:
     return server if "transport" in told else replace(server, transport="http")
 
 
-def check_url(url: str, steps: Steps) -> None:
+def check_url(url: str, steps: Steps, example: str = "https://example.com/mcp") -> None:
     """Refuse what is no address of a web server. The address may hold a secret: it is not told."""
     try:
         parts = urlsplit(url)
@@ -145,7 +145,7 @@ def check_url(url: str, steps: Steps) -> None:
     except ValueError:
         valid = False
     if not valid or _CONTROL.search(url) or " " in url:
-        raise Fault(steps, "should be an address such as https://example.com/mcp")
+        raise Fault(steps, f"should be an address such as {example}")
 
 
 def _check_name(name: str, steps: Steps) -> None:

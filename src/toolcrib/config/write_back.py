@@ -44,7 +44,7 @@ def rewrite(place: Place, sections: Mapping[Steps, Collection[str]], command: li
     Whatever else is in the file stays as it is. Where its layout does not allow that, this is
     refused, with what to do by hand.
     """
-    before = place.path.read_bytes()
+    before = _content(place.path)
     text = _text(place.path, before)
     after = _rewritten(place, text, sections, _entry(place, command))
     removed = tuple(name for names in sections.values() for name in names)
@@ -71,8 +71,8 @@ def undo(place: Place, others: Iterable[Steps] = ()) -> Restored | None:
     backup = latest_backup(place.path)
     if backup is None:
         return None
-    kept = backup.read_bytes()
-    now = place.path.read_bytes() if place.path.is_file() else None
+    kept = _content(backup)
+    now = _content(place.path) if place.path.is_file() else None
     after = kept if now is None else _undone(place, _sections(place, others), now, kept)
     write_atomically(place.path, after, now)
     backup.unlink()
@@ -169,6 +169,14 @@ def _with(place: Place, text: str, steps: Steps, name: str, entry: Any) -> str:
 
 def _others(members: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     return {name: member for name, member in members.items() if name not in known}
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        reason = fault.strerror or fault
+        raise InvalidConfig(f"{path}: cannot be read: {reason}; check who may read it") from fault
 
 
 def _text(path: Path, content: bytes) -> str:

@@ -293,8 +293,7 @@ class SearchEngine:
         # A filter that fits no tool is probably misspelt. To one who may see none of the tools it
         # fits, it fits none.
         if not len(found.slots) and not any(self._accepted(mask.nonzero()[0].tolist(), accepts)):
-            asked = ", ".join(f"{facet} {value}".strip() for facet, value in where.conditions())
-            found = found._replace(notes=(*found.notes, Note(f"no tool at all has {asked}")))
+            found = found._replace(notes=(*found.notes, Note(where.misfit)))
         return found
 
     def _of_these(self, ranking: Ranking, ids: Set[str]) -> Ranking:

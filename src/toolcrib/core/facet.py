@@ -42,6 +42,12 @@ class Where:
         if self.read_only:
             yield "read_only", ""
 
+    @property
+    def misfit(self) -> str:
+        """What to say where no tool fits: it is probably misspelt."""
+        asked = ", ".join(f"{facet} {value}".strip() for facet, value in self.conditions())
+        return f"no tool at all has {asked}"
+
     def unmet(self, tool: Tool) -> tuple[tuple[str, str], ...]:
         """The conditions a tool does not meet."""
         facets = set(_facets(tool))

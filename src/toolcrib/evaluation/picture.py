@@ -79,7 +79,7 @@ def _has(row: _Row, figure: str) -> bool:
 
 
 def _count(group: Group) -> str:
-    return f"{group.answerable:,} queries"
+    return f"{group.answerable:,} {'query' if group.answerable == 1 else 'queries'}"
 
 
 def _title(summaries: Sequence[Summary]) -> str:

@@ -7,14 +7,15 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-_HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::([0-9]{1,5}))?")
+from toolcrib.config.address import HOST
+
 _ORIGIN: Final = re.compile(r"(https?)://([^/\s]{1,300})", re.IGNORECASE)
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def split_host(value: str) -> tuple[str, str] | None:
     """Name and port of a Host header, small letters, no brackets; None if it is none."""
-    match = _HOST.fullmatch(value)
+    match = HOST.fullmatch(value)
     if not match:
         return None
     return match[1].strip("[]").rstrip(".").lower(), match[2] or ""

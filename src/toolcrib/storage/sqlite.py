@@ -18,7 +18,17 @@ from typing import Any, Final, TypeVar
 
 from toolcrib.errors import InvalidStore
 from toolcrib.safety.pin import Pin
-from toolcrib.sqlite_file import Kind, connect, is_damage, number, prepare, set_aside, transaction
+from toolcrib.sqlite_file import (
+    MEMORY,
+    Kind,
+    connect,
+    is_damage,
+    is_text,
+    number,
+    prepare,
+    set_aside,
+    transaction,
+)
 from toolcrib.storage.lesson import SqliteLessons
 from toolcrib.storage.migration import MIGRATIONS
 from toolcrib.storage.presence import Presence
@@ -34,7 +44,6 @@ from toolcrib.storage.store import (
     UsageSum,
 )
 
-MEMORY: Final = ":memory:"
 # A table is cut to its limit once in so many writes, so it may be this much over.
 SLACK: Final = 256
 
@@ -359,7 +368,7 @@ class SqliteStore:
 
     def _set_aside(self, fault: Exception) -> bool:
         """Move a damaged file away, if that hurts nobody; gives whether to try again."""
-        if self._presence is None or self._in_use_elsewhere or _is_text(self.path):
+        if self._presence is None or self._in_use_elsewhere or is_text(self.path):
             return False
         self._release()
         if self._presence.alone(is_done=self._is_replaced):
@@ -387,18 +396,6 @@ def _create(path: str) -> None:
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def _is_text(path: str) -> bool:
-    """Whether a file is somebody's text: then the path is wrong, not the file."""
-    with Path(path).open("rb") as file:
-        head = file.read(4096)
-    try:
-        head.decode()
-    except UnicodeDecodeError as fault:
-        if fault.start < len(head) - 4:
-            return False
-    return b"\0" not in head
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -276,7 +276,7 @@ def test_through_the_real_gateway_it_survives_a_kill_and_is_forgotten_when_told(
             wait_for(lambda: _learned_by(address), process, log)
             learned = _learned_by(address)
             status = CliRunner().invoke(toolcrib, ["status", "--url", address])
-            assert f"Learned from use: {learned} words for 1 tools." in status.output
+            assert f"Learned from use: {learned} words for 1 tool." in status.output
         finally:
             process.kill()
             process.wait()
