@@ -236,6 +236,13 @@ def test_a_saved_session_goes_on_with_what_is_still_there() -> None:
     assert _names(refused.tools("mcp")) == ["search_tools", "boil"]
 
 
+def test_a_saved_session_loses_no_tool_that_a_new_one_would_show() -> None:
+    saved = Toolcrib([Tool("a"), Tool("b")]).session().save()
+    later = Toolcrib([Tool("a"), Tool("b", "Changed."), Tool("c")]).session()
+    later.restore(saved)
+    assert _names(later.tools("mcp")) == ["a", "b", "c"]
+
+
 def test_a_changed_catalog_changes_nothing_that_was_shown_and_is_still_there() -> None:
     crib = _crib()
     session = crib.session()

@@ -302,10 +302,10 @@ class CribSession:
         return self.state.to_dict()
 
     def restore(self, stored: Mapping[str, Any]) -> None:
-        """Go on from a saved session, without the tools that have changed or are refused since."""
-        conversation = self._now()
-        saved = Session.from_dict(stored)
-        self.state = saved.current(self._crib.catalog, conversation.may_use)
+        """Go on from a saved session: without the tools that have changed or are refused since,
+        and with those that a new session would show.
+        """
+        self.state = self._now().resumed(Session.from_dict(stored))
 
     def _taken(self, format: Wire, reply: object) -> list[Task]:
         """Take note of what a reply means. Gives the calls that are ours to run."""
