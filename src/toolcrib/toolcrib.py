@@ -10,11 +10,10 @@ session.handle("openai_chat", reply)   what to send back, searches answered and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import Lock
-from typing import Any, Final, Literal, Protocol, TypeGuard, get_args, runtime_checkable
+from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from toolcrib.adapters.detection import tools_from_any
 from toolcrib.adapters.wire import Search, Wire, wire_named
 from toolcrib.core import wording
 from toolcrib.core.call import Answer, Call, CallResult, Runner
@@ -29,27 +28,13 @@ from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.core.trail import Trail
-from toolcrib.errors import DuplicateTool, InvalidConfig, InvalidMessage, InvalidTool
+from toolcrib.entry import tools_of, toolsets
+from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.registry import Registry
 
 Native = bool | Literal["client", "auto"]
 
 _PROVIDERS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
-
-
-@runtime_checkable
-class Toolset(Protocol):
-    """A runner that also says which tools it runs, such as a registry."""
-
-    @property
-    def tools(self) -> Iterable[Tool]:
-        """The tools it runs."""
-
-    def holds(self, name: str) -> bool:
-        """Whether it runs the tool with this id."""
-
-    def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        """Run it."""
 
 
 @runtime_checkable
@@ -84,15 +69,15 @@ class Toolcrib:
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
-        toolsets = list(_toolsets(listed))
-        self._runners: list[Runner] = [functions, *toolsets]
-        self._registries = {one: one.catalog for one in toolsets if isinstance(one, Registry)}
+        given = list(toolsets(listed))
+        self._runners: list[Runner] = [functions, *given]
+        self._registries = {one: one.catalog for one in given if isinstance(one, Registry)}
         # Ids that a registry has too, but that were another entry's before.
         self._taken: frozenset[str] = frozenset()
         self._following = Lock()
         self._runner = runner
         self.experience = experience
-        self.engine = engine(Catalog(_unique(_tools(listed, functions))))
+        self.engine = engine(Catalog(tools_of(listed, functions)))
         if experience is not None:
             self.engine = self.engine.taught_by(experience)
         self._learn()
@@ -401,76 +386,3 @@ def _search_by(native: object, model: str) -> dict[str, Search]:
     if native is False:
         return {}
     raise InvalidConfig(f'native is True, False, "client" or "auto", not {native!r}')
-
-
-def _is_toolset(entry: object) -> TypeGuard[Toolset]:
-    # Asked in this order, as a question to a protocol is slow and most entries are dictionaries.
-    return not isinstance(entry, Mapping | Tool) and isinstance(entry, Toolset)
-
-
-def _toolsets(entries: Iterable[object]) -> Iterator[Toolset]:
-    """The toolsets among entries, and in lists of them."""
-    for entry in entries:
-        if _is_toolset(entry):
-            yield entry
-        elif isinstance(entry, list | tuple):
-            yield from _toolsets(entry)
-
-
-def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str, Tool]]:
-    """The tools of the entries, each with where it stands, so that an error can name it.
-
-    Those that are functions are registered.
-    """
-    for number, entry in enumerate(entries, 1):
-        place = f"entry {number}"
-        if isinstance(entry, Tool):
-            yield place, entry
-        elif _is_toolset(entry):
-            yield from ((place, tool) for tool in entry.tools)
-        elif isinstance(entry, list | tuple | Catalog):
-            yield from ((f"{place}, {inner}", tool) for inner, tool in _tools(entry, functions))
-        elif callable(entry):
-            try:
-                yield place, _registered(entry, functions)
-            except (InvalidTool, DuplicateTool) as fault:
-                raise type(fault)(f"{place}: {fault}") from fault
-        else:
-            try:
-                found = tools_from_any(_dumped(entry))
-            except InvalidTool as fault:
-                raise type(fault)(f"{place}: {fault}") from fault
-            yield from ((place, tool) for tool in found)
-
-
-def _registered(entry: Callable[..., Any], functions: Registry) -> Tool:
-    """The tool of a function, or of one that an SDK's decorator has given a definition."""
-    described, inner = getattr(entry, "to_dict", None), getattr(entry, "func", None)
-    if not callable(described) or not callable(inner):
-        return functions.add(entry)
-    [tool] = tools_from_any(described())
-    functions.register(tool, inner)
-    return functions[tool.id].tool
-
-
-def _dumped(entry: object) -> object:
-    """The JSON form of an SDK's object, or of a listing that holds some."""
-    if isinstance(entry, Mapping):
-        members = entry.get("tools")
-        if isinstance(members, list | tuple):
-            return {**entry, "tools": [_dumped(one) for one in members]}
-        return entry
-    dump = getattr(entry, "model_dump", None)
-    return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else entry
-
-
-def _unique(listed: Iterable[tuple[str, Tool]]) -> Iterator[Tool]:
-    places: dict[str, str] = {}
-    for place, tool in listed:
-        if tool.id in places:
-            raise DuplicateTool(
-                f"{place}: the id {tool.id!r} is that of {places[tool.id]} already; "
-                "rename one, or give each its server"
-            )
-        places[tool.id] = place
-        yield tool
