@@ -10,7 +10,7 @@ from anthropic import beta_tool
 from mcp.types import Tool as mcp_tool
 
 from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
-from toolcrib import Registry, Session, Tool, Toolcrib
+from toolcrib import Session, Tool, Toolcrib
 from toolcrib.core.call import CallResult
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.errors import (
@@ -252,38 +252,6 @@ def test_a_changed_catalog_changes_nothing_that_was_shown_and_is_still_there() -
     pinned = Tool("new", "Something new.", policy="never")
     crib.update(crib.catalog.with_tools([pinned]).without(["burn"]))
     assert _names(session.tools("mcp")) == ["search_tools", "boil", "new"]
-
-
-def test_what_comes_and_goes_in_a_registry_is_followed() -> None:
-    registry = Registry()
-
-    @registry.tool
-    def sing(song: str) -> str:
-        """Sing a song."""
-        return f"la la {song}"
-
-    crib = Toolcrib([[registry], WEATHER], disclosure=HELD)
-    session = crib.session()
-    call = openai_chat_reply([("1", "sing", {"song": "one"})])
-    assert session.handle("openai_chat", call)[-1]["content"] == "la la one"
-
-    @registry.tool
-    def dance(steps: int) -> str:
-        """Dance some steps."""
-        return f"{steps} steps"
-
-    registry.register({"name": "get_weather", "input_schema": {}}, lambda: "mine")
-    search = openai_chat_reply([("2", "search_tools", {"query": "dance", "limit": 1})])
-    assert '"dance"' in session.handle("openai_chat", search)[-1]["content"]
-    assert _names(session.tools("openai_chat")) == ["search_tools", "sing", "dance"]
-    assert crib.catalog["get_weather"].description == WEATHER["description"]
-    session.handle("openai_chat", openai_chat_reply([("3", "get_weather", {"city": "Rome"})]))
-    assert [task.tool.id for task in session.pending] == ["get_weather"]
-    registry.disable("sing")
-    assert _names(session.tools("openai_chat")) == ["search_tools", "dance", "get_weather"]
-    before = crib.engine
-    session.tools("openai_chat")
-    assert crib.engine is before
 
 
 def test_dispatch_keeps_one_list() -> None:

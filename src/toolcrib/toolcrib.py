@@ -70,16 +70,24 @@ class Toolcrib:
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
         given = list(toolsets(listed))
-        self._runners: list[Runner] = [functions, *given]
         self._registries = {one: one.catalog for one in given if isinstance(one, Registry)}
-        # Ids that a registry has too, but that were another entry's before.
-        self._taken: frozenset[str] = frozenset()
+        self._runners: list[Runner] = [
+            functions,
+            *(one for one in given if not isinstance(one, Registry)),
+            *([runner] if runner is not None else []),
+        ]
         self._following = Lock()
-        self._runner = runner
         self.experience = experience
         self.engine = engine(Catalog(tools_of(listed, functions)))
         if experience is not None:
             self.engine = self.engine.taught_by(experience)
+        # Which registry runs an id: others may have it too, but were later.
+        self._owners = {
+            tool.id: registry
+            for registry in self._registries
+            for tool in registry.catalog
+            if self.catalog.get(tool.id) is tool
+        }
         self._learn()
 
     @property
@@ -99,24 +107,27 @@ class Toolcrib:
     def follow(self) -> None:
         """Take in what has come and gone in the registries since. Every session does so by itself.
 
-        An id that is another entry's already stays that one's.
+        An id that is another entry's already stays that one's, until a registry drops it.
         """
         with self._following:
-            catalog = self.catalog
-            for registry, before in self._registries.items():
-                now = registry.catalog
-                if now is before:
-                    continue
-                self._registries[registry] = now
-                gone = [tool.id for tool in before if tool.id not in now and tool.id in catalog]
-                new = [tool for tool in now if before.get(tool.id) is not tool]
-                taken = {tool.id for tool in new if tool.id in catalog and tool.id not in before}
-                self._taken |= taken
-                catalog = catalog.without(gone).with_tools(
-                    tool for tool in new if tool.id not in self._taken
-                )
-            if catalog is not self.catalog:
-                self.update(catalog)
+            before = self._registries
+            now = {registry: registry.catalog for registry in before}
+            if all(now[registry] is before[registry] for registry in now):
+                return
+            free = {id for id, owner in self._owners.items() if id not in now[owner]}
+            owners = {id: owner for id, owner in self._owners.items() if id not in free}
+            catalog = self.catalog.without(id for id in free if id in self.catalog)
+            new: list[Tool] = []
+            for registry, tools in now.items():
+                for tool in tools:
+                    if tool is before[registry].get(tool.id) and tool.id not in free:
+                        continue
+                    if tool.id not in catalog:
+                        owners.setdefault(tool.id, registry)
+                    if owners.get(tool.id) is registry:
+                        new.append(tool)
+            self.update(catalog.with_tools(new))
+            self._registries, self._owners = now, owners
 
     def session(
         self,
@@ -166,7 +177,8 @@ class Toolcrib:
     def run(self, task: Task) -> Answer:
         """Run one call. Whatever goes wrong in the tool is told to the model, not raised."""
         runner = self._runner_of(task.tool)
-        assert runner is not None, "only a tool that `runs` is run"
+        if runner is None:
+            return _not_run(task)
         try:
             result = runner.call(task.tool.id, task.arguments)
         except Exception as fault:
@@ -176,7 +188,8 @@ class Toolcrib:
     async def run_async(self, task: Task) -> Answer:
         """The same in an event loop: on it where the runner can, else in a thread."""
         runner = self._runner_of(task.tool)
-        assert runner is not None, "only a tool that `runs` is run"
+        if runner is None:
+            return _not_run(task)
         try:
             if isinstance(runner, AsyncRunner):
                 result = await runner.call_async(task.tool.id, task.arguments)
@@ -187,11 +200,9 @@ class Toolcrib:
         return Answer(task.call, result.text, result.is_error)
 
     def _runner_of(self, tool: Tool) -> Runner | None:
-        runners = self._runners if self._runner is None else [*self._runners, self._runner]
-        if tool.id in self._taken:
-            followed = [id(registry) for registry in self._registries]
-            runners = [one for one in runners if id(one) not in followed]
-        return next((runner for runner in runners if runner.holds(tool.id)), None)
+        if tool.id in (owners := self._owners):
+            return owners[tool.id]
+        return next((one for one in self._runners if one.holds(tool.id)), None)
 
     def _learn(self) -> None:
         self._plan = self.disclosure.plan(self.catalog)
@@ -362,6 +373,10 @@ class CribSession:
         if self._search_on(wire) == "client" and wire.client_answers:
             return wire.client_answers(ordered)
         return wire.answers(ordered)
+
+
+def _not_run(task: Task) -> Answer:
+    return Answer(task.call, wording.NOT_ANSWERED.format(name=task.tool.name), True)
 
 
 def _failed(task: Task, fault: Exception) -> Answer:
