@@ -30,7 +30,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.core.trail import Trail
 from toolcrib.entry import tools_of, toolsets
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
-from toolcrib.registry.registry import Registry
+from toolcrib.registry.registry import Registry, text_of
 
 Native = bool | Literal["client", "auto"]
 
@@ -263,27 +263,23 @@ class CribSession:
         answers = await asyncio.gather(*map(self._run_async, ours))
         return self._handled(format, reply, answers)
 
-    def answer(self, wire: str, results: Mapping[str, str | CallResult] | None = None) -> list[Any]:
-        """The results of the last turn: ours, and yours of the calls in `pending`, by call id."""
-        given = dict(results or {})
+    def answer(self, wire: str, results: Mapping[str, object] | None = None) -> list[Any]:
+        """The results of the last turn: ours, and yours of the calls in `pending`, by call id.
+
+        A result is text, a `CallResult`, or anything that can be told as JSON.
+        """
         format = wire_named(wire)
-        for task in self.pending:
-            result = given.pop(task.call.id, None)
-            if result is None:
-                text = wording.NOT_ANSWERED.format(name=task.tool.name)
-                result = CallResult(text, is_error=True)
-            else:
-                result = CallResult(result) if isinstance(result, str) else result
-                self._learn(task, result.is_error)
-            self._answered += (Answer(task.call, result.text, result.is_error),)
-        if given:
-            waiting = ", ".join(task.call.id for task in self.pending) or "none"
-            raise InvalidMessage(
-                f"no call {next(iter(given))!r} is pending; the pending ones are {waiting}"
-            )
+        given = self._checked({} if results is None else results)
         if not self.pending:
             # `handle` has given the results already.
             return []
+        for task in self.pending:
+            result = given.get(task.call.id)
+            if result is None:
+                self._answered += (_not_run(task),)
+                continue
+            self._learn(task, result.is_error)
+            self._answered += (Answer(task.call, result.text, result.is_error),)
         self.pending = ()
         return self._results(format)
 
@@ -302,6 +298,17 @@ class CribSession:
         and with those that a new session would show.
         """
         self.state = self._now().resumed(Session.from_dict(stored))
+
+    def _checked(self, results: Mapping[str, object]) -> dict[str, CallResult]:
+        """The results by call id, before anything is done with them."""
+        if not isinstance(results, Mapping):
+            raise InvalidMessage("results come by call id; write {task.call.id: result}")
+        waiting = [task.call.id for task in self.pending]
+        for id in results:
+            if id not in waiting:
+                known = ", ".join(waiting) or "none"
+                raise InvalidMessage(f"no call {id!r} is pending; the pending ones are {known}")
+        return {id: _result(id, value) for id, value in results.items()}
 
     def _taken(self, format: Wire, reply: object) -> list[Task]:
         """Take note of what a reply means. Gives the calls that are ours to run."""
@@ -373,6 +380,18 @@ class CribSession:
         if self._search_on(wire) == "client" and wire.client_answers:
             return wire.client_answers(ordered)
         return wire.answers(ordered)
+
+
+def _result(id: str, value: object) -> CallResult:
+    """A result as a program has it, told as a registry tells that of a function."""
+    try:
+        if isinstance(value, CallResult):
+            return CallResult(text_of(value.text), value.is_error)
+        return CallResult(text_of(value))
+    except (ValueError, RecursionError) as fault:
+        raise InvalidMessage(
+            f"the result of call {id!r} is no JSON: {fault}; pass it as text"
+        ) from fault
 
 
 def _not_run(task: Task) -> Answer:
