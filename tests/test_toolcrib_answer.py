@@ -57,3 +57,26 @@ def test_a_result_is_told_as_a_registry_tells_it(result: object, text: str) -> N
     if not isinstance(result, CallResult):
         registry = Registry().register(Tool("a"), lambda: result)
         assert registry.call("a", {}).text == text
+
+
+def test_calls_without_an_id_are_told_apart_and_no_id_of_ours_is_sent() -> None:
+    session = Toolcrib([Tool("a"), Tool("b")]).session()
+    parts = [{"functionCall": {"name": name, "args": {"n": n}}} for n, name in enumerate("aab")]
+    session.handle("gemini", {"candidates": [{"content": {"role": "model", "parts": parts}}]})
+    assert len({task.call.id for task in session.pending}) == 3
+    results = {task.call.id: f"{task.arguments['n']}" for task in session.pending}
+    (content,) = session.answer("gemini", results)
+    assert [part["functionResponse"] for part in content["parts"]] == [
+        {"name": name, "response": {"output": f"{n}"}} for n, name in enumerate("aab")
+    ]
+
+
+def test_calls_with_one_id_are_told_apart_and_each_is_answered_under_it() -> None:
+    session = Toolcrib([Tool("a")]).session()
+    calls: list[Said] = [(id, "a", {"n": n}) for n, id in enumerate(["x", "x", "x 2"])]
+    session.handle("openai_chat", REPLIES["openai_chat"](calls))
+    results = {task.call.id: task.arguments["n"] for task in session.pending}
+    told = session.answer("openai_chat", results)
+    assert [(one["tool_call_id"], one["content"]) for one in told] == [
+        ("x", "0"), ("x", "1"), ("x 2", "2"),
+    ]  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
@@ -229,7 +230,18 @@ class CribSession:
         self._answered: tuple[Answer, ...] = ()
         self._calls: tuple[Call, ...] = ()
         self.state = self._conversation.begin(budget)
-        self.pending: tuple[Task, ...] = ()
+        # By the ids that the caller sees of their calls; the calls themselves are as they came.
+        self._waiting: dict[str, Task] = {}
+
+    @property
+    def pending(self) -> tuple[Task, ...]:
+        """The calls that are the caller's to run, each with an id that no other of them has.
+
+        Not every model gives its calls ids, or different ones. Then they are ours, and never sent.
+        """
+        return tuple(
+            replace(task, call=replace(task.call, id=id)) for id, task in self._waiting.items()
+        )
 
     # What goes to a provider's client is given as `Any`: each SDK has types of its own for the same
     # dictionaries, and type checkers would refuse ours in all of them.
@@ -270,17 +282,17 @@ class CribSession:
         """
         format = wire_named(wire)
         given = self._checked({} if results is None else results)
-        if not self.pending:
+        if not self._waiting:
             # `handle` has given the results already.
             return []
-        for task in self.pending:
-            result = given.get(task.call.id)
+        for id, task in self._waiting.items():
+            result = given.get(id)
             if result is None:
                 self._answered += (_not_run(task),)
                 continue
             self._learn(task, result.is_error)
             self._answered += (Answer(task.call, result.text, result.is_error),)
-        self.pending = ()
+        self._waiting = {}
         return self._results(format)
 
     def replay(self, wire: str, messages: Iterable[object]) -> None:
@@ -303,10 +315,9 @@ class CribSession:
         """The results by call id, before anything is done with them."""
         if not isinstance(results, Mapping):
             raise InvalidMessage("results come by call id; write {task.call.id: result}")
-        waiting = [task.call.id for task in self.pending]
         for id in results:
-            if id not in waiting:
-                known = ", ".join(waiting) or "none"
+            if id not in self._waiting:
+                known = ", ".join(self._waiting) or "none"
                 raise InvalidMessage(f"no call {id!r} is pending; the pending ones are {known}")
         return {id: _result(id, value) for id, value in results.items()}
 
@@ -320,14 +331,14 @@ class CribSession:
         ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
         self._calls = tuple(calls)
         self._answered = turn.answers
-        self.pending = tuple(task for task in turn.tasks if task not in ours)
+        self._waiting = _by_id(task for task in turn.tasks if task not in ours)
         return ours
 
     def _handled(self, format: Wire, reply: object, answers: Iterable[Answer]) -> list[Any]:
         """What to add to the messages, now that our own tools have answered."""
         self._answered += tuple(answers)
         messages = format.reply(reply)
-        done = self._calls and not self.pending
+        done = self._calls and not self._waiting
         return [*messages, *self._results(format)] if done else messages
 
     def _now(self) -> Conversation:
@@ -380,6 +391,17 @@ class CribSession:
         if self._search_on(wire) == "client" and wire.client_answers:
             return wire.client_answers(ordered)
         return wire.answers(ordered)
+
+
+def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
+    """Tasks by the ids of their calls; those without one, or with another's, get one of ours."""
+    known: dict[str, Task] = {}
+    for number, task in enumerate(tasks, 1):
+        id = task.call.id
+        while not id or id in known:
+            id = f"{id or task.tool.name} {number}"
+        known[id] = task
+    return known
 
 
 def _result(id: str, value: object) -> CallResult:
