@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from mcp.types import Tool as mcp_tool
 from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
 from toolcrib.core.call import CallResult
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.core.disclosure import Activation, Disclosure, Plan
 from toolcrib.errors import (
     DuplicateTool,
     InvalidConfig,
@@ -252,6 +253,32 @@ def test_a_changed_catalog_changes_nothing_that_was_shown_and_is_still_there() -
     pinned = Tool("new", "Something new.", policy="never")
     crib.update(crib.catalog.with_tools([pinned]).without(["burn"]))
     assert _names(session.tools("mcp")) == ["search_tools", "boil", "new"]
+
+
+def test_a_session_that_is_asked_while_the_catalog_changes_is_of_one_piece_and_follows() -> None:
+    begun, go_on = Event(), Event()
+
+    class Slow(Disclosure):
+        def plan(self, tools: Iterable[Tool]) -> Plan:
+            plan = super().plan(tools)
+            if "b" in [tool.id for tool in plan.shown]:
+                begun.set()
+                assert go_on.wait(60)
+            return plan
+
+    crib = Toolcrib([Tool("a")], disclosure=Slow())
+    session = crib.session()
+    changing = Thread(target=crib.update, args=[crib.catalog.with_tools([Tool("b")])])
+    changing.start()
+    assert begun.wait(60)
+    asked = crib.conversation("reveal", None)
+    assert [tool.id for tool in asked.plan.shown] == [tool.id for tool in asked.engine.catalog]
+    asking = Thread(target=session.tools, args=["mcp"])
+    asking.start()
+    go_on.set()
+    changing.join(60)
+    asking.join(60)
+    assert _names(session.tools("mcp")) == ["a", "b"]
 
 
 def test_dispatch_keeps_one_list() -> None:

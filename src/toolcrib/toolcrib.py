@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from threading import Lock
+from threading import RLock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 from toolcrib.adapters.wire import Search, Wire, wire_named
@@ -77,11 +77,10 @@ class Toolcrib:
             *(one for one in given if not isinstance(one, Registry)),
             *([runner] if runner is not None else []),
         ]
-        self._following = Lock()
+        self._changing = RLock()
         self.experience = experience
-        self.engine = engine(Catalog(tools_of(listed, functions)))
-        if experience is not None:
-            self.engine = self.engine.taught_by(experience)
+        found = engine(Catalog(tools_of(listed, functions)))
+        self._rules = self._rules_of(found if experience is None else found.taught_by(experience))
         # Which registry runs an id: others may have it too, but were later.
         self._owners = {
             tool.id: registry
@@ -89,12 +88,16 @@ class Toolcrib:
             for tool in registry.catalog
             if self.catalog.get(tool.id) is tool
         }
-        self._learn()
 
     @property
     def catalog(self) -> Catalog:
         """All tools there are."""
         return self.engine.catalog
+
+    @property
+    def engine(self) -> SearchEngine:
+        """What searches them."""
+        return self._rules.engine
 
     def update(self, catalog: Catalog) -> None:
         """Go on with another catalog. Sessions keep what they have shown, as far as it is there."""
@@ -102,15 +105,15 @@ class Toolcrib:
             raise InvalidTool(
                 "what to go on with is a Catalog; begin with `crib.catalog.with_tools([…])`"
             )
-        self.engine = self.engine.updated(catalog)
-        self._learn()
+        with self._changing:
+            self._rules = self._rules_of(self.engine.updated(catalog))
 
     def follow(self) -> None:
         """Take in what has come and gone in the registries since. Every session does so by itself.
 
         An id that is another entry's already stays that one's, until a registry drops it.
         """
-        with self._following:
+        with self._changing:
             before = self._registries
             now = {registry: registry.catalog for registry in before}
             if all(now[registry] is before[registry] for registry in now):
@@ -161,15 +164,7 @@ class Toolcrib:
         self, style: Style, allowed: Allowed | None, heard: Heard | None = None
     ) -> Conversation:
         """The rules of a conversation over the catalog as it is now; `heard` is told of searches."""
-        return Conversation(
-            self.engine,
-            self._plan,
-            self._names,
-            style,
-            allowed,
-            self.disclosure.count,
-            heard=heard,
-        )
+        return replace(self._rules, style=style, allowed=allowed, heard=heard)
 
     def runs(self, tool: Tool) -> bool:
         """Whether a call to this tool is ours to run."""
@@ -205,9 +200,10 @@ class Toolcrib:
             return owners[tool.id]
         return next((one for one in self._runners if one.holds(tool.id)), None)
 
-    def _learn(self) -> None:
-        self._plan = self.disclosure.plan(self.catalog)
-        self._names = Names(self.catalog)
+    def _rules_of(self, engine: SearchEngine) -> Conversation:
+        """The engine and what follows from its catalog: one value, so that all of it changes at once."""
+        plan = self.disclosure.plan(engine.catalog)
+        return Conversation(engine, plan, Names(engine.catalog), count=self.disclosure.count)
 
 
 class CribSession:
