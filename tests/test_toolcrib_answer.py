@@ -9,6 +9,7 @@ import pytest
 from tests.scripted import REPLIES, Said
 from toolcrib import Registry, Tool, Toolcrib
 from toolcrib.core.call import CallResult
+from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.errors import InvalidMessage
 from toolcrib.toolcrib import CribSession
 
@@ -80,3 +81,19 @@ def test_calls_with_one_id_are_told_apart_and_each_is_answered_under_it() -> Non
     assert [(one["tool_call_id"], one["content"]) for one in told] == [
         ("x", "0"), ("x", "1"), ("x 2", "2"),
     ]  # fmt: skip
+
+
+def test_what_a_call_puts_away_is_told_with_its_result_whoever_runs_it() -> None:
+    registry = Registry().register(Tool("ours"), lambda: "ok")
+    crib = Toolcrib([registry, Tool("yours")], disclosure=Disclosure(Activation(tools=0)))
+    session = crib.session(budget=1)
+    told = "\n\nTo make room, these tools were put away; search to load them again:"
+    results = []
+    for name in ("ours", "yours", "ours"):
+        messages = session.handle("anthropic", REPLIES["anthropic"]([("1", name, {})]))
+        results += _told([*messages[1:], *session.answer("anthropic")])
+    assert [text for _, text in results] == [
+        "ok",
+        f"yours was not run.{told} ours.",
+        f"ok{told} yours.",
+    ]

@@ -179,7 +179,7 @@ class Toolcrib:
             result = runner.call(task.tool.id, task.arguments)
         except Exception as fault:
             return _failed(task, fault)
-        return Answer(task.call, result.text, result.is_error)
+        return task.answered(result.text, result.is_error)
 
     async def run_async(self, task: Task) -> Answer:
         """The same in an event loop: on it where the runner can, else in a thread."""
@@ -193,7 +193,7 @@ class Toolcrib:
                 result = await asyncio.to_thread(runner.call, task.tool.id, task.arguments)
         except Exception as fault:
             return _failed(task, fault)
-        return Answer(task.call, result.text, result.is_error)
+        return task.answered(result.text, result.is_error)
 
     def _runner_of(self, tool: Tool) -> Runner | None:
         if tool.id in (owners := self._owners):
@@ -287,7 +287,7 @@ class CribSession:
                 self._answered += (_not_run(task),)
                 continue
             self._learn(task, result.is_error)
-            self._answered += (Answer(task.call, result.text, result.is_error),)
+            self._answered += (task.answered(result.text, result.is_error),)
         self._waiting = {}
         return self._results(format)
 
@@ -413,12 +413,13 @@ def _result(id: str, value: object) -> CallResult:
 
 
 def _not_run(task: Task) -> Answer:
-    return Answer(task.call, wording.NOT_ANSWERED.format(name=task.tool.name), True)
+    return task.answered(wording.NOT_ANSWERED.format(name=task.tool.name), is_error=True)
 
 
 def _failed(task: Task, fault: Exception) -> Answer:
     reason = f"{type(fault).__name__}: {fault}"
-    return Answer(task.call, wording.FAILED.format(name=task.tool.name, reason=reason), True)
+    text = wording.FAILED.format(name=task.tool.name, reason=reason)
+    return task.answered(text, is_error=True)
 
 
 def checked_budget(budget: int | None) -> int | None:
