@@ -197,6 +197,36 @@ def test_a_runner_beside_the_tools_runs_what_it_holds() -> None:
     assert messages[-1]["content"] == "boiled for 2"
 
 
+@pytest.mark.parametrize("result", ["boiled", None])
+def test_a_runner_that_gives_back_something_else_is_told_what_to_return(result: Any) -> None:
+    class Careless(Kitchen):
+        def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+            return result  # type: ignore[no-any-return]
+
+    session = Toolcrib([Careless()]).session()
+    reply = openai_chat_reply([("1", "boil", {"minutes": 2})])
+    wrong = rf"runner of 'boil' gave back a {type(result).__name__}; .* CallResult\(text\)"
+    with pytest.raises(InvalidConfig, match=wrong):
+        session.handle("openai_chat", reply)
+    with pytest.raises(InvalidConfig, match=wrong):
+        asyncio.run(session.handle_async("openai_chat", reply))
+
+
+@pytest.mark.parametrize(
+    ("options", "cure"),
+    [
+        ({"disclosure": "auto"}, r"not 'auto'; write Disclosure\("),
+        ({"disclosure": {}}, r"write Disclosure\("),
+        ({"experience": {}}, r"not {}; write Experience\("),
+    ],
+)
+def test_a_part_of_the_wrong_kind_is_refused_with_the_cure(
+    options: dict[str, Any], cure: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=cure):
+        Toolcrib([WEATHER], **options)
+
+
 @pytest.mark.parametrize("wire", REPLIES)
 def test_on_every_wire_a_replayed_history_gives_the_live_session(wire: str) -> None:
     crib = _crib()

@@ -67,6 +67,14 @@ class Toolcrib:
             raise InvalidTool(
                 "tools come in a list, also if there is only one; write Toolcrib([…])"
             )
+        if not isinstance(disclosure, Disclosure | None):
+            raise InvalidConfig(
+                f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)"
+            )
+        if not isinstance(experience, Experience | None):
+            raise InvalidConfig(
+                f"experience is an Experience, not {experience!r}; write Experience(…)"
+            )
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
@@ -179,7 +187,7 @@ class Toolcrib:
             result = runner.call(task.tool.id, task.arguments)
         except Exception as fault:
             return _failed(task, fault)
-        return task.answered(result.text, result.is_error)
+        return _ran(task, result)
 
     async def run_async(self, task: Task) -> Answer:
         """The same in an event loop: on it where the runner can, else in a thread."""
@@ -193,7 +201,7 @@ class Toolcrib:
                 result = await asyncio.to_thread(runner.call, task.tool.id, task.arguments)
         except Exception as fault:
             return _failed(task, fault)
-        return task.answered(result.text, result.is_error)
+        return _ran(task, result)
 
     def _runner_of(self, tool: Tool) -> Runner | None:
         if tool.id in (owners := self._owners):
@@ -410,6 +418,15 @@ def _result(id: str, value: object) -> CallResult:
         raise InvalidMessage(
             f"the result of call {id!r} is no JSON: {fault}; pass it as text"
         ) from fault
+
+
+def _ran(task: Task, result: object) -> Answer:
+    if not isinstance(result, CallResult):
+        raise InvalidConfig(
+            f"the runner of {task.tool.id!r} gave back a {type(result).__name__}; "
+            "let its `call` return CallResult(text)"
+        )
+    return task.answered(result.text, result.is_error)
 
 
 def _not_run(task: Task) -> Answer:
