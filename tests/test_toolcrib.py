@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from anthropic import beta_tool
 from mcp.types import Tool as mcp_tool
 
 from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
-from toolcrib import Registry, Session, Tool, Toolcrib
+from toolcrib import Session, Tool, Toolcrib
 from toolcrib.core.call import CallResult
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.core.disclosure import Activation, Disclosure, Plan
 from toolcrib.errors import (
     DuplicateTool,
     InvalidConfig,
@@ -196,6 +197,36 @@ def test_a_runner_beside_the_tools_runs_what_it_holds() -> None:
     assert messages[-1]["content"] == "boiled for 2"
 
 
+@pytest.mark.parametrize("result", ["boiled", None])
+def test_a_runner_that_gives_back_something_else_is_told_what_to_return(result: Any) -> None:
+    class Careless(Kitchen):
+        def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+            return result  # type: ignore[no-any-return]
+
+    session = Toolcrib([Careless()]).session()
+    reply = openai_chat_reply([("1", "boil", {"minutes": 2})])
+    wrong = rf"runner of 'boil' gave back a {type(result).__name__}; .* CallResult\(text\)"
+    with pytest.raises(InvalidConfig, match=wrong):
+        session.handle("openai_chat", reply)
+    with pytest.raises(InvalidConfig, match=wrong):
+        asyncio.run(session.handle_async("openai_chat", reply))
+
+
+@pytest.mark.parametrize(
+    ("options", "cure"),
+    [
+        ({"disclosure": "auto"}, r"not 'auto'; write Disclosure\("),
+        ({"disclosure": {}}, r"write Disclosure\("),
+        ({"experience": {}}, r"not {}; write Experience\("),
+    ],
+)
+def test_a_part_of_the_wrong_kind_is_refused_with_the_cure(
+    options: dict[str, Any], cure: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=cure):
+        Toolcrib([WEATHER], **options)
+
+
 @pytest.mark.parametrize("wire", REPLIES)
 def test_on_every_wire_a_replayed_history_gives_the_live_session(wire: str) -> None:
     crib = _crib()
@@ -236,6 +267,13 @@ def test_a_saved_session_goes_on_with_what_is_still_there() -> None:
     assert _names(refused.tools("mcp")) == ["search_tools", "boil"]
 
 
+def test_a_saved_session_loses_no_tool_that_a_new_one_would_show() -> None:
+    saved = Toolcrib([Tool("a"), Tool("b")]).session().save()
+    later = Toolcrib([Tool("a"), Tool("b", "Changed."), Tool("c")]).session()
+    later.restore(saved)
+    assert _names(later.tools("mcp")) == ["a", "b", "c"]
+
+
 def test_a_changed_catalog_changes_nothing_that_was_shown_and_is_still_there() -> None:
     crib = _crib()
     session = crib.session()
@@ -247,36 +285,30 @@ def test_a_changed_catalog_changes_nothing_that_was_shown_and_is_still_there() -
     assert _names(session.tools("mcp")) == ["search_tools", "boil", "new"]
 
 
-def test_what_comes_and_goes_in_a_registry_is_followed() -> None:
-    registry = Registry()
+def test_a_session_that_is_asked_while_the_catalog_changes_is_of_one_piece_and_follows() -> None:
+    begun, go_on = Event(), Event()
 
-    @registry.tool
-    def sing(song: str) -> str:
-        """Sing a song."""
-        return f"la la {song}"
+    class Slow(Disclosure):
+        def plan(self, tools: Iterable[Tool]) -> Plan:
+            plan = super().plan(tools)
+            if "b" in [tool.id for tool in plan.shown]:
+                begun.set()
+                assert go_on.wait(60)
+            return plan
 
-    crib = Toolcrib([[registry], WEATHER], disclosure=HELD)
+    crib = Toolcrib([Tool("a")], disclosure=Slow())
     session = crib.session()
-    call = openai_chat_reply([("1", "sing", {"song": "one"})])
-    assert session.handle("openai_chat", call)[-1]["content"] == "la la one"
-
-    @registry.tool
-    def dance(steps: int) -> str:
-        """Dance some steps."""
-        return f"{steps} steps"
-
-    registry.register({"name": "get_weather", "input_schema": {}}, lambda: "mine")
-    search = openai_chat_reply([("2", "search_tools", {"query": "dance", "limit": 1})])
-    assert '"dance"' in session.handle("openai_chat", search)[-1]["content"]
-    assert _names(session.tools("openai_chat")) == ["search_tools", "sing", "dance"]
-    assert crib.catalog["get_weather"].description == WEATHER["description"]
-    session.handle("openai_chat", openai_chat_reply([("3", "get_weather", {"city": "Rome"})]))
-    assert [task.tool.id for task in session.pending] == ["get_weather"]
-    registry.disable("sing")
-    assert _names(session.tools("openai_chat")) == ["search_tools", "dance", "get_weather"]
-    before = crib.engine
-    session.tools("openai_chat")
-    assert crib.engine is before
+    changing = Thread(target=crib.update, args=[crib.catalog.with_tools([Tool("b")])])
+    changing.start()
+    assert begun.wait(60)
+    asked = crib.conversation("reveal", None)
+    assert [tool.id for tool in asked.plan.shown] == [tool.id for tool in asked.engine.catalog]
+    asking = Thread(target=session.tools, args=["mcp"])
+    asking.start()
+    go_on.set()
+    changing.join(60)
+    asking.join(60)
+    assert _names(session.tools("mcp")) == ["a", "b"]
 
 
 def test_dispatch_keeps_one_list() -> None:

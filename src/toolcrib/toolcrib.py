@@ -10,11 +10,11 @@ session.handle("openai_chat", reply)   what to send back, searches answered and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from threading import Lock
-from typing import Any, Final, Literal, Protocol, TypeGuard, get_args, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from threading import RLock
+from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from toolcrib.adapters.detection import tools_from_any
 from toolcrib.adapters.wire import Search, Wire, wire_named
 from toolcrib.core import wording
 from toolcrib.core.call import Answer, Call, CallResult, Runner
@@ -29,27 +29,13 @@ from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.core.trail import Trail
-from toolcrib.errors import DuplicateTool, InvalidConfig, InvalidMessage, InvalidTool
-from toolcrib.registry.registry import Registry
+from toolcrib.entry import tools_of, toolsets
+from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
+from toolcrib.registry.registry import Registry, text_of
 
 Native = bool | Literal["client", "auto"]
 
 _PROVIDERS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
-
-
-@runtime_checkable
-class Toolset(Protocol):
-    """A runner that also says which tools it runs, such as a registry."""
-
-    @property
-    def tools(self) -> Iterable[Tool]:
-        """The tools it runs."""
-
-    def holds(self, name: str) -> bool:
-        """Whether it runs the tool with this id."""
-
-    def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        """Run it."""
 
 
 @runtime_checkable
@@ -81,26 +67,45 @@ class Toolcrib:
             raise InvalidTool(
                 "tools come in a list, also if there is only one; write Toolcrib([…])"
             )
+        if not isinstance(disclosure, Disclosure | None):
+            raise InvalidConfig(
+                f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)"
+            )
+        if not isinstance(experience, Experience | None):
+            raise InvalidConfig(
+                f"experience is an Experience, not {experience!r}; write Experience(…)"
+            )
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
-        toolsets = list(_toolsets(listed))
-        self._runners: list[Runner] = [functions, *toolsets]
-        self._registries = {one: one.catalog for one in toolsets if isinstance(one, Registry)}
-        # Ids that a registry has too, but that were another entry's before.
-        self._taken: frozenset[str] = frozenset()
-        self._following = Lock()
-        self._runner = runner
+        given = list(toolsets(listed))
+        self._registries = {one: one.catalog for one in given if isinstance(one, Registry)}
+        self._runners: list[Runner] = [
+            functions,
+            *(one for one in given if not isinstance(one, Registry)),
+            *([runner] if runner is not None else []),
+        ]
+        self._changing = RLock()
         self.experience = experience
-        self.engine = engine(Catalog(_unique(_tools(listed, functions))))
-        if experience is not None:
-            self.engine = self.engine.taught_by(experience)
-        self._learn()
+        found = engine(Catalog(tools_of(listed, functions)))
+        self._rules = self._rules_of(found if experience is None else found.taught_by(experience))
+        # Which registry runs an id: others may have it too, but were later.
+        self._owners = {
+            tool.id: registry
+            for registry in self._registries
+            for tool in registry.catalog
+            if self.catalog.get(tool.id) is tool
+        }
 
     @property
     def catalog(self) -> Catalog:
         """All tools there are."""
         return self.engine.catalog
+
+    @property
+    def engine(self) -> SearchEngine:
+        """What searches them."""
+        return self._rules.engine
 
     def update(self, catalog: Catalog) -> None:
         """Go on with another catalog. Sessions keep what they have shown, as far as it is there."""
@@ -108,30 +113,33 @@ class Toolcrib:
             raise InvalidTool(
                 "what to go on with is a Catalog; begin with `crib.catalog.with_tools([…])`"
             )
-        self.engine = self.engine.updated(catalog)
-        self._learn()
+        with self._changing:
+            self._rules = self._rules_of(self.engine.updated(catalog))
 
     def follow(self) -> None:
         """Take in what has come and gone in the registries since. Every session does so by itself.
 
-        An id that is another entry's already stays that one's.
+        An id that is another entry's already stays that one's, until a registry drops it.
         """
-        with self._following:
-            catalog = self.catalog
-            for registry, before in self._registries.items():
-                now = registry.catalog
-                if now is before:
-                    continue
-                self._registries[registry] = now
-                gone = [tool.id for tool in before if tool.id not in now and tool.id in catalog]
-                new = [tool for tool in now if before.get(tool.id) is not tool]
-                taken = {tool.id for tool in new if tool.id in catalog and tool.id not in before}
-                self._taken |= taken
-                catalog = catalog.without(gone).with_tools(
-                    tool for tool in new if tool.id not in self._taken
-                )
-            if catalog is not self.catalog:
-                self.update(catalog)
+        with self._changing:
+            before = self._registries
+            now = {registry: registry.catalog for registry in before}
+            if all(now[registry] is before[registry] for registry in now):
+                return
+            free = {id for id, owner in self._owners.items() if id not in now[owner]}
+            owners = {id: owner for id, owner in self._owners.items() if id not in free}
+            catalog = self.catalog.without(id for id in free if id in self.catalog)
+            new: list[Tool] = []
+            for registry, tools in now.items():
+                for tool in tools:
+                    if tool is before[registry].get(tool.id) and tool.id not in free:
+                        continue
+                    if tool.id not in catalog:
+                        owners.setdefault(tool.id, registry)
+                    if owners.get(tool.id) is registry:
+                        new.append(tool)
+            self.update(catalog.with_tools(new))
+            self._registries, self._owners = now, owners
 
     def session(
         self,
@@ -164,15 +172,7 @@ class Toolcrib:
         self, style: Style, allowed: Allowed | None, heard: Heard | None = None
     ) -> Conversation:
         """The rules of a conversation over the catalog as it is now; `heard` is told of searches."""
-        return Conversation(
-            self.engine,
-            self._plan,
-            self._names,
-            style,
-            allowed,
-            self.disclosure.count,
-            heard=heard,
-        )
+        return replace(self._rules, style=style, allowed=allowed, heard=heard)
 
     def runs(self, tool: Tool) -> bool:
         """Whether a call to this tool is ours to run."""
@@ -181,17 +181,19 @@ class Toolcrib:
     def run(self, task: Task) -> Answer:
         """Run one call. Whatever goes wrong in the tool is told to the model, not raised."""
         runner = self._runner_of(task.tool)
-        assert runner is not None, "only a tool that `runs` is run"
+        if runner is None:
+            return _not_run(task)
         try:
             result = runner.call(task.tool.id, task.arguments)
         except Exception as fault:
             return _failed(task, fault)
-        return Answer(task.call, result.text, result.is_error)
+        return _ran(task, result)
 
     async def run_async(self, task: Task) -> Answer:
         """The same in an event loop: on it where the runner can, else in a thread."""
         runner = self._runner_of(task.tool)
-        assert runner is not None, "only a tool that `runs` is run"
+        if runner is None:
+            return _not_run(task)
         try:
             if isinstance(runner, AsyncRunner):
                 result = await runner.call_async(task.tool.id, task.arguments)
@@ -199,18 +201,17 @@ class Toolcrib:
                 result = await asyncio.to_thread(runner.call, task.tool.id, task.arguments)
         except Exception as fault:
             return _failed(task, fault)
-        return Answer(task.call, result.text, result.is_error)
+        return _ran(task, result)
 
     def _runner_of(self, tool: Tool) -> Runner | None:
-        runners = self._runners if self._runner is None else [*self._runners, self._runner]
-        if tool.id in self._taken:
-            followed = [id(registry) for registry in self._registries]
-            runners = [one for one in runners if id(one) not in followed]
-        return next((runner for runner in runners if runner.holds(tool.id)), None)
+        if tool.id in (owners := self._owners):
+            return owners[tool.id]
+        return next((one for one in self._runners if one.holds(tool.id)), None)
 
-    def _learn(self) -> None:
-        self._plan = self.disclosure.plan(self.catalog)
-        self._names = Names(self.catalog)
+    def _rules_of(self, engine: SearchEngine) -> Conversation:
+        """The engine and what follows from its catalog: one value, so that all of it changes at once."""
+        plan = self.disclosure.plan(engine.catalog)
+        return Conversation(engine, plan, Names(engine.catalog), count=self.disclosure.count)
 
 
 class CribSession:
@@ -233,7 +234,18 @@ class CribSession:
         self._answered: tuple[Answer, ...] = ()
         self._calls: tuple[Call, ...] = ()
         self.state = self._conversation.begin(budget)
-        self.pending: tuple[Task, ...] = ()
+        # By the ids that the caller sees of their calls; the calls themselves are as they came.
+        self._waiting: dict[str, Task] = {}
+
+    @property
+    def pending(self) -> tuple[Task, ...]:
+        """The calls that are the caller's to run, each with an id that no other of them has.
+
+        Not every model gives its calls ids, or different ones. Then they are ours, and never sent.
+        """
+        return tuple(
+            replace(task, call=replace(task.call, id=id)) for id, task in self._waiting.items()
+        )
 
     # What goes to a provider's client is given as `Any`: each SDK has types of its own for the same
     # dictionaries, and type checkers would refuse ours in all of them.
@@ -267,28 +279,24 @@ class CribSession:
         answers = await asyncio.gather(*map(self._run_async, ours))
         return self._handled(format, reply, answers)
 
-    def answer(self, wire: str, results: Mapping[str, str | CallResult] | None = None) -> list[Any]:
-        """The results of the last turn: ours, and yours of the calls in `pending`, by call id."""
-        given = dict(results or {})
+    def answer(self, wire: str, results: Mapping[str, object] | None = None) -> list[Any]:
+        """The results of the last turn: ours, and yours of the calls in `pending`, by call id.
+
+        A result is text, a `CallResult`, or anything that can be told as JSON.
+        """
         format = wire_named(wire)
-        for task in self.pending:
-            result = given.pop(task.call.id, None)
-            if result is None:
-                text = wording.NOT_ANSWERED.format(name=task.tool.name)
-                result = CallResult(text, is_error=True)
-            else:
-                result = CallResult(result) if isinstance(result, str) else result
-                self._learn(task, result.is_error)
-            self._answered += (Answer(task.call, result.text, result.is_error),)
-        if given:
-            waiting = ", ".join(task.call.id for task in self.pending) or "none"
-            raise InvalidMessage(
-                f"no call {next(iter(given))!r} is pending; the pending ones are {waiting}"
-            )
-        if not self.pending:
+        given = self._checked({} if results is None else results)
+        if not self._waiting:
             # `handle` has given the results already.
             return []
-        self.pending = ()
+        for id, task in self._waiting.items():
+            result = given.get(id)
+            if result is None:
+                self._answered += (_not_run(task),)
+                continue
+            self._learn(task, result.is_error)
+            self._answered += (task.answered(result.text, result.is_error),)
+        self._waiting = {}
         return self._results(format)
 
     def replay(self, wire: str, messages: Iterable[object]) -> None:
@@ -302,10 +310,20 @@ class CribSession:
         return self.state.to_dict()
 
     def restore(self, stored: Mapping[str, Any]) -> None:
-        """Go on from a saved session, without the tools that have changed or are refused since."""
-        conversation = self._now()
-        saved = Session.from_dict(stored)
-        self.state = saved.current(self._crib.catalog, conversation.may_use)
+        """Go on from a saved session: without the tools that have changed or are refused since,
+        and with those that a new session would show.
+        """
+        self.state = self._now().resumed(Session.from_dict(stored))
+
+    def _checked(self, results: Mapping[str, object]) -> dict[str, CallResult]:
+        """The results by call id, before anything is done with them."""
+        if not isinstance(results, Mapping):
+            raise InvalidMessage("results come by call id; write {task.call.id: result}")
+        for id in results:
+            if id not in self._waiting:
+                known = ", ".join(self._waiting) or "none"
+                raise InvalidMessage(f"no call {id!r} is pending; the pending ones are {known}")
+        return {id: _result(id, value) for id, value in results.items()}
 
     def _taken(self, format: Wire, reply: object) -> list[Task]:
         """Take note of what a reply means. Gives the calls that are ours to run."""
@@ -317,14 +335,14 @@ class CribSession:
         ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
         self._calls = tuple(calls)
         self._answered = turn.answers
-        self.pending = tuple(task for task in turn.tasks if task not in ours)
+        self._waiting = _by_id(task for task in turn.tasks if task not in ours)
         return ours
 
     def _handled(self, format: Wire, reply: object, answers: Iterable[Answer]) -> list[Any]:
         """What to add to the messages, now that our own tools have answered."""
         self._answered += tuple(answers)
         messages = format.reply(reply)
-        done = self._calls and not self.pending
+        done = self._calls and not self._waiting
         return [*messages, *self._results(format)] if done else messages
 
     def _now(self) -> Conversation:
@@ -379,9 +397,46 @@ class CribSession:
         return wire.answers(ordered)
 
 
+def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
+    """Tasks by the ids of their calls; those without one, or with another's, get one of ours."""
+    known: dict[str, Task] = {}
+    for number, task in enumerate(tasks, 1):
+        id = task.call.id
+        while not id or id in known:
+            id = f"{id or task.tool.name} {number}"
+        known[id] = task
+    return known
+
+
+def _result(id: str, value: object) -> CallResult:
+    """A result as a program has it, told as a registry tells that of a function."""
+    try:
+        if isinstance(value, CallResult):
+            return CallResult(text_of(value.text), value.is_error)
+        return CallResult(text_of(value))
+    except (ValueError, RecursionError) as fault:
+        raise InvalidMessage(
+            f"the result of call {id!r} is no JSON: {fault}; pass it as text"
+        ) from fault
+
+
+def _ran(task: Task, result: object) -> Answer:
+    if not isinstance(result, CallResult):
+        raise InvalidConfig(
+            f"the runner of {task.tool.id!r} gave back a {type(result).__name__}; "
+            "let its `call` return CallResult(text)"
+        )
+    return task.answered(result.text, result.is_error)
+
+
+def _not_run(task: Task) -> Answer:
+    return task.answered(wording.NOT_ANSWERED.format(name=task.tool.name), is_error=True)
+
+
 def _failed(task: Task, fault: Exception) -> Answer:
     reason = f"{type(fault).__name__}: {fault}"
-    return Answer(task.call, wording.FAILED.format(name=task.tool.name, reason=reason), True)
+    text = wording.FAILED.format(name=task.tool.name, reason=reason)
+    return task.answered(text, is_error=True)
 
 
 def checked_budget(budget: int | None) -> int | None:
@@ -401,76 +456,3 @@ def _search_by(native: object, model: str) -> dict[str, Search]:
     if native is False:
         return {}
     raise InvalidConfig(f'native is True, False, "client" or "auto", not {native!r}')
-
-
-def _is_toolset(entry: object) -> TypeGuard[Toolset]:
-    # Asked in this order, as a question to a protocol is slow and most entries are dictionaries.
-    return not isinstance(entry, Mapping | Tool) and isinstance(entry, Toolset)
-
-
-def _toolsets(entries: Iterable[object]) -> Iterator[Toolset]:
-    """The toolsets among entries, and in lists of them."""
-    for entry in entries:
-        if _is_toolset(entry):
-            yield entry
-        elif isinstance(entry, list | tuple):
-            yield from _toolsets(entry)
-
-
-def _tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str, Tool]]:
-    """The tools of the entries, each with where it stands, so that an error can name it.
-
-    Those that are functions are registered.
-    """
-    for number, entry in enumerate(entries, 1):
-        place = f"entry {number}"
-        if isinstance(entry, Tool):
-            yield place, entry
-        elif _is_toolset(entry):
-            yield from ((place, tool) for tool in entry.tools)
-        elif isinstance(entry, list | tuple | Catalog):
-            yield from ((f"{place}, {inner}", tool) for inner, tool in _tools(entry, functions))
-        elif callable(entry):
-            try:
-                yield place, _registered(entry, functions)
-            except (InvalidTool, DuplicateTool) as fault:
-                raise type(fault)(f"{place}: {fault}") from fault
-        else:
-            try:
-                found = tools_from_any(_dumped(entry))
-            except InvalidTool as fault:
-                raise type(fault)(f"{place}: {fault}") from fault
-            yield from ((place, tool) for tool in found)
-
-
-def _registered(entry: Callable[..., Any], functions: Registry) -> Tool:
-    """The tool of a function, or of one that an SDK's decorator has given a definition."""
-    described, inner = getattr(entry, "to_dict", None), getattr(entry, "func", None)
-    if not callable(described) or not callable(inner):
-        return functions.add(entry)
-    [tool] = tools_from_any(described())
-    functions.register(tool, inner)
-    return functions[tool.id].tool
-
-
-def _dumped(entry: object) -> object:
-    """The JSON form of an SDK's object, or of a listing that holds some."""
-    if isinstance(entry, Mapping):
-        members = entry.get("tools")
-        if isinstance(members, list | tuple):
-            return {**entry, "tools": [_dumped(one) for one in members]}
-        return entry
-    dump = getattr(entry, "model_dump", None)
-    return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else entry
-
-
-def _unique(listed: Iterable[tuple[str, Tool]]) -> Iterator[Tool]:
-    places: dict[str, str] = {}
-    for place, tool in listed:
-        if tool.id in places:
-            raise DuplicateTool(
-                f"{place}: the id {tool.id!r} is that of {places[tool.id]} already; "
-                "rename one, or give each its server"
-            )
-        places[tool.id] = place
-        yield tool

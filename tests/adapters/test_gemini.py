@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.gemini import MAX_DEPTH, recognises, tools_from_wire
+from toolcrib.adapters.gemini import MAX_DEPTH, recognises, tools_from_wire, tools_to_wire
+from toolcrib.core.arguments import problems
+from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidSchema, InvalidTool
 
 JSON_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -14,6 +16,9 @@ WEATHER: dict[str, Any] = {
     "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}},
     "response": {"type": "OBJECT"},
 }
+
+
+ODD_ENUM = {"type": ["string", "null"], "enum": [None]}
 
 
 def schema_of(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +104,60 @@ def test_snake_case_keywords_become_those_of_json_schema_but_properties_keep_the
 def test_nullable_becomes_the_type_null() -> None:
     assert schema_of({"type": "STRING", "nullable": True}) == {"type": ["string", "null"]}
     assert schema_of({"type": "STRING", "nullable": False}) == {"type": "string"}
-    assert schema_of({"nullable": True, "enum": ["a"]}) == {"enum": ["a"]}
+    assert schema_of({"nullable": True, "enum": ["a"]}) == {"enum": ["a", None]}
+    assert schema_of({"nullable": True, "anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}) == {
+        "anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]
+    }
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"anyOf": [{"type": "INTEGER"}, {"type": "STRING"}], "nullable": True},
+        {"type": "STRING", "enum": ["x"], "nullable": True},
+        {"type": "STRING", "nullable": True},
+    ],
+)
+def test_what_is_nullable_takes_null_on_the_way_in_and_out(field: dict[str, Any]) -> None:
+    (tool,) = tools_from_wire(
+        {"name": "a", "parameters": {"type": "OBJECT", "properties": {"f": field}}}
+    )
+    (entry,) = tools_to_wire([tool])
+    for schema in (tool.input_schema, entry["functionDeclarations"][0]["parametersJsonSchema"]):
+        assert problems(schema, {"f": None}) == problems(schema, {"f": "x"}) == ()
+        assert problems(schema, {"f": []})
+
+
+def test_gemini_is_sent_no_null_among_the_values_of_an_enum() -> None:
+    field = {"type": ["string", "null"], "enum": ["x", None], "default": {"enum": ["x", None]}}
+    schema = {"properties": {"list": {"items": field}, "odd": ODD_ENUM}}
+    (entry,) = tools_to_wire([Tool("a", "", schema)])
+    sent = entry["functionDeclarations"][0]["parametersJsonSchema"]
+    assert sent["properties"] == {
+        "list": {
+            "items": {
+                "default": {"enum": ["x", None]},
+                "anyOf": [{"type": "string", "enum": ["x"]}, {"type": "null"}],
+            }
+        },
+        "odd": ODD_ENUM,
+    }
+
+
+def test_a_schema_of_any_depth_is_sent() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(300):
+        deep = {"type": "array", "items": deep}
+    (entry,) = tools_to_wire([Tool("a", "", {"properties": {"x": deep}})])
+    assert entry["functionDeclarations"][0]["parametersJsonSchema"]["properties"] == {"x": deep}
+
+
+def test_counts_that_are_text_become_numbers() -> None:
+    dialect = {"type": "ARRAY", "minItems": "1", "max_items": "9", "maxLength": "x", "minLength": 2}
+    assert schema_of(dialect) == {
+        "type": "array", "minItems": 1, "maxItems": 9, "maxLength": "x", "minLength": 2,
+    }  # fmt: skip
+    assert schema_of({"minItems": "1" * 5_000}) == {"minItems": "1" * 5_000}
 
 
 def test_an_unspecified_type_says_nothing() -> None:

@@ -215,6 +215,23 @@ def test_the_model_is_told_what_a_budget_put_away() -> None:
     assert "shop___refund" not in _names(smaller, late.session)
 
 
+def test_the_model_is_told_what_its_own_calls_put_away() -> None:
+    talk = _talk()
+    calls = [
+        Call("1", "send_mail", {}),
+        Call("2", "shop___refund", {}),
+        Call("3", "get_weather", {"town": "Rome"}),
+    ]
+    turn = talk.turn(talk.begin(budget_tokens=1), calls)
+    mail, refund = turn.tasks
+    assert mail.answered("sent").text == "sent"
+    told = "To make room, these tools were put away; search to load them again:"
+    assert refund.answered("ok").text == f"ok\n\n{told} send_mail."
+    assert turn.answers[0].text.endswith(f"\n\n{told} shop___refund.")
+    dispatched = _talk("dispatch").turn(talk.begin(budget_tokens=1), calls[:2])
+    assert [task.note for task in dispatched.tasks] == ["", ""]
+
+
 def test_what_may_not_be_used_is_not_there() -> None:
     for allowed in (
         {"send_mail", "help"},

@@ -21,7 +21,15 @@ def test_a_safe_id_is_its_own_name_and_others_are_made_safe() -> None:
     assert names.tool("nothing") is None
 
 
+def test_a_name_begins_with_a_letter_or_an_underscore() -> None:
+    for id in ("3d_render", "-x", "9" * 70):
+        name = public_name(Tool(id))
+        assert name.startswith(f"_{id[:50]}") and len(name) <= 64
+        assert Names(Catalog([Tool(id)])).tool(name) == Tool(id)
+    assert public_name(Tool("_3d")) == "_3d"
+
+
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_two_names_never_become_one(one: str, other: str) -> None:
     assert (safe_name(one) == safe_name(other)) == (one == other)
-    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", safe_name(one))
+    assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", safe_name(one))

@@ -5,7 +5,7 @@ What is read may be in camel case, as its JSON, or in snake case, as its SDK.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.field import Fields, seen
@@ -49,6 +49,11 @@ _KEYWORDS = {
     "property_ordering": "propertyOrdering",
     "ref": "$ref",
 }
+# 64-bit numbers, which its JSON has as text.
+_COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
+_MAX_DIGITS = 19
+# What these hold are values, not schemas.
+_VALUES = ("const", "default", "enum", "example", "examples")
 
 
 def recognises(entry: Mapping[str, Any]) -> bool:
@@ -79,7 +84,7 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
         {
             "name": public_name(tool),
             "description": tool.description,
-            "parametersJsonSchema": {"type": "object", **tool.input_schema},
+            "parametersJsonSchema": _sent({"type": "object", **tool.input_schema}, 0),
         }
         for tool in tools
     ]
@@ -152,11 +157,48 @@ def _json_schema(schema: Mapping[str, Any], whose: str, depth: int) -> dict[str,
             plain[name] = [_inner(one, whose, depth) for one in value]
         elif name in ("items", "additionalProperties"):
             plain[name] = _inner(value, whose, depth)
+        elif name in _COUNTS:
+            plain[name] = _count(value)
         elif name != "nullable":
             plain[name] = value
-    if schema.get("nullable") is True and isinstance(plain.get("type"), str):
-        plain["type"] = [plain["type"], "null"]
-    return plain
+    return {**plain, **dict(_or_null(plain))} if schema.get("nullable") is True else plain
+
+
+def _or_null(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Those keywords of a schema that would refuse null, so that they take it."""
+    type, choices, values = (plain.get(keyword) for keyword in ("type", "anyOf", "enum"))
+    if isinstance(type, str):
+        yield "type", [type, "null"]
+    if isinstance(choices, list):
+        yield "anyOf", [*choices, {"type": "null"}]
+    if isinstance(values, list | tuple):
+        yield "enum", [*values, None]
+
+
+def _count(value: object) -> object:
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _MAX_DIGITS:
+        return int(value)
+    return value
+
+
+def _sent(schema: Any, depth: int) -> Any:
+    """A JSON Schema whose enums hold no null, which Gemini does not take there."""
+    if depth > MAX_DEPTH:
+        return schema
+    if isinstance(schema, list):
+        return [_sent(one, depth + 1) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    sent = {
+        keyword: value if keyword in _VALUES else _sent(value, depth + 1)
+        for keyword, value in schema.items()
+    }
+    match sent:
+        case {"type": [kind, "null"], "enum": [*values, None], **rest} if (
+            values and "anyOf" not in rest
+        ):
+            return {**rest, "anyOf": [{"type": kind, "enum": values}, {"type": "null"}]}
+    return sent
 
 
 def _inner(value: object, whose: str, depth: int) -> object:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
@@ -52,11 +52,19 @@ _SYNTAX = re.compile(r"[^\w\s]+")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A call that is to be run: the tool it means, and the arguments for it."""
+    """A call that is to be run: the tool it means, and the arguments for it.
+
+    `note` is what the model is to be told beside the result.
+    """
 
     call: Call
     tool: Tool
     arguments: Mapping[str, Any]
+    note: str = ""
+
+    def answered(self, text: str, is_error: bool = False) -> Answer:
+        """The answer to the call: what came of it, and the note."""
+        return Answer(self.call, f"{text}\n\n{self.note}" if self.note else text, is_error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +228,10 @@ class Conversation:
                 continue
             if self.style == "reveal":
                 session = session.reveal([meant.tool], self.count)
+                meant = replace(meant, note=self._put_away(session))
             fault = self._fault(meant)
             if fault:
-                answers.append(Answer(call, fault, is_error=True))
+                answers.append(meant.answered(fault, is_error=True))
             else:
                 tasks.append(meant)
         session = session.turn(bool(calls) and all(map(self._is_search, calls)))
@@ -305,16 +314,13 @@ class Conversation:
         if found and self._dispatches:
             says.append(wording.FOUND.format(execute=self.execute_tool.name))
         elif found:
-            says.append(wording.LOADED)
-            if session.retired:
-                names = ", ".join(map(self._name_of, session.retired))
-                says.append(wording.RETIRED.format(names=names))
+            says += [wording.LOADED, self._put_away(session)]
         else:
             says.append(wording.NOTHING_FITS if nearest else wording.NOTHING_FOUND)
         answer: dict[str, Any] = {"found": [self._shown(tool) for tool in found]}
         if nearest:
             answer["nearest"] = [self._shown(tool) for tool in nearest]
-        answer["message"] = " ".join(says)
+        answer["message"] = " ".join(filter(None, says))
         return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
     def _shown(self, tool: Tool) -> dict[str, Any]:
@@ -329,6 +335,11 @@ class Conversation:
         if len(about) > DESCRIPTION_CHARS:
             about = f"{about[: DESCRIPTION_CHARS - 1]}…"
         return {"name": public_name(tool), "description": about}
+
+    def _put_away(self, session: Session) -> str:
+        """What the last act has sent away, as the model is told; nothing if that is nothing."""
+        names = ", ".join(map(self._name_of, session.retired))
+        return wording.RETIRED.format(names=names) if names else ""
 
     def _name_of(self, id: str) -> str:
         tool = self.engine.catalog.get(id)

@@ -12,7 +12,8 @@ from toolcrib.core.tool import Tool
 
 # What every provider takes.
 MAX_CHARS: Final = 64
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+# Not every one takes a digit or a hyphen at the beginning, so an underscore is put before it.
+_UNSAFE = re.compile(r"^(?=[0-9-])|[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 8
 
 

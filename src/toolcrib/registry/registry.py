@@ -312,7 +312,7 @@ class Registry:
 
     def _told(self, name: str, value: Any) -> CallResult:
         try:
-            text = value if isinstance(value, str) else _json(value)
+            text = text_of(value)
         except (ValueError, RecursionError) as fault:
             return CallResult(f"{name} ran, but its result is no JSON: {fault}", is_error=True)
         if len(text) > self._max_result_chars:
@@ -439,7 +439,10 @@ def _shown(name: str) -> str:
     return repr(name if len(name) <= _MAX_SHOWN_CHARS else f"{name[:_MAX_SHOWN_CHARS]}…")
 
 
-def _json(value: Any) -> str:
+def text_of(value: object) -> str:
+    """What a tool gave back, as a model reads it: text as it is, everything else as JSON."""
+    if isinstance(value, str):
+        return value
     return to_json(value, fallback=str, inf_nan_mode="strings").decode()
 
 
