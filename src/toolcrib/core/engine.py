@@ -31,7 +31,7 @@ from toolcrib.core.ranking.ranker import (
     Ranker,
     Ranking,
     Reason,
-    Settling,
+    settled,
 )
 from toolcrib.core.result import Explanation, Group, Hit, SearchResult, grouped
 from toolcrib.core.tool import Tool
@@ -112,8 +112,7 @@ class SearchEngine:
         Searching works without it, and reads what it finds promising. Settling ahead makes the
         first searches as good and as fast as the later ones.
         """
-        index = self._index(self._known_mode(mode))
-        return index.settle(most) if isinstance(index, Settling) else 0
+        return settled(self._index(self._known_mode(mode)), most)
 
     def search(
         self,
