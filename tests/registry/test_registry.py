@@ -10,6 +10,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import (
     CallRefused,
     DuplicateTool,
+    InvalidArguments,
     InvalidConfig,
     InvalidSchema,
     InvalidTool,
@@ -287,6 +288,7 @@ def test_popular_tools_are_those_that_did_the_most_work() -> None:
 def test_hooks_see_every_call_and_how_it_ended() -> None:
     registry = shop()
     seen: list[tuple[str, Any]] = []
+    seconds: list[float] = []
 
     @registry.before
     def note(invocation: Invocation) -> None:
@@ -295,7 +297,7 @@ def test_hooks_see_every_call_and_how_it_ended() -> None:
     @registry.after
     def close(outcome: Outcome) -> None:
         seen.append((outcome.invocation.tool.id, outcome.value or type(outcome.fault).__name__))
-        assert outcome.seconds >= 0
+        seconds.append(outcome.seconds)
 
     registry.execute("ship", {"parcel": "x"})
     registry.call("ship", {})
@@ -304,6 +306,7 @@ def test_hooks_see_every_call_and_how_it_ended() -> None:
         ("ship", "x"),
         ("ship", "InvalidArguments"),
     ]
+    assert min(seconds) >= 0
 
 
 def test_a_hook_may_refuse() -> None:
@@ -318,6 +321,36 @@ def test_a_hook_may_refuse() -> None:
     assert (result.text, result.is_error) == ("ask a person before you move money", True)
     assert registry.usage("refund").failures == 1
     assert registry.call("ship", {"parcel": "x"}).text == "x"
+
+
+_NOTHING: dict[str, None] = {}
+
+
+def test_a_hook_that_breaks_before_a_call_refuses_it() -> None:
+    registry = shop()
+    registry.before(lambda invocation: _NOTHING[invocation.tool.id])
+    result = registry.call("ship", {"parcel": "x"})
+    assert result.is_error
+    assert "ship was not run, as a check before it failed: KeyError: 'ship'" in result.text
+    with pytest.raises(CallRefused) as refused:
+        registry.execute("ship", {"parcel": "x"})
+    assert isinstance(refused.value.__cause__, KeyError)
+    assert registry.usage("ship").failures == 2
+
+
+def test_a_hook_that_breaks_after_a_call_is_logged_and_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = shop()
+    seen: list[str] = []
+    registry.after(lambda outcome: _NOTHING[outcome.invocation.tool.id])
+    registry.after(lambda outcome: seen.append(outcome.invocation.tool.id))
+    assert registry.call("ship", {"parcel": "x"}).text == "x"
+    with pytest.raises(InvalidArguments):
+        registry.execute("ship", {})
+    assert seen == ["ship", "ship"]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert "a hook after ship failed" in caplog.text
 
 
 def test_the_catalog_follows_and_can_be_searched_by_words_and_stems() -> None:

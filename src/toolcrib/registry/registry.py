@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from toolcrib.core.call import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool
 from toolcrib.errors import (
+    CallRefused,
     DuplicateTool,
     InvalidArguments,
     InvalidConfig,
@@ -43,7 +45,7 @@ from toolcrib.registry.entry import (
     release,
     split,
 )
-from toolcrib.registry.execution import Executor
+from toolcrib.registry.execution import Executor, told
 from toolcrib.registry.function import Function, Signature
 
 TIMEOUT_SECONDS: Final = 60.0
@@ -52,6 +54,8 @@ MAX_THREADS: Final = 64
 _NEAREST: Final = 3
 _MAX_SHOWN_CHARS: Final = 80
 _MAX_COMPARED: Final = 10_000
+
+_log = logging.getLogger(__name__)
 
 Decorated = TypeVar("Decorated", bound=Function)
 Before = Callable[[Invocation], None]
@@ -240,12 +244,15 @@ class Registry:
             self._change(name, successor=successor)
 
     def before(self, hook: Before) -> Before:
-        """Have this called before each run. It may raise `CallRefused`, which the model is told."""
+        """Have this called before each run. It may raise `CallRefused`, which the model is told.
+
+        Whatever else it raises refuses the call too.
+        """
         self._before.append(hook)
         return hook
 
     def after(self, hook: After) -> After:
-        """Have this called after each run, however it ended."""
+        """Have this called after each run, however it ended. What it raises is logged."""
         self._after.append(hook)
         return hook
 
@@ -293,8 +300,7 @@ class Registry:
         finally:
             self._count(entry, failed=fault is not None)
             outcome = Outcome(run.invocation, run.value, fault, time.monotonic() - started)
-            for hook in self._after:
-                hook(outcome)
+            self._tell(outcome)
 
     def _admit(self, name: str, run: _Run) -> None:
         arguments = run.invocation.arguments
@@ -308,7 +314,24 @@ class Registry:
             )
         run.work = run.entry.bound(arguments)
         for hook in self._before:
-            hook(run.invocation)
+            try:
+                hook(run.invocation)
+            except ToolcribError:
+                raise
+            except Exception as fault:
+                raise CallRefused(
+                    f"{name} was not run, as a check before it failed: {told(fault)}; "
+                    "try again, or use another tool"
+                ) from fault
+
+    def _tell(self, outcome: Outcome) -> None:
+        for hook in self._after:
+            try:
+                hook(outcome)
+            except Exception:
+                # The run is over, and its result no worse for it.
+                tool = outcome.invocation.tool.id
+                _log.exception("a hook after %s failed; the result stays as it is", tool)
 
     def _told(self, name: str, value: Any) -> CallResult:
         try:
