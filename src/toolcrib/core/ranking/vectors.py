@@ -216,8 +216,8 @@ def unit(vectors: Vectors) -> Vectors:
         largest = np.abs(vectors).max(axis=-1, keepdims=True)
         is_ordinary = (lengths >= _LEAST) & (lengths <= _MOST) | (largest == 0)
         vectors = vectors / np.where(is_ordinary, np.float32(1), largest)
-        lengths = _lengths(vectors)
-    whole: Vectors = (vectors / np.maximum(lengths, _TINY)).astype(np.float32, copy=False)
+        lengths = np.maximum(_lengths(vectors), _TINY)
+    whole: Vectors = (vectors / lengths).astype(np.float32, copy=False)
     return whole
 
 
