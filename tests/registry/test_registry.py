@@ -363,10 +363,23 @@ def test_the_catalog_follows_and_can_be_searched_by_words_and_stems() -> None:
     assert engine.updated(registry.catalog).search("emails").hits == ()
 
 
-@pytest.mark.parametrize("options", [{"timeout_seconds": 0}, {"max_threads": 0}])
-def test_a_limit_that_lets_nothing_through_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidConfig, match="has to be more than 0"):
-        Registry(**options)
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), "5", True])
+def test_a_timeout_that_is_none_is_refused_where_it_is_given(seconds: Any) -> None:
+    with pytest.raises(InvalidConfig, match="timeout_seconds has to be a number of more than 0"):
+        Registry(timeout_seconds=seconds)
+    registry = Registry()
+    with pytest.raises(InvalidConfig, match="tool 'shop': timeout_seconds has to be a number"):
+        registry.add(shop, timeout_seconds=seconds)
+    with pytest.raises(InvalidConfig, match="tool 'x': timeout_seconds has to be a number"):
+        registry.register(Tool("x"), shop, timeout_seconds=seconds)
+    assert len(registry) == 0
+
+
+@pytest.mark.parametrize("limit", [0, "5", 1.5, None])
+@pytest.mark.parametrize("name", ["max_threads", "max_result_chars"])
+def test_a_limit_that_is_none_is_refused(name: str, limit: Any) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name} has to be a whole number of more than 0"):
+        Registry(**{name: limit})
 
 
 def test_a_name_that_is_no_text_is_no_tools_name() -> None:

@@ -35,7 +35,7 @@ from toolcrib.core.ranking.ranker import (
 )
 from toolcrib.core.result import Explanation, Group, Hit, SearchResult, grouped
 from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
+from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.model.shipped import SHIPPED
 
 MAX_QUERY_CHARS: Final = 4_000
@@ -62,12 +62,15 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
 )
 Accepts = Callable[[Tool], bool]
 Allowed = Accepts | Collection[str]
+_Rights = Accepts | Set[str]
 
 
 class SearchEngine:
     """Searches one catalog. Each index is fitted once, when first needed; successors build on it."""
 
     def __init__(self, catalog: Catalog, rankers: Mapping[str, Ranker] = RANKERS) -> None:
+        if not rankers:
+            raise InvalidConfig("an engine needs a ranker; leave `rankers` out to have them all")
         self.catalog = catalog
         self._rankers = dict(rankers)
         self._indexes: dict[str, Index] = {}
@@ -131,6 +134,8 @@ class SearchEngine:
         of each, and is confident if it is of any.
         """
         _check_page(limit, offset)
+        _check_where(where)
+        allowed = None if allowed is None else _rights(allowed)
         mode = self._known_mode(mode)
         if isinstance(query, list | tuple):
             return self._search_all(query, limit, offset, mode, where, allowed)
@@ -161,10 +166,11 @@ class SearchEngine:
     ) -> Explanation:
         """Why a search returns a tool or does not. A tool that is not allowed is not known either."""
         _check_page(limit, 0)
+        _check_where(where)
         mode = self._known_mode(mode)
         slot = self.catalog.slot(tool_id) if isinstance(tool_id, str) else None
         tool = None if slot is None else self.catalog.at(slot)
-        accepts = None if allowed is None else _accepting(allowed)
+        accepts = None if allowed is None else _accepting(_rights(allowed))
         if slot is None or tool is None or (accepts and not accepts(tool)):
             raise UnknownTool(f"no tool {tool_id!r} in this catalog; `search` finds its name")
         unmet = where.unmet(tool)
@@ -199,7 +205,7 @@ class SearchEngine:
         offset: int,
         mode: str,
         where: Where,
-        allowed: Allowed | None,
+        allowed: _Rights | None,
     ) -> SearchResult:
         accepts = None if allowed is None else _accepting(allowed)
         ranking, named = self._ranked(query, mode, where, accepts)
@@ -226,7 +232,7 @@ class SearchEngine:
         offset: int,
         mode: str,
         where: Where,
-        allowed: Allowed | None,
+        allowed: _Rights | None,
     ) -> SearchResult:
         """The tools that cover several needs, each asked for by itself."""
         if not 1 <= len(queries) <= MAX_QUERIES:
@@ -407,6 +413,14 @@ def _check_page(limit: int, offset: int) -> None:
         raise InvalidLimit(f"offset must be a whole number from 0, not {offset!r}")
 
 
+def _check_where(where: Where) -> None:
+    if not isinstance(where, Where):
+        raise InvalidQuery(
+            f"`where` must be a filter such as Where(server='mail'), not {type(where).__name__}; "
+            "leave it out to search everywhere"
+        )
+
+
 def _notes(ranking: Ranking, chosen: list[int]) -> tuple[str, ...]:
     """The notes that are about nobody, or about a tool that was chosen: others would give away
     tools that the asker may not see."""
@@ -425,11 +439,22 @@ def _confidence(ranking: Ranking, chosen: list[tuple[int, float]]) -> float:
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
-def _accepting(allowed: Allowed) -> Accepts:
+def _rights(allowed: Allowed) -> _Rights:
+    if callable(allowed) or isinstance(allowed, Set):
+        return allowed
+    try:
+        return frozenset([allowed] if isinstance(allowed, str) else allowed)
+    except TypeError:
+        raise InvalidQuery(
+            "`allowed` must be the ids of tools, or a function that is asked about each tool, "
+            f"not {type(allowed).__name__}"
+        ) from None
+
+
+def _accepting(allowed: _Rights) -> Accepts:
     if callable(allowed):
         return allowed
-    ids = {allowed} if isinstance(allowed, str) else allowed
-    ids = ids if isinstance(ids, Set) else frozenset(ids)
+    ids = allowed
     return lambda tool: tool.id in ids
 
 

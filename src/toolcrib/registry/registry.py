@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
+from types import UnionType
 from typing import Any, Final, TypeVar, overload
 
 from pydantic_core import to_json
@@ -80,13 +81,9 @@ class Registry:
         max_threads: int = MAX_THREADS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        for name, least in (
-            ("timeout_seconds", timeout_seconds),
-            ("max_result_chars", max_result_chars),
-            ("max_threads", max_threads),
-        ):
-            if least is not None and least <= 0:
-                raise InvalidConfig(f"{name} has to be more than 0, not {least!r}")
+        _check_timeout("timeout_seconds", timeout_seconds)
+        _check_positive("max_result_chars", max_result_chars, int)
+        _check_positive("max_threads", max_threads, int)
         self._timeout_seconds = timeout_seconds
         self._max_result_chars = max_result_chars
         self._executor = Executor(max_threads)
@@ -358,6 +355,7 @@ class Registry:
         replace: bool,
         fields: dict[str, Any],
     ) -> Tool:
+        _check_timeout(f"tool {tool.id!r}: timeout_seconds", timeout_seconds)
         tool = tool.replace(**{"version": tool.version or FIRST_VERSION, **_known(tool, fields)})
         if VERSION_SEPARATOR in tool.id:
             raise InvalidTool(
@@ -446,6 +444,18 @@ class _Run:
     invocation: Invocation
     work: Callable[[], Any] = lambda: None
     value: Any = None
+
+
+def _check_timeout(name: str, seconds: float | None) -> None:
+    if seconds is not None:
+        _check_positive(name, seconds, int | float)
+
+
+def _check_positive(name: str, value: float, kind: type | UnionType) -> None:
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if not is_number or not value > 0:
+        whole = "whole " if kind is int else ""
+        raise InvalidConfig(f"{name} has to be a {whole}number of more than 0, not {value!r}")
 
 
 def _known(tool: Tool, fields: dict[str, Any]) -> dict[str, Any]:
