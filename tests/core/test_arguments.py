@@ -138,7 +138,7 @@ def _fan(width: int) -> dict[str, Any]:
 
 def test_alternatives_that_multiply_are_refused_before_they_are_walked() -> None:
     assert len(problems(_fan(6), {"a": 1})) == 1
-    with pytest.raises(InvalidSchema, match="would take over 10,000 steps"):
+    with pytest.raises(InvalidSchema, match="would take over 10,020 steps"):
         problems(_fan(60), {"a": 1})
 
 
@@ -172,19 +172,107 @@ def test_references_that_go_round_are_counted_however_they_are_written(
         problems(schema, _nested(60))
 
 
+_OLDER = {"$schema": "http://json-schema.org/draft-07/schema#"}
+_NUMBER = {"type": "integer"}
+
+
 @pytest.mark.parametrize(
     "schema",
     [
-        {"$ref": "#name", "$defs": {"x": {"$anchor": "name"}}},
-        {"$ref": "#/$defs/a%20b", "$defs": {"a b": {}}},
-        {"$ref": "#/$defs/a%20b/c", "$defs": {"a b": {"c": {}}}},
-        {"properties": {"a": {"$id": "https://example.test/a", "$ref": "#"}}},
+        {"properties": {"a": {"$ref": "#name"}}, "$defs": {"x": {"$anchor": "name", **_NUMBER}}},
+        {"properties": {"a": {"$dynamicRef": "#n"}}, "$defs": {"x": {"$dynamicAnchor": "n", **_NUMBER}}},
+        {**_OLDER, "properties": {"a": {"$ref": "#n"}}, "definitions": {"x": {"$id": "#n", **_NUMBER}}},
+        {"properties": {"a": {"$ref": "#/$defs/a%20b"}}, "$defs": {"a b": _NUMBER}},
+        {"properties": {"a": {"$ref": "#/$defs/a%7E1b/anyOf/0"}}, "$defs": {"a/b": {"anyOf": [_NUMBER]}}},
+        {"properties": {"a": {"$id": "https://example.test/a", **_NUMBER}}},
+        {"properties": {"a": {"$ref": "T0"}}, "$defs": {"x": {"$id": "T0", **_NUMBER}}},
+        {"$id": "https://example.test/all/", "properties": {"a": {"$ref": "T0#"}}, "$defs": {"x": {"$id": "T0", **_NUMBER}}},
+        {"properties": {"a": {"$ref": "T0#/$defs/b"}}, "$defs": {"x": {"$id": "T0", "$defs": {"b": _NUMBER}}}},
+        {"properties": {"a": {"$id": "T0", "$ref": "#/$defs/b", "$defs": {"b": _NUMBER}}}},
+        {"properties": {"a": {"$ref": "#/own/b"}}, "own": {"b": {"$id": "T0", "$ref": "#/$defs/c"}}, "$defs": {"c": _NUMBER}},
     ],
-)
+)  # fmt: skip
+def test_references_of_every_kind_are_followed(schema: dict[str, Any]) -> None:
+    assert problems(schema, {"a": 1}) == ()
+    assert len(problems(schema, {"a": "x"})) == 1
+
+
+def _twice(again: dict[str, Any]) -> dict[str, Any]:
+    inner = {"properties": {"a": {"items": again}}}
+    return {"oneOf": [inner, inner]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$id": "https://example.test/list", **_twice({"$ref": "list"})},
+        {"$anchor": "list", **_twice({"$ref": "#list"})},
+        {"$dynamicAnchor": "list", **_twice({"$dynamicRef": "#list"})},
+        {"$schema": "https://json-schema.org/draft/2019-09/schema", **_twice({"$recursiveRef": "#"})},
+        # The same address twice, the second time where it is none.
+        {"$id": "list", "examples": [{"$id": "list"}], **_twice({"$ref": "list"})},
+        # A part with an address of its own, in which the path means another place.
+        {
+            "$defs": {"list": {}},
+            "allOf": [{"$id": "own", "$ref": "#/$defs/list", "$defs": {"list": _twice({"$ref": "#/$defs/list"})}}],
+        },
+        # A part with what is an address in the fourth version alone, which it says it is of.
+        {
+            "definitions": {"list": {}},
+            "properties": {
+                "a": {
+                    "$schema": "http://json-schema.org/draft-04/schema#",
+                    "items": {
+                        "id": "http://example.test/own",
+                        "allOf": [{"$ref": "#/definitions/list"}],
+                        "definitions": {"list": _twice({"$ref": "#/definitions/list"})},
+                    },
+                }
+            },
+        },
+    ],
+)  # fmt: skip
+def test_a_list_that_holds_itself_twice_is_counted_by_any_reference(schema: dict[str, Any]) -> None:
+    assert isinstance(problems(schema, _nested(5)), tuple)
+    with pytest.raises(InvalidSchema, match="would take over"):
+        problems(schema, _nested(60))
+
+
+def _objects(levels: int) -> dict[str, Any]:
+    return {"a": _objects(levels - 1)} if levels else {}
+
+
+def _inside(levels: int) -> dict[str, Any]:
+    part: dict[str, Any] = {"$ref": "#"}
+    for level in range(levels):
+        part = {"$id": f"https://example.test/{level}", "properties": {"a": part}}
+    return part
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+        {"$id": "https://json-schema.org/draft/2020-12/a", "$ref": "schema", "$defs": {"x": {"$id": "/schema"}}},
+        {"$ref": "a/?b", "$defs": {"x": {"$id": "a/?b"}}},
+        {"allOf": [_inside(9)]},
+    ],
+)  # fmt: skip
 def test_what_cannot_be_followed_is_not_checked(schema: dict[str, Any]) -> None:
     check_schema(schema)
-    with pytest.raises(InvalidSchema, match="10,000 steps"):
-        problems(schema, {"a": 1})
+    with pytest.raises(InvalidSchema, match="cannot be followed"):
+        problems(schema, _objects(10))
+
+
+def test_much_data_is_checked_and_too_much_is_not() -> None:
+    row = {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
+    schema = {"properties": {"rows": {"type": "array", "items": row}}}
+    rows = [{"a": 1, "b": "x"}] * 6_000
+    assert problems(schema, {"rows": rows}) == ()
+    assert len(problems(schema, {"rows": [*rows, {"a": "x"}]})) == 1
+    some = {"properties": {"rows": {"items": {"allOf": [{"not": {"type": "object"}}] * 20}}}}
+    with pytest.raises(InvalidSchema, match="send less at once"):
+        problems(some, {"rows": (1,) * 6_000})
 
 
 def test_a_reference_to_itself_in_place_ends() -> None:

@@ -14,7 +14,7 @@ from toolcrib.core.engine import MAX_QUERY_CHARS, RANKERS
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.postings import NOWHERE
 from toolcrib.core.ranking.ranker import Ranking, Reason
-from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
+from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 
 # The modes that read words: what is said of the engine here holds whatever ranks.
 WORDS = {mode: RANKERS[mode] for mode in ("lexical", "regex", "fuzzy", "keyword", "prefix")}
@@ -317,6 +317,33 @@ def test_what_is_not_text_is_refused_by_name(engine: SearchEngine, bad: Any) -> 
     if bad:
         with pytest.raises(InvalidQuery, match="no mode"):
             engine.search("x", mode=bad)
+
+
+@pytest.mark.parametrize("bad", [{"server": "mail"}, None, "mail"])
+def test_what_is_no_filter_is_refused_with_the_cure(engine: SearchEngine, bad: Any) -> None:
+    for query in ("email", ["email"], ""):
+        with pytest.raises(InvalidQuery, match=r"such as Where\(server='mail'\), not"):
+            engine.search(query, where=bad)
+    with pytest.raises(InvalidQuery, match="leave it out to search everywhere"):
+        engine.explain("email", "refund", where=bad)
+
+
+@pytest.mark.parametrize("bad", [5, 0, [["mail___send_email"]]])
+def test_what_are_no_rights_is_refused_with_the_cure(engine: SearchEngine, bad: Any) -> None:
+    with pytest.raises(InvalidQuery, match="must be the ids of tools, or a function"):
+        engine.search("email", allowed=bad)
+    with pytest.raises(InvalidQuery, match="must be the ids of tools, or a function"):
+        engine.explain("email", "mail___send_email", allowed=bad)
+
+
+def test_ids_that_can_be_read_once_are_rights_for_every_need(engine: SearchEngine) -> None:
+    once: Any = iter(["mail___send_email", "books___refund"])
+    assert len(engine.search(["send an email", "refund money"], allowed=once)) == 2
+
+
+def test_an_engine_without_rankers_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="leave `rankers` out"):
+        SearchEngine(Catalog(), {})
 
 
 def test_one_id_or_tag_given_as_text_is_one(engine: SearchEngine) -> None:

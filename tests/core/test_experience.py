@@ -214,6 +214,8 @@ def test_an_empty_store_gives_an_empty_experience() -> None:
         ({"tools": {"a": {"0f": float("nan")}}}, "a weight of nan"),
         ({"tools": {"a": {"0f": "1"}}}, "is damaged"),
         ({"tools": {"": {"0f": 1.0}}}, "needs the id of a tool"),
+        ({"tools": {"a": {f"{term:x}": 1.0 for term in range(129)}}}, "129 words of a tool"),
+        ({"tools": {f"t{at}": {"0f": 1.0} for at in range(65)}}, "65 tools of a word, where 64"),
     ],
 )
 def test_a_damaged_store_is_refused_with_the_cure(changes: dict[str, Any], message: str) -> None:
@@ -277,3 +279,9 @@ def test_recording_and_searching_at_once_loses_nothing() -> None:
     assert experience.pieces == 800
     assert experience.pairs == sum(map(len, experience.to_data()["tools"].values()))
     assert len(experience.support("alpha")) <= module.MAX_TOOLS_A_TERM
+
+
+@pytest.mark.parametrize("max_pairs", [-1, 0, 1.5, "9", None])
+def test_room_for_nothing_is_refused(max_pairs: Any) -> None:
+    with pytest.raises(InvalidConfig, match="max_pairs must be a whole number from 1"):
+        Experience(SALT, max_pairs=max_pairs)

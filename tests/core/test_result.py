@@ -10,7 +10,7 @@ import pytest
 
 from tests.core.ranking.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.engine import MAX_QUERIES
+from toolcrib.core.engine import MAX_LIMIT, MAX_QUERIES
 from toolcrib.core.experience import Experience, Use
 from toolcrib.core.ranking.dense import Dense
 from toolcrib.core.ranking.experienced import Experienced
@@ -34,6 +34,30 @@ def test_several_needs_are_covered_before_any_is_covered_twice(words: SearchEngi
     assert [part.query for part in result.parts] == needs
     assert result.more
     assert result.confidence == max(part.confidence for part in result.parts)
+
+
+def test_the_best_tool_of_a_weak_need_comes_before_the_second_of_a_strong_one() -> None:
+    tools = [
+        Tool(name, "Send an email") for name in ("send_email", "email_send", "send_bulk_email")
+    ]
+    engine = SearchEngine(Catalog([*tools, Tool("forecast", "The weather")]), {"any": Lexical()})
+    vague = "plan by the weather what we do on our trip to some mountains"
+    first, second, third = engine.search(["send an email", vague], limit=3)
+    assert [first.tool.name, second.tool.name] == ["send_email", "forecast"]
+    assert second.score < third.score
+
+
+def test_blanks_among_needs_ask_for_nothing(words: SearchEngine) -> None:
+    result = words.search(["", "weather", " \n"])
+    assert result.hits == words.search("weather").hits
+    assert [part.query for part in result.parts] == ["weather"]
+    assert words.search([" ", ""], limit=3).hits == words.search("", limit=3).hits
+    with pytest.raises(InvalidQuery, match="must be text"):
+        words.search(["weather", 5])  # type: ignore[list-item]
+
+
+def test_needs_page_as_far_as_one_does(words: SearchEngine) -> None:
+    assert words.search(["email"], limit=MAX_LIMIT, offset=1).hits == words.search("email").hits[1:]
 
 
 def test_a_tool_that_serves_two_needs_is_there_once(words: SearchEngine) -> None:

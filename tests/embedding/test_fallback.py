@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tests.core.ranking.meaning import Slow, Vectors, Words
 from tests.embedding.scripted import Meaning, WordEmbedder
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
+from toolcrib.core.ranking.dense import Dense
 from toolcrib.core.ranking.embedder import Embedder
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.embedding.fallback import WithFallback
@@ -135,3 +139,56 @@ def test_with_a_cache_nothing_is_encoded_again_when_the_first_comes_back() -> No
     words.asked.clear()
     stage.engine.updated(CATALOG.with_tools([Tool("d", "water the garden")])).search("email")
     assert words.asked == ["water the garden"]
+
+
+class Unreachable(Slow):
+    """Reads as `Slow` does, while there is a connection."""
+
+    down = True
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        if self.down:
+            raise ConnectionError("no route to the model")
+        return super().queries(texts)
+
+
+def _twins(first: Embedder, second: Embedder) -> tuple[SearchEngine, WithFallback, Clock]:
+    clock = Clock()
+    ranker = WithFallback(Dense(first), Dense(second), clock=clock)
+    tools = [Tool("forecast", "The weather", server=server) for server in ("sky", "sun")]
+    return SearchEngine(Catalog(tools), {"meaning": ranker}), ranker, clock
+
+
+def test_an_embedder_that_raises_anything_is_fallen_back_from() -> None:
+    first = Unreachable()
+    engine, ranker, clock = _twins(first, Words())
+    assert engine.search("rain").notes == FALLEN
+    assert isinstance(ranker.fault and ranker.fault.__cause__, ConnectionError)
+    first.down, clock.now = False, 31
+    assert engine.search("rain").notes == ()
+
+
+def test_tools_are_grouped_whoever_answers() -> None:
+    first = Unreachable()
+    engine, _, clock = _twins(first, Words())
+    for first.down, clock.now in ((True, 0), (False, 31), (True, 62)):
+        result = engine.search("rain")
+        assert (len(result), len(engine.groups(result))) == (2, 1)
+
+
+def test_who_answers_is_settled() -> None:
+    first, second = Unreachable(), Slow()
+    engine, ranker, _ = _twins(first, second)
+    assert engine.settle(most=0) == 2
+    assert ranker.fault is None
+    # The first fails at it, so the second answers from now on.
+    assert engine.settle(most=1) == 1
+    assert ranker.fault is not None
+    assert engine.settle() == 0
+    assert len(second.read) == 2
+
+    first, second = Unreachable(), Slow()
+    first.down = False
+    engine, _, _ = _twins(first, second)
+    assert engine.settle() == 0
+    assert (len(first.read), second.read) == (2, [])

@@ -10,6 +10,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import (
     CallRefused,
     DuplicateTool,
+    InvalidArguments,
     InvalidConfig,
     InvalidSchema,
     InvalidTool,
@@ -287,6 +288,7 @@ def test_popular_tools_are_those_that_did_the_most_work() -> None:
 def test_hooks_see_every_call_and_how_it_ended() -> None:
     registry = shop()
     seen: list[tuple[str, Any]] = []
+    seconds: list[float] = []
 
     @registry.before
     def note(invocation: Invocation) -> None:
@@ -295,7 +297,7 @@ def test_hooks_see_every_call_and_how_it_ended() -> None:
     @registry.after
     def close(outcome: Outcome) -> None:
         seen.append((outcome.invocation.tool.id, outcome.value or type(outcome.fault).__name__))
-        assert outcome.seconds >= 0
+        seconds.append(outcome.seconds)
 
     registry.execute("ship", {"parcel": "x"})
     registry.call("ship", {})
@@ -304,6 +306,7 @@ def test_hooks_see_every_call_and_how_it_ended() -> None:
         ("ship", "x"),
         ("ship", "InvalidArguments"),
     ]
+    assert min(seconds) >= 0
 
 
 def test_a_hook_may_refuse() -> None:
@@ -320,6 +323,36 @@ def test_a_hook_may_refuse() -> None:
     assert registry.call("ship", {"parcel": "x"}).text == "x"
 
 
+_NOTHING: dict[str, None] = {}
+
+
+def test_a_hook_that_breaks_before_a_call_refuses_it() -> None:
+    registry = shop()
+    registry.before(lambda invocation: _NOTHING[invocation.tool.id])
+    result = registry.call("ship", {"parcel": "x"})
+    assert result.is_error
+    assert "ship was not run, as a check before it failed: KeyError: 'ship'" in result.text
+    with pytest.raises(CallRefused) as refused:
+        registry.execute("ship", {"parcel": "x"})
+    assert isinstance(refused.value.__cause__, KeyError)
+    assert registry.usage("ship").failures == 2
+
+
+def test_a_hook_that_breaks_after_a_call_is_logged_and_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = shop()
+    seen: list[str] = []
+    registry.after(lambda outcome: _NOTHING[outcome.invocation.tool.id])
+    registry.after(lambda outcome: seen.append(outcome.invocation.tool.id))
+    assert registry.call("ship", {"parcel": "x"}).text == "x"
+    with pytest.raises(InvalidArguments):
+        registry.execute("ship", {})
+    assert seen == ["ship", "ship"]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert "a hook after ship failed" in caplog.text
+
+
 def test_the_catalog_follows_and_can_be_searched_by_words_and_stems() -> None:
     registry = shop()
     engine = SearchEngine(registry.catalog)
@@ -330,10 +363,23 @@ def test_the_catalog_follows_and_can_be_searched_by_words_and_stems() -> None:
     assert engine.updated(registry.catalog).search("emails").hits == ()
 
 
-@pytest.mark.parametrize("options", [{"timeout_seconds": 0}, {"max_threads": 0}])
-def test_a_limit_that_lets_nothing_through_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidConfig, match="has to be more than 0"):
-        Registry(**options)
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), "5", True])
+def test_a_timeout_that_is_none_is_refused_where_it_is_given(seconds: Any) -> None:
+    with pytest.raises(InvalidConfig, match="timeout_seconds has to be a number of more than 0"):
+        Registry(timeout_seconds=seconds)
+    registry = Registry()
+    with pytest.raises(InvalidConfig, match="tool 'shop': timeout_seconds has to be a number"):
+        registry.add(shop, timeout_seconds=seconds)
+    with pytest.raises(InvalidConfig, match="tool 'x': timeout_seconds has to be a number"):
+        registry.register(Tool("x"), shop, timeout_seconds=seconds)
+    assert len(registry) == 0
+
+
+@pytest.mark.parametrize("limit", [0, "5", 1.5, None])
+@pytest.mark.parametrize("name", ["max_threads", "max_result_chars"])
+def test_a_limit_that_is_none_is_refused(name: str, limit: Any) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name} has to be a whole number of more than 0"):
+        Registry(**{name: limit})
 
 
 def test_a_name_that_is_no_text_is_no_tools_name() -> None:

@@ -17,11 +17,15 @@ from typing import Any, Final
 import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind
 
+from toolcrib.core.reference import Document, at_home
 from toolcrib.core.schema import Parameter, parameters
 from toolcrib.errors import InvalidSchema
 
 MAX_PROBLEMS: Final = 10
+# What a check may take: so many steps, for each value in the arguments some more, and in all so many.
 MAX_STEPS: Final = 10_000
+STEPS_A_VALUE: Final = 10
+MAX_STEPS_IN_ALL: Final = 1_000_000
 MAX_MESSAGE_CHARS: Final = 300
 MAX_VALIDATORS: Final = 1_024
 
@@ -46,12 +50,8 @@ def problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
 
     Raises `InvalidSchema` if the schema cannot be used to tell.
     """
-    validator = _validator(_text(schema))
-    if _steps(schema, arguments) >= MAX_STEPS:
-        raise InvalidSchema(
-            f"checking these arguments would take over {MAX_STEPS:,} steps; "
-            "give the tool a schema with fewer alternatives, or send less at once"
-        )
+    validator, document = _read(_text(schema))
+    _check_steps(document, arguments)
     try:
         faults = list(islice(validator.iter_errors(arguments), MAX_PROBLEMS))
     except ValueError as fault:
@@ -62,7 +62,7 @@ def problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raise `InvalidSchema` if arguments could not be checked against this schema."""
-    _validator(_text(schema))
+    _read(_text(schema))
 
 
 def _text(schema: Mapping[str, Any]) -> str:
@@ -73,6 +73,10 @@ def _text(schema: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=MAX_VALIDATORS)
+def _read(text: str) -> tuple[jsonschema_rs.Validator, Document]:
+    return _validator(text), Document(json.loads(text))
+
+
 def _validator(text: str) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(text, offline=True, pattern_options=_PATTERNS)
@@ -88,36 +92,54 @@ def _validator(text: str) -> jsonschema_rs.Validator:
         raise InvalidSchema(f"not a JSON Schema that can be used: {_short(message)}") from fault
 
 
-def _steps(schema: Mapping[str, Any], value: object) -> int:
-    """How many times a validator would look at a part of the value, up to the limit.
+def _size(value: object) -> int:
+    """How many values there are in a value, itself included, as far as it matters."""
+    size = 0
+    waiting = [value]
+    while waiting and size < MAX_STEPS_IN_ALL:
+        size += 1
+        inside = waiting.pop()
+        if isinstance(inside, Mapping):
+            waiting.extend(inside.values())
+        elif isinstance(inside, list | tuple):
+            waiting.extend(inside)
+    return size
 
-    What cannot be followed from here is taken to be endless: a reference that is no plain path, and
-    a schema with an address of its own, from where paths would lead elsewhere.
-    """
+
+def _check_steps(document: Document, value: object) -> None:
+    """Raise `InvalidSchema` if a validator would look too often at parts of the value."""
+    most = min(MAX_STEPS + STEPS_A_VALUE * _size(value), MAX_STEPS_IN_ALL)
     steps = 0
-    waiting: list[tuple[object, object]] = [(schema, value)]
-    while waiting and steps < MAX_STEPS:
+    schema, homes = document.root
+    waiting = [(schema, value, homes)]
+    while waiting:
         steps += 1
-        part, inside = waiting.pop()
-        if part is None or (isinstance(part, Mapping) and "$id" in part and part is not schema):
-            return MAX_STEPS
+        part, inside, homes = waiting.pop()
         if isinstance(part, Mapping):
-            waiting.extend(islice(_next(part, inside, schema), MAX_STEPS))
-    return steps
+            homes = at_home(part, homes)
+            for places in document.targets(part, homes):
+                if not places:
+                    raise InvalidSchema(
+                        "the schema has a reference that cannot be followed, so nobody knows what a "
+                        "check would take; refer to a part by its path, such as #/$defs/part"
+                    )
+                waiting.extend((target, inside, around) for target, around in places)
+            waiting.extend((one, held, homes) for one, held in islice(_next(part, inside), most))
+        # Each that is waiting will be a step at least.
+        if steps + len(waiting) >= most:
+            raise InvalidSchema(
+                f"checking these arguments would take over {most:,} steps; "
+                "give the tool a schema with fewer alternatives, or send less at once"
+            )
 
 
-def _next(
-    part: Mapping[str, Any], value: object, root: Mapping[str, Any]
-) -> Iterator[tuple[object, object]]:
-    """The schemas that a validator goes on to, each with what it holds against them."""
+def _next(part: Mapping[str, Any], value: object) -> Iterator[tuple[object, object]]:
+    """The schemas inside that a validator goes on to, each with what it holds against them."""
     for keyword in _SAME_VALUE:
         if keyword in part:
             yield part[keyword], value
     for keyword in _SAME_VALUE_LISTS:
         yield from ((choice, value) for choice in _listed(part, keyword))
-    for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
-        if isinstance(part.get(keyword), str):
-            yield _referred(root, part[keyword]), value
     if isinstance(value, Mapping):
         for keyword in ("dependentSchemas", "dependencies"):
             schemas = _named(part, keyword)
@@ -145,19 +167,6 @@ def _listed(part: Mapping[str, Any], keyword: str) -> list[Any]:
 def _named(part: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
     schemas = part.get(keyword)
     return schemas if isinstance(schemas, Mapping) else {}
-
-
-def _referred(root: Mapping[str, Any], reference: str) -> object:
-    """The schema that a path leads to; None if it leads nowhere."""
-    start, *steps = reference.split("/")
-    target: object = root if start == "#" else None
-    for step in steps:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(target, list) and name.isdecimal():
-            target = dict(enumerate(target)).get(int(name))
-        else:
-            target = target.get(name) if isinstance(target, Mapping) else None
-    return target
 
 
 def _told(fault: jsonschema_rs.ValidationError, known: Mapping[str, Parameter]) -> Iterator[str]:

@@ -31,11 +31,11 @@ from toolcrib.core.ranking.ranker import (
     Ranker,
     Ranking,
     Reason,
-    Settling,
+    settled,
 )
 from toolcrib.core.result import Explanation, Group, Hit, SearchResult, grouped
 from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
+from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.model.shipped import SHIPPED
 
 MAX_QUERY_CHARS: Final = 4_000
@@ -43,8 +43,6 @@ MAX_LIMIT: Final = 10_000
 MAX_QUERIES: Final = 20
 # Tools of two servers that are this alike do the same.
 TWINS: Final = 0.9
-# Every next tool for one of several needs counts that much less: what is left is for the others.
-NEXT_FOR_NEED: Final = 0.8
 # As many hits at the top are scored exactly by every ranker, if nothing is filtered.
 _SCORED_EXACTLY: Final = 32
 # How fast confidence grows around the floor: at the floor itself it is one half.
@@ -64,12 +62,15 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
 )
 Accepts = Callable[[Tool], bool]
 Allowed = Accepts | Collection[str]
+_Rights = Accepts | Set[str]
 
 
 class SearchEngine:
     """Searches one catalog. Each index is fitted once, when first needed; successors build on it."""
 
     def __init__(self, catalog: Catalog, rankers: Mapping[str, Ranker] = RANKERS) -> None:
+        if not rankers:
+            raise InvalidConfig("an engine needs a ranker; leave `rankers` out to have them all")
         self.catalog = catalog
         self._rankers = dict(rankers)
         self._indexes: dict[str, Index] = {}
@@ -114,8 +115,7 @@ class SearchEngine:
         Searching works without it, and reads what it finds promising. Settling ahead makes the
         first searches as good and as fast as the later ones.
         """
-        index = self._index(self._known_mode(mode))
-        return index.settle(most) if isinstance(index, Settling) else 0
+        return settled(self._index(self._known_mode(mode)), most)
 
     def search(
         self,
@@ -134,26 +134,12 @@ class SearchEngine:
         of each, and is confident if it is of any.
         """
         _check_page(limit, offset)
+        _check_where(where)
+        allowed = None if allowed is None else _rights(allowed)
         mode = self._known_mode(mode)
         if isinstance(query, list | tuple):
             return self._search_all(query, limit, offset, mode, where, allowed)
-        accepts = None if allowed is None else _accepting(allowed)
-        ranking, named = self._ranked(query, mode, where, accepts)
-        has_facets = where is not ANYWHERE and where != ANYWHERE
-        if has_facets:
-            ranking = self._filtered(ranking, where, accepts)
-        count = offset + limit + 1
-        # Looking up a few ids is cheaper than asking of tool after tool until enough are allowed.
-        if isinstance(allowed, Set) and len(allowed) ** 2 <= 16 * count * len(self.catalog):
-            ranking = self._of_these(ranking, allowed)
-        is_filtered = has_facets or accepts is not None
-        if ranking.closer and (is_filtered or count > _SCORED_EXACTLY):
-            ranking, accepts = self._closer(ranking, accepts, count), None
-        chosen = self._best(ranking, accepts, count)
-        hits = self._hits(chosen[offset : offset + limit], query, mode, named)
-        notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
-        more = len(chosen) > offset + limit
-        return SearchResult(query, mode, hits, more, notes, _confidence(ranking, chosen))
+        return self._search_one(query, limit, offset, mode, where, allowed)
 
     def groups(self, result: SearchResult) -> tuple[Group, ...]:
         """The hits of a result of this engine, those that do the same on several servers together."""
@@ -180,10 +166,11 @@ class SearchEngine:
     ) -> Explanation:
         """Why a search returns a tool or does not. A tool that is not allowed is not known either."""
         _check_page(limit, 0)
+        _check_where(where)
         mode = self._known_mode(mode)
         slot = self.catalog.slot(tool_id) if isinstance(tool_id, str) else None
         tool = None if slot is None else self.catalog.at(slot)
-        accepts = None if allowed is None else _accepting(allowed)
+        accepts = None if allowed is None else _accepting(_rights(allowed))
         if slot is None or tool is None or (accepts and not accepts(tool)):
             raise UnknownTool(f"no tool {tool_id!r} in this catalog; `search` finds its name")
         unmet = where.unmet(tool)
@@ -211,6 +198,33 @@ class SearchEngine:
         (hit,) = self._hits(matches[place : place + 1], query, mode, named)
         return Explanation(tool, place < limit, place + 1, hit.score, verdict, hit.reasons)
 
+    def _search_one(
+        self,
+        query: str,
+        limit: int,
+        offset: int,
+        mode: str,
+        where: Where,
+        allowed: _Rights | None,
+    ) -> SearchResult:
+        accepts = None if allowed is None else _accepting(allowed)
+        ranking, named = self._ranked(query, mode, where, accepts)
+        has_facets = where is not ANYWHERE and where != ANYWHERE
+        if has_facets:
+            ranking = self._filtered(ranking, where, accepts)
+        count = offset + limit + 1
+        # Looking up a few ids is cheaper than asking of tool after tool until enough are allowed.
+        if isinstance(allowed, Set) and len(allowed) ** 2 <= 16 * count * len(self.catalog):
+            ranking = self._of_these(ranking, allowed)
+        is_filtered = has_facets or accepts is not None
+        if ranking.closer and (is_filtered or count > _SCORED_EXACTLY):
+            ranking, accepts = self._closer(ranking, accepts, count), None
+        chosen = self._best(ranking, accepts, count)
+        hits = self._hits(chosen[offset : offset + limit], query, mode, named)
+        notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
+        more = len(chosen) > offset + limit
+        return SearchResult(query, mode, hits, more, notes, _confidence(ranking, chosen))
+
     def _search_all(
         self,
         queries: Sequence[str],
@@ -218,27 +232,27 @@ class SearchEngine:
         offset: int,
         mode: str,
         where: Where,
-        allowed: Allowed | None,
+        allowed: _Rights | None,
     ) -> SearchResult:
         """The tools that cover several needs, each asked for by itself."""
         if not 1 <= len(queries) <= MAX_QUERIES:
             raise InvalidQuery(f"ask for 1 to {MAX_QUERIES} needs at once, not {len(queries)}")
+        # A blank is no need; but nothing but blanks is what one blank is: the whole catalog.
+        asked = [query for query in queries if not self._asks_nothing(query, mode)] or queries[:1]
         parts = tuple(
-            self.search(query, limit=limit + offset, mode=mode, where=where, allowed=allowed)
-            for query in queries
+            self._search_one(query, limit + offset, 0, mode, where, allowed) for query in asked
         )
-        best: dict[int, tuple[float, Hit]] = {}
-        for part in parts:
-            for place, hit in enumerate(part):
-                weighed = hit.score * NEXT_FOR_NEED**place
-                if hit.slot not in best or weighed > best[hit.slot][0]:
-                    best[hit.slot] = weighed, hit
-        order = sorted(best, key=lambda slot: (-best[slot][0], slot))
+        # In rounds: the best tool of each need, then the second of each, a tool in its first round.
+        found = [(place, hit) for part in parts for place, hit in enumerate(part)]
+        found.sort(key=lambda one: (one[0], -one[1].score, one[1].slot))
+        hits: dict[int, Hit] = {}
+        for _, hit in found:
+            hits.setdefault(hit.slot, hit)
         return SearchResult(
-            "\n".join(queries),
+            "\n".join(asked),
             mode,
-            tuple(best[slot][1] for slot in order[offset : offset + limit]),
-            more=len(order) > offset + limit or any(part.more for part in parts),
+            tuple(hits.values())[offset : offset + limit],
+            more=len(hits) > offset + limit or any(part.more for part in parts),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             confidence=max(part.confidence for part in parts),
             parts=parts,
@@ -281,7 +295,9 @@ class SearchEngine:
 
     def _asks_nothing(self, query: str, mode: str) -> bool:
         """Whether this is the empty query. A blank is a pattern, but no question in words."""
-        return not (query.strip() if self._rankers[mode].names_win else query)
+        return isinstance(query, str) and not (
+            query.strip() if self._rankers[mode].names_win else query
+        )
 
     def _everything(self) -> Ranking:
         slots = self.catalog.occupied.nonzero()[0]
@@ -396,6 +412,14 @@ def _check_page(limit: int, offset: int) -> None:
         raise InvalidLimit(f"offset must be a whole number from 0, not {offset!r}")
 
 
+def _check_where(where: Where) -> None:
+    if not isinstance(where, Where):
+        raise InvalidQuery(
+            f"`where` must be a filter such as Where(server='mail'), not {type(where).__name__}; "
+            "leave it out to search everywhere"
+        )
+
+
 def _notes(ranking: Ranking, chosen: list[int]) -> tuple[str, ...]:
     """The notes that are about nobody, or about a tool that was chosen: others would give away
     tools that the asker may not see."""
@@ -414,11 +438,22 @@ def _confidence(ranking: Ranking, chosen: list[tuple[int, float]]) -> float:
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
-def _accepting(allowed: Allowed) -> Accepts:
+def _rights(allowed: Allowed) -> _Rights:
+    if callable(allowed) or isinstance(allowed, Set):
+        return allowed
+    try:
+        return frozenset([allowed] if isinstance(allowed, str) else allowed)
+    except TypeError:
+        raise InvalidQuery(
+            "`allowed` must be the ids of tools, or a function that is asked about each tool, "
+            f"not {type(allowed).__name__}"
+        ) from None
+
+
+def _accepting(allowed: _Rights) -> Accepts:
     if callable(allowed):
         return allowed
-    ids = {allowed} if isinstance(allowed, str) else allowed
-    ids = ids if isinstance(ids, Set) else frozenset(ids)
+    ids = allowed
     return lambda tool: tool.id in ids
 
 

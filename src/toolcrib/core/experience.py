@@ -138,6 +138,8 @@ class Experience:
             raise InvalidConfig(
                 f"keep_queries must be from 0 (none) to {MAX_KEPT_QUERIES:,}, not {keep_queries!r}"
             )
+        if not isinstance(max_pairs, int) or max_pairs < 1:
+            raise InvalidConfig(f"max_pairs must be a whole number from 1, not {max_pairs!r}")
         self._key = blake2b(salt).digest()
         # By term, the weight of each tool. A row is never changed, only replaced.
         self._rows: dict[int, Mapping[str, float]] = {}
@@ -279,8 +281,11 @@ class Experience:
             self._pieces = int(data["pieces"])
             for tool_id, terms in data["tools"].items():
                 known = Use("", tool_id).tool_id
+                _check_count("words of a tool", len(terms), MAX_TERMS_A_TOOL)
                 for term, weight in terms.items():
                     rows.setdefault(int(term, 16), {})[known] = _checked(weight)
+            for weights in rows.values():
+                _check_count("tools of a word", len(weights), MAX_TOOLS_A_TERM)
             # In the order of tools, so that it stays known which was used last.
             self._terms = {
                 tool_id: {int(term, 16): None for term in terms}
@@ -391,6 +396,11 @@ def _rarity(tools: int, count: int) -> float:
 def _is_number(term: str) -> bool:
     """Whether a term is mostly digits: dates, amounts, telephone numbers say nothing of a tool."""
     return 2 * sum(map(str.isdigit, term)) >= len(term)
+
+
+def _check_count(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise ValueError(f"{count:,} {what}, where {most} are kept")
 
 
 def _checked(weight: Any) -> float:

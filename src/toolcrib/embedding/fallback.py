@@ -11,8 +11,19 @@ import time
 from collections.abc import Callable
 from typing import ClassVar, Final, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.ranker import Index, Note, Ranker, Ranking, Reason
+from toolcrib.core.ranking.ranker import (
+    Index,
+    Note,
+    Ranker,
+    Ranking,
+    Reason,
+    likeness,
+    settled,
+)
 from toolcrib.errors import EmbeddingFailed
 
 # How long a failed embedder is left alone: a search should not wait for it every time.
@@ -92,10 +103,25 @@ class _FallbackIndex:
         found = self._ranker.attempt(lambda: self._current().reasons(query, slot))
         return self._second.reasons(query, slot) if found is None else found
 
+    def settle(self, most: int) -> int:
+        if self._answering is not self._second:
+            left = self._ranker.attempt(lambda: settled(self._current(), most))
+            if left is not None:
+                return left
+        return settled(self._second, most)
+
+    def alike(self, slots: list[int]) -> NDArray[np.float32]:
+        return likeness(self._answering, slots)
+
     def updated(self, catalog: Catalog) -> Index:
         earlier = self._first or self._earlier
         second = self._second.updated(catalog)
         return _FallbackIndex(self._ranker, catalog, second, earlier).prepared()
+
+    @property
+    def _answering(self) -> Index:
+        """The index that answered last."""
+        return self._second if self._first is None or self._ranker.fault else self._first
 
     def _current(self) -> Index:
         """The first's index of this very catalog: one of an earlier has other tools in its slots."""

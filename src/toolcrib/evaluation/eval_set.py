@@ -93,11 +93,13 @@ class _Row:
                 raise self.fault(field, f"is not known; did you mean {meant!r}?")
         relevant = self._ids("relevant", self._required("relevant"))
         groups = self._groups()
-        if groups and not relevant:
-            raise self.fault("groups", "name tools, but relevant is empty; list them there too")
+        if groups and {id for group in groups for id in group} != set(relevant):
+            raise self.fault("groups", "must name the tools of relevant, all of them and no others")
         any_of = self._entry.get("any_of") or False
         if not isinstance(any_of, bool):
             raise self.fault("any_of", "must be true or false")
+        if any_of and groups:
+            raise self.fault("any_of", "and groups say different things; leave one out")
         return Question(
             id=self._text("id", self._required("id")),
             text=self._text("query", self._required("query")),

@@ -91,12 +91,14 @@ async def _attempted(name: str, work: Work) -> Any:
         raise _failed(name, fault) from fault
 
 
-def _failed(name: str, fault: BaseException) -> ToolFailed:
-    """Whatever somebody else's code raises, told so that a model can act on it."""
+def told(fault: BaseException) -> str:
+    """Whatever somebody else's code raises, as a model may be told."""
     text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
-    if len(text) > MAX_FAULT_CHARS:
-        text = f"{text[:MAX_FAULT_CHARS]}…"
-    return ToolFailed(f"{name} was called rightly, and failed: {text}")
+    return text if len(text) <= MAX_FAULT_CHARS else f"{text[:MAX_FAULT_CHARS]}…"
+
+
+def _failed(name: str, fault: BaseException) -> ToolFailed:
+    return ToolFailed(f"{name} was called rightly, and failed: {told(fault)}")
 
 
 def _noticed(task: asyncio.Task[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import threading
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
+from types import UnionType
 from typing import Any, Final, TypeVar, overload
 
 from pydantic_core import to_json
@@ -23,6 +25,7 @@ from toolcrib.core.call import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool
 from toolcrib.errors import (
+    CallRefused,
     DuplicateTool,
     InvalidArguments,
     InvalidConfig,
@@ -43,7 +46,7 @@ from toolcrib.registry.entry import (
     release,
     split,
 )
-from toolcrib.registry.execution import Executor
+from toolcrib.registry.execution import Executor, told
 from toolcrib.registry.function import Function, Signature
 
 TIMEOUT_SECONDS: Final = 60.0
@@ -52,6 +55,8 @@ MAX_THREADS: Final = 64
 _NEAREST: Final = 3
 _MAX_SHOWN_CHARS: Final = 80
 _MAX_COMPARED: Final = 10_000
+
+_log = logging.getLogger(__name__)
 
 Decorated = TypeVar("Decorated", bound=Function)
 Before = Callable[[Invocation], None]
@@ -76,13 +81,9 @@ class Registry:
         max_threads: int = MAX_THREADS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        for name, least in (
-            ("timeout_seconds", timeout_seconds),
-            ("max_result_chars", max_result_chars),
-            ("max_threads", max_threads),
-        ):
-            if least is not None and least <= 0:
-                raise InvalidConfig(f"{name} has to be more than 0, not {least!r}")
+        _check_timeout("timeout_seconds", timeout_seconds)
+        _check_positive("max_result_chars", max_result_chars, int)
+        _check_positive("max_threads", max_threads, int)
         self._timeout_seconds = timeout_seconds
         self._max_result_chars = max_result_chars
         self._executor = Executor(max_threads)
@@ -240,12 +241,15 @@ class Registry:
             self._change(name, successor=successor)
 
     def before(self, hook: Before) -> Before:
-        """Have this called before each run. It may raise `CallRefused`, which the model is told."""
+        """Have this called before each run. It may raise `CallRefused`, which the model is told.
+
+        Whatever else it raises refuses the call too.
+        """
         self._before.append(hook)
         return hook
 
     def after(self, hook: After) -> After:
-        """Have this called after each run, however it ended."""
+        """Have this called after each run, however it ended. What it raises is logged."""
         self._after.append(hook)
         return hook
 
@@ -293,8 +297,7 @@ class Registry:
         finally:
             self._count(entry, failed=fault is not None)
             outcome = Outcome(run.invocation, run.value, fault, time.monotonic() - started)
-            for hook in self._after:
-                hook(outcome)
+            self._tell(outcome)
 
     def _admit(self, name: str, run: _Run) -> None:
         arguments = run.invocation.arguments
@@ -308,7 +311,24 @@ class Registry:
             )
         run.work = run.entry.bound(arguments)
         for hook in self._before:
-            hook(run.invocation)
+            try:
+                hook(run.invocation)
+            except ToolcribError:
+                raise
+            except Exception as fault:
+                raise CallRefused(
+                    f"{name} was not run, as a check before it failed: {told(fault)}; "
+                    "try again, or use another tool"
+                ) from fault
+
+    def _tell(self, outcome: Outcome) -> None:
+        for hook in self._after:
+            try:
+                hook(outcome)
+            except Exception:
+                # The run is over, and its result no worse for it.
+                tool = outcome.invocation.tool.id
+                _log.exception("a hook after %s failed; the result stays as it is", tool)
 
     def _told(self, name: str, value: Any) -> CallResult:
         try:
@@ -335,6 +355,7 @@ class Registry:
         replace: bool,
         fields: dict[str, Any],
     ) -> Tool:
+        _check_timeout(f"tool {tool.id!r}: timeout_seconds", timeout_seconds)
         tool = tool.replace(**{"version": tool.version or FIRST_VERSION, **_known(tool, fields)})
         if VERSION_SEPARATOR in tool.id:
             raise InvalidTool(
@@ -423,6 +444,18 @@ class _Run:
     invocation: Invocation
     work: Callable[[], Any] = lambda: None
     value: Any = None
+
+
+def _check_timeout(name: str, seconds: float | None) -> None:
+    if seconds is not None:
+        _check_positive(name, seconds, int | float)
+
+
+def _check_positive(name: str, value: float, kind: type | UnionType) -> None:
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if not is_number or not value > 0:
+        whole = "whole " if kind is int else ""
+        raise InvalidConfig(f"{name} has to be a {whole}number of more than 0, not {value!r}")
 
 
 def _known(tool: Tool, fields: dict[str, Any]) -> dict[str, Any]:

@@ -105,3 +105,22 @@ def test_rows_of_several_widths_are_no_vectors() -> None:
 
     with pytest.raises(EmbeddingFailed, match="no table of numbers"):
         Dense(Ragged()).fit(Catalog([Tool("a"), Tool("b")]))
+
+
+def test_whatever_an_embedder_raises_is_told_with_its_cause(office: Catalog) -> None:
+    class Broken(Words):
+        fault: Exception = ConnectionError("no route " + "far " * 999)
+
+        def queries(self, texts: Sequence[str]) -> Vectors:
+            raise self.fault
+
+    index = Dense(Broken()).fit(Catalog())
+    with pytest.raises(EmbeddingFailed, match="raised ConnectionError: no route") as told:
+        index.rank("rain")
+    assert isinstance(told.value.__cause__, ConnectionError)
+    assert len(str(told.value)) < 600
+    with pytest.raises(EmbeddingFailed, match="raised ConnectionError"):
+        Dense(Broken()).fit(office)
+    Broken.fault = EmbeddingFailed("as it says itself")
+    with pytest.raises(EmbeddingFailed, match=r"^as it says itself$"):
+        index.rank("rain")

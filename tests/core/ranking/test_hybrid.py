@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.ranking.meaning import Slow, Words
+from tests.core.ranking.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.core.ranking.dense import READ_CLOSELY, Dense
 from toolcrib.core.ranking.embedder import Embedder
@@ -40,6 +40,28 @@ def test_reasons_say_what_was_said_and_what_was_meant(office: Catalog) -> None:
     meant = engine.search("rain", limit=1).hits[0].reasons
     assert [(reason.term, reason.field) for reason in meant] == [("rain", "meaning")]
     assert engine.explain("salesforce", "get_weather").reasons == ()
+
+
+def test_a_tool_for_one_need_alone_says_which(office: Catalog) -> None:
+    class Whole(Words):
+        """Of a query as a whole it knows nothing but the first thing."""
+
+        def queries(self, texts: Sequence[str]) -> Vectors:
+            return super().queries([text.partition(" then ")[0] for text in texts])
+
+    engine = _engine(office, Whole())
+    query = "pay the bill and then look whether there will be rain"
+    found = {hit.tool.name: hit.reasons for hit in engine.search(query, limit=9)}
+    (reason,) = found["get_weather"]
+    assert (reason.field, reason.share) == ("meaning", 1.0)
+    assert reason.term == "look whether there will be rain"
+    assert engine.explain(query, "get_weather", limit=9).reasons == (reason,)
+    assert {reason.term for reason in found["createInvoice"]} >= {query}
+
+
+def test_a_tool_that_counts_for_its_words_alone_has_a_reason_too(office: Catalog) -> None:
+    (hit,) = _engine(office, Words(), words=-9.0).search("salesforce")
+    assert (hit.reasons[0].field, hit.reasons[0].share) == ("name", 1.0)
 
 
 def test_a_query_in_another_language_is_looked_for_in_english_and_in_its_own_words(

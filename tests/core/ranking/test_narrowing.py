@@ -99,3 +99,13 @@ def test_what_is_read_closely_is_narrowed_too() -> None:
     index = Dense(RoughAtFirst()).fit(catalog(TURNED_FROM))
     assert index.settle(TURNED_FROM) == 0
     assert best(index, 7) == 7
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e-20])
+def test_rough_vectors_may_have_any_length(scale: float) -> None:
+    rough = Rough()
+    plain = Dense(rough).fit(catalog(TURNED_FROM)).rank("tool 7")
+    rough.rows = rough.rows * np.float32(scale)
+    scaled = Dense(rough).fit(catalog(TURNED_FROM)).rank("tool 7")
+    assert (scaled.slots[scaled.scores.argmax()], len(scaled.slots)) == (7, len(plain.slots))
+    np.testing.assert_allclose(scaled.scores, plain.scores, atol=1e-4)

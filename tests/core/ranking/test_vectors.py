@@ -198,3 +198,14 @@ def test_what_use_adds_is_added_to_exact_scores() -> None:
     names = [hit.tool.name for hit in raised]
     assert far in names
     assert [name for name in names if name != far] == [f"tool_{slot}" for slot in order[200:204]]
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e20, 1e-13, 1e-20, 1e-30])
+def test_vectors_may_have_any_length(scale: float) -> None:
+    rows = np.vstack((3 * vectors(3), np.zeros((1, WIDTH), np.float32)))
+    np.testing.assert_allclose(unit(rows * np.float32(scale)), unit(rows), atol=1e-6)
+    np.testing.assert_allclose(unit(rows[0] * np.float32(scale)), unit(rows[0]), atol=1e-6)
+    # One among others changes nothing about them.
+    mixed = unit(np.vstack((rows, rows[:1] * np.float32(scale))))
+    assert (mixed[:4] == unit(rows)).all()
+    np.testing.assert_allclose(mixed[4], mixed[0], atol=1e-6)

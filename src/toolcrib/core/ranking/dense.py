@@ -21,6 +21,7 @@ from toolcrib.core.ranking.embedder import (
     PromptEmbedder,
     RoughEmbedder,
     Vectors,
+    answer,
     services,
 )
 from toolcrib.core.ranking.narrowing import Narrowing
@@ -92,7 +93,7 @@ class DenseIndex:
         """What queries mean."""
         narrowing = self._narrowing
         reader = self._embedder.queries if narrowing is None else narrowing.queries
-        vectors = checked_rows(reader(queries), len(queries), _SOURCE)
+        vectors = checked_rows(answer(reader, queries), len(queries), _SOURCE)
         if self._table is not None and vectors.shape[1] != self._table.width:
             raise EmbeddingFailed(
                 f"the embedder gives queries {vectors.shape[1]} numbers and tools "
@@ -126,9 +127,7 @@ class DenseIndex:
         slots = [slot for slot in promising if slot in self._sketched][:most]
         tools = [tool for slot in slots if (tool := self._catalog.at(slot)) is not None]
         if tools and self._table is not None:
-            read = checked_rows(
-                self._embedder.tools(list(map(passage, tools))), len(tools), _SOURCE
-            )
+            read = self._tools(list(map(passage, tools)))
             with self._lock:
                 # Others may have read other tools in the meantime: theirs are kept.
                 vectors = dict(zip(slots, _kept(read, self._narrowing), strict=True))
@@ -192,11 +191,12 @@ class DenseIndex:
 
     def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         if isinstance(self._embedder, PromptEmbedder):
-            vectors, is_read = self._embedder.at_once(texts)
+            vectors, is_read = answer(self._embedder.at_once, texts)
             return checked_rows(vectors, len(texts), _SOURCE), is_read
-        return checked_rows(self._embedder.tools(texts), len(texts), _SOURCE), np.ones(
-            len(texts), np.bool_
-        )
+        return self._tools(texts), np.ones(len(texts), np.bool_)
+
+    def _tools(self, texts: Sequence[str]) -> Vectors:
+        return checked_rows(answer(self._embedder.tools, texts), len(texts), _SOURCE)
 
 
 def _kept(vectors: Vectors, narrowing: Narrowing | None) -> Vectors:

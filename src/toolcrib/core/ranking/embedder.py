@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from toolcrib.errors import EmbeddingFailed, ToolcribError
 
 Vectors = NDArray[np.float32]
 QueryReader = Callable[[Sequence[str]], Vectors]
@@ -14,11 +16,17 @@ QueryReader = Callable[[Sequence[str]], Vectors]
 # How likely a name is that of a service where nobody can tell: most that queries mention are.
 UNTOLD: Final = 0.75
 
+_MAX_FAULT_CHARS: Final = 300
+
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
+
 
 class Embedder(Protocol):
     """Two methods: queries and tools may be read differently, but meet in one space.
 
-    Both return one row a text, all rows of one width. Rows need not have length one.
+    Both return one row a text, all rows of one width. Rows need not have length one. Whatever they
+    raise means that the embedder is down: a search raises `EmbeddingFailed`, or falls back.
     """
 
     def queries(self, texts: Sequence[str]) -> Vectors:
@@ -54,9 +62,23 @@ class NamingEmbedder(Embedder, Protocol):
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
 
 
+def answer(ask: Callable[_Asked, _Answer], *args: _Asked.args, **options: _Asked.kwargs) -> _Answer:
+    """What an embedder answers. It may be anybody's, so anything it raises is an `EmbeddingFailed`."""
+    try:
+        return ask(*args, **options)
+    except ToolcribError:
+        raise
+    except Exception as fault:
+        said = f"{type(fault).__name__}: {fault}"[:_MAX_FAULT_CHARS]
+        raise EmbeddingFailed(
+            f"the embedder raised {said}; see that it has what it needs, or put a ranker behind it "
+            "that needs less, with `WithFallback`"
+        ) from fault
+
+
 def services(embedder: Embedder, text: str, names: Sequence[str]) -> Sequence[float]:
     """What an embedder says of names; of one that says nothing, a guess."""
     # Asked for by name: to ask whether it is a `NamingEmbedder` takes longer than many an answer.
     tell: Callable[[str, Sequence[str]], Sequence[float]] | None
     tell = getattr(embedder, "services", None)
-    return [UNTOLD] * len(names) if tell is None else tell(text, names)
+    return [UNTOLD] * len(names) if tell is None else answer(tell, text, names)

@@ -14,14 +14,14 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.experience import Teacher
 from toolcrib.core.query import has_operators
 from toolcrib.core.ranking.ranker import (
-    Comparing,
     Index,
     Ranker,
     Ranking,
     Reason,
     Scores,
-    Settling,
     Slots,
+    likeness,
+    settled,
 )
 from toolcrib.errors import InvalidConfig
 
@@ -140,13 +140,11 @@ class ExperiencedIndex:
 
     def settle(self, most: int) -> int:
         """Do what the ranker can do ahead."""
-        return self._index.settle(most) if isinstance(self._index, Settling) else 0
+        return settled(self._index, most)
 
     def alike(self, slots: list[int]) -> NDArray[np.float32]:
         """How alike tools are, as far as the ranker can tell."""
-        if isinstance(self._index, Comparing):
-            return self._index.alike(slots)
-        return np.eye(len(slots), dtype=np.float32)
+        return likeness(self._index, slots)
 
     def updated(self, catalog: Catalog) -> ExperiencedIndex:
         """This index brought to a later catalog."""

@@ -116,6 +116,18 @@ class _Part:
         self.meaning[slots] = meaning
         self.scores[slots] = self.trust * self.words[slots] + (1 - self.trust) * meaning
 
+    def score(self, slot: int) -> float:
+        """What one slot gets, by words and by meaning."""
+        return self._by_words(slot) + (1 - self.trust) * float(self.meaning[slot])
+
+    def share_of_words(self, slot: int) -> float:
+        """How much of what one slot gets is by words: all, where it has words that do not count."""
+        score = self.score(slot)
+        return self._by_words(slot) / score if score else 1.0
+
+    def _by_words(self, slot: int) -> float:
+        return self.trust * float(self.words[slot])
+
     def _mixed(self, part: float) -> _Scores:
         both: _Scores = part * self.words
         both += (1 - part) * self.meaning
@@ -146,15 +158,14 @@ class HybridIndex:
         scores = self._together(parts)
         if not _concerned(scores, parts)[slot]:
             return ()
-        whole = parts[0]
-        by_words = whole.trust * float(whole.words[slot])
-        by_meaning = (1 - whole.trust) * float(whole.meaning[slot])
-        share = by_words / (by_words + by_meaning)
+        # A tool that serves one need of several may have nothing to do with the query as a whole.
+        part = parts[0] if parts[0].score(slot) else max(parts, key=lambda part: part.score(slot))
+        share = part.share_of_words(slot)
         said = tuple(
             Reason(reason.term, reason.field, round(share * reason.share, 4))
-            for reason in (self._words.reasons(self._worded(query), slot) if share else ())
+            for reason in (self._words.reasons(self._worded(part.text), slot) if share else ())
         )
-        meant = Reason(query.strip(), "meaning", round(1 - share, 4))
+        meant = Reason(part.text.strip(), "meaning", round(1 - share, 4))
         return tuple(sorted((*said, meant), key=lambda reason: -reason.share))
 
     def settle(self, most: int) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from toolcrib.core.ranking.embedder import QueryReader, RoughEmbedder, Vectors
-from toolcrib.core.ranking.vectors import SAMPLE, principal_axes, unit
+from toolcrib.core.ranking.vectors import SAMPLE, extreme, principal_axes, unit
 
 NUMBERS: Final = 64
 
@@ -39,6 +39,9 @@ class Narrowing:
 
     def scaled(self, rows: Vectors) -> Vectors:
         """What was read of queries, of the length that makes likeness what it is by all numbers."""
-        lengths = np.sqrt(np.vecdot(rows, rows))
+        with np.errstate(over="ignore"):
+            lengths = np.sqrt(np.vecdot(rows, rows))
+        if extreme(lengths):
+            return unit(rows) * self.likeness
         whole: Vectors = rows * (self.likeness / np.maximum(lengths, _TINY))[:, None]
         return whole

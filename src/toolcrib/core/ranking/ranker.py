@@ -107,6 +107,18 @@ class Ranker(Protocol):
         """Fit to a catalog."""
 
 
+def settled(index: Index, most: int) -> int:
+    """What settling an index leaves to do: nothing, if it is none that settles."""
+    return index.settle(most) if isinstance(index, Settling) else 0
+
+
+def likeness(index: Index, slots: list[int]) -> NDArray[np.float32]:
+    """How alike an index finds tools; if it cannot tell, each is like itself alone."""
+    if isinstance(index, Comparing):
+        return index.alike(slots)
+    return np.eye(len(slots), dtype=np.float32)
+
+
 def ranking(scores: dict[int, float]) -> Ranking:
     """A ranking from scores by slot, for rankers that look at one tool at a time."""
     slots = np.array(sorted(scores), dtype=np.int32)

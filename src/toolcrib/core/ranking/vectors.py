@@ -34,6 +34,9 @@ _NEAREST: Final = 64
 _NEAREST_OF: Final = 200
 
 _TINY: Final = np.float32(1e-12)
+# The squares of longer vectors, and of shorter ones, are not sure to be told rightly.
+_LEAST: Final = float(_TINY)
+_MOST: Final = 1e18
 
 
 class _Block(NamedTuple):
@@ -199,8 +202,25 @@ def principal_axes(vectors: Vectors) -> Vectors:
     return np.ascontiguousarray(axes[:, ::-1])
 
 
+def extreme(lengths: NDArray[np.float32]) -> bool:
+    """Whether one of some lengths is too great or too small to have been told rightly."""
+    # As a list: a query has a handful, and to ask an array would take ten times as long.
+    told = lengths.ravel().tolist()
+    return min(told, default=1.0) < _LEAST or max(told, default=1.0) > _MOST
+
+
 def unit(vectors: Vectors) -> Vectors:
-    """Vectors brought to length one; a vector of zeros stays one."""
-    lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
-    whole: Vectors = (vectors / np.maximum(lengths, _TINY)).astype(np.float32, copy=False)
+    """Vectors brought to length one, of whatever length they were; a vector of zeros stays one."""
+    lengths = _lengths(vectors)
+    if extreme(lengths):
+        largest = np.abs(vectors).max(axis=-1, keepdims=True)
+        is_ordinary = (lengths >= _LEAST) & (lengths <= _MOST) | (largest == 0)
+        vectors = vectors / np.where(is_ordinary, np.float32(1), largest)
+        lengths = np.maximum(_lengths(vectors), _TINY)
+    whole: Vectors = (vectors / lengths).astype(np.float32, copy=False)
     return whole
+
+
+def _lengths(vectors: Vectors) -> NDArray[np.float32]:
+    lengths: NDArray[np.float32] = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
+    return lengths

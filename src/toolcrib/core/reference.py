@@ -1,0 +1,123 @@
+"""Where the references inside a JSON Schema may lead.
+
+The versions of JSON Schema disagree on what gives a part of a schema an address of its own, and so
+on where a path inside it begins. Whoever bounds the work of a validator must not guess too little:
+a reference leads here to every place that one of them could mean.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import unquote
+
+# The parts with an address that a place lies in, the innermost first; the last is the whole schema.
+Homes = tuple[Mapping[str, Any], ...]
+Place = tuple[object, Homes]
+
+# Deeper inside each other than this no address is followed.
+MAX_HOMES: Final = 8
+
+# A validator knows the schemas that live there, and we do not.
+_ELSEWHERE: Final = "json-schema.org"
+
+
+class Document:
+    """A schema as plain JSON, in which references can be followed."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self.root: Place = (root, (root,))
+
+    def targets(self, part: Mapping[str, Any], homes: Homes) -> Iterator[list[Place]]:
+        """For each reference of a part the places it may lead to; none if that is not known."""
+        for keyword in ("$ref", "$dynamicRef"):
+            if isinstance(part.get(keyword), str):
+                yield self._targets(part[keyword], homes)
+        if "$recursiveRef" in part:
+            yield [self.root, *(place for some in self._addressed.values() for place in some)]
+
+    def _targets(self, reference: str, homes: Homes) -> list[Place]:
+        address, _, encoded = reference.partition("#")
+        fragment = unquote(encoded)
+        if len(homes) > MAX_HOMES:
+            return []
+        if fragment and not fragment.startswith("/"):
+            return self._named.get(fragment, [])
+        starts: list[Place] = [(home, homes) for home in homes]
+        if address:
+            starts = self._addressed.get(_ending(address), [])
+        found = (_at(start, fragment) for start in starts)
+        return [place for place in found if place[0] is not None]
+
+    @cached_property
+    def _addressed(self) -> dict[str, list[Place]]:
+        """The parts with an address, by what it ends in: to that any relative address leads."""
+        found: dict[str, list[Place]] = defaultdict(list)
+        for part, homes in self._parts:
+            for address in (text.partition("#")[0] for text in _ids(part)):
+                if _ELSEWHERE in _plain(address):
+                    return {}
+                if ending := _ending(address):
+                    found[ending].append((part, homes))
+        return found
+
+    @cached_property
+    def _named(self) -> dict[str, list[Place]]:
+        """The parts that have a name, by it."""
+        found: dict[str, list[Place]] = defaultdict(list)
+        for part, homes in self._parts:
+            names = [part.get("$anchor"), part.get("$dynamicAnchor")]
+            names += [text.partition("#")[2] for text in _ids(part)]
+            for name in filter(None, names):
+                found[str(name)].append((part, homes))
+        return found
+
+    @property
+    def _parts(self) -> Iterator[tuple[Mapping[str, Any], Homes]]:
+        """Everything that could be a schema."""
+        waiting = [self.root]
+        while waiting:
+            part, homes = waiting.pop()
+            if isinstance(part, Mapping):
+                homes = at_home(part, homes)
+                yield part, homes
+                waiting.extend((inner, homes) for inner in part.values())
+            elif isinstance(part, list):
+                waiting.extend((inner, homes) for inner in part)
+
+
+def at_home(part: object, homes: Homes) -> Homes:
+    """The homes of what is inside a part."""
+    if not isinstance(part, Mapping) or not any(text.partition("#")[0] for text in _ids(part)):
+        return homes
+    is_new = all(part is not home for home in homes) and len(homes) <= MAX_HOMES
+    return (part, *homes) if is_new else homes
+
+
+def _ids(part: Mapping[str, Any]) -> list[str]:
+    return [part[keyword] for keyword in ("$id", "id") if isinstance(part.get(keyword), str)]
+
+
+def _ending(address: str) -> str:
+    """What stays of an address wherever it is read from; empty if nothing is sure to."""
+    plain = _plain(address)
+    ending = plain.rpartition("/")[2]
+    return "" if "?" in plain or _ELSEWHERE in plain or ending in {".", ".."} else ending
+
+
+def _plain(address: str) -> str:
+    return unquote(address).casefold()
+
+
+def _at(place: Place, path: str) -> Place:
+    target, homes = place
+    for step in path.split("/")[1:]:
+        homes = at_home(target, homes)
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(target, list):
+            target = {str(at): one for at, one in enumerate(target)}.get(name)
+        else:
+            target = target.get(name) if isinstance(target, Mapping) else None
+    return target, homes
