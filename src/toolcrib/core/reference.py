@@ -7,11 +7,11 @@ a reference leads here to every place that one of them could mean.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
-from urllib.parse import unquote
 
 # The parts with an address that a place lies in, the innermost first; the last is the whole schema.
 Homes = tuple[Mapping[str, Any], ...]
@@ -22,6 +22,7 @@ MAX_HOMES: Final = 8
 
 # A validator knows the schemas that live there, and we do not.
 _ELSEWHERE: Final = "json-schema.org"
+_ENCODED: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 
 class Document:
@@ -40,7 +41,7 @@ class Document:
 
     def _targets(self, reference: str, homes: Homes) -> list[Place]:
         address, _, encoded = reference.partition("#")
-        fragment = unquote(encoded)
+        fragment = _decoded(encoded)
         if len(homes) > MAX_HOMES:
             return []
         if fragment and not fragment.startswith("/"):
@@ -108,7 +109,14 @@ def _ending(address: str) -> str:
 
 
 def _plain(address: str) -> str:
-    return unquote(address).casefold()
+    return _decoded(address).casefold()
+
+
+def _decoded(text: str) -> str:
+    """Text of an address without its percent signs."""
+    return _ENCODED.sub(
+        lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text
+    )
 
 
 def _at(place: Place, path: str) -> Place:

@@ -215,7 +215,8 @@ def unit(vectors: Vectors) -> Vectors:
     if extreme(lengths):
         largest = np.abs(vectors).max(axis=-1, keepdims=True)
         is_ordinary = (lengths >= _LEAST) & (lengths <= _MOST) | (largest == 0)
-        vectors = vectors / np.where(is_ordinary, np.float32(1), largest)
+        largest[is_ordinary] = 1
+        vectors = vectors / largest
         lengths = np.maximum(_lengths(vectors), _TINY)
     whole: Vectors = (vectors / lengths).astype(np.float32, copy=False)
     return whole
