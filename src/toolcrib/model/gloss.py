@@ -7,6 +7,7 @@ it. A word that no glossary knows stays as it is: mostly it is a name.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 import zlib
@@ -144,8 +145,6 @@ class _Glossary:
 @lru_cache(maxsize=2_048)
 def in_english(text: str) -> str:
     """A text word by word in English; as it is if it is in English, or in a language not known."""
-    if text.isascii() and not _foreign(_spoken(text)):
-        return text
     plain = unicodedata.normalize("NFKC", text[:MAX_CHARS]).translate(_SIGNS)
     language = _language(plain)
     if language is None:
@@ -169,17 +168,23 @@ def glossaries() -> str:
 
 def _language(text: str) -> str | None:
     """The language of a text, as far as we know it; none if it is English."""
-    for language, script in _BY_SCRIPT:
-        if script.search(text):
-            return language
+    if not text.isascii():
+        for language, script in _BY_SCRIPT:
+            if script.search(text):
+                return language
     spoken = _spoken(text)
     foreign = _foreign(spoken)
+    # A text in English may quote another language, and jargon looks like several.
+    enough = 2 * sum(word in _ENGLISH for word in spoken) + 1
+    plain = sum(word[0].islower() for word in text.split())
+    if plain > FEW_WORDS:
+        enough = max(enough, math.ceil(LEAST_SHARE * plain))
+    # Most texts are in English, and need not be looked up in any glossary.
+    if len(foreign) < enough:
+        return None
     told = {one: _glossary(one).known(foreign) for one in _LATIN}
     most = max(told.values())
-    # A text in English may quote another language, and jargon looks like several.
-    is_english = 2 * sum(word in _ENGLISH for word in spoken)
-    plain = sum(word[0].islower() for word in text.split())
-    if most <= is_english or (plain > FEW_WORDS and most < LEAST_SHARE * plain):
+    if most < enough:
         return None
     # Languages that are much alike share words: the one that knows more of the rest.
     likely = [one for one in _LATIN if told[one] == most]
@@ -193,8 +198,11 @@ def _spoken(text: str) -> list[str]:
 def _foreign(spoken: Iterable[str]) -> list[str]:
     """The words that no English text holds."""
     english = _english_words()
-    unknown = (word for word in spoken if word not in english or word in _COMMON)
-    return [word for word in unknown if word in _COMMON or word.removesuffix("s") not in english]
+    return [
+        word
+        for word in spoken
+        if word in _COMMON or (word not in english and word.removesuffix("s") not in english)
+    ]
 
 
 @cache
