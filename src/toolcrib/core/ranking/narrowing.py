@@ -14,9 +14,7 @@ import numpy as np
 from toolcrib.core.ranking.embedder import QueryReader, RoughEmbedder, Vectors
 from toolcrib.core.ranking.vectors import SAMPLE, extreme, principal_axes, unit
 
-NUMBERS: Final = 64
-
-_TINY: Final = np.float32(1e-12)
+NUMBERS: Final = 48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,5 +41,5 @@ class Narrowing:
             lengths = np.sqrt(np.vecdot(rows, rows))
         if extreme(lengths):
             return unit(rows) * self.likeness
-        whole: Vectors = rows * (self.likeness / np.maximum(lengths, _TINY))[:, None]
+        whole: Vectors = rows * (self.likeness / lengths)[:, None]
         return whole

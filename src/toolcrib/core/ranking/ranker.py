@@ -64,7 +64,7 @@ class Ranking(NamedTuple):
         if self.fits is None:
             return max(score for _, score in chosen) - self.floor
         places = self.slots.searchsorted([slot for slot, _ in chosen])
-        return float(self.fits[places].max()) - self.floor
+        return float(np.maximum.reduce(self.fits[places])) - self.floor
 
 
 class Index(Protocol):
