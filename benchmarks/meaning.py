@@ -136,7 +136,7 @@ def measured(ways: list[Way], file: Path, rounds: int) -> None:
     stock = [f"{tool.server} {tool.name}: {tool.description}" for tool in some]
     for way in ways:
         way.ask("fit", str(file))
-    for _ in range(rounds):
+    for number in range(rounds):
         for way in ways:
             is_torch = way.name == "torch"
             way.best("queries", way.ask("queries", queries))
@@ -146,12 +146,15 @@ def measured(ways: list[Way], file: Path, rounds: int) -> None:
                     way.best(mode, way.ask("search", queries, mode))
             if not is_torch:
                 way.best("sketched", way.ask("sketched", own))
-    # The other queries, each of them once: nobody remembers it.
-    unseen = [query for query in asked if query not in queries]
-    for way in ways:
-        if way.name != "torch":
-            for mode in ("lexical", "fast"):
-                way.best(f"{mode} unseen", way.ask("search", unseen, mode))
+                for turn, mode in enumerate(("lexical", "fast"), 2 * number + 1):
+                    unseen = [_turned(query, turn) for query in queries]
+                    way.best(f"{mode} unseen", way.ask("search", unseen, mode))
+
+
+def _turned(query: str, words: int) -> str:
+    """The same words, begun elsewhere: as much to do, and nobody remembers it."""
+    said = query.split()
+    return " ".join(said[words % len(said) :] + said[: words % len(said)])
 
 
 def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
