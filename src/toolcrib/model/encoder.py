@@ -13,8 +13,9 @@ from toolcrib.model.wordpiece import WordPiece
 
 Array = NDArray[np.float32]
 # From embedded tokens to what they mean in their text, after half of the layers and after all of
-# them: [texts, tokens, width] in and out.
-Layers = Callable[[Array], tuple[Array, Array]]
+# them: [texts, tokens, width] in and out, for some such piles of texts, each pile of one length.
+Piles = Sequence[Array]
+Layers = Callable[[Piles], list[tuple[Array, Array]]]
 
 HEADS: Final = 12
 DENSE: Final = ("qkv", "mix", "widen", "narrow")
@@ -69,9 +70,9 @@ class Layer(NamedTuple):
     narrow: Dense
     norm: Norm
 
-    def __call__(self, x: Array, count: int, length: int) -> Array:
-        """`x` holds the tokens of so many texts of one length, one below the other, and idle rows."""
-        y = self.mix(_attention(self.qkv(x), count, length))
+    def __call__(self, x: Array, piles: Piles) -> Array:
+        """`x` holds the tokens of the texts of all piles, one below the other, and idle rows."""
+        y = self.mix(_attention(self.qkv(x), piles))
         y += x
         x = self.mix_norm(y)
         y = self.narrow(_gelu(self.widen(x)))
@@ -87,17 +88,19 @@ class NumpyLayers:
         room = _Room(sum(weights[f"{at}.{part}"].size for at in layers for part in DENSE))
         self._layers = [_layer(weights, at, room) for at in layers]
 
-    def __call__(self, x: Array) -> tuple[Array, Array]:
-        count, length, width = x.shape
-        tokens = count * length
+    def __call__(self, piles: Piles) -> list[tuple[Array, Array]]:
         # All texts' tokens in one matrix: one large product instead of many small ones.
-        y = halfway = np.zeros((-(-tokens // ROWS) * ROWS, width), np.float32)
-        y[:tokens] = x.reshape(tokens, width)
+        tokens = [pile.reshape(-1, pile.shape[-1]) for pile in piles]
+        idle = -sum(map(len, tokens)) % ROWS
+        y = halfway = np.concatenate((*tokens, np.zeros((idle, tokens[0].shape[1]), np.float32)))
         for at, layer in enumerate(self._layers, 1):
-            y = layer(y, count, length)
+            y = layer(y, piles)
             if at == half(len(self._layers)):
                 halfway = y
-        return halfway[:tokens].reshape(x.shape), y[:tokens].reshape(x.shape)
+        return [
+            (halfway[rows].reshape(pile.shape), y[rows].reshape(pile.shape))
+            for pile, rows in _placed(piles)
+        ]
 
 
 class Probe(NamedTuple):
@@ -145,15 +148,16 @@ class Encoder:
         return vectors, [told[at] for at in range(len(texts))]
 
     def _read(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Array, Array]]:
-        """Some texts at a time: which, and their tokens after half of the layers and after all."""
+        """Texts of one length at a time: which, and their tokens after half of the layers and after all."""
         ids = [self._pieces.ids(text, MAX_TOKENS) for text in texts]
-        # Texts of one length go together: nothing is padded, so nothing need be masked.
         order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
-        for _, alike in groupby(order, key=lambda at: len(ids[at])):
-            rows = list(alike)
-            for start in range(0, len(rows), BATCH):
-                some = rows[start : start + BATCH]
-                yield some, *self._layers(self._embedded(np.array([ids[at] for at in some])))
+        for start in range(0, len(order), BATCH):
+            # Texts of one length make a pile: nothing is padded, so nothing need be masked.
+            alike = groupby(order[start : start + BATCH], key=lambda at: len(ids[at]))
+            rows = [list(some) for _, some in alike]
+            piles = [self._embedded(np.array([ids[at] for at in some])) for some in rows]
+            for some, (halfway, tokens) in zip(rows, self._layers(piles), strict=True):
+                yield some, halfway, tokens
 
     def _embedded(self, ids: NDArray[np.int64]) -> Array:
         words = self._words[ids] * self._word_scales[ids][..., None]
@@ -200,19 +204,28 @@ def _layer(weights: Mapping[str, Any], at: int, room: _Room) -> Layer:
     )
 
 
-def _attention(qkv: Array, count: int, length: int) -> Array:
-    """Every token's mean of what the others say, weighted by how much they concern it."""
+def _placed(piles: Piles) -> Iterator[tuple[Array, slice]]:
+    """Each pile, and which rows its tokens are where all stand one below the other."""
+    end = 0
+    for pile in piles:
+        start, end = end, end + pile.shape[0] * pile.shape[1]
+        yield pile, slice(start, end)
+
+
+def _attention(qkv: Array, piles: Piles) -> Array:
+    """Every token's mean of what the others of its text say, weighted by how much they concern it."""
     rows, width = qkv.shape
-    texts = qkv[: count * length].reshape(count, length, 3, HEADS, -1)
-    q, k, v = texts.transpose(2, 0, 3, 1, 4)
-    concern = q @ k.swapaxes(2, 3)
-    # Beyond that, one token's part of a mean is nothing, or all of it; and exp would leave its range.
-    np.clip(concern, -_MOST_CONCERN, _MOST_CONCERN, out=concern)
-    np.exp(concern, out=concern)
-    seen: Array = concern @ v
-    seen /= np.add.reduce(concern, axis=-1, keepdims=True)
     said = np.zeros((rows, width // 3), np.float32)
-    said[: count * length].reshape(count, length, HEADS, -1)[:] = seen.transpose(0, 2, 1, 3)
+    for pile, own in _placed(piles):
+        count, length, _ = pile.shape
+        q, k, v = qkv[own].reshape(count, length, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
+        concern = q @ k.swapaxes(2, 3)
+        # Beyond that, one token's part of a mean is nothing, or all of it; and exp would leave its range.
+        np.clip(concern, -_MOST_CONCERN, _MOST_CONCERN, out=concern)
+        np.exp(concern, out=concern)
+        seen: Array = concern @ v
+        seen /= np.add.reduce(concern, axis=-1, keepdims=True)
+        said[own].reshape(count, length, HEADS, -1)[:] = seen.transpose(0, 2, 1, 3)
     return said
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from toolcrib.model.encoder import EPSILON, HEADS, Array, Encoder, half
+from toolcrib.model.encoder import EPSILON, HEADS, Array, Encoder, Piles, half
 from toolcrib.model.graph import CONTRIB, Graph
 from toolcrib.model.wordpiece import WordPiece
 
@@ -43,9 +43,8 @@ class _OnnxLayers:
             model(weights), options, providers=["CPUExecutionProvider"]
         )
 
-    def __call__(self, x: Array) -> tuple[Array, Array]:
-        halfway, y = self._session.run(None, {_INPUT: x})
-        return halfway, y
+    def __call__(self, piles: Piles) -> list[tuple[Array, Array]]:
+        return [tuple(self._session.run(None, {_INPUT: pile})) for pile in piles]
 
 
 def model(weights: Mapping[str, Any]) -> bytes:
