@@ -69,12 +69,17 @@ def shallow(encoder: Encoder, known: Asked, work: Path) -> tuple[Encoder, Encode
     """Two smaller encoders in place of the whole one: of queries, and of tools."""
     asking = with_layers(encoder, questions.KEPT)
     note = _noting(known, work / "questions.pt", asking, queries=_read(asking, known.queries))
-    questions.train(asking, known, note)
+    questions.train(asking, known, known.tool_vectors, questions.FIRST, note)
     queries = vectors(asking, known.queries)
     reading = with_layers(encoder, readings.KEPT)
     read = _read(reading, known.tools)
     note = _noting(known, work / "readings.pt", reading, queries.__getitem__, read)
     readings.train(reading, known, queries, note)
+    tools = vectors(reading, known.tools)
+    questions.narrow(asking, known)
+    read = _read(asking, known.queries)
+    note = _noting(known, work / "narrow.pt", asking, read, tools.__getitem__)
+    questions.train(asking, known, tools, questions.SECOND, note)
     return asking, reading
 
 
