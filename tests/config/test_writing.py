@@ -105,6 +105,21 @@ def test_a_full_disk_leaves_the_file_as_it_was(
     assert path.read_bytes() == b"old"
 
 
+def test_half_a_backup_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupted)
+    for act in (lambda: keep_backup(path, b"old"), lambda: write_atomically(path, b"new", b"old")):
+        with pytest.raises(KeyboardInterrupt):
+            act()
+    assert _names(tmp_path) == ["f"]
+    assert path.read_bytes() == b"old"
+
+
 def test_every_backup_is_kept_and_the_latest_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 from toolcrib.errors import InvalidConfig
+from toolcrib.whole_file import write_whole
 
 MAX_BACKUPS = 50
 PRIVATE = 0o600
@@ -21,24 +20,11 @@ def write_atomically(path: Path, content: bytes, expected: bytes | None) -> None
     A link is followed, so that it stays one. A new file is for its owner's eyes only, as there may
     be secrets in it; another keeps its rights. What somebody wrote meanwhile is not overwritten.
     """
-    target = path.resolve()
-    temporary = ""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(_mode(target))
-        _check_unchanged(path, expected)
-        Path(temporary).replace(target)
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content, mode=PRIVATE, check=lambda: _check_unchanged(path, expected))
     except OSError as fault:
         raise _unwritable(path, fault) from fault
-    finally:
-        if temporary:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
 
 
 def check_writable(path: Path, expected: bytes | None) -> None:
@@ -72,9 +58,12 @@ def keep_backup(path: Path, content: bytes) -> Path:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as fault:
+        except BaseException as fault:
+            # Half a copy would be taken for what there was.
             backup.unlink(missing_ok=True)
-            raise _unwritable(backup, fault) from fault
+            if isinstance(fault, OSError):
+                raise _unwritable(backup, fault) from fault
+            raise
         return backup
     raise _no_backup_left(path)
 
