@@ -114,6 +114,20 @@ class Conversation:
         start = self.begin(budget_tokens)
         return Session.from_history(self.acts(turns), self.find, start=start, count=self.count)
 
+    def notes(
+        self, turns: Iterable[Sequence[Exchange]], budget_tokens: int | None = None
+    ) -> dict[str, str]:
+        """What belongs beside the results of the calls in a history, by call id: see `Task.note`."""
+        session = self.begin(budget_tokens)
+        told: dict[str, str] = {}
+        for exchange in (one for exchanges in turns for one in exchanges):
+            act = self._act(exchange)
+            later = Session.from_history([[act]], self.find, start=session, count=self.count)
+            if act.kind == "use" and later.clock != session.clock and later.retired:
+                told[exchange.call.id] = self._put_away(later)
+            session = later
+        return told
+
     def tools(self, session: Session) -> tuple[Tool, ...]:
         """The tools to send: our own first, as they never change, then what the session shows.
 
