@@ -166,3 +166,13 @@ def test_without_a_store_it_says_so_and_makes_none(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "there is no such file; start the gateway once" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_store_is_refused_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Buy milk.", encoding="utf-8")
+    result = _run(f"sqlite:///{path}")
+    assert result.exit_code == 1
+    assert "a text, and no store" in result.output
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text(encoding="utf-8") == "Buy milk."

@@ -102,6 +102,7 @@ def test_clients_have_our_entry_afterwards_and_undo_gives_all_back(desk: Desk) -
     would = desk.json("import", "--undo", "--dry-run")
     assert len(would["restored"]) == 8
     restored = desk.json("import", "--undo")
+    assert would == {**restored, "dryRun": True}
     assert all(one["whole"] for one in restored["restored"])
     after = desk.contents()
     assert after.pop(desk.config)
@@ -152,7 +153,9 @@ def test_a_client_whose_file_cannot_be_written_is_told_and_the_others_are_done(d
     for number in range(1, MAX_BACKUPS + 1):
         ending = "" if number == 1 else f"-{number}"
         put(cursor.with_name(f"{cursor.name}.toolcrib-backup{ending}"), "{}")
+    foretold = desk.json("import", "--write-back", "--dry-run", code=1)
     document = desk.json("import", "--write-back", code=1)
+    assert foretold["faults"] == document["faults"]
     assert [fault.partition(":")[0] for fault in document["faults"]] == [str(cursor)]
     assert "remove some of" in document["faults"][0]
     assert cursor.read_bytes() == before
@@ -175,7 +178,22 @@ def test_a_client_whose_file_cannot_be_undone_is_told_and_the_others_are_restore
     desk.run("import", "--write-back")
     broken = desk.files["claude-code"]
     put(broken, "{")
+    moved = desk.files["windsurf"]
+    moved.unlink()
+    moved.mkdir()
+    written = desk.contents()
+    would = desk.json("import", "--undo", "--dry-run", code=1)
+    assert desk.contents() == written
     done = desk.run("import", "--undo", code=1)
+    # A dry run promises what is then done, and refuses what is then refused.
+    assert [one["file"] for one in would["restored"]] == [
+        line.split()[-2] for line in done.stdout.splitlines()
+    ]
+    told = "".join(done.stderr.split())
+    assert len(would["faults"]) == 2
+    assert all("".join(fault.split()) in told for fault in would["faults"])
+    moved.rmdir()
+    assert desk.json("import", "--undo", code=1)["restored"][0]["file"] == str(moved)
     assert "the text ends in the middle of a value" in " ".join(done.stderr.split())
     assert "Restart the clients." in done.stderr
     assert str(desk.files["gemini"]) in done.stdout and str(broken) not in done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from tests.config.client_files import CODEX, machine, put, put_all
 from toolcrib.config.clients import Machine, Place, places
 from toolcrib.config.fault import Steps
 from toolcrib.config.importing import section_of
-from toolcrib.config.write_back import ENTRY, apply, rewrite, undo
+from toolcrib.config.write_back import ENTRY, Restoration, apply, restoration, restore, rewrite
 from toolcrib.errors import InvalidConfig
 
 _COMMAND = ["/bin/toolcrib", "stdio", "--config", "/home/me/toolcrib.json"]
@@ -33,6 +33,13 @@ def _place(made: Machine, client: str) -> Place:
 def _apply(place: Place, *names: str) -> Path:
     sections: dict[Steps, Collection[str]] = {place.section: names}
     return apply(rewrite(place, sections, _COMMAND))
+
+
+def _undo(place: Place, others: Iterable[Steps] = ()) -> Restoration | None:
+    planned = restoration(place, others)
+    if planned is not None:
+        restore(planned)
+    return planned
 
 
 def _section(place: Place) -> dict[str, object]:
@@ -62,12 +69,12 @@ def test_our_entry_takes_the_servers_place_and_undo_brings_back_every_byte(
         entry = {"type": "stdio", **entry}
     assert _section(place) == {ENTRY: entry}
     assert backup.read_bytes() == before
-    restored = undo(place)
+    restored = _undo(place)
     assert restored is not None
     assert restored.whole
     assert place.path.read_bytes() == before
     assert not backup.exists()
-    assert undo(place) is None
+    assert _undo(place) is None
 
 
 def test_what_is_not_ours_to_take_stays(made: Machine) -> None:
@@ -97,9 +104,9 @@ def test_our_entry_is_put_in_once(made: Machine) -> None:
     _apply(place, "http")
     assert list(_section(place)) == [ENTRY]
     # And each undo goes one step back.
-    assert undo(place)
+    assert _undo(place)
     assert place.path.read_bytes() == first
-    assert undo(place)
+    assert _undo(place)
     assert list(_section(place)) == ["python", "http"]
 
 
@@ -113,7 +120,7 @@ def test_a_file_that_was_changed_since_keeps_the_changes(made: Machine) -> None:
     changed = text.replace('"numStartups": 42', '"numStartups": 43')
     changed = changed.replace('"mcpServers": {', '"mcpServers": {"new": {"command": "n"},', 1)
     place.path.write_text(changed, encoding="utf-8")
-    restored = undo(place, [project])
+    restored = _undo(place, [project])
     assert restored is not None
     assert not restored.whole
     after = json.loads(place.path.read_text(encoding="utf-8"))
@@ -129,7 +136,7 @@ def test_codex_file_that_was_changed_since_keeps_the_changes(made: Machine) -> N
     _apply(place, "context7", "figma")
     with place.path.open("a", encoding="utf-8") as file:
         file.write("\n[tui]\nnotifications = true\n")
-    restored = undo(place)
+    restored = _undo(place)
     assert restored is not None
     assert not restored.whole
     after = tomllib.loads(place.path.read_text(encoding="utf-8"))
@@ -142,7 +149,7 @@ def test_an_entry_that_the_user_took_out_is_not_missed(made: Machine) -> None:
     place = _place(made, "cursor")
     _apply(place, "github", "files", "events")
     place.path.write_text('{"mcpServers": {"toolcrib": {"command": "mine"}}}', encoding="utf-8")
-    assert undo(place)
+    assert _undo(place)
     assert list(_section(place)) == [ENTRY, "github", "files", "events"]
     assert _section(place)[ENTRY] == {"command": "mine"}
 
@@ -152,7 +159,7 @@ def test_a_file_that_is_gone_comes_back(made: Machine) -> None:
     before = place.path.read_bytes()
     _apply(place, "github")
     place.path.unlink()
-    assert undo(place)
+    assert _undo(place)
     assert place.path.read_bytes() == before
 
 
@@ -166,11 +173,11 @@ def test_another_server_of_our_name_is_not_overwritten(tmp_path: Path) -> None:
     before = place.path.read_bytes()
     _apply(place, "toolcrib", "a")
     assert list(_section(place)) == [ENTRY]
-    assert undo(place)
+    assert _undo(place)
     assert place.path.read_bytes() == before
     _apply(place, "toolcrib", "a")
     place.path.write_bytes(b"//\n" + place.path.read_bytes())
-    assert undo(place)
+    assert _undo(place)
     assert _section(place) == {"toolcrib": {"command": "x"}, "a": {"command": "y"}}
 
 
@@ -179,7 +186,7 @@ def test_servers_come_back_where_even_their_section_is_gone(made: Machine) -> No
     project: Steps = ("projects", str(made.project), "mcpServers")
     apply(rewrite(place, {place.section: ["sentry"], project: ["local"]}, _COMMAND))
     place.path.write_text('{"numStartups": 1}', encoding="utf-8")
-    assert undo(place, [project])
+    assert _undo(place, [project])
     after = json.loads(place.path.read_text(encoding="utf-8"))
     assert list(after["mcpServers"]) == ["sentry", "airtable"]
     assert list(after["projects"][str(made.project)]["mcpServers"]) == ["local"]
@@ -191,7 +198,7 @@ def test_what_cannot_be_put_back_is_left_with_its_copy(made: Machine) -> None:
     text = 'mcp_servers = { toolcrib = { command = "toolcrib" } }\n'
     put(place.path, text)
     with pytest.raises(InvalidConfig):
-        undo(place)
+        _undo(place)
     assert place.path.read_text(encoding="utf-8") == text
     assert backup.exists()
 

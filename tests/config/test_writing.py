@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from toolcrib.config import writing
-from toolcrib.config.writing import keep_backup, latest_backup, write_atomically
+from toolcrib.config.writing import (
+    check_backup,
+    check_writable,
+    keep_backup,
+    latest_backup,
+    write_atomically,
+)
 from toolcrib.errors import InvalidConfig
 
 
@@ -18,6 +25,15 @@ def _mode(path: Path) -> int:
 
 def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
+
+
+def _refusal(act: Callable[[], None]) -> str:
+    """Why an act is refused; nothing if it is not."""
+    try:
+        act()
+    except InvalidConfig as fault:
+        return str(fault)
+    return ""
 
 
 def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
@@ -57,6 +73,20 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         keep_backup(tmp_path / "none" / "f", b"x")
 
 
+@pytest.mark.parametrize("place", ["folder", "file", "file/below/f", "shut/f", "new/folder/f"])
+@pytest.mark.parametrize("expected", [None, b"old"])
+def test_what_cannot_be_written_is_told_the_same_before_anything_is(
+    tmp_path: Path, place: str, expected: bytes | None
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "shut").mkdir(mode=0o500)
+    path = tmp_path / place
+    foretold = _refusal(lambda: check_writable(path, expected))
+    assert _refusal(lambda: write_atomically(path, b"new", expected)) == foretold
+    assert foretold or path.read_bytes() == b"new"
+
+
 def test_a_full_disk_leaves_the_file_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +101,21 @@ def test_a_full_disk_leaves_the_file_as_it_was(
         write_atomically(path, b"new", b"old")
     with pytest.raises(InvalidConfig, match="No space left on device"):
         keep_backup(path, b"old")
+    assert _names(tmp_path) == ["f"]
+    assert path.read_bytes() == b"old"
+
+
+def test_half_a_backup_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupted)
+    for act in (lambda: keep_backup(path, b"old"), lambda: write_atomically(path, b"new", b"old")):
+        with pytest.raises(KeyboardInterrupt):
+            act()
     assert _names(tmp_path) == ["f"]
     assert path.read_bytes() == b"old"
 
@@ -91,3 +136,5 @@ def test_every_backup_is_kept_and_the_latest_is_found(
     monkeypatch.setattr(writing, "MAX_BACKUPS", 1)
     with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):
         keep_backup(path, b"4")
+    with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):
+        check_backup(path)

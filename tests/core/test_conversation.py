@@ -338,6 +338,27 @@ def test_a_history_alone_tells_what_was_shown() -> None:
     assert talk.replayed([]) == talk.begin()
 
 
+def test_a_history_alone_tells_what_was_said_beside_results() -> None:
+    talk = _talk()
+    made = [
+        [_search("refund charge", limit=1)],
+        [Call("2", "get_weather", {"city": "Rome"}), Call("3", "nowhere", {})],
+        [Call("4", "get_weather", {"city": "Paris"}), Call("5", "send_mail", {})],
+    ]
+    session = talk.begin(1)
+    turns: list[list[Exchange]] = []
+    notes: dict[str, str] = {}
+    for calls in made:
+        turn = talk.turn(session, calls)
+        session = turn.session
+        notes |= {task.call.id: task.note for task in turn.tasks if task.note}
+        texts = {answer.call.id: answer.text for answer in turn.answers}
+        turns.append([Exchange(call, texts.get(call.id, "ran")) for call in calls])
+    assert list(notes) == ["2", "5"]
+    assert talk.notes(turns, 1) == notes
+    assert talk.notes(turns) == {}
+
+
 def test_the_search_tool_goes_by_the_name_it_is_given() -> None:
     talk = replace(_talk(), search_name="find")
     assert _names(talk, talk.begin()) == ["find", "help"]

@@ -29,6 +29,14 @@ def test_a_name_begins_with_a_letter_or_an_underscore() -> None:
     assert public_name(Tool("_3d")) == "_3d"
 
 
+def test_who_sends_tools_under_other_names_says_so() -> None:
+    tools = [Tool("3d_render"), Tool("b.c")]
+    names = Names(Catalog(tools), lambda tool: tool.id.replace(".", "-"))
+    assert [names.of(tool) for tool in tools] == ["3d_render", "b-c"]
+    assert [names.tool(name) for name in ("3d_render", "b-c")] == tools
+    assert Names(Catalog(tools)).of(tools[0]) == public_name(tools[0])
+
+
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_two_names_never_become_one(one: str, other: str) -> None:
     assert (safe_name(one) == safe_name(other)) == (one == other)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.core import wording
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import SearchEngine
 from toolcrib.core.ranking.lexical import Lexical
@@ -40,6 +41,11 @@ TURNS = (
 )
 
 
+# A tool is found; then another is called that was not shown, and within a budget the first has to go.
+SMALL_BUDGET = 60
+TIGHT_TURNS = (Turn(search("weather forecast", limit=1)), Turn(REFUND), Turn("Done."))
+
+
 def found(request: Request) -> list[str]:
     """The tools that the searches of the last turn have found."""
     results = [json.loads(result) for result in request.results]
@@ -63,3 +69,12 @@ def assert_as_told(requests: Sequence[Request], says_field: str = "`city` is mis
         says_field,
     ):
         assert sum(answer in result for result in results) == 1, (answer, results)
+
+
+def assert_told_what_was_put_away(requests: Sequence[Request]) -> None:
+    """What `TIGHT_TURNS` led to: one tool made room for the other, and the model knows."""
+    assert requests[1].tool_names == (SEARCH, "get_weather")
+    assert requests[2].tool_names == (SEARCH, "refund_charge")
+    [result] = requests[2].results
+    assert "5 cents of c1 refunded" in result
+    assert result.count(wording.RETIRED.format(names="get_weather")) == 1, result

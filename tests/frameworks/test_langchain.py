@@ -14,6 +14,7 @@ pytest.importorskip("langchain_openai", reason="langchain-openai is not installe
 from langchain.agents import create_agent
 from langchain.agents.middleware import wrap_model_call
 from langchain.agents.structured_output import ToolStrategy
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -23,8 +24,11 @@ from examples import office, with_langchain
 from tests.frameworks.script import (
     REFUND,
     SEARCH,
+    SMALL_BUDGET,
+    TIGHT_TURNS,
     TURNS,
     assert_as_told,
+    assert_told_what_was_put_away,
     found,
     search,
     weather,
@@ -159,6 +163,42 @@ def test_over_budget_the_longest_unused_are_put_away_and_the_model_is_told() -> 
     requests = _run(turns, budget=60)
     assert requests[2].tool_names == (SEARCH, "refund_charge")
     assert "put away" in requests[2].results[0]
+
+
+def test_the_model_is_told_what_a_call_has_put_away() -> None:
+    assert_told_what_was_put_away(_run(TIGHT_TURNS, budget=SMALL_BUDGET))
+    with ScriptedModel(TIGHT_TURNS) as model:
+        middleware = [ToolcribMiddleware(engine=words, budget=SMALL_BUDGET)]
+        agent = create_agent(_llm(model), TOOLS, middleware=middleware)
+        asyncio.run(agent.ainvoke(ASKED))
+        assert_told_what_was_put_away(model.requests)
+
+
+def test_a_result_of_several_parts_gets_one_more_and_one_for_the_user_none() -> None:
+    @tool
+    def count_sheep() -> list[dict[str, Any]]:
+        """Count sheep."""
+        return [{"type": "text", "text": "Seven."}]
+
+    @tool(return_direct=True)
+    def count_goats() -> str:
+        """Count goats."""
+        return "Eight."
+
+    def results(name: str) -> list[Any]:
+        turns = [Turn(search("weather", limit=1)), Turn(ToolCall(name, {})), Turn("Done.")]
+        with ScriptedModel(turns) as model:
+            middleware = [ToolcribMiddleware(engine=words, budget=1)]
+            agent = create_agent(
+                _llm(model), [*TOOLS, count_sheep, count_goats], middleware=middleware
+            )
+            said = agent.invoke(ASKED)["messages"]
+            return [one.content for one in said if isinstance(one, ToolMessage)]
+
+    (counted, note) = results("count_sheep")[-1]
+    assert counted == {"type": "text", "text": "Seven."}
+    assert "put away" in note["text"]
+    assert results("count_goats")[-1] == "Eight."
 
 
 def test_a_thread_stored_by_another_version_begins_anew_instead_of_ending() -> None:

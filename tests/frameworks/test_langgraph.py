@@ -16,9 +16,21 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import InjectedState
+from langgraph.pregel import Pregel
 
 from examples import office, with_langgraph
-from tests.frameworks.script import REFUND, SEARCH, TURNS, assert_as_told, found, search, words
+from tests.frameworks.script import (
+    REFUND,
+    SEARCH,
+    SMALL_BUDGET,
+    TIGHT_TURNS,
+    TURNS,
+    assert_as_told,
+    assert_told_what_was_put_away,
+    found,
+    search,
+    words,
+)
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.frameworks.langgraph import create_agent
@@ -61,6 +73,14 @@ def test_the_same_on_an_event_loop() -> None:
         said = asyncio.run(agent.ainvoke(ASKED))
         assert said["messages"][-1].content == "It is sunny."
         assert_as_told(model.requests)
+
+
+def test_the_model_is_told_what_a_call_has_put_away() -> None:
+    for invoke in (Pregel.invoke, lambda *given: asyncio.run(Pregel.ainvoke(*given))):
+        with ScriptedModel(TIGHT_TURNS) as model:
+            graph = create_agent(_llm(model), office.tools(), engine=words, budget=SMALL_BUDGET)
+            invoke(graph.compile(), ASKED)
+            assert_told_what_was_put_away(model.requests)
 
 
 def test_rights_are_those_of_the_run() -> None:

@@ -18,6 +18,7 @@ from agents import (
     RunConfig,
     Runner,
     SQLiteSession,
+    ToolOutputText,
     function_tool,
     set_default_openai_client,
     set_tracing_disabled,
@@ -28,15 +29,18 @@ from examples import office, with_openai_agents
 from tests.frameworks.script import (
     REFUND,
     SEARCH,
+    SMALL_BUDGET,
+    TIGHT_TURNS,
     TURNS,
     assert_as_told,
+    assert_told_what_was_put_away,
     found,
     search,
     weather,
     words,
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
-from tests.support.scripted_model.turn import Turn
+from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.core.disclosure import Disclosure
 from toolcrib.frameworks.openai_agents import ToolcribAgent
 
@@ -118,6 +122,56 @@ def test_a_conversation_that_the_provider_keeps_goes_on_within_a_run() -> None:
         (SEARCH, "get_weather"),
     ]
     assert len(requests[2].body["input"]) == 1
+
+
+@pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
+def test_the_model_is_told_what_a_call_has_put_away_in_every_later_run_too(api: Any) -> None:
+    async def act(llm: Any) -> None:
+        agent = _agent(llm, budget=SMALL_BUDGET)
+        first = await Runner.run(agent, office.TASK)
+        items: Any = [*first.to_input_list(), {"role": "user", "content": "And now?"}]
+        await Runner.run(_agent(llm, budget=SMALL_BUDGET), items)
+
+    _, requests = _run([*TIGHT_TURNS, Turn("Bye.")], act, api)
+    assert_told_what_was_put_away(requests)
+    # A prompt cache keeps what it has: nothing of it has changed.
+    field = "input" if api is OpenAIResponsesModel else "messages"
+    sent = requests[2].body[field]
+    assert requests[3].body[field][: len(sent)] == sent
+
+
+def test_the_same_where_the_provider_keeps_the_conversation() -> None:
+    async def act(llm: Any) -> None:
+        agent = _agent(llm, budget=SMALL_BUDGET)
+        await Runner.run(agent, office.TASK, auto_previous_response_id=True)
+
+    _, requests = _run(TIGHT_TURNS, act)
+    assert_told_what_was_put_away(requests)
+
+
+def test_a_faulty_call_says_once_what_it_has_put_away_and_parts_get_one_more() -> None:
+    @function_tool
+    def count_sheep() -> ToolOutputText:
+        """Count sheep."""
+        return ToolOutputText(text="Seven.")
+
+    async def act(llm: Any) -> None:
+        agent = _agent(llm, [*TOOLS, count_sheep], budget=SMALL_BUDGET)
+        await Runner.run(agent, office.TASK, run_config=agent.run_config())
+
+    turns = [
+        Turn(search("weather forecast", limit=1)),
+        Turn(ToolCall("refund_charge", {})),
+        Turn(ToolCall("count_sheep", {})),
+        Turn("Done."),
+    ]
+    _, requests = _run(turns, act)
+    assert requests[2].results[-1].count("put away") == 1
+    last = requests[3].body["input"][-1]["output"]
+    assert [part["text"].partition(":")[0] for part in last] == [
+        "Seven.",
+        "To make room, these tools were put away; search to load them again",
+    ]
 
 
 def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:

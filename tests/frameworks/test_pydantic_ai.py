@@ -14,13 +14,25 @@ pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed")
 from pydantic import BaseModel
 from pydantic_ai import Agent, Tool
 from pydantic_ai.capabilities import Capability
+from pydantic_ai.messages import ToolReturn
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from examples import office, with_pydantic_ai
-from tests.frameworks.script import REFUND, SEARCH, TURNS, assert_as_told, found, search, words
+from tests.frameworks.script import (
+    REFUND,
+    SEARCH,
+    SMALL_BUDGET,
+    TIGHT_TURNS,
+    TURNS,
+    assert_as_told,
+    assert_told_what_was_put_away,
+    found,
+    search,
+    words,
+)
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.core.disclosure import Disclosure
@@ -130,6 +142,49 @@ def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None
     requests = _run(turns, deps="chief", allowed=allowed)
     assert found(requests[1]) == ["refund_charge"]
     assert "refunded" in requests[2].results[0]
+
+
+def test_the_model_is_told_what_a_call_has_put_away() -> None:
+    assert_told_what_was_put_away(_run(TIGHT_TURNS, budget=SMALL_BUDGET))
+
+
+def test_the_calls_of_one_turn_tell_each_what_they_have_put_away() -> None:
+    turns = [Turn(search("weather forecast", limit=1), REFUND), Turn("Done.")]
+    requests = _run(turns, budget=SMALL_BUDGET)
+    assert requests[1].tool_names == (SEARCH, "refund_charge")
+    assert ["put away" in result for result in requests[1].results] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        ({"sheep": 7}, ['tool: {"sheep":7}', "user: To make room"]),
+        (ToolReturn("Seven."), ["tool: Seven.\n\nTo make room"]),
+        (
+            ToolReturn([7], content="As ever."),
+            ["tool: [7]", "user: As ever.", "user: To make room"],
+        ),
+    ],
+)
+def test_beside_a_result_that_is_no_text_it_is_told_as_pydantic_ai_can(
+    returned: Any, told: list[str]
+) -> None:
+    def count_sheep() -> Any:
+        """Count sheep."""
+        return returned
+
+    turns = [Turn(search("weather", limit=1)), Turn(ToolCall("count_sheep", {})), Turn("Done.")]
+    requests = _run(turns, [*office.tools(), count_sheep], budget=SMALL_BUDGET)
+    messages = requests[2].body["messages"]
+    after = next(at for at, one in enumerate(messages) if "count_sheep" in str(one)) + 1
+    said = [f"{one['role']}: {text}" for one in messages[after:] for text in _texts(one)]
+    assert len(said) == len(told)
+    assert all(one.startswith(start) for one, start in zip(said, told, strict=True)), said
+
+
+def _texts(message: dict[str, Any]) -> list[str]:
+    content = message["content"]
+    return [content] if isinstance(content, str) else [part["text"] for part in content]
 
 
 def test_nothing_found_is_said_plainly() -> None:

@@ -97,6 +97,10 @@ def test_an_approval_elsewhere_is_seen_by_the_revision(path: str) -> None:
         assert gateway.pins("mail")["send"].fingerprint == "b"
 
 
+def _files(path: str) -> list[str]:
+    return sorted(file.name for file in Path(path).parent.iterdir())
+
+
 def _filled(path: str) -> None:
     with closing(SqliteStore(path)) as store:
         store.put_manifest("mail", Manifest("mail", "id", ({"name": "x" * 40_000},)))
@@ -202,6 +206,7 @@ def test_a_text_of_the_user_is_not_taken_for_a_damaged_store(path: str) -> None:
         SqliteStore(path)
     assert "delete" not in str(told.value)
     assert Path(path).read_text(encoding="utf-8") == text
+    assert _files(path) == ["toolcrib.db"]
 
 
 def test_a_database_of_another_program_is_left_as_it_is(path: str) -> None:
@@ -211,6 +216,14 @@ def test_a_database_of_another_program_is_left_as_it_is(path: str) -> None:
     with pytest.raises(InvalidStore, match=r"another program.*choose another path"):
         SqliteStore(path)
     assert Path(path).read_bytes() == before
+    assert _files(path) == ["toolcrib.db"]
+
+
+def test_nothing_is_left_beside_a_folder_that_was_named_as_a_store(path: str) -> None:
+    Path(path).mkdir()
+    with pytest.raises(InvalidStore, match="cannot be opened"):
+        SqliteStore(path)
+    assert _files(path) == ["toolcrib.db"]
 
 
 def test_a_file_of_a_newer_version_is_refused_with_the_cure(path: str) -> None:

@@ -18,8 +18,8 @@ from toolcrib.config.clients import CLIENTS, Machine, Place, places
 from toolcrib.config.fault import Steps
 from toolcrib.config.file import find, user_file
 from toolcrib.config.importing import Brought, Merger, claude_code_projects, discover, merge
-from toolcrib.config.write_back import Rewrite, apply, rewrite, undo
-from toolcrib.config.writing import latest_backup, write_atomically
+from toolcrib.config.write_back import Rewrite, apply, check, restoration, restore, rewrite
+from toolcrib.config.writing import check_writable, write_atomically
 from toolcrib.errors import InvalidConfig
 
 # A client's file with our entry, and where a copy of what it was is kept, once it is written.
@@ -70,9 +70,7 @@ def command(
     merger = merge(path, discovery.found, machine.environment)
     faults = list(discovery.faults)
     rewrites = _rewrites(machine, merger, path, faults) if write_back else []
-    written: list[_Written] = [(planned, None) for planned in rewrites]
-    if not dry_run:
-        written = _write(merger, rewrites, faults)
+    written = _write(merger, rewrites, faults, dry_run)
     report = _Report(merger, written, faults, dry_run)
     if as_json:
         print_json(report.document())
@@ -123,14 +121,24 @@ def _main_places(machine: Machine) -> list[Place]:
     return list(first.values())
 
 
-def _write(merger: Merger, rewrites: Sequence[Rewrite], faults: list[str]) -> list[_Written]:
-    """Our own file first: a client must not lose a server that we do not have yet."""
+def _write(
+    merger: Merger, rewrites: Sequence[Rewrite], faults: list[str], dry_run: bool
+) -> list[_Written]:
+    """Our own file first: a client must not lose a server that we do not have yet.
+
+    A dry run refuses what would be refused, and writes nothing.
+    """
     if merger.after != merger.before and any(one.outcome == "added" for one in merger.brought):
-        write_atomically(merger.path, merger.after, merger.before)
+        if dry_run:
+            check_writable(merger.path, merger.before)
+        else:
+            write_atomically(merger.path, merger.after, merger.before)
     written: list[_Written] = []
     for planned in rewrites:
         try:
-            written.append((planned, apply(planned)))
+            if dry_run:
+                check(planned)
+            written.append((planned, None if dry_run else apply(planned)))
         except InvalidConfig as fault:
             faults.append(str(fault))
     return written
@@ -140,24 +148,22 @@ def _undo(machine: Machine, clients: Sequence[str], dry_run: bool, as_json: bool
     restored: list[dict[str, Any]] = []
     faults: list[str] = []
     for place in _main_places(machine):
-        if (clients and place.client not in clients) or latest_backup(place.path) is None:
+        if clients and place.client not in clients:
             continue
         others: list[Steps] = []
         if place.client == "claude-code" and place.scope == "user":
             folders = claude_code_projects(place.path)
             others = [("projects", folder, *place.section) for folder in folders]
         try:
-            done = None if dry_run else undo(place, others)
+            planned = restoration(place, others)
+            if planned is None:
+                continue
+            if not dry_run:
+                restore(planned)
         except InvalidConfig as fault:
             faults.append(str(fault))
             continue
-        restored.append(
-            {
-                "client": place.client,
-                "file": str(place.path),
-                "whole": done.whole if done else None,
-            }
-        )
+        restored.append({"client": place.client, "file": str(place.path), "whole": planned.whole})
     if as_json:
         print_json({"dryRun": dry_run, "restored": restored, "faults": faults})
     else:
@@ -171,8 +177,9 @@ def _show_undone(
 ) -> None:
     for one in restored:
         verb = "would be restored" if dry_run else "restored"
-        if one["whole"] is False:
-            verb = "has its servers back; what else was changed in it since is kept"
+        if not one["whole"]:
+            verb = "would have its servers back" if dry_run else "has its servers back"
+            verb += "; what else was changed in it since is kept"
         click.echo(f"{CLIENTS[one['client']]}: {plain(one['file'])} {verb}")
     _show_faults(faults)
     if not restored and not faults:

@@ -13,7 +13,13 @@ from toolcrib.config.fault import Steps
 from toolcrib.config.importing import section_of
 from toolcrib.config.toml_edit import with_table, without_tables
 from toolcrib.config.translation import is_ours
-from toolcrib.config.writing import keep_backup, latest_backup, write_atomically
+from toolcrib.config.writing import (
+    check_backup,
+    check_writable,
+    keep_backup,
+    latest_backup,
+    write_atomically,
+)
 from toolcrib.errors import InvalidConfig
 
 ENTRY = "toolcrib"
@@ -31,10 +37,16 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """A client's file that is as it was; `whole` where no byte of it differs."""
+class Restoration:
+    """A client's file without our entry, and the copy its servers come from.
+
+    It is `whole` where no byte of it differs from that copy.
+    """
 
     place: Place
+    backup: Path
+    before: bytes | None = field(repr=False)
+    after: bytes = field(repr=False)
     whole: bool
 
 
@@ -51,6 +63,12 @@ def rewrite(place: Place, sections: Mapping[Steps, Collection[str]], command: li
     return Rewrite(place, removed, before, _bytes(before, after))
 
 
+def check(planned: Rewrite) -> None:
+    """Refuse what `apply` would refuse, and write nothing."""
+    check_backup(planned.place.path)
+    check_writable(planned.place.path, planned.before)
+
+
 def apply(planned: Rewrite) -> Path:
     """Keep what the file held beside it, then write it; gives where it was kept."""
     backup = keep_backup(planned.place.path, planned.before)
@@ -62,11 +80,12 @@ def apply(planned: Rewrite) -> Path:
     return backup
 
 
-def undo(place: Place, others: Iterable[Steps] = ()) -> Restored | None:
-    """Take our entry out of a file again and put back what it stood for; None with no backup.
+def restoration(place: Place, others: Iterable[Steps] = ()) -> Restoration | None:
+    """Plan to take our entry out of a file and to put back what it stood for; None with no backup.
 
     A file that nobody touched since comes back byte by byte. In one that was changed since, such
-    as the file in which Claude Code keeps its state, only the servers are put back.
+    as the file in which Claude Code keeps its state, only the servers are put back. What cannot be
+    restored is refused here, before anything is written.
     """
     backup = latest_backup(place.path)
     if backup is None:
@@ -74,9 +93,14 @@ def undo(place: Place, others: Iterable[Steps] = ()) -> Restored | None:
     kept = _content(backup)
     now = _content(place.path) if place.path.is_file() else None
     after = kept if now is None else _undone(place, _sections(place, others), now, kept)
-    write_atomically(place.path, after, now)
-    backup.unlink()
-    return Restored(place, whole=after == kept)
+    check_writable(place.path, now)
+    return Restoration(place, backup, now, after, whole=after == kept)
+
+
+def restore(planned: Restoration) -> None:
+    """Write a file as it was planned, then let go of the copy."""
+    write_atomically(planned.place.path, planned.after, planned.before)
+    planned.backup.unlink()
 
 
 def _sections(place: Place, others: Iterable[Steps]) -> list[Steps]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
-import tempfile
 from pathlib import Path
 
 from toolcrib.errors import InvalidConfig
+from toolcrib.whole_file import write_whole
 
 MAX_BACKUPS = 50
 PRIVATE = 0o600
@@ -20,25 +20,26 @@ def write_atomically(path: Path, content: bytes, expected: bytes | None) -> None
     A link is followed, so that it stays one. A new file is for its owner's eyes only, as there may
     be secrets in it; another keeps its rights. What somebody wrote meanwhile is not overwritten.
     """
-    target = path.resolve()
-    temporary = ""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(_mode(target))
-        if _bytes(target) != expected:
-            raise InvalidConfig(f"{path}: somebody else changed it meanwhile; try again")
-        Path(temporary).replace(target)
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content, mode=PRIVATE, check=lambda: _check_unchanged(path, expected))
     except OSError as fault:
         raise _unwritable(path, fault) from fault
-    finally:
-        if temporary:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
+
+
+def check_writable(path: Path, expected: bytes | None) -> None:
+    """Refuse what `write_atomically` would refuse, as far as it can be told without writing."""
+    folder = path.resolve().parent
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        _check_unchanged(path, expected)
+    except OSError as fault:
+        raise _unwritable(path, fault) from fault
 
 
 def keep_backup(path: Path, content: bytes) -> Path:
@@ -57,13 +58,21 @@ def keep_backup(path: Path, content: bytes) -> Path:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as fault:
+        except BaseException as fault:
+            # Half a copy would be taken for what there was.
             backup.unlink(missing_ok=True)
-            raise _unwritable(backup, fault) from fault
+            if isinstance(fault, OSError):
+                raise _unwritable(backup, fault) from fault
+            raise
         return backup
-    raise InvalidConfig(
-        f"{path}: there are {MAX_BACKUPS} copies of it already; remove some of {_backup(target, 1)}*"
-    )
+    raise _no_backup_left(path)
+
+
+def check_backup(path: Path) -> None:
+    """Refuse what `keep_backup` would refuse for want of a free name."""
+    target = path.resolve()
+    if all(_backup(target, number).exists() for number in range(1, MAX_BACKUPS + 1)):
+        raise _no_backup_left(path)
 
 
 def latest_backup(path: Path) -> Path | None:
@@ -77,11 +86,23 @@ def _backup(target: Path, number: int) -> Path:
     return target.with_name(f"{target.name}{_SUFFIX}{'' if number == 1 else f'-{number}'}")
 
 
+def _no_backup_left(path: Path) -> InvalidConfig:
+    first = _backup(path.resolve(), 1)
+    return InvalidConfig(
+        f"{path}: there are {MAX_BACKUPS} copies of it already; remove some of {first}*"
+    )
+
+
 def _bytes(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def _check_unchanged(path: Path, expected: bytes | None) -> None:
+    if _bytes(path) != expected:
+        raise InvalidConfig(f"{path}: somebody else changed it meanwhile; try again")
 
 
 def _mode(path: Path) -> int:

@@ -21,7 +21,7 @@ from toolcrib.core.arguments import problems
 from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.disclosure import Plan
 from toolcrib.core.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
-from toolcrib.core.naming import Names, public_name
+from toolcrib.core.naming import Names
 from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Act, Session
 from toolcrib.core.tokens import Counter, estimate
@@ -114,6 +114,20 @@ class Conversation:
         start = self.begin(budget_tokens)
         return Session.from_history(self.acts(turns), self.find, start=start, count=self.count)
 
+    def notes(
+        self, turns: Iterable[Sequence[Exchange]], budget_tokens: int | None = None
+    ) -> dict[str, str]:
+        """What belongs beside the results of the calls in a history, by call id: see `Task.note`."""
+        session = self.begin(budget_tokens)
+        told: dict[str, str] = {}
+        for exchange in (one for exchanges in turns for one in exchanges):
+            act = self._act(exchange)
+            later = Session.from_history([[act]], self.find, start=session, count=self.count)
+            if act.kind == "use" and later.clock != session.clock and later.retired:
+                told[exchange.call.id] = self._put_away(later)
+            session = later
+        return told
+
     def tools(self, session: Session) -> tuple[Tool, ...]:
         """The tools to send: our own first, as they never change, then what the session shows.
 
@@ -187,7 +201,7 @@ class Conversation:
         """The search tool's description, with the names to search for where they are to be seen."""
         if self.plan.tier != "name":
             return about
-        names = [public_name(tool) for tool in filter(self.may_use, self.plan.held)]
+        names = [self.names.of(tool) for tool in filter(self.may_use, self.plan.held)]
         more = ["…"] if len(names) > MAX_NAMED else []
         return f"{about} {wording.NAMES.format(names=', '.join(names[:MAX_NAMED] + more))}"
 
@@ -327,14 +341,14 @@ class Conversation:
         if self._dispatches:
             schema = tool.input_schema
             return {
-                "name": public_name(tool),
+                "name": self.names.of(tool),
                 "description": tool.description,
                 "input_schema": schema,
             }
         about = tool.description
         if len(about) > DESCRIPTION_CHARS:
             about = f"{about[: DESCRIPTION_CHARS - 1]}…"
-        return {"name": public_name(tool), "description": about}
+        return {"name": self.names.of(tool), "description": about}
 
     def _put_away(self, session: Session) -> str:
         """What the last act has sent away, as the model is told; nothing if that is nothing."""
@@ -343,7 +357,7 @@ class Conversation:
 
     def _name_of(self, id: str) -> str:
         tool = self.engine.catalog.get(id)
-        return public_name(tool) if tool else id
+        return self.names.of(tool) if tool else id
 
     def _meant(self, call: Call) -> Task | Answer:
         """The task a call sets, or the answer that says why it sets none."""
@@ -358,7 +372,7 @@ class Conversation:
         if tool is None:
             return Answer(call, self._unknown(name), is_error=True)
         if arguments is None:
-            text = wording.NOT_JSON.format(name=public_name(tool))
+            text = wording.NOT_JSON.format(name=self.names.of(tool))
             return Answer(call, text, is_error=True)
         return Task(call, tool, arguments)
 
@@ -366,7 +380,7 @@ class Conversation:
         shown = name if len(name) <= MAX_SHOWN_NAME_CHARS else f"{name[:MAX_SHOWN_NAME_CHARS]}…"
         words = _SYNTAX.sub(" ", name.replace("_", " "))
         found = self.search(words, NEAREST) if words.strip() else ()
-        near = dict.fromkeys([*self._alike(name), *(public_name(hit.tool) for hit in found)])
+        near = dict.fromkeys([*self._alike(name), *(self.names.of(hit.tool) for hit in found)])
         says = [wording.UNKNOWN_TOOL.format(name=json.dumps(shown, ensure_ascii=False))]
         if near:
             says.append(wording.NEAREST.format(names=", ".join([*near][:NEAREST])))
@@ -377,7 +391,7 @@ class Conversation:
     def _alike(self, name: str) -> list[str]:
         """Names of tools that are spelled almost like this one, the most alike first."""
         usable = filter(self.may_use, islice(self.engine.catalog, MAX_COMPARED))
-        named = map(public_name, usable)
+        named = map(self.names.of, usable)
         close = [one for one in named if abs(len(one) - len(name)) <= _MISSPELT_CHARS]
         return get_close_matches(name, close, NEAREST, _ALIKE)
 
@@ -390,7 +404,7 @@ class Conversation:
         except InvalidSchema:
             # Whoever made the tool will check what he asked for.
             return ""
-        return _bad_arguments(public_name(task.tool), wrong) if wrong else ""
+        return _bad_arguments(self.names.of(task.tool), wrong) if wrong else ""
 
 
 def _bad_arguments(name: str, wrong: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Final
 
 from toolcrib.core.catalog import Catalog
@@ -35,19 +35,20 @@ def safe_name(name: str, max_chars: int = MAX_CHARS) -> str:
 
 
 class Names:
-    """The tools of one catalog by their public names."""
+    """The tools of one catalog by the names they have towards a model.
 
-    def __init__(self, catalog: Catalog) -> None:
+    These are the public names, unless whoever sends the tools on has others for them, in `named`.
+    """
+
+    def __init__(self, catalog: Catalog, named: Callable[[Tool], str] = public_name) -> None:
         self._catalog = catalog
-        self._changed = dict(_changed(catalog))
+        self._named = named
+        self._changed = {name: tool.id for tool in catalog if (name := named(tool)) != tool.id}
+
+    def of(self, tool: Tool) -> str:
+        """The name that a tool has."""
+        return self._named(tool)
 
     def tool(self, name: str) -> Tool | None:
-        """The tool with this public name, or with this id."""
+        """The tool with this name, or with this id."""
         return self._catalog.get(self._changed.get(name, name))
-
-
-def _changed(tools: Iterable[Tool]) -> Iterable[tuple[str, str]]:
-    for tool in tools:
-        name = public_name(tool)
-        if name != tool.id:
-            yield name, tool.id

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from toolcrib.adapters import openai_chat
 from toolcrib.core.call import Answer, Call
@@ -18,6 +19,10 @@ from toolcrib.errors import InvalidConfig
 from toolcrib.frameworks.shelf import Shelf
 
 MAX_READ: Final = 20_000
+# Beside the stored session: what the results of the last turn's calls are still to be told with.
+_NOTES: Final = "notes"
+
+Result = TypeVar("Result")
 
 
 class Reader:
@@ -90,7 +95,26 @@ class Step:
             if call["id"] not in done
         ]
         turn = self._conversation.turn(self._session, calls)
-        return [_message(answer) for answer in turn.answers], turn.session.to_dict()
+        notes = {task.call.id: task.note for task in turn.tasks if task.note}
+        stored = {**turn.session.to_dict(), **({_NOTES: notes} if notes else {})}
+        return [_message(answer) for answer in turn.answers], stored
+
+
+def noted(request: ToolCallRequest, result: Result) -> Result | ToolMessage:
+    """A tool's result, and after it what was put away to make room for the tool.
+
+    One that goes to the user as it is stays as it is, and so does a command to the graph.
+    """
+    stored = request.state.get("toolcrib") if isinstance(request.state, Mapping) else None
+    note = ((stored or {}).get(_NOTES) or {}).get(request.tool_call["id"])
+    for_user = request.tool is not None and request.tool.return_direct
+    if not note or for_user or not isinstance(result, ToolMessage):
+        return result
+    content = result.content
+    told: Any = [*content, {"type": "text", "text": note}]
+    if isinstance(content, str):
+        told = f"{content}\n\n{note}"
+    return result.model_copy(update={"content": told})
 
 
 def _message(answer: Answer) -> ToolMessage:

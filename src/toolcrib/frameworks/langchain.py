@@ -12,6 +12,7 @@ from langchain.agents.middleware.types import (
     ModelRequest,
     ModelResponse,
     PrivateStateAttr,
+    ToolCallRequest,
 )
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import BaseTool
@@ -19,7 +20,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from toolcrib.core.engine import Allowed
-from toolcrib.frameworks.chat_model import Reader, Step
+from toolcrib.frameworks.chat_model import Reader, Step, noted
 from toolcrib.frameworks.shelf import Options, Shelf
 
 
@@ -67,6 +68,22 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         """The same for an agent that runs on an event loop."""
         step = self._step(request)
         return _answered(step, await handler(_asking(request, step)))
+
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    ) -> ToolMessage | Command[Any]:
+        """Tell with a tool's result what was put away to make room for it."""
+        return noted(request, handler(request))
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        """The same for an agent that runs on an event loop."""
+        return noted(request, await handler(request))
 
     def _step(self, request: ModelRequest[ContextT]) -> Step:
         listed = [

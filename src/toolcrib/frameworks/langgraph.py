@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Any, NotRequired, TypedDict, Unpack
 
 from langchain_core.language_models import BaseChatModel
@@ -11,11 +11,12 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import BaseTool, tool
 from langgraph.graph import END, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime, get_runtime
-from langgraph.types import Send
+from langgraph.types import Command, Send
 
 from toolcrib.core.engine import Allowed
-from toolcrib.frameworks.chat_model import Reader, Step
+from toolcrib.frameworks.chat_model import Reader, Step, noted
 from toolcrib.frameworks.shelf import Options, Shelf
 
 
@@ -44,7 +45,7 @@ def create_agent(
     model = _Model(llm, tools, allowed, Shelf(**options))
     graph = StateGraph(State)
     graph.add_node("agent", RunnableLambda(model.reply, model.areply, name="agent"))
-    graph.add_node("tools", ToolNode(tools))
+    graph.add_node("tools", ToolNode(tools, wrap_tool_call=_run, awrap_tool_call=_arun))
     graph.set_entry_point("agent")
     graph.add_conditional_edges("agent", _next, ["agent", "tools", END])
     graph.add_edge("tools", "agent")
@@ -87,6 +88,20 @@ class _Model:
 def _update(step: Step, reply: AIMessage) -> dict[str, Any]:
     messages, stored = step.answered(reply)
     return {"messages": [reply, *messages], "toolcrib": stored}
+
+
+def _run(
+    request: ToolCallRequest,
+    execute: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+) -> ToolMessage | Command[Any]:
+    return noted(request, execute(request))
+
+
+async def _arun(
+    request: ToolCallRequest,
+    execute: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+) -> ToolMessage | Command[Any]:
+    return noted(request, await execute(request))
 
 
 def _next(state: State) -> str | list[Send]:

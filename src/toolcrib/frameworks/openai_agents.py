@@ -91,11 +91,14 @@ class _Run:
         self.now: Conversation
         self.session: Session | None = None
         self.answers: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
 
     def asked(self, items: Iterable[object], is_whole: bool) -> Session:
         """The session before a turn. Where the provider keeps the items, ours is from this run."""
         if self.session is None or is_whole:
-            self.session = self.now.replayed(openai_responses.turns_from_wire(items), self._budget)
+            turns = openai_responses.turns_from_wire(items)
+            self.session = self.now.replayed(turns, self._budget)
+            self.notes = self.now.notes(turns, self._budget) if self._budget else {}
         return self.session
 
     def replied(self, reply: object) -> None:
@@ -104,6 +107,7 @@ class _Run:
         turn = self.now.turn(session, openai_responses.calls_from_wire(reply))
         self.session = turn.session
         self.answers = {answer.call.id: answer.text for answer in turn.answers}
+        self.notes |= {task.call.id: task.note for task in turn.tasks if task.note}
 
     def answer(self, call: Call) -> str:
         """The answer to a search. A run that was resumed has not seen the reply it was in."""
@@ -200,7 +204,33 @@ def _asking(given: Iterable[Any], named: Mapping[str, Any]) -> tuple[dict[str, A
     functions = {one.name: one for one in tools if isinstance(one, FunctionTool)}
     hosted = [one for one in tools if not isinstance(one, FunctionTool)]
     shown = [_shown(functions[one.id], one) for one in search.run.now.tools(session)]
-    return {**asked, "tools": [*hosted, *shown]}, search.run
+    asked |= {"tools": [*hosted, *shown], "input": _noted(items, search.run.notes)}
+    return asked, search.run
+
+
+def _noted(
+    items: str | list[TResponseInputItem], notes: Mapping[str, str]
+) -> str | list[TResponseInputItem]:
+    """The items, with what was put away to make room for a tool after the tool's result.
+
+    The SDK has no place for that where tools are run. It follows from the items, so it is the same
+    in every request, and the items of the run stay as they are.
+    """
+    if isinstance(items, str) or not notes:
+        return items
+    return [_with_note(item, notes) for item in items]
+
+
+def _with_note(item: Any, notes: Mapping[str, str]) -> Any:
+    is_result = isinstance(item, Mapping) and item.get("type") == "function_call_output"
+    note = notes.get(str(item.get("call_id"))) if is_result else None
+    if note is None:
+        return item
+    output = item.get("output")
+    if isinstance(output, list):
+        return {**item, "output": [*output, {"type": "input_text", "text": note}]}
+    # Our own answer to a faulty call says it already.
+    return item if note in str(output) else {**item, "output": f"{output}\n\n{note}"}
 
 
 def _tool(given: FunctionTool) -> core.Tool:

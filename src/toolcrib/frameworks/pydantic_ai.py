@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.messages import ToolReturn, ToolReturnPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import AgentDepsT, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
@@ -18,7 +18,7 @@ from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import arguments_from_text
 from toolcrib.core.call import Call, Exchange
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import Conversation
+from toolcrib.core.conversation import Conversation, Turn
 from toolcrib.core.disclosure import Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
 from toolcrib.core.session import Session
@@ -48,6 +48,8 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
     _shelf: Shelf = field(init=False, repr=False)
     # What is listed in the step a run is at. Every run has a capability of its own, see `for_run`.
     _now: Conversation | None = field(init=False, repr=False, default=None)
+    # The reply whose calls are being run, and what they mean.
+    _meant: tuple[ModelMessage, Turn] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         self._shelf = Shelf(disclosure=self.disclosure, budget=self.budget, engine=self.engine)
@@ -113,15 +115,32 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
 
     def answer(self, ctx: RunContext[AgentDepsT], name: str, arguments: dict[str, Any]) -> str:
         """What a call means that no tool of the agent is to answer."""
+        call = Call(ctx.tool_call_id or "", name, arguments)
+        answers = self._turn(ctx, call).answers
+        return next(answer.text for answer in answers if answer.call.id == call.id)
+
+    def note(self, ctx: RunContext[AgentDepsT], name: str, arguments: dict[str, Any]) -> str:
+        """What the model is to be told beside the result of a tool; nothing if that is nothing."""
+        if self._shelf.budget is None:
+            return ""
+        call = Call(ctx.tool_call_id or "", name, arguments)
+        tasks = self._turn(ctx, call).tasks
+        return next((task.note for task in tasks if task.call.id == call.id), "")
+
+    def _turn(self, ctx: RunContext[AgentDepsT], call: Call) -> Turn:
+        """What the calls of the reply mean in which this one is."""
         assert self._now, "tools are listed before they are called"
         # The calls of this very turn stand last, without results yet.
         before = [*ctx.messages]
-        if before and isinstance(before[-1], ModelResponse):
-            before.pop()
-        session = self._session(self._now, before)
-        call = Call(ctx.tool_call_id or "", name, arguments)
-        [answer] = self._now.turn(session, [call]).answers
-        return answer.text
+        reply = before.pop() if before and isinstance(before[-1], ModelResponse) else None
+        if self._meant and self._meant[0] is reply:
+            return self._meant[1]
+        calls = _calls(reply) if isinstance(reply, ModelResponse) else []
+        is_whole = any(one.id == call.id for one in calls)
+        turn = self._now.turn(self._session(self._now, before), calls if is_whole else [call])
+        if reply is not None and is_whole:
+            self._meant = reply, turn
+        return turn
 
     def _session(self, now: Conversation, messages: Iterable[ModelMessage]) -> Session:
         return now.replayed(_turns(messages), self._shelf.budget)
@@ -168,7 +187,9 @@ class _Searchable(WrapperToolset[AgentDepsT]):
     ) -> Any:
         if tool.toolset is self:
             return self.capability.answer(ctx, name, tool_args)
-        return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+        result = await self.wrapped.call_tool(name, tool_args, ctx, tool)
+        note = self.capability.note(ctx, name, tool_args)
+        return _noted(result, note) if note else result
 
 
 def _is_loadable(tool: ToolDefinition) -> bool:
@@ -193,6 +214,24 @@ def _shown(given: ToolDefinition, tool: Tool) -> ToolDefinition:
     return replace(given, parameters_json_schema=schema, strict=False)
 
 
+def _noted(result: Any, note: str) -> Any:
+    """A tool's result with a note: after its text, or as Pydantic AI has it for what is no text."""
+    if isinstance(result, str):
+        return f"{result}\n\n{note}"
+    whole = result if isinstance(result, ToolReturn) else ToolReturn(result)
+    if isinstance(whole.return_value, str):
+        return replace(whole, return_value=f"{whole.return_value}\n\n{note}")
+    said = [whole.content] if isinstance(whole.content, str) else whole.content or ()
+    return replace(whole, content=[*said, note])
+
+
+def _calls(reply: ModelResponse) -> list[Call]:
+    return [
+        Call(call.tool_call_id, call.tool_name, arguments_from_text(call.args))
+        for call in reply.tool_calls
+    ]
+
+
 def _turns(messages: Iterable[ModelMessage]) -> list[list[Exchange]]:
     """What the model called, turn by turn, and what came back."""
     history = History()
@@ -203,8 +242,5 @@ def _turns(messages: Iterable[ModelMessage]) -> list[list[Exchange]]:
                     text = part.content if isinstance(part.content, str) else ""
                     history.result(part.tool_call_id, text)
         else:
-            history.turn(
-                Call(call.tool_call_id, call.tool_name, arguments_from_text(call.args))
-                for call in message.tool_calls
-            )
+            history.turn(_calls(message))
     return history.turns

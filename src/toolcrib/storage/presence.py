@@ -6,8 +6,10 @@ log would end up beside the wrong file.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Final
@@ -28,10 +30,16 @@ class Presence:
     """Says to other processes that we use a file, for as long as it is not closed."""
 
     def __init__(self, path: str) -> None:
-        self._file: IO[bytes] = Path(path + ENDING).open("ab")  # noqa: SIM115
-        if not self._locked(False):
+        self._path = Path(path + ENDING)
+        self._file: IO[bytes]
+        until = time.monotonic() + WAIT_SECONDS
+        while True:
+            self._file, self._is_new = _file(self._path)
+            if self._locked(False) and self._is_there():
+                return
             self._file.close()
-            raise BlockingIOError(f"{path}{ENDING} is locked")
+            if time.monotonic() > until:
+                raise BlockingIOError(f"{self._path} is locked")
 
     def alone(self, is_done: Callable[[], bool]) -> bool:
         """Whether we are the only ones, once those who come and go have gone.
@@ -43,7 +51,7 @@ class Presence:
         self._unlock()
         while not is_done() and time.monotonic() < until:
             if self._try(True):
-                return True
+                return self._is_there()
             time.sleep(_PAUSE_SECONDS)
         self._locked(False)
         return False
@@ -55,6 +63,27 @@ class Presence:
     def close(self) -> None:
         """We use the file no longer."""
         self._file.close()
+
+    def withdraw(self) -> None:
+        """We never came to use the file: leave nothing beside it that was not there before.
+
+        What somebody else has come to lock stays. Who has opened it and not locked it yet sees
+        that it is gone, and makes another.
+        """
+        if fcntl is not None and self._is_new and self._try(True) and self._is_there():
+            self._path.unlink()
+        self._file.close()
+        if fcntl is None and self._is_new:
+            # Here the system refuses this while another has it open.
+            with suppress(OSError):
+                self._path.unlink()
+
+    def _is_there(self) -> bool:
+        """Whether the file that we have open is the one that others find."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def _locked(self, exclusive: bool) -> bool:
         until = time.monotonic() + WAIT_SECONDS
@@ -80,3 +109,11 @@ class Presence:
     def _unlock(self) -> None:
         if fcntl is not None:
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+def _file(path: Path) -> tuple[IO[bytes], bool]:
+    """The file to lock, and whether it was made now."""
+    try:
+        return path.open("xb"), True
+    except FileExistsError:
+        return path.open("ab"), False

@@ -79,7 +79,10 @@ class SqliteStore:
         try:
             self.revision()
         except BaseException:
-            self._leave()
+            self._release()
+            if self._presence is not None:
+                # What was refused is not ours to leave files beside.
+                self._presence.withdraw()
             raise
 
     @property

@@ -6,6 +6,7 @@ belongs to one request, and knows what has been handed out.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Turn
 from toolcrib.core.disclosure import Plan
 from toolcrib.core.engine import RANKERS, SearchEngine
-from toolcrib.core.naming import Names
+from toolcrib.core.naming import Names, safe_name
 from toolcrib.core.session import Act, Session
 from toolcrib.core.tool import Tool
 from toolcrib.gateways.model.body import written
@@ -26,8 +27,15 @@ from toolcrib.gateways.model.toolset import CHARACTERS_A_TOKEN, MOST_READ, MOST_
 
 Entry = dict[str, Any]
 
+# What OpenAI's APIs take. Others take less, but whoever sends such a name knows what he sends it to.
+_TAKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # For one answer, however many a model asks for at once.
 MAX_SEARCHES: Final = 64
+
+
+def sent_name(id: str) -> str:
+    """The name by which the upstream is sent a tool: its own, where OpenAI's APIs take it."""
+    return id if _TAKEN.fullmatch(id) else safe_name(id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,7 @@ class Shelf:
             everything = Catalog(ware.tool for ware in self.wares.values())
         # Names over everything, so that ours is free; the search only over what is held back.
         engine = SearchEngine(catalog, {mode: RANKERS[mode]})
-        return Conversation(engine, Plan((), held), Names(everything))
+        return Conversation(engine, Plan((), held), Names(everything, _named))
 
 
 class Desk:
@@ -172,6 +180,10 @@ class Desk:
     def _note(self) -> None:
         for one in self._session.shown:
             self._handed.setdefault(one.id, self.shelf.held[one.id].sent)
+
+
+def _named(tool: Tool) -> str:
+    return sent_name(tool.id)
 
 
 def _tokens(ware: Ware) -> int:

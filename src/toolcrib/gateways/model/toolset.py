@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from toolcrib.core.catalog import Catalog
@@ -133,4 +134,6 @@ class Toolset:
     @cached_property
     def _conversation(self) -> Conversation:
         catalog = self._engine.catalog
-        return Conversation(self._engine, Plan((), self._tools), Names(catalog))
+        # The upstream is sent each under its own name, so that is what the model has to be told.
+        names = Names(catalog, attrgetter("id"))
+        return Conversation(self._engine, Plan((), self._tools), names)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.gateways.model.serving_openai import WORDS, chat_functions
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.gateways.model.chat.talk import Talk
@@ -204,3 +206,19 @@ def test_a_model_that_asks_for_everything_at_once_is_told_that_it_is_enough() ->
     assert one.reply(reply(*(search(id=f"call_{at}") for at in range(65)))) is None
     told = [message["content"] for message in one.body()["messages"][2:]]
     assert len(told) == 65 and all("times in a row" in text for text in told)
+
+
+@pytest.mark.parametrize("name", ["3d_print", "-print", "7_" + "x" * 62])
+def test_a_tool_whose_name_begins_with_no_letter_waits_and_is_found_by_it(name: str) -> None:
+    odd = {"name": name, "description": "Print a solid body", "parameters": {"type": "object"}}
+    shelf = sparing([*chat_functions(), {"type": "function", "function": odd}])
+    one = talk(shelf=shelf)
+    assert tool_names(one.body()) == ["search_tools"]
+    assert one.reply(reply(search("print a solid body"))) is None
+    later = one.body()
+    assert tool_names(later) == ["search_tools", name]
+    assert json.loads(later["messages"][-1]["content"])["found"][0]["name"] == name
+    done = one.reply(reply(call(name)))
+    assert done is not None
+    (used,) = done["choices"][0]["message"]["tool_calls"]
+    assert used["function"]["name"] == name

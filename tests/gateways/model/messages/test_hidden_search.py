@@ -72,6 +72,17 @@ def test_what_was_found_stays_loaded_for_the_rest_of_the_conversation(stream: bo
     assert shown[3] == ("search_tools",)
 
 
+@pytest.mark.parametrize("name", ["3d_print", "tide_" * 25])
+def test_the_model_is_told_of_a_tool_by_the_name_it_is_sent_under(name: str) -> None:
+    script = [Turn(search("print a solid body")), Turn(ToolCall(name, {}))]
+    with asking(script) as asked:
+        reply = asked.ask([*MANY, tool(name, "Print a solid body")], f"Print. {name}")
+        assert asked.upstream[1].tool_names == ("search_tools", name)
+        (told,) = asked.upstream[1].results
+    assert json.loads(told)["found"][0]["name"] == name
+    assert reply["content"][0]["name"] == name
+
+
 def test_without_the_memory_what_was_called_is_still_there() -> None:
     script = [Turn(search("read_tide")), Turn(ToolCall("read_tide", {})), Turn("Noon.")]
     with asking(script) as asked:

@@ -276,3 +276,19 @@ def test_calls_that_the_upstream_answers_itself_wait_for_nobody() -> None:
         "tool_search_call",
         "tool_search_output",
     ]
+
+
+def test_a_tool_whose_name_begins_with_a_digit_is_found_and_called_by_it() -> None:
+    odd = {**functions()[0], "name": "3d_print", "description": "Print a solid body"}
+    one = talk(rack=sparing([*functions(), odd]), tools=[*functions(), odd])
+    assert names(one.body()) == ["search_tools"]
+    assert one.reply(response(search("print a solid body"))) is None
+    later = one.body()
+    assert names(later) == ["search_tools", "3d_print"]
+    assert json.loads(later["input"][-1]["output"])["found"][0]["name"] == "3d_print"
+    done = one.reply(response(call("3d_print", currency="USD"), id="resp_2"))
+    assert done is not None
+    assert [item["name"] for item in done["output"]] == ["3d_print"]
+    space = {**CRM, "name": "3d"}
+    asked = talk(tools=[SEARCH, space], input=[{**call("gone"), "namespace": "3d"}, RESULT])
+    assert asked.body()["input"][0]["name"] == "3d___gone"

@@ -136,6 +136,17 @@ def test_namespaces_work_also_where_nothing_is_searched() -> None:
     assert not rack.asked and not rack.shelf.searched
 
 
+def test_a_name_that_begins_with_a_digit_is_as_good_as_any_other() -> None:
+    printing = {"type": "function", "name": "3d_print", "parameters": parameters("body")}
+    assert "3d_print" in sparing([*functions(), printing]).shelf.held
+    space = {**CRM, "name": "3d", "tools": [{**printing, "defer_loading": True}]}
+    rack = rack_of([SEARCH, {**printing, "defer_loading": True}, space])
+    assert {id: ware.sent["name"] for id, ware in rack.shelf.held.items()} == {
+        "3d_print": "3d_print",
+        "3d___3d_print": "3d___3d_print",
+    }
+
+
 def test_names_that_models_do_not_take_are_changed_where_they_wait_and_left_where_not() -> None:
     odd = {"type": "function", "name": "a.b", "parameters": parameters("x")}
     rack = rack_of([SEARCH, {**odd, "defer_loading": True}, {**odd, "name": "c.d"}])

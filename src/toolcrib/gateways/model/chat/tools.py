@@ -16,7 +16,7 @@ from toolcrib.core.disclosure import Disclosure
 from toolcrib.core.naming import public_name
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
-from toolcrib.gateways.model.shelf import Entry, Shelf, Ware
+from toolcrib.gateways.model.shelf import Entry, Shelf, Ware, sent_name
 
 _FIELD: Final = "defer_loading"
 # By such a name a client offers a search of its own, and needs no other beside it.
@@ -94,8 +94,8 @@ def _split(
 def _read(tools: Iterable[Entry]) -> Iterator[tuple[int, Tool]]:
     """The tools that can be searched, each with its number.
 
-    The others are the upstream's to judge: what is no function, has a name that not every model
-    takes, or one that stands twice.
+    The others are the upstream's to judge: what is no function, has a name that OpenAI does not
+    take, or one that stands twice.
     """
     seen: set[str] = set()
     for number, entry in enumerate(tools):
@@ -105,7 +105,7 @@ def _read(tools: Iterable[Entry]) -> Iterator[tuple[int, Tool]]:
             (tool,) = tools_from_wire(entry)
         except InvalidTool:
             continue
-        if tool.id not in seen and public_name(tool) == tool.id:
+        if tool.id not in seen and sent_name(tool.id) == tool.id:
             seen.add(tool.id)
             yield number, tool
 

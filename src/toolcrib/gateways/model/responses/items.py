@@ -15,11 +15,10 @@ from typing import Any, Final
 from toolcrib.adapters.plain import objects, text
 from toolcrib.core import wording
 from toolcrib.core.conversation import DESCRIPTION_CHARS
-from toolcrib.core.naming import public_name, safe_name
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.responses.tools import Rack, brought_wares, found_entries, path_of
-from toolcrib.gateways.model.shelf import Desk, Ware
+from toolcrib.gateways.model.shelf import Desk, Ware, sent_name
 
 Item = dict[str, Any]
 
@@ -109,7 +108,7 @@ class Reader:
             if known is None:
                 namespace = ware.tool.server or (ware.tool.name if searched else None)
                 known = replace(ware, namespace=namespace)
-                self._brought[public_name(ware.tool)] = known
+                self._brought[sent_name(ware.tool.id)] = known
                 self._desk.bring(ware.tool.id, ware.sent)
             elif known.held:
                 self._desk.load([known.tool.id])
@@ -145,9 +144,9 @@ class Reader:
         ware = self.ware(id)
         sent = {field: value for field, value in item.items() if field != "namespace"}
         if ware is None:
-            return {**sent, "name": name if namespace == name else safe_name(id)}
+            return {**sent, "name": name if namespace == name else sent_name(id)}
         self._desk.load([ware.tool.id])
-        return {**sent, "name": public_name(ware.tool)}
+        return {**sent, "name": sent_name(ware.tool.id)}
 
     def _check_default(self, name: str, number: int) -> None:
         """A call without a namespace has to be of a tool that stands in none."""
@@ -211,4 +210,4 @@ def _shown(ware: Ware) -> Item:
     about = ware.tool.description
     if len(about) > DESCRIPTION_CHARS:
         about = f"{about[: DESCRIPTION_CHARS - 1]}…"
-    return {"name": public_name(ware.tool), "description": about}
+    return {"name": sent_name(ware.tool.id), "description": about}

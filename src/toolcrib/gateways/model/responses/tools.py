@@ -16,10 +16,9 @@ from toolcrib.adapters.field import Fields, kind
 from toolcrib.adapters.plain import objects, text
 from toolcrib.core import wording
 from toolcrib.core.disclosure import Disclosure
-from toolcrib.core.naming import public_name
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
-from toolcrib.gateways.model.shelf import Entry, Shelf, Ware
+from toolcrib.gateways.model.shelf import Entry, Shelf, Ware, sent_name
 
 NO_SEARCH: Final = "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
 MISSING: Final = "Missing required parameter: '{param}'."
@@ -227,11 +226,12 @@ def _ware(place: _Place, asked: bool) -> Ware | None:
         policy=fields.policy(),
     )
     sent = _without(entry, _FIELD)
-    if public_name(tool) != entry["name"]:
+    name = sent_name(tool.id)
+    if name != entry["name"]:
         if not tool.server and not place.defers:
-            # Not every model takes such a name; whether this one does is the upstream's to say.
+            # OpenAI takes no such name; whether this upstream does is its own to say.
             return None
-        sent = {**sent, "name": public_name(tool)}
+        sent = {**sent, "name": name}
     alone = tool.name if asked and place.defers else None
     return Ware(tool, sent, entry, tool.server or alone)
 
