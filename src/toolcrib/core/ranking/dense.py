@@ -94,11 +94,8 @@ class DenseIndex:
         narrowing = self._narrowing
         reader = self._embedder.queries if narrowing is None else narrowing.queries
         vectors = checked_rows(answer(reader, queries), len(queries), _SOURCE)
-        if self._table is not None and vectors.shape[1] != self._table.width:
-            raise EmbeddingFailed(
-                f"the embedder gives queries {vectors.shape[1]} numbers and tools "
-                f"{self._table.width}; both must come from one model"
-            )
+        if self._table is not None:
+            _check_width("queries", vectors, self._table.width)
         return unit(vectors) if narrowing is None else narrowing.scaled(vectors)
 
     def services(self, query: str, names: Sequence[str]) -> Sequence[float]:
@@ -128,6 +125,7 @@ class DenseIndex:
         tools = [tool for slot in slots if (tool := self._catalog.at(slot)) is not None]
         if tools and self._table is not None:
             read = self._tools(list(map(passage, tools)))
+            _check_width("tools", read, _width(self._table, self._narrowing))
             with self._lock:
                 # Others may have read other tools in the meantime: theirs are kept.
                 vectors = dict(zip(slots, _kept(read, self._narrowing), strict=True))
@@ -158,6 +156,8 @@ class DenseIndex:
         if tools:
             texts = [passage(tool) for tool in tools.values()]
             given, is_read = self._given(texts)
+            if table is not None:
+                _check_width("tools", given, _width(table, narrowing))
             if rough is not None and narrowing is None:
                 narrowing = Narrowing.of(given, rough)
             given = _kept(given, narrowing)
@@ -197,6 +197,21 @@ class DenseIndex:
 
     def _tools(self, texts: Sequence[str]) -> Vectors:
         return checked_rows(answer(self._embedder.tools, texts), len(texts), _SOURCE)
+
+
+def _width(table: VectorTable, narrowing: Narrowing | None) -> int:
+    """How many numbers the embedder gave a tool, of which fewer may be kept."""
+    return table.width if narrowing is None else len(narrowing.axes)
+
+
+def _check_width(side: str, vectors: Vectors, width: int) -> None:
+    """Refuse vectors that cannot lie in the space of those there are: they are another model's."""
+    if vectors.shape[1] != width:
+        raise EmbeddingFailed(
+            f"the embedder gives {side} {vectors.shape[1]} numbers, where it gave tools {width}; "
+            "all must come from one model: if it was changed, start anew with the new one, and "
+            "clear what is cached of the old one or give the new one another name"
+        )
 
 
 def _kept(vectors: Vectors, narrowing: Narrowing | None) -> Vectors:
