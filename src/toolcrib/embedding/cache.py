@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors, services
-from toolcrib.core.ranking.rows import checked_rows
+from toolcrib.core.ranking.rows import checked_at_once, checked_rows
 from toolcrib.embedding.store import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 
@@ -91,7 +91,8 @@ class CachedEmbedder:
         unknown = [key for key in wanted if key not in known]
         rough: dict[bytes, tuple[Vectors, bool]] = {}
         if unknown:
-            given, is_read = self._embedder.at_once([wanted[key] for key in unknown])
+            found = self._embedder.at_once([wanted[key] for key in unknown])
+            given, is_read = checked_at_once(found, len(unknown), f"the embedder {self._name!r}")
             rough = dict(zip(unknown, zip(given, is_read.tolist(), strict=True), strict=True))
         told = [(unpacked(known[key]), True) if key in known else rough[key] for key in keys]
         rows = self._one_width([row for row, _ in told])

@@ -27,7 +27,7 @@ from toolcrib.core.ranking.embedder import (
 from toolcrib.core.ranking.narrowing import Narrowing
 from toolcrib.core.ranking.passage import passage
 from toolcrib.core.ranking.ranker import Ranking, Reason, Slots
-from toolcrib.core.ranking.rows import checked_rows
+from toolcrib.core.ranking.rows import checked_at_once, checked_rows
 from toolcrib.core.ranking.vectors import TURNED_FROM, Comparison, VectorTable, nearest, unit
 from toolcrib.errors import EmbeddingFailed
 
@@ -191,8 +191,7 @@ class DenseIndex:
 
     def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         if isinstance(self._embedder, PromptEmbedder):
-            vectors, is_read = answer(self._embedder.at_once, texts)
-            return checked_rows(vectors, len(texts), _SOURCE), is_read
+            return checked_at_once(answer(self._embedder.at_once, texts), len(texts), _SOURCE)
         return self._tools(texts), np.ones(len(texts), np.bool_)
 
     def _tools(self, texts: Sequence[str]) -> Vectors:
