@@ -145,7 +145,10 @@ class DenseIndex:
     def updated(self, catalog: Catalog) -> DenseIndex:
         """This index brought to a later catalog, looking only at what has changed."""
         slots = catalog.changed_slots(self._catalog)
-        table, sketched, narrowing = self._table, self._sketched, self._narrowing
+        with self._lock:
+            # Both of one moment: else what is read in between would be marked as read and is not.
+            table, sketched = self._table, self._sketched
+        narrowing = self._narrowing
         rough = self._rough(len(catalog))
         if slots is None or (rough is not None and narrowing is None):
             slots, table, sketched = list(range(catalog.span)), None, frozenset()
