@@ -139,8 +139,14 @@ class DenseIndex:
         return self.sketched
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
-        """One reason: what it means."""
-        return (Reason(query, "meaning", 1.0),) if self._catalog.at(slot) else ()
+        """One reason: what it means. None where that has nothing in common with the query."""
+        if self._catalog.at(slot) is None:
+            return ()
+        ranking = self._ranking(self._compared_closely(self.read([query])))
+        slots = ranking.slots[ranking.slots == slot]
+        if ranking.closer:
+            slots = ranking.closer(slots).slots
+        return (Reason(query, "meaning", 1.0),) if len(slots) else ()
 
     def updated(self, catalog: Catalog) -> DenseIndex:
         """This index brought to a later catalog, looking only at what has changed."""
