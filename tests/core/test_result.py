@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Barrier, Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.core.ranking.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.core.engine import MAX_LIMIT, MAX_QUERIES
 from toolcrib.core.experience import Experience, Use
-from toolcrib.core.ranking.dense import Dense
+from toolcrib.core.ranking.dense import Dense, DenseIndex
 from toolcrib.core.ranking.experienced import Experienced
 from toolcrib.core.ranking.hybrid import Hybrid
 from toolcrib.core.ranking.lexical import Lexical
@@ -126,6 +127,39 @@ def test_what_was_learned_changes_nothing_about_what_fits() -> None:
     assert lifted.hits[0].tool.name == "umbrella"
     assert not lifted.confident
     assert len(learned.groups(ours)) == len(plain.groups(theirs))
+
+
+def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none() -> None:
+    class Watched(DenseIndex):
+        """Somebody else has its tools read as soon as its table was looked at."""
+
+        watched = False
+
+        def __getattribute__(self, name: str) -> Any:
+            found = super().__getattribute__(name)
+            if name == "_table" and self.watched:
+                self.watched = False
+                reader = Thread(target=self.settle, args=(10,))
+                readers.append(reader)
+                # Where the lock is held, the reader can only come later.
+                is_held = self._lock.locked()
+                reader.start()
+                if not is_held:
+                    reader.join(10)
+            return found
+
+    readers: list[Thread] = []
+    catalog = Catalog([Tool("forecast", "The weather"), Tool("umbrella", "Against rain")])
+    fitted = Dense(Slow()).fit(catalog)
+    index = Watched(Slow(), catalog, fitted._table, fitted._sketched, None)
+    index.watched = True
+    later = index.updated(catalog.with_tools([Tool("sunglasses", "For the sun")]))
+    (reader,) = readers
+    reader.join(10)
+    assert index.sketched == 0
+    later.settle(10)
+    assert later.alike([0, 1, 2]).min() > 0.99
+    assert later.compared(later.read(["rain"])).rows.min() > 0.99
 
 
 def test_two_who_read_at_the_same_time_both_leave_what_they_read() -> None:

@@ -216,6 +216,17 @@ def test_a_model_that_changed_under_one_name_is_told(path: Path) -> None:
         CachedEmbedder(WordEmbedder(64), "words", path).tools(["old", "new"])
 
 
+def test_a_model_that_changed_is_told_in_a_later_call_and_not_kept(path: Path) -> None:
+    words = WordEmbedder(32)
+    cached = CachedEmbedder(words, "words", path)
+    cached.tools(["old"])
+    words.width = 64
+    for read in (cached.tools, cached.queries):
+        with pytest.raises(EmbeddingFailed, match=r"several widths \(32, 64\).*start anew"):
+            read(["new"])
+    assert len(CachedEmbedder(WordEmbedder(32), "words", path).tools(["old", "new"])) == 2
+
+
 def test_an_embedder_that_gives_no_rows_is_told() -> None:
     class Wrong(WordEmbedder):
         def tools(self, texts: Sequence[str]) -> Vectors:

@@ -21,7 +21,7 @@ from toolcrib.core.ranking.fuzzy import Fuzzy
 from toolcrib.core.ranking.hybrid import Hybrid, hybrid_with
 from toolcrib.core.ranking.keyword import Keyword
 from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.name import Named, NameIndex
+from toolcrib.core.ranking.name import Named, NameIndex, with_names_first
 from toolcrib.core.ranking.pattern import Regex
 from toolcrib.core.ranking.prefix import Prefix
 from toolcrib.core.ranking.ranker import (
@@ -63,6 +63,7 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
 Accepts = Callable[[Tool], bool]
 Allowed = Accepts | Collection[str]
 _Rights = Accepts | Set[str]
+_Sure = Callable[[Set[int]], float]
 
 
 class SearchEngine:
@@ -131,7 +132,7 @@ class SearchEngine:
 
         `allowed` is a set of ids or a question to ask of each tool. An empty query pages through
         the catalog in its order. Several queries are several needs: the result has the best tools
-        of each, and is confident if it is of any.
+        of each. It is confident if one of the hits on this page fits, and one need is enough.
         """
         _check_page(limit, offset)
         _check_where(where)
@@ -139,7 +140,7 @@ class SearchEngine:
         mode = self._known_mode(mode)
         if isinstance(query, list | tuple):
             return self._search_all(query, limit, offset, mode, where, allowed)
-        return self._search_one(query, limit, offset, mode, where, allowed)
+        return self._search_one(query, limit, offset, mode, where, allowed)[0]
 
     def groups(self, result: SearchResult) -> tuple[Group, ...]:
         """The hits of a result of this engine, those that do the same on several servers together."""
@@ -206,7 +207,8 @@ class SearchEngine:
         mode: str,
         where: Where,
         allowed: _Rights | None,
-    ) -> SearchResult:
+    ) -> tuple[SearchResult, _Sure]:
+        """The hits, and how sure it is of those of them that are in some slots."""
         accepts = None if allowed is None else _accepting(allowed)
         ranking, named = self._ranked(query, mode, where, accepts)
         has_facets = where is not ANYWHERE and where != ANYWHERE
@@ -220,10 +222,12 @@ class SearchEngine:
         if ranking.closer and (is_filtered or count > _SCORED_EXACTLY):
             ranking, accepts = self._closer(ranking, accepts, count), None
         chosen = self._best(ranking, accepts, count)
-        hits = self._hits(chosen[offset : offset + limit], query, mode, named)
+        page = chosen[offset : offset + limit]
+        hits = self._hits(page, query, mode, named)
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
         more = len(chosen) > offset + limit
-        return SearchResult(query, mode, hits, more, notes, _confidence(ranking, chosen))
+        result = SearchResult(query, mode, hits, more, notes, _confidence(ranking, page))
+        return result, partial(_confidence, ranking, page)
 
     def _search_all(
         self,
@@ -239,22 +243,25 @@ class SearchEngine:
             raise InvalidQuery(f"ask for 1 to {MAX_QUERIES} needs at once, not {len(queries)}")
         # A blank is no need; but nothing but blanks is what one blank is: the whole catalog.
         asked = [query for query in queries if not self._asks_nothing(query, mode)] or queries[:1]
-        parts = tuple(
+        found_for = [
             self._search_one(query, limit + offset, 0, mode, where, allowed) for query in asked
-        )
+        ]
+        parts = tuple(part for part, _ in found_for)
         # In rounds: the best tool of each need, then the second of each, a tool in its first round.
         found = [(place, hit) for part in parts for place, hit in enumerate(part)]
         found.sort(key=lambda one: (one[0], -one[1].score, one[1].slot))
         hits: dict[int, Hit] = {}
         for _, hit in found:
             hits.setdefault(hit.slot, hit)
+        page = tuple(hits.values())[offset : offset + limit]
+        shown = {hit.slot for hit in page}
         return SearchResult(
             "\n".join(asked),
             mode,
-            tuple(hits.values())[offset : offset + limit],
+            page,
             more=len(hits) > offset + limit or any(part.more for part in parts),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-            confidence=max(part.confidence for part in parts),
+            confidence=max(sure(shown) for _, sure in found_for),
             parts=parts,
         )
 
@@ -291,7 +298,7 @@ class SearchEngine:
         if named.only:
             slots = np.array(sorted(named.slots), np.int32)
             return Ranking(slots, np.ones(len(slots), np.float32)), named
-        return _with_names_first(self._index(mode).rank(query), named), named
+        return with_names_first(self._index(mode).rank(query), named), named
 
     def _asks_nothing(self, query: str, mode: str) -> bool:
         """Whether this is the empty query. A blank is a pattern, but no question in words."""
@@ -430,11 +437,16 @@ def _notes(ranking: Ranking, chosen: list[int]) -> tuple[str, ...]:
     )
 
 
-def _confidence(ranking: Ranking, chosen: list[tuple[int, float]]) -> float:
-    if not chosen:
+def _confidence(
+    ranking: Ranking, page: list[tuple[int, float]], among: Set[int] | None = None
+) -> float:
+    """How sure it is of the hits on a page, or of those of them that are in some slots."""
+    if among is not None:
+        page = [one for one in page if one[0] in among]
+    if not page:
         return 0.0
     # That of the hit which fits best: the order looks at more than at what fits.
-    margin = ranking.margin(chosen)
+    margin = ranking.margin(page)
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
@@ -462,15 +474,6 @@ def _why_unmatched(query: str, mode: str, reasons: tuple[Reason, ...], named: li
         return f"the query is the name of another tool: {', '.join(named)}"
     has = ", ".join(dict.fromkeys(reason.term for reason in reasons))
     return f"does not match {query!r} in mode {mode}" + (f", though it has {has}" if has else "")
-
-
-def _with_names_first(ranking: Ranking, named: Named) -> Ranking:
-    """The named tools with a full score, whether or not their words were found."""
-    others = ~np.isin(ranking.slots, named.slots)
-    slots = np.concatenate((ranking.slots[others], np.array(named.slots, np.int32)))
-    scores = np.concatenate((ranking.scores[others], np.ones(len(named.slots), np.float32)))
-    order = np.argsort(slots)
-    return ranking._replace(slots=slots[order], scores=scores[order], fits=None, closer=None)
 
 
 def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:

@@ -312,13 +312,7 @@ class Experience:
 
     def words(self, query: str) -> list[Word]:
         """The words of a query that may say something about a tool, each once."""
-        found: dict[str, str] = {}
-        for written, term, _ in text.words(query[:MAX_CHARS]):
-            if not text.is_stop_word(term) and not _is_number(term):
-                found.setdefault(term, written)
-                if len(found) == MAX_TERMS:
-                    break
-        return [Word(written, self._digest(term)) for term, written in found.items()]
+        return [Word(written, self._digest(term)) for term, written in terms(query).items()]
 
     def _digest(self, term: str) -> int:
         digest = blake2b(term.encode(), digest_size=8, key=self._key).digest()
@@ -362,6 +356,17 @@ class Experience:
             if not self._terms[tool_id]:
                 del self._terms[tool_id]
         self._pairs += len(weights) - len(before)
+
+
+def terms(query: str) -> dict[str, str]:
+    """What a query may teach: its words by their stems, each once, as it was first written."""
+    found: dict[str, str] = {}
+    for written, term, _ in text.words(query[:MAX_CHARS]):
+        if not text.is_stop_word(term) and not _is_number(term):
+            found.setdefault(term, written)
+            if len(found) == MAX_TERMS:
+                break
+    return found
 
 
 def shares(

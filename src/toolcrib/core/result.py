@@ -48,14 +48,14 @@ class SearchResult:
     hits: tuple[Hit, ...]
     more: bool = False
     notes: tuple[str, ...] = ()
-    # How sure it is that the best tool fits, from 0 to 1; one half is the border.
+    # How sure it is that one of these hits fits, from 0 to 1; one half is the border.
     confidence: float = 0.0
     # Where several needs were asked for, the result of each.
     parts: tuple[SearchResult, ...] = ()
 
     @property
     def confident(self) -> bool:
-        """Whether the best tool fits. If not, the hits are only the nearest there is."""
+        """Whether one of these hits fits. If not, they are only the nearest there is."""
         return self.confidence >= 0.5
 
     def __iter__(self) -> Iterator[Hit]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from threading import Lock
 from typing import Final
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors, services
-from toolcrib.core.ranking.rows import checked_rows
+from toolcrib.core.ranking.rows import checked_at_once, checked_rows
 from toolcrib.embedding.store import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 
@@ -25,6 +25,7 @@ _TOGETHER: Final = 256
 
 _CHECK_BYTES: Final = 4
 _SCALE_BYTES: Final = 4
+_NUMBER_BYTES: Final = 2
 
 
 class CachedEmbedder:
@@ -53,6 +54,8 @@ class CachedEmbedder:
         self._name = name
         self._capacity = capacity
         self._recent: OrderedDict[bytes, bytes] = OrderedDict()
+        # The one that all its vectors have, as soon as there are some.
+        self._widths: frozenset[int] = frozenset()
         self._lock = Lock()
         self._store = None if path is None else VectorStore(path)
         self._fault: InvalidCacheFile | None = None
@@ -88,7 +91,8 @@ class CachedEmbedder:
         unknown = [key for key in wanted if key not in known]
         rough: dict[bytes, tuple[Vectors, bool]] = {}
         if unknown:
-            given, is_read = self._embedder.at_once([wanted[key] for key in unknown])
+            found = self._embedder.at_once([wanted[key] for key in unknown])
+            given, is_read = checked_at_once(found, len(unknown), f"the embedder {self._name!r}")
             rough = dict(zip(unknown, zip(given, is_read.tolist(), strict=True), strict=True))
         told = [(unpacked(known[key]), True) if key in known else rough[key] for key in keys]
         rows = self._one_width([row for row, _ in told])
@@ -106,11 +110,14 @@ class CachedEmbedder:
         known = self._remembered(wanted)
         if store and len(known) < len(wanted):
             known |= self._stored(store, [key for key in wanted if key not in known])
+        self._check_widths(map(_width, known.values()))
         missing = [key for key in wanted if key not in known]
         for start in range(0, len(missing), _TOGETHER):
             some = missing[start : start + _TOGETHER]
             found = encode([wanted[key] for key in some])
             rows = checked_rows(found, len(some), f"the embedder {self._name!r}")
+            # Before they are kept: else the file would hold vectors of two models for good.
+            self._check_widths([rows.shape[1]])
             fresh = dict(zip(some, map(packed, rows), strict=True))
             self._keep(store, fresh)
             known |= fresh
@@ -154,13 +161,19 @@ class CachedEmbedder:
     def _one_width(self, rows: list[Vectors]) -> Vectors:
         if not rows:
             return np.empty((0, 0), np.float32)
-        widths = {len(row) for row in rows}
+        self._check_widths(map(len, rows))
+        return np.stack(rows)
+
+    def _check_widths(self, widths: Iterable[int]) -> None:
+        """Refuse vectors of another width than those before: they are another model's."""
+        widths = self._widths.union(widths)
         if len(widths) > 1:
             raise EmbeddingFailed(
                 f"vectors of several widths ({', '.join(map(str, sorted(widths)))}) go by the name "
-                f"{self._name!r}: its model has changed; give the new one another name"
+                f"{self._name!r}: its model has changed; start anew and give the new one another "
+                "name, or delete the file of vectors if there is one"
             )
-        return np.stack(rows)
+        self._widths = widths
 
 
 def packed(row: Vectors) -> bytes:
@@ -175,6 +188,11 @@ def unpacked(vector: bytes) -> Vectors:
     scale = np.frombuffer(vector, "<f4", 1, _CHECK_BYTES)
     row = np.frombuffer(vector, "<f2", offset=_CHECK_BYTES + _SCALE_BYTES)
     return row.astype(np.float32) * scale.astype(np.float32)
+
+
+def _width(vector: bytes) -> int:
+    """How many numbers a packed vector has."""
+    return (len(vector) - _CHECK_BYTES - _SCALE_BYTES) // _NUMBER_BYTES
 
 
 def _is_whole(vector: bytes) -> bool:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.core.ranking.meaning import Slow, Vectors, Words
-from toolcrib import Catalog, Tool
+from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
 from toolcrib.core.ranking.ranker import Reason
-from toolcrib.core.ranking.vectors import BLOCK, VectorTable, unit
+from toolcrib.core.ranking.vectors import BLOCK, HEAD, TURNED_FROM, VectorTable, unit
 from toolcrib.errors import EmbeddingFailed
 
 
@@ -27,6 +27,23 @@ def test_tools_are_found_by_what_they_mean(office: Catalog) -> None:
     assert (ranking.scores <= 1).all() and (np.diff(ranking.slots) > 0).all()
     assert index.reasons("rain", 6) == (Reason("rain", "meaning", 1.0),)
     assert index.reasons("rain", 999) == ()
+
+
+@pytest.mark.parametrize("count", [3, TURNED_FROM])
+def test_a_tool_that_is_not_found_has_no_reasons(count: int) -> None:
+    class Turned(Words):
+        """So wide that of a large catalog not all numbers are compared with every tool."""
+
+        def queries(self, texts: Sequence[str]) -> Vectors:
+            return np.pad(super().queries(texts), ((0, 0), (0, 2 * HEAD)))
+
+    tools = [Tool("forecast", "The weather"), Tool("pay_bill", "Pay a bill")]
+    catalog = Catalog([*tools, *(Tool(f"t{at}", "A letter") for at in range(count - 2))])
+    engine = SearchEngine(catalog, {"dense": Dense(Turned())})
+    found, missed = (engine.explain("rain tomorrow", tool.id) for tool in tools)
+    assert (found.rank, found.reasons) == (1, (Reason("rain tomorrow", "meaning", 1.0),))
+    assert missed.reasons == ()
+    assert missed.verdict == "does not match 'rain tomorrow' in mode dense"
 
 
 def test_nothing_is_found_in_nothing() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toolcrib import Catalog, SearchEngine, Tool, Where
 from toolcrib.core.engine import RANKERS
 from toolcrib.core.experience import Experience, Use
-from toolcrib.core.ranking.experienced import BOOST, Experienced
+from toolcrib.core.ranking.experienced import BOOST, MAX_BOOST, Experienced
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.pattern import Regex
 from toolcrib.core.ranking.ranker import Ranking, Reason
@@ -205,6 +205,27 @@ def test_whatever_is_recorded_scores_rise_within_the_bound_and_nothing_else_move
         for other, less in plain.items():
             assert less + boost + ROUNDING >= score or learned[slot] > learned[other]
     assert np.isfinite(after.scores).all()
+
+
+@pytest.mark.parametrize("boost", [BOOST, 0.3, MAX_BOOST])
+def test_what_was_learned_never_makes_a_result_confident_whatever_the_boost(
+    office: Catalog, experience: Experience, boost: float
+) -> None:
+    # One that words do not find at all, and one that they find, but not well enough to fit.
+    weak = "a message about nine stops and where to burn the least diesel today"
+    plain = SearchEngine(office, {"lexical": Lexical()})
+    learned = SearchEngine(office, {"lexical": Experienced(Lexical(), experience, boost)})
+    for query, tool_id in ((DIESEL, "crm___salesforce_query"), (weak, "mail___send_email")):
+        assert not plain.search(query).confident
+        _used(experience, query, tool_id, 20)
+        result = learned.search(query)
+        assert tool_id in [hit.tool.id for hit in result]
+        assert not result.confident
+    # What fits by its words goes on fitting, as well as before.
+    fitting = "bill a customer"
+    _used(experience, fitting, "books___createInvoice", 20)
+    assert learned.search(fitting).hits[0].score > plain.search(fitting).hits[0].score
+    assert learned.search(fitting).confidence == plain.search(fitting).confidence > 0.5
 
 
 class _Empty:

@@ -27,7 +27,7 @@ from toolcrib.core.ranking.embedder import (
 from toolcrib.core.ranking.narrowing import Narrowing
 from toolcrib.core.ranking.passage import passage
 from toolcrib.core.ranking.ranker import Ranking, Reason, Slots
-from toolcrib.core.ranking.rows import checked_rows
+from toolcrib.core.ranking.rows import checked_at_once, checked_rows
 from toolcrib.core.ranking.vectors import TURNED_FROM, Comparison, VectorTable, nearest, unit
 from toolcrib.errors import EmbeddingFailed
 
@@ -94,11 +94,8 @@ class DenseIndex:
         narrowing = self._narrowing
         reader = self._embedder.queries if narrowing is None else narrowing.queries
         vectors = checked_rows(answer(reader, queries), len(queries), _SOURCE)
-        if self._table is not None and vectors.shape[1] != self._table.width:
-            raise EmbeddingFailed(
-                f"the embedder gives queries {vectors.shape[1]} numbers and tools "
-                f"{self._table.width}; both must come from one model"
-            )
+        if self._table is not None:
+            _check_width("queries", vectors, self._table.width)
         return unit(vectors) if narrowing is None else narrowing.scaled(vectors)
 
     def services(self, query: str, names: Sequence[str]) -> Sequence[float]:
@@ -128,6 +125,7 @@ class DenseIndex:
         tools = [tool for slot in slots if (tool := self._catalog.at(slot)) is not None]
         if tools and self._table is not None:
             read = self._tools(list(map(passage, tools)))
+            _check_width("tools", read, _width(self._table, self._narrowing))
             with self._lock:
                 # Others may have read other tools in the meantime: theirs are kept.
                 vectors = dict(zip(slots, _kept(read, self._narrowing), strict=True))
@@ -141,13 +139,22 @@ class DenseIndex:
         return self.sketched
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
-        """One reason: what it means."""
-        return (Reason(query, "meaning", 1.0),) if self._catalog.at(slot) else ()
+        """One reason: what it means. None where that has nothing in common with the query."""
+        if self._catalog.at(slot) is None:
+            return ()
+        ranking = self._ranking(self._compared_closely(self.read([query])))
+        slots = ranking.slots[ranking.slots == slot]
+        if ranking.closer:
+            slots = ranking.closer(slots).slots
+        return (Reason(query, "meaning", 1.0),) if len(slots) else ()
 
     def updated(self, catalog: Catalog) -> DenseIndex:
         """This index brought to a later catalog, looking only at what has changed."""
         slots = catalog.changed_slots(self._catalog)
-        table, sketched, narrowing = self._table, self._sketched, self._narrowing
+        with self._lock:
+            # Both of one moment: else what is read in between would be marked as read and is not.
+            table, sketched = self._table, self._sketched
+        narrowing = self._narrowing
         rough = self._rough(len(catalog))
         if slots is None or (rough is not None and narrowing is None):
             slots, table, sketched = list(range(catalog.span)), None, frozenset()
@@ -158,6 +165,8 @@ class DenseIndex:
         if tools:
             texts = [passage(tool) for tool in tools.values()]
             given, is_read = self._given(texts)
+            if table is not None:
+                _check_width("tools", given, _width(table, narrowing))
             if rough is not None and narrowing is None:
                 narrowing = Narrowing.of(given, rough)
             given = _kept(given, narrowing)
@@ -191,12 +200,26 @@ class DenseIndex:
 
     def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         if isinstance(self._embedder, PromptEmbedder):
-            vectors, is_read = answer(self._embedder.at_once, texts)
-            return checked_rows(vectors, len(texts), _SOURCE), is_read
+            return checked_at_once(answer(self._embedder.at_once, texts), len(texts), _SOURCE)
         return self._tools(texts), np.ones(len(texts), np.bool_)
 
     def _tools(self, texts: Sequence[str]) -> Vectors:
         return checked_rows(answer(self._embedder.tools, texts), len(texts), _SOURCE)
+
+
+def _width(table: VectorTable, narrowing: Narrowing | None) -> int:
+    """How many numbers the embedder gave a tool, of which fewer may be kept."""
+    return table.width if narrowing is None else len(narrowing.axes)
+
+
+def _check_width(side: str, vectors: Vectors, width: int) -> None:
+    """Refuse vectors that cannot lie in the space of those there are: they are another model's."""
+    if vectors.shape[1] != width:
+        raise EmbeddingFailed(
+            f"the embedder gives {side} {vectors.shape[1]} numbers, where it gave tools {width}; "
+            "all must come from one model: if it was changed, start anew with the new one, and "
+            "clear what is cached of the old one or give the new one another name"
+        )
 
 
 def _kept(vectors: Vectors, narrowing: Narrowing | None) -> Vectors:

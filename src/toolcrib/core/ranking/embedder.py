@@ -81,4 +81,18 @@ def services(embedder: Embedder, text: str, names: Sequence[str]) -> Sequence[fl
     # Asked for by name: to ask whether it is a `NamingEmbedder` takes longer than many an answer.
     tell: Callable[[str, Sequence[str]], Sequence[float]] | None
     tell = getattr(embedder, "services", None)
-    return [UNTOLD] * len(names) if tell is None else answer(tell, text, names)
+    if tell is None:
+        return [UNTOLD] * len(names)
+    told = answer(tell, text, names)
+    try:
+        likely = [float(each) for each in told] if len(told) == len(names) else []
+    except Exception:  # Anybody's: what it gave may fail in any way when it is looked at.
+        likely = []
+    # In plain Python: a query names a handful. What is no number is in no order either.
+    if len(likely) != len(names) or not all(0 <= each <= 1 for each in likely):
+        raise EmbeddingFailed(
+            f"the embedder gave {type(told).__name__} for the services among {len(names)} names; "
+            "its `services` should give a list of one number a name, each from 0 to 1, or not be "
+            "there at all"
+        )
+    return likely

@@ -92,20 +92,20 @@ class ExperiencedIndex:
         places = ranking.slots.searchsorted(slots)
         found = places < len(ranking.slots)
         found[found] = ranking.slots[places[found]] == slots[found]
+        # What fits is for the ranker to say: by its own scores, if it has no better measure.
+        fits = ranking.scores if ranking.fits is None else ranking.fits
         scores = ranking.scores.copy()
         places = places[found]
         scores[places] = _boosted(scores[places], boosts[found])
         lifted = ~found & (boosts >= LIFTING_SUPPORT * self._ranker.boost)
         if not lifted.any() or not self._may_lift(query):
-            return ranking._replace(scores=scores, closer=closer)
+            return ranking._replace(scores=scores, fits=fits, closer=closer)
         slots = np.concatenate((ranking.slots, slots[lifted]))
         scores = np.concatenate((scores, boosts[lifted].astype(scores.dtype)))
         order = slots.argsort()
-        fits = ranking.fits
-        if fits is not None:
-            # What was learned alone is near, and never claims to fit.
-            served = np.full(int(lifted.sum()), ranking.floor - SHORT_OF_FITTING, fits.dtype)
-            fits = np.concatenate((fits, served))[order]
+        # What was learned alone is near, and never claims to fit.
+        served = np.full(int(lifted.sum()), ranking.floor - SHORT_OF_FITTING, fits.dtype)
+        fits = np.concatenate((fits, served))[order]
         return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=closer)
 
     def _closer(

@@ -13,7 +13,7 @@ import numpy as np
 import regex
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.ranker import Slots
+from toolcrib.core.ranking.ranker import Ranking, Slots
 from toolcrib.core.text import name_key
 from toolcrib.core.tool import Tool
 
@@ -118,3 +118,15 @@ def _keys(tool: Tool | None) -> tuple[str, ...]:
         return ()
     name = name_key(tool.name)
     return (name,) if tool.id == tool.name else (name, name_key(tool.id))
+
+
+def with_names_first(ranking: Ranking, named: Named) -> Ranking:
+    """The named tools with a full score, whether or not their words were found."""
+    others = ~np.isin(ranking.slots, named.slots)
+    slots = np.concatenate((ranking.slots[others], np.array(named.slots, np.int32)))
+    scores = np.concatenate((ranking.scores[others], np.ones(len(named.slots), np.float32)))
+    order = np.argsort(slots)
+    fits = ranking.fits
+    if fits is not None:
+        fits = np.concatenate((fits[others], np.ones(len(named.slots), fits.dtype)))[order]
+    return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=None)

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from toolcrib.core.ranking.embedder import QueryReader, RoughEmbedder, Vectors
+from toolcrib.core.ranking.embedder import QueryReader, RoughEmbedder, Vectors, answer
 from toolcrib.core.ranking.vectors import SAMPLE, extreme, principal_axes, unit
 
 NUMBERS: Final = 48
@@ -33,7 +33,7 @@ class Narrowing:
         kept = sample @ axes
         # The rest of two vectors has nothing in common: on the whole, so much of them has.
         likeness = np.einsum("ij,ij->", kept, kept) / np.float32(len(kept))
-        return cls(axes, embedder.along(axes), likeness)
+        return cls(axes, answer(embedder.along, axes), likeness)
 
     def scaled(self, rows: Vectors) -> Vectors:
         """What was read of queries, of the length that makes likeness what it is by all numbers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.errors import EmbeddingFailed
@@ -20,7 +21,7 @@ def checked_rows(found: Any, count: int, source: str) -> Vectors:
         else:
             # A number beyond 32 bits becomes infinite, which is told below.
             with np.errstate(over="ignore"):
-                rows = np.asarray(found, dtype=np.float32)
+                rows = _real(np.asarray(found)).astype(np.float32, copy=False)
     except (TypeError, ValueError, RuntimeError, OverflowError) as fault:
         raise EmbeddingFailed(
             f"{source} gave {type(found).__name__} that is no table of numbers ({fault}); "
@@ -37,3 +38,31 @@ def checked_rows(found: Any, count: int, source: str) -> Vectors:
             "look at the model's precision, or use another model"
         )
     return rows
+
+
+def checked_at_once(found: Any, count: int, source: str) -> tuple[Vectors, NDArray[np.bool_]]:
+    """What `at_once` gave: the rows, and which of them are as good as those of `tools`."""
+    vectors, is_read = found if isinstance(found, tuple) and len(found) == 2 else (None, None)
+    if (
+        not isinstance(is_read, np.ndarray)
+        or is_read.dtype != np.bool_
+        or is_read.shape != (count,)
+    ):
+        raise EmbeddingFailed(
+            f"{source} gave {_shown(found)} at once for {count} texts; its `at_once` should give a "
+            "tuple of two: the vectors, and a numpy array with one bool a text, True where the "
+            "vector is as good as that of `tools`; or not be there at all"
+        )
+    return checked_rows(vectors, count, source), is_read
+
+
+def _shown(found: Any) -> str:
+    if isinstance(found, tuple):
+        return f"a tuple of {', '.join(type(one).__name__ for one in found[:3]) or 'nothing'}"
+    return type(found).__name__
+
+
+def _real(found: NDArray[Any]) -> NDArray[Any]:
+    if found.dtype.kind == "c":
+        raise TypeError("its numbers are complex")
+    return found

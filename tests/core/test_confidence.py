@@ -1,0 +1,80 @@
+"""A result is confident of the hits that it returns, and of no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.core.ranking.dense import Dense
+from toolcrib.core.ranking.embedder import Vectors
+from toolcrib.core.ranking.hybrid import Hybrid
+from toolcrib.core.ranking.lexical import Lexical
+
+ROWS = "invoice payment rows"
+
+
+class OfOther:
+    """Whatever is asked for is meant by the tool `other`, and by no other."""
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        return np.array([[1, 0, 0]] * len(texts), np.float32)
+
+    def tools(self, texts: Sequence[str]) -> Vectors:
+        return np.array([_meant(text) for text in texts], np.float32)
+
+
+def _meant(text: str) -> list[float]:
+    if "other" in text.lower():
+        return [0.9, 0.43, 0]
+    return [0, 0, 1] if "filler" in text.lower() else [0.05, 1, 0]
+
+
+@pytest.fixture(scope="module")
+def engine() -> SearchEngine:
+    """Five tools that have the words come before the one that fits."""
+    held = [Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"]
+    filler = [Tool(f"filler{at}", "Filler.") for at in range(100)]
+    catalog = Catalog([*held, Tool("other", "Something else."), *filler])
+    return SearchEngine(catalog, {"hybrid": Hybrid(Lexical(syntax="lenient"), Dense(OfOther()))})
+
+
+@pytest.mark.parametrize(
+    ("limit", "offset", "confident"),
+    [(1, 0, False), (5, 0, False), (6, 0, True), (1, 4, False), (1, 5, True), (5, 6, False)],
+)
+@pytest.mark.parametrize("query", [ROWS, [ROWS], [ROWS, "payment rows invoice"]])
+def test_only_what_is_on_the_page_makes_it_confident(
+    engine: SearchEngine, query: str | list[str], limit: int, offset: int, confident: bool
+) -> None:
+    result = engine.search(query, limit=limit, offset=offset)
+    assert ("other" in [hit.tool.name for hit in result]) == confident
+    assert result.confident == confident
+
+
+def test_an_empty_page_is_not_confident(engine: SearchEngine) -> None:
+    for query in (ROWS, [ROWS, "other"], "other"):
+        page = engine.search(query, limit=5, offset=1_000)
+        assert (page.hits, page.confidence, page.confident) == ((), 0.0, False)
+
+
+def test_of_several_needs_those_on_the_page_count(engine: SearchEngine) -> None:
+    # What fits is the sixth of one need: of six places, the other takes three.
+    result = engine.search([ROWS, "filler"], limit=6)
+    assert [part.confident for part in result.parts] == [True, False]
+    assert "other" not in [hit.tool.name for hit in result]
+    assert not result.confident
+
+
+def test_a_tool_asked_for_by_name_makes_the_page_that_has_it_confident(
+    engine: SearchEngine,
+) -> None:
+    asked = "invoice payment rows c"
+    first, second = (engine.search(asked, limit=1, offset=at) for at in (0, 1))
+    assert [hit.tool.name for hit in (*first, *second)] == [
+        "invoice_payment_rows_c",
+        "invoice_payment_rows_a",
+    ]
+    assert (first.confident, second.confident) == (True, False)
