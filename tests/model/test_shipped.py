@@ -38,9 +38,7 @@ def test_queries_are_sketched_along_axes_as_they_are_as_a_whole() -> None:
     assert isinstance(sketches, RoughEmbedder)
     whole = sketches.queries(NEEDS)
     axes = np.linalg.qr(whole.T)[0]
-    read = sketches.along(axes)
-    along = read(NEEDS)
-    assert read(NEEDS) is along
+    along = sketches.along(axes)(NEEDS)
     lengths = np.linalg.norm(along, axis=1, keepdims=True)
     assert np.allclose(along / lengths, whole @ axes, atol=1e-5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib.resources import files
 from typing import Any, Final
 from zipfile import ZipFile
@@ -134,16 +134,9 @@ class Sketches:
         return self._model._sketcher.queries(_read(texts))
 
     def along(self, axes: Array) -> Callable[[Sequence[str]], Array]:
-        """What reads queries by their numbers along some axes alone, and remembers those asked before."""
+        """What reads queries by their numbers along some axes alone."""
         read = self._model._sketcher.queries_along(axes)
-
-        @lru_cache(MOST_QUERIES)
-        def remembered(texts: tuple[str, ...]) -> Array:
-            vectors = read(_read(texts))
-            vectors.flags.writeable = False
-            return vectors
-
-        return lambda texts: remembered(tuple(texts))
+        return lambda texts: read(_read(texts))
 
     def tools(self, texts: Sequence[str]) -> Array:
         """What tools mean, roughly."""

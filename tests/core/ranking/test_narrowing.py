@@ -68,6 +68,8 @@ def test_a_large_catalog_is_compared_by_few_numbers_and_a_small_one_by_all() -> 
     large = Dense(rough).fit(catalog(TURNED_FROM))
     assert [best(large, number) for number in (0, 7, 2_000)] == [0, 7, 2_000]
     assert rough.narrow == 3
+    # What was asked before is not read again.
+    assert (best(large, 7), rough.narrow) == (7, 3)
     assert large.nearest == 0
     assert large.rank("tool 7").closer is None
 

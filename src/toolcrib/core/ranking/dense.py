@@ -27,16 +27,13 @@ from toolcrib.core.ranking.embedder import (
 from toolcrib.core.ranking.narrowing import Narrowing
 from toolcrib.core.ranking.passage import passage
 from toolcrib.core.ranking.ranker import Ranking, Reason, Slots
-from toolcrib.core.ranking.rows import checked_at_once, checked_rows
+from toolcrib.core.ranking.rows import check_width, checked_at_once, checked_rows
 from toolcrib.core.ranking.vectors import TURNED_FROM, Comparison, VectorTable, nearest, unit
-from toolcrib.errors import EmbeddingFailed
 
 # Two texts that have nothing in common are about this alike.
 NOISE: Final = 0.1
 # Tools that one query may have read, of those that are only sketched: bounds what it costs.
 READ_CLOSELY: Final = 8
-
-_SOURCE: Final = "the embedder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +88,12 @@ class DenseIndex:
 
     def read(self, queries: Sequence[str]) -> Vectors:
         """What queries mean."""
-        narrowing = self._narrowing
-        reader = self._embedder.queries if narrowing is None else narrowing.queries
-        vectors = checked_rows(answer(reader, queries), len(queries), _SOURCE)
+        if self._narrowing is not None:
+            return self._narrowing.queries(queries)
+        vectors = checked_rows(answer(self._embedder.queries, queries), len(queries))
         if self._table is not None:
-            _check_width("queries", vectors, self._table.width)
-        return unit(vectors) if narrowing is None else narrowing.scaled(vectors)
+            check_width("queries", vectors, self._table.width)
+        return unit(vectors)
 
     def services(self, query: str, names: Sequence[str]) -> Sequence[float]:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
@@ -125,7 +122,7 @@ class DenseIndex:
         tools = [tool for slot in slots if (tool := self._catalog.at(slot)) is not None]
         if tools and self._table is not None:
             read = self._tools(list(map(passage, tools)))
-            _check_width("tools", read, _width(self._table, self._narrowing))
+            check_width("tools", read, _width(self._table, self._narrowing))
             with self._lock:
                 # Others may have read other tools in the meantime: theirs are kept.
                 vectors = dict(zip(slots, _kept(read, self._narrowing), strict=True))
@@ -166,7 +163,7 @@ class DenseIndex:
             texts = [passage(tool) for tool in tools.values()]
             given, is_read = self._given(texts)
             if table is not None:
-                _check_width("tools", given, _width(table, narrowing))
+                check_width("tools", given, _width(table, narrowing))
             if rough is not None and narrowing is None:
                 narrowing = Narrowing.of(given, rough)
             given = _kept(given, narrowing)
@@ -200,26 +197,16 @@ class DenseIndex:
 
     def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         if isinstance(self._embedder, PromptEmbedder):
-            return checked_at_once(answer(self._embedder.at_once, texts), len(texts), _SOURCE)
+            return checked_at_once(answer(self._embedder.at_once, texts), len(texts))
         return self._tools(texts), np.ones(len(texts), np.bool_)
 
     def _tools(self, texts: Sequence[str]) -> Vectors:
-        return checked_rows(answer(self._embedder.tools, texts), len(texts), _SOURCE)
+        return checked_rows(answer(self._embedder.tools, texts), len(texts))
 
 
 def _width(table: VectorTable, narrowing: Narrowing | None) -> int:
     """How many numbers the embedder gave a tool, of which fewer may be kept."""
     return table.width if narrowing is None else len(narrowing.axes)
-
-
-def _check_width(side: str, vectors: Vectors, width: int) -> None:
-    """Refuse vectors that cannot lie in the space of those there are: they are another model's."""
-    if vectors.shape[1] != width:
-        raise EmbeddingFailed(
-            f"the embedder gives {side} {vectors.shape[1]} numbers, where it gave tools {width}; "
-            "all must come from one model: if it was changed, start anew with the new one, and "
-            "clear what is cached of the old one or give the new one another name"
-        )
 
 
 def _kept(vectors: Vectors, narrowing: Narrowing | None) -> Vectors:

@@ -11,9 +11,10 @@ from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.errors import EmbeddingFailed
 
 MAX_WIDTH = 16_384
+ANYBODY = "the embedder"
 
 
-def checked_rows(found: Any, count: int, source: str) -> Vectors:
+def checked_rows(found: Any, count: int, source: str = ANYBODY) -> Vectors:
     """The rows as floats of 32 bits. What cannot be one row a text raises `EmbeddingFailed`."""
     try:
         if isinstance(found, np.ndarray) and found.dtype == np.float32:
@@ -40,7 +41,9 @@ def checked_rows(found: Any, count: int, source: str) -> Vectors:
     return rows
 
 
-def checked_at_once(found: Any, count: int, source: str) -> tuple[Vectors, NDArray[np.bool_]]:
+def checked_at_once(
+    found: Any, count: int, source: str = ANYBODY
+) -> tuple[Vectors, NDArray[np.bool_]]:
     """What `at_once` gave: the rows, and which of them are as good as those of `tools`."""
     vectors, is_read = found if isinstance(found, tuple) and len(found) == 2 else (None, None)
     if (
@@ -54,6 +57,16 @@ def checked_at_once(found: Any, count: int, source: str) -> tuple[Vectors, NDArr
             "vector is as good as that of `tools`; or not be there at all"
         )
     return checked_rows(vectors, count, source), is_read
+
+
+def check_width(side: str, vectors: Vectors, width: int) -> None:
+    """Refuse vectors that cannot lie in the space of those there are: they are another model's."""
+    if vectors.shape[1] != width:
+        raise EmbeddingFailed(
+            f"the embedder gives {side} {vectors.shape[1]} numbers, where it gave tools {width}; "
+            "all must come from one model: if it was changed, start anew with the new one, and "
+            "clear what is cached of the old one or give the new one another name"
+        )
 
 
 def _shown(found: Any) -> str:

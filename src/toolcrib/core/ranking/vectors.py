@@ -211,17 +211,18 @@ def extreme(lengths: NDArray[np.float32]) -> bool:
 
 def unit(vectors: Vectors) -> Vectors:
     """Vectors brought to length one, of whatever length they were; a vector of zeros stays one."""
-    lengths = _lengths(vectors)
-    if extreme(lengths):
+    long = lengths(vectors)
+    if extreme(long):
         largest = np.abs(vectors).max(axis=-1, keepdims=True)
-        is_ordinary = (lengths >= _LEAST) & (lengths <= _MOST) | (largest == 0)
+        is_ordinary = (long >= _LEAST) & (long <= _MOST) | (largest == 0)
         largest[is_ordinary] = 1
         vectors = vectors / largest
-        lengths = np.maximum(_lengths(vectors), _TINY)
-    whole: Vectors = (vectors / lengths).astype(np.float32, copy=False)
+        long = np.maximum(lengths(vectors), _TINY)
+    whole: Vectors = (vectors / long).astype(np.float32, copy=False)
     return whole
 
 
-def _lengths(vectors: Vectors) -> NDArray[np.float32]:
-    lengths: NDArray[np.float32] = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
-    return lengths
+def lengths(vectors: Vectors) -> NDArray[np.float32]:
+    """How long each vector is, in a column; infinite where its square is too large to be told."""
+    squares: NDArray[np.float32] = np.einsum("...i,...i->...", vectors, vectors)
+    return np.sqrt(squares)[..., None]
