@@ -56,6 +56,13 @@ def test_blanks_among_needs_ask_for_nothing(words: SearchEngine) -> None:
         words.search(["weather", 5])  # type: ignore[list-item]
 
 
+def test_needs_that_nothing_serves_are_told_if_another_is_served(words: SearchEngine) -> None:
+    both = words.search(["send email", "zzqxzz", "send email"])
+    assert (both.confident, both.unserved) == (True, ("zzqxzz",))
+    neither = words.search(["zzqxzz", "qqzzxq"])
+    assert (neither.confident, neither.unserved) == (False, ())
+
+
 def test_needs_page_as_far_as_one_does(words: SearchEngine) -> None:
     assert words.search(["email"], limit=MAX_LIMIT, offset=1).hits == words.search("email").hits[1:]
 

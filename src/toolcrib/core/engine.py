@@ -33,7 +33,7 @@ from toolcrib.core.ranking.ranker import (
     Reason,
     settled,
 )
-from toolcrib.core.result import Explanation, Group, Hit, SearchResult, grouped
+from toolcrib.core.result import Explanation, Group, Hit, SearchResult, grouped, unserved
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.model.shipped import SHIPPED
@@ -223,7 +223,9 @@ class SearchEngine:
         hits = self._hits(chosen[offset : offset + limit], query, mode, named)
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
         more = len(chosen) > offset + limit
-        return SearchResult(query, mode, hits, more, notes, _confidence(ranking, chosen))
+        needs = ranking.unserved(chosen[offset : offset + limit])
+        sure = _confidence(ranking, chosen)
+        return SearchResult(query, mode, hits, more, notes, sure, unserved=needs)
 
     def _search_all(
         self,
@@ -256,6 +258,7 @@ class SearchEngine:
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             confidence=max(part.confidence for part in parts),
             parts=parts,
+            unserved=unserved(parts),
         )
 
     def _known_mode(self, mode: str) -> str:
