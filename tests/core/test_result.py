@@ -16,6 +16,7 @@ from toolcrib.core.ranking.dense import Dense
 from toolcrib.core.ranking.experienced import Experienced
 from toolcrib.core.ranking.hybrid import Hybrid
 from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.result import Hit
 from toolcrib.errors import InvalidQuery
 
 SALT = b"sixteen bytes or more"
@@ -98,6 +99,15 @@ def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
         servers = [one.tool.server for one in (same.best, *same.others)]
         assert sorted(servers) == ["sky", "sun"]
         assert sum(1 + len(group.others) for group in groups) == len(engine.search("weather"))
+
+
+def test_tools_of_the_same_words_do_the_same_whatever_their_servers_mean() -> None:
+    servers = ("mail", "money")
+    catalog = Catalog([Tool("send", "Send a ticket", server=server) for server in servers])
+    engine = SearchEngine(catalog, {"meaning": Hybrid(Lexical(), Dense(Words()))})
+    (group,) = engine.groups(engine.search("send a ticket"))
+    assert len(group.others) == 1
+    assert not group.best.says_the_same(Hit(Tool("send", "Send"), 1.0, 0, lambda slot: ()))
 
 
 def test_without_vectors_nothing_is_grouped(words: SearchEngine) -> None:

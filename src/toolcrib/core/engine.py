@@ -150,7 +150,9 @@ class SearchEngine:
         place = {id(hit): at for at, hit in enumerate(result)}
 
         def are_twins(one: Hit, other: Hit) -> bool:
-            return bool(alike[place[id(one)], place[id(other)]] >= TWINS)
+            # The names of their servers, which are part of the meaning, may tell them apart.
+            is_alike = bool(alike[place[id(one)], place[id(other)]] >= TWINS)
+            return is_alike or one.says_the_same(other)
 
         return grouped(result.hits, are_twins)
 

@@ -30,6 +30,11 @@ class Hit:
         """Which term hit which field, and its share of the score; the strongest first."""
         return self._reasons(self.slot)
 
+    def says_the_same(self, other: Hit) -> bool:
+        """Whether another tool goes by the same name and is described in the same words."""
+        mine, its = self.tool, other.tool
+        return (mine.name, mine.description) == (its.name, its.description)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
 
