@@ -74,7 +74,9 @@ def test_one_json_document_has_everything(catalog: str) -> None:
         "confident",
         "confidence",
         "hits",
+        "groups",
         "more",
+        "unserved",
         "notes",
     ]
     assert (document["query"], document["mode"], document["more"]) == ("charge", "hybrid", True)
@@ -205,3 +207,38 @@ def test_several_files_are_searched_together(catalog: str, tmp_path: Path) -> No
     more.write_text('{"name": "refund_all", "description": "Refund everything."}')
     answer = search("refund", "--catalog", catalog, "--catalog", str(more), "--json")
     assert {"refund_all", "payments___refund_charge"} <= set(ids(answer))
+
+
+def test_what_does_the_same_on_another_server_is_told_below_a_hit(tmp_path: Path) -> None:
+    about = "Send an email to people."
+    names = ("gmail", "outlook")
+    twins = [{"name": "send_email", "server": name, "description": about} for name in names]
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([*twins, {"name": "pay", "description": "Pay a bill."}]))
+    asked = ("email people", "--catalog", str(path), "--limit", "2")
+    best, other = ids(search(*asked, "--json"))
+    assert {best, other} == {"gmail___send_email", "outlook___send_email"}
+    assert json.loads(search(*asked, "--json").stdout)["groups"] == [[best, other]]
+    row, below, *_ = search(*asked).stdout.splitlines()
+    assert best in row
+    assert below == f"      also: {other}"
+    # Words do not know what means the same.
+    by_words = json.loads(search(*asked, "--mode", "lexical", "--json").stdout)
+    assert sorted(by_words["groups"]) == sorted([[best], [other]])
+
+
+def test_more_hits_than_anybody_reads_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.cli.search._MOST_GROUPED", 1)
+    twins = [{"name": "pay", "server": name, "description": "Pay a bill."} for name in "ab"]
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps(twins))
+    answer = search("pay a bill", "--catalog", str(path), "--json")
+    assert json.loads(answer.stdout)["groups"] == [["a___pay"], ["b___pay"]]
+
+
+def test_a_need_that_nothing_serves_is_told(catalog: str) -> None:
+    asked = ("send a mail and play the trombone", "--catalog", catalog)
+    assert search(*asked).stdout.splitlines()[-1] == "Nothing fits: play the trombone"
+    assert json.loads(search(*asked, "--json").stdout)["unserved"] == ["play the trombone"]

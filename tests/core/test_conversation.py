@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from toolcrib.core import wording
 from toolcrib.core.call import Call, Exchange
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import (
@@ -144,6 +145,18 @@ def test_nothing_that_fits_is_a_result_with_the_nearest_and_reveals_nothing() ->
     told = json.loads(weak.answers[0].text)
     assert told["found"] == [] and told["nearest"][0]["name"] == "shop___refund"
     assert weak.session.shown == talk.begin().shown
+
+
+def test_a_need_that_nothing_serves_is_told_beside_what_was_found() -> None:
+    talk = _talk()
+    needs = {"queries": ["weather forecast", "zzqxzz " * 30]}
+    turn = talk.turn(talk.begin(), [Call("1", "search_tools", needs)])
+    message = json.loads(turn.answers[0].text)["message"]
+    assert message.startswith(wording.LOADED)
+    assert wording.UNSERVED.partition("{")[0] in message
+    assert message.count("zzqxzz") < 20
+    one = talk.turn(talk.begin(), [_search("weather forecast")])
+    assert "No tool was found" not in one.answers[0].text
 
 
 def test_what_is_held_back_can_be_shown_as_stubs_or_by_name() -> None:

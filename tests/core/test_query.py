@@ -70,6 +70,7 @@ def test_a_query_is_read_as_it_is_meant(text: str, node: Node) -> None:
         ("localhost:8080", ["localhost:8080"]),
         ("minus -5 degrees", ["minus", "-5", "degrees"]),
         ("5 * 3 ^ 2", ["5", "3", "2"]),
+        ("find it -> send it", ["find", "it", "->", "send", "it"]),
         ("std::vector", ["std::vector"]),
     ],
 )

@@ -17,6 +17,7 @@ from toolcrib.core.ranking.dense import Dense, DenseIndex
 from toolcrib.core.ranking.experienced import Experienced
 from toolcrib.core.ranking.hybrid import Hybrid
 from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.core.result import Hit
 from toolcrib.errors import InvalidQuery
 
 SALT = b"sixteen bytes or more"
@@ -57,6 +58,13 @@ def test_blanks_among_needs_ask_for_nothing(words: SearchEngine) -> None:
         words.search(["weather", 5])  # type: ignore[list-item]
 
 
+def test_needs_that_nothing_serves_are_told_if_another_is_served(words: SearchEngine) -> None:
+    both = words.search(["send email", "zzqxzz", "send email"])
+    assert (both.confident, both.unserved) == (True, ("zzqxzz",))
+    neither = words.search(["zzqxzz", "qqzzxq"])
+    assert (neither.confident, neither.unserved) == (False, ())
+
+
 def test_needs_page_as_far_as_one_does(words: SearchEngine) -> None:
     assert words.search(["email"], limit=MAX_LIMIT, offset=1).hits == words.search("email").hits[1:]
 
@@ -92,6 +100,15 @@ def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
         servers = [one.tool.server for one in (same.best, *same.others)]
         assert sorted(servers) == ["sky", "sun"]
         assert sum(1 + len(group.others) for group in groups) == len(engine.search("weather"))
+
+
+def test_tools_of_the_same_words_do_the_same_whatever_their_servers_mean() -> None:
+    servers = ("mail", "money")
+    catalog = Catalog([Tool("send", "Send a ticket", server=server) for server in servers])
+    engine = SearchEngine(catalog, {"meaning": Hybrid(Lexical(), Dense(Words()))})
+    (group,) = engine.groups(engine.search("send a ticket"))
+    assert len(group.others) == 1
+    assert not group.best.says_the_same(Hit(Tool("send", "Send"), 1.0, 0, lambda slot: ()))
 
 
 def test_without_vectors_nothing_is_grouped(words: SearchEngine) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -22,7 +22,9 @@ from toolcrib.core.facet import Where
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.pattern import Regex
 from toolcrib.core.ranking.ranker import Ranker
-from toolcrib.core.result import Explanation, SearchResult
+from toolcrib.core.result import Explanation, Group, SearchResult
+
+_MOST_GROUPED: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +127,20 @@ def command(**options: Any) -> None:
             mode=question.mode,
             where=question.where,
         )
+    # Each is compared with each, which is too much to ask of thousands.
+    few = len(result) <= _MOST_GROUPED
+    groups = engine.groups(result) if few else tuple(map(Group, result))
     if question.as_json:
-        print_json(_document(result, why))
+        print_json(_document(result, groups, why))
         return
-    _print_hits(question, result)
+    _print_hits(question, result, groups)
     if why is not None:
         _print_why(why)
 
 
-def _document(result: SearchResult, why: Explanation | None) -> dict[str, Any]:
+def _document(
+    result: SearchResult, groups: Sequence[Group], why: Explanation | None
+) -> dict[str, Any]:
     hits = [
         {"score": hit.score, "reasons": reasons_in_json(hit.reasons), "tool": hit.tool.to_dict()}
         for hit in result.hits
@@ -144,7 +151,9 @@ def _document(result: SearchResult, why: Explanation | None) -> dict[str, Any]:
         "confident": result.confident,
         "confidence": result.confidence,
         "hits": hits,
+        "groups": [[hit.tool.id for hit in (group.best, *group.others)] for group in groups],
         "more": result.more,
+        "unserved": list(result.unserved),
         "notes": list(result.notes),
     }
     if why is not None:
@@ -159,17 +168,23 @@ def _document(result: SearchResult, why: Explanation | None) -> dict[str, Any]:
     return document
 
 
-def _print_hits(question: _Question, result: SearchResult) -> None:
+def _print_hits(question: _Question, result: SearchResult, groups: Sequence[Group]) -> None:
     if not result.hits:
         click.echo(wrapped(_nothing(question)))
     elif not result.confident:
         click.echo(wrapped("Nothing fits well; these are the nearest."))
-    table = Table.of((hit.tool.id for hit in result.hits), lead_columns=6)
-    for hit in result.hits:
+    table = Table.of((group.best.tool.id for group in groups), lead_columns=6)
+    for group in groups:
+        hit = group.best
         click.echo(table.row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
         reasons = reasons_in_words(hit.reasons) if question.explain else ""
         if reasons:
             click.secho(table.aside(f"for {reasons}"), fg="yellow")
+        if group.others:
+            others = ", ".join(plain(other.tool.id) for other in group.others)
+            click.echo(table.aside(f"also: {others}"))
+    for need in result.unserved:
+        click.echo(wrapped(f"Nothing fits: {plain(need)}"))
     for text in result.notes:
         click.secho(wrapped(f"Note: {plain(text)}"), dim=True)
     if result.more:

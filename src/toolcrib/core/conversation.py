@@ -22,7 +22,7 @@ from toolcrib.core.call import Answer, Call, Exchange
 from toolcrib.core.disclosure import Plan
 from toolcrib.core.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
 from toolcrib.core.naming import Names
-from toolcrib.core.result import SearchResult
+from toolcrib.core.result import SearchResult, unserved
 from toolcrib.core.session import Act, Session
 from toolcrib.core.tokens import Counter, estimate
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
@@ -40,6 +40,7 @@ MAX_NAMED: Final = 500
 OPEN_SCHEMA: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": True}
 DESCRIPTION_CHARS: Final = 200
 MAX_SHOWN_NAME_CHARS: Final = 80
+MAX_SHOWN_NEED_CHARS: Final = 100
 
 # With how many names a misspelt one is compared, how much longer or shorter they may be, and from
 # which share of letters in common on they are alike.
@@ -304,7 +305,8 @@ class Conversation:
             session = session.reveal(found, self.count)
         others = {hit.tool.id: hit.tool for one in results if not one.confident for hit in one}
         nearest = [tool for id, tool in others.items() if id not in hits][:NEAREST]
-        text = self._told(session, found, nearest, len(queries) > MAX_QUERIES)
+        missing = unserved_text(unserved(results))
+        text = self._told(session, found, nearest, missing, len(queries) > MAX_QUERIES)
         return session, Answer(call, text, found=found)
 
     def search(self, query: str, limit: int) -> SearchResult:
@@ -321,7 +323,12 @@ class Conversation:
         return result
 
     def _told(
-        self, session: Session, found: Sequence[Tool], nearest: Sequence[Tool], cut: bool
+        self,
+        session: Session,
+        found: Sequence[Tool],
+        nearest: Sequence[Tool],
+        missing: str,
+        cut: bool,
     ) -> str:
         """A search's answer, as JSON: the names in it are how a history is read again."""
         says = [wording.FULL_ANSWER.format(most=MAX_QUERIES)] if cut else []
@@ -334,7 +341,7 @@ class Conversation:
         answer: dict[str, Any] = {"found": [self._shown(tool) for tool in found]}
         if nearest:
             answer["nearest"] = [self._shown(tool) for tool in nearest]
-        answer["message"] = " ".join(filter(None, says))
+        answer["message"] = " ".join(filter(None, [*says, missing]))
         return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
     def _shown(self, tool: Tool) -> dict[str, Any]:
@@ -405,6 +412,15 @@ class Conversation:
             # Whoever made the tool will check what he asked for.
             return ""
         return _bad_arguments(self.names.of(task.tool), wrong) if wrong else ""
+
+
+def unserved_text(needs: Sequence[str]) -> str:
+    """What a model is told of the needs that nothing serves; nothing if there are none."""
+    shown = [
+        need if len(need) <= MAX_SHOWN_NEED_CHARS else f"{need[:MAX_SHOWN_NEED_CHARS]}…"
+        for need in needs
+    ]
+    return wording.UNSERVED.format(needs="; ".join(shown)) if shown else ""
 
 
 def _bad_arguments(name: str, wrong: Iterable[str]) -> str:

@@ -33,7 +33,7 @@ from toolcrib.core.ranking.ranker import (
     Reason,
     settled,
 )
-from toolcrib.core.result import Explanation, Group, Hit, SearchResult, grouped
+from toolcrib.core.result import Explanation, Group, Hit, SearchResult, grouped, unserved
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.model.shipped import SHIPPED
@@ -151,7 +151,9 @@ class SearchEngine:
         place = {id(hit): at for at, hit in enumerate(result)}
 
         def are_twins(one: Hit, other: Hit) -> bool:
-            return bool(alike[place[id(one)], place[id(other)]] >= TWINS)
+            # The names of their servers, which are part of the meaning, may tell them apart.
+            is_alike = bool(alike[place[id(one)], place[id(other)]] >= TWINS)
+            return is_alike or one.says_the_same(other)
 
         return grouped(result.hits, are_twins)
 
@@ -226,8 +228,9 @@ class SearchEngine:
         hits = self._hits(page, query, mode, named)
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
         more = len(chosen) > offset + limit
-        result = SearchResult(query, mode, hits, more, notes, _confidence(ranking, page))
-        return result, partial(_confidence, ranking, page)
+        sure = partial(_confidence, ranking, page)
+        needs = ranking.unserved(page)
+        return SearchResult(query, mode, hits, more, notes, sure(), unserved=needs), sure
 
     def _search_all(
         self,
@@ -263,6 +266,7 @@ class SearchEngine:
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             confidence=max(sure(shown) for _, sure in found_for),
             parts=parts,
+            unserved=unserved(parts),
         )
 
     def _known_mode(self, mode: str) -> str:

@@ -37,6 +37,7 @@ FIELDS: Final = (
 # Every operator has one of these signs or capitals, and most texts have none, which is quickly seen.
 _SIGN = re.compile(r"""["()*^:+ANO-]""")
 _OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
+_SHOUTED = re.compile(r"\b(?:AND|OR|NOT)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,15 @@ def has_operators(text: str) -> bool:
     return _SIGN.search(text) is not None and _OPERATOR.search(text) is not None
 
 
+def unshouted(text: str) -> str:
+    """A text whose AND, OR and NOT are plain words if all of its other letters are capitals too."""
+    return (
+        _SHOUTED.sub(lambda found: found.group().lower(), text)
+        if _SHOUTED.sub("", text).isupper()
+        else text
+    )
+
+
 def plain(text: str) -> Node:
     """Read a text as nothing but words: what to fall back on when it is not a query."""
     nodes = tuple(Word(word) for word in _PLAIN_WORD.findall(text[:MAX_QUERY_CHARS]))
@@ -213,7 +223,7 @@ _TOKEN = re.compile(
     | \^(?P<boost>\d+(?:\.\d+)?)
     | (?P<field>[A-Za-z_]+):(?=[\w"(*])
     | (?P<must>\+)(?=[^\s+)])
-    | (?P<not>-)(?=[^\s\d)-])
+    | (?P<not>-)(?=[^\s\d)>-])
     | (?P<all>\*)(?=[\s)^]|$)
     | (?P<word>[^\s()"^*]+)(?P<word_star>\*)?
     | (?P<noise>.)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from toolcrib.core.ranking.ranker import Reason
 from toolcrib.core.tool import Tool
@@ -29,6 +30,11 @@ class Hit:
         """Which term hit which field, and its share of the score; the strongest first."""
         return self._reasons(self.slot)
 
+    def says_the_same(self, other: Hit) -> bool:
+        """Whether another tool goes by the same name and is described in the same words."""
+        mine, its = self.tool, other.tool
+        return (mine.name, mine.description) == (its.name, its.description)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
 
@@ -52,6 +58,8 @@ class SearchResult:
     confidence: float = 0.0
     # Where several needs were asked for, the result of each.
     parts: tuple[SearchResult, ...] = ()
+    # Of the needs that were asked for, those that no hit fits, if others have one that does.
+    unserved: tuple[str, ...] = ()
 
     @property
     def confident(self) -> bool:
@@ -63,6 +71,14 @@ class SearchResult:
 
     def __len__(self) -> int:
         return len(self.hits)
+
+
+def unserved(results: Sequence[SearchResult]) -> tuple[str, ...]:
+    """The needs that none of these results serves, if there is one that is served."""
+    if not any(one.confident for one in results):
+        return ()
+    needs = ((one.unserved if one.confident else (one.query,)) for one in results)
+    return tuple(dict.fromkeys(chain.from_iterable(needs)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,28 @@ def test_nothing_fits_below_the_floor(office: Catalog) -> None:
     assert (len(nothing), nothing.confidence) == (0, 0.0)
 
 
+def test_a_need_that_no_hit_fits_is_told(office: Catalog) -> None:
+    engine = _engine(office, Words())
+    result = engine.search("send a letter and order a pizza, then pay the bill")
+    assert result.confident
+    assert result.unserved == ("order a pizza",)
+    assert engine.search("send a letter and pay the bill").unserved == ()
+    assert engine.search("order a pizza").unserved == ()
+    # What the asker may not use, or does not get to see, serves nothing.
+    mail = {"mail___send_email", "mail___read_email"}
+    both = "send a letter and pay the bill"
+    assert engine.search(both, allowed=mail).unserved == ("pay the bill",)
+    assert len(engine.search(both, limit=1).unserved) == 1
+
+
+def test_where_no_need_is_served_the_whole_is_judged(office: Catalog) -> None:
+    engine = _engine(office, Words())
+    nothing = engine.search("order a pizza and wash the car")
+    assert (nothing.confident, nothing.unserved) == (False, ())
+    # The names of tools are served by these, whatever they mean.
+    assert engine.search("salesforce query and übersetzen").unserved == ()
+
+
 def test_tools_are_read_as_they_are_found() -> None:
     tools = [Tool(f"t{at}", "about the weather") for at in range(2 * READ_CLOSELY)]
     slow = Slow()

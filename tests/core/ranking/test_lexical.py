@@ -104,6 +104,18 @@ def test_a_bad_query_says_so_unless_leniency_was_asked_for(office: Catalog) -> N
     assert lenient.rank("(email").notes[0].text.startswith("read as plain words: the parenthesis")
 
 
+def test_in_capitals_alone_and_is_a_word_if_the_reading_is_lenient(office: Catalog) -> None:
+    lenient, strict = Lexical(syntax="lenient").fit(office), Lexical().fit(office)
+    query = "REFUND AND NEWEST OR ELSE"
+    assert set(_found(lenient, query)) == set(_found(strict, query.lower())) != set()
+    assert lenient.is_open(query)
+    assert _found(strict, query) == []
+    # Only where the other letters are capitals: there may be none at all.
+    for other in ("refund AND newest", "送信 AND 12", "EMAIL -NEWEST", "+EMAIL REFUND"):
+        assert _found(lenient, other) == _found(strict, other)
+        assert not lenient.is_open(other)
+
+
 @pytest.mark.parametrize(
     ("query", "first", "note"),
     [

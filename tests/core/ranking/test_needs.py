@@ -33,6 +33,96 @@ def test_a_query_is_cut_where_a_request_begins(query: str, expected: tuple[str, 
     assert needs(query) == expected
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "find a flight\nbook a hotel",
+        "1. find a flight\n2. book a hotel",
+        "1. find a flight 2. book a hotel",
+        "1) find a flight\n2) book a hotel",
+        "1) find a flight 2) book a hotel",
+        "(1) find a flight (2) book a hotel",
+        "a) find a flight b) book a hotel",
+        "A. find a flight B. book a hotel",
+        "Step 1: find a flight. Step 2: book a hotel.",
+        "step 1 find a flight step 2 book a hotel",
+        "- find a flight\n- book a hotel",
+        "* find a flight\n  * book a hotel",
+        "• find a flight\n• book a hotel",
+        "find a flight • book a hotel",
+        "find a flight / book a hotel",
+        "find a flight -> book a hotel",
+        "find a flight → book a hotel",
+    ],
+)
+def test_a_list_is_cut_into_its_items(query: str) -> None:
+    assert needs(query) == ("find a flight", "book a hotel")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        # The number of something is none of a list.
+        "find seat b) in the plan of room 12) on the second floor",
+        "find a table for 2) at ten",
+        "move the file a/b -> c/d",
+        "rate and/or sort",
+    ],
+)
+def test_what_only_looks_like_a_list_is_none(query: str) -> None:
+    assert needs(query) == (query,)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "What's the weather in Paris? Email it to Bob.",
+        "What’s the weather in Paris? Email it to Bob.",
+        "Who's on call, and where's the handbook?",
+        "How's the weather in Oslo? When's the next flight to Rome?",
+        "could you maybe find a flight and possibly book a hotel",
+        "lookup the user and unfollow them",
+        "open the ticket and mention Bob",
+        "get the report and email it",
+        # A verb that is a noun here has another noun before it.
+        "put her in the developers group and issue keys",
+        "run project and get output",
+        "list files & sort files",
+    ],
+)
+def test_requests_are_told_by_how_they_begin(query: str) -> None:
+    assert len(needs(query)) == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "list my files, such as invoices and photos",
+        "get the start and stop time of a process",
+        "show the open and close price of a stock",
+        "list the sort and filter options",
+        "track play and pause events",
+        "show win rates and pick rates",
+        "find the cheapest plan and order by price",
+        "show all the courses. Sort by date",
+        "create a user with first, last and display name",
+        "tell them that the copy is ready and design can start",
+        "stop and start servers",
+        "when did the build start, how long did it take",
+        "what did the build say, how much?",
+    ],
+)
+def test_one_need_is_not_cut(query: str) -> None:
+    assert needs(query) == (query,)
+
+
+def test_a_question_about_the_same_is_of_one_need_and_one_about_another_is_not() -> None:
+    assert needs("who wrote it? what does it say? what does Ann earn?") == (
+        "who wrote it what does it say",
+        "what does Ann earn",
+    )
+
+
 def test_there_are_only_so_many_needs() -> None:
     assert len(needs(". ".join(["send one letter"] * 50))) == MAX_NEEDS
 
@@ -51,3 +141,4 @@ def test_names_are_told_by_their_capitals_but_for_the_first_word() -> None:
         "Bo",
     )
     assert names("send a mail") == ()
+    assert names("SEND IT TO OUR TELEGRAM GROUP") == ()

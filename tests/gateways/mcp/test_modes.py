@@ -198,6 +198,17 @@ async def test_what_a_server_says_of_itself_can_be_searched(shown: Front) -> Non
         assert "mail___" in await told(connected, "search_tools", {"query": "electronic letters"})
 
 
+async def test_a_need_that_nothing_serves_is_told_beside_what_was_found() -> None:
+    query = {"query": "delete a file and play the trombone"}
+    async with (
+        gateway(config_of(FILES, mode="search"), meaning=True) as front,
+        client(front) as connected,
+    ):
+        text = await told(connected, "search_tools", query)
+    assert "files___delete" in text
+    assert "No tool was found for: play the trombone." in text
+
+
 @pytest.mark.parametrize("shown", [{"mode": "search"}], indirect=True)
 @pytest.mark.parametrize(
     "query", ["zqxj wvvk", "(", "a AND", '"', "x" * 5000, "*", "", "\u202e\x00", "-file"]

@@ -7,6 +7,7 @@ numbers that say how much are in `Fusion`, and were chosen on many sets of queri
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
@@ -236,13 +237,27 @@ class HybridIndex:
         scores = self._together(parts)
         concerned = _concerned(scores, parts)
         found = concerned.nonzero()[0] if among is None else among[concerned[among]]
-        fits = self._fits(parts, found)
+        each = self._fits(parts, found)
+        fits = each[0] if len(each) == 1 else np.maximum.reduce(each)
+        unfit = partial(self._unfit, parts[1:], each[1:], found) if len(parts) > 1 else None
         closer = partial(self._ranking, parts, comparison, notes) if comparison.is_rough else None
         shown = np.minimum(scores[found], 1)
-        return Ranking(found, shown, notes, self._fusion.floor, fits, closer)
+        return Ranking(found, shown, notes, self._fusion.floor, fits, closer, unfit)
 
-    def _fits(self, parts: list[_Part], slots: Slots) -> _Scores:
-        """How well each tool fits the need it fits best: by meaning, less if it lacks a service.
+    def _unfit(
+        self, needs: list[_Part], fits: list[_Scores], slots: Slots, among: Sequence[int]
+    ) -> tuple[str, ...]:
+        """The needs that no tool in some slots fits. All is none: a query that fits was ill cut."""
+        chosen = np.isin(slots, among)
+        unfit = [
+            need.text
+            for need, fit in zip(needs, fits, strict=True)
+            if _most(fit[chosen]) < self._fusion.floor
+        ]
+        return tuple(unfit) if len(unfit) < len(needs) else ()
+
+    def _fits(self, parts: list[_Part], slots: Slots) -> list[_Scores]:
+        """How well each tool fits each need: by meaning, less if it lacks a service.
 
         "Send a message to our Telegram group" is much like sending one to Slack, and yet is not.
         A name that is none of a service's ("in Berlin", "to Bob") a tool need not know.
@@ -261,7 +276,7 @@ class HybridIndex:
                 taken = np.float32(self._fusion.unknown_service) * reduce(np.maximum, lacks)
                 fits = np.maximum(fits - taken, 0)
             found.append(fits)
-        return found[0] if len(found) == 1 else np.maximum.reduce(found)
+        return found
 
     def _lacking(self, name: str) -> NDArray[np.bool_]:
         """The slots whose tools do not hold a name; none if it is no word to look for."""

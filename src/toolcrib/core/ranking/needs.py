@@ -2,12 +2,14 @@
 
 People join needs with full stops, commas, `and`, `then`. The same signs join the things of *one*
 need ("from Lisbon and Porto"), so a piece counts as a need of its own only if it begins the way a
-request does: with a verb in the imperative, or with a question.
+request does: with a verb in the imperative, or with a question. Many verbs are nouns as well ("the
+start and stop time"), so where a joint is weak, what stands around the verb is looked at too.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Final
 
 MAX_NEEDS: Final = 8
@@ -18,12 +20,17 @@ _FEWEST_WORDS: Final = 2
 _STRONG: Final = r"[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
 # Ends a need if what follows begins one.
 _AND: Final = "and plus und dann y luego et puis e poi"
-_WEAK: Final = rf",|，|、|\b(?:{_AND.replace(' ', '|')})\b|&"
+_WEAK: Final = rf",|，|、|\b(?:{_AND.replace(' ', '|')})\b|&|(?<=\s)(?:[-=]>|[→⇒/])(?=\s)|(?<!\S)•"
 # Signs and words without one of which nothing is cut.
-_SIGN = re.compile(r"[.!?]\s|[;\n。！？；,，、&]")
-_JOINS: Final = frozenset(f"then after afterwards {_AND}".split())
+_SIGN = re.compile(r"[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|\s/\s")
+_JOINS: Final = frozenset(f"then after afterwards step {_AND}".split())
 _LETTERS = re.compile(r"\w+")
 _CUT = re.compile(rf"({_STRONG})|({_WEAK})", re.IGNORECASE)
+# Before the items of a list: "1.", "(2)", "c)", "Step 4:", and at the beginning of a line "-" or "*".
+_ITEM = re.compile(
+    r"(?<!\S)(?:\(?(\d\d?|[a-z])(?:\)|\.(?=\s))|step (\d\d?)\b[:.)]?)\s*", re.IGNORECASE
+)
+_BULLET = re.compile(r"^[ \t]*[-–*•·+][ \t]+", re.MULTILINE)
 # "In our GitLab repo, …" and "zendesk: …" are said of all that follows.
 _SCOPE = re.compile(
     r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I
@@ -32,47 +39,83 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # A word with a capital that no sentence begins with.
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![^\s'\"(])[A-Z][\w.-]*\w")
 _CAPITAL = re.compile(r"[A-Z]")
+# A word, and what follows it, with the sign that may begin with.
+_WORDS = re.compile(r"([^\W_]+(?:['’][^\W_]+)?)(?=(?:\s+([^\s.,;:!?]+))?)")
+# How far from a joint is looked, how many words may lead to a verb or make an item of an enumeration.
+_NEAR: Final = 80
+_MOST_LEADS: Final = 5
+_ITEM_WORDS: Final = 2
+# A question of no more words says too little by itself: "how much".
+_SHORT: Final = 2
 # What may stand before the verb of a request.
 _LEADS: Final = """
     also and afterwards please finally lastly next so now just can could would you i i'd want need
-    to like we let's help me secondly first second third if it's that
+    to like we let's help me secondly first second third if it's that maybe possibly perhaps kindly
+    ideally optionally
 """
 _QUESTIONS: Final = "what which who whose where when how why is are does do did has"
+# With one of these behind it, a verb has an object of its own.
+_OPENERS: Final = """
+    a an the this that these those my your our his her its their me you him us them it all any both
+    each every everything some no new one two three four five ten up out off in on to into from for
+    with at about what which who where when how if whether
+"""
+# With one of these behind it, a word is no verb: "and design can start".
+_AUXILIARIES: Final = "can could is are was were has have will should must"
+# Verbs that only say how, or which.
+_ONLY_SAYS = re.compile(
+    r"(?:such as|(?:arrange|filter|group|order|page|rank|sort|split) by)\b", re.I
+)
+# In a question: about something that was said before.
+_BACK = re.compile(
+    r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|there|those|these)\b", re.I
+)
 _VERBS: Final = """
-    accept activate add adjust alert analyse analyze announce answer append apply approve archive
-    arrange ask assemble assign attach authorize back backup ban bind block book boost bring build
-    buy calculate call cancel capture change charge chart chat check choose clean clear clip clone
-    close collect combine comment commit compare compile compose compress compute configure confirm
-    connect convert copy correct count crawl create crop cut deactivate debug declare decline
-    decrypt define delete deliver deploy describe detect determine diagnose disable discard
-    disconnect discover dispatch display dispute download draft drag draw drop dump duplicate edit
-    email embed enable encrypt enforce enrich enter erase escalate estimate evaluate examine execute
-    expand explain export extend extract fetch figure file fill filter find finish fix flag flip
-    follow forecast fork format forward freeze gather generate get give glue go grab grade grant
-    group halt hand hide highlight hire hook identify import improve include increase index inform
-    insert inspect install instruct interpret investigate invite invoice invoke issue join keep kick
-    kill label launch lay leave list listen load localize locate lock log look lower mail make map mark
-    measure merge message migrate minimize mirror modify monitor mount move mute name narrow
-    normalize note notify obtain offer open optimize order organise organize overlay pack page paint
-    parse pass paste pause pay pick pin ping place plan play plot point populate post predict
-    prepare present preview print process produce program promote provide provision publish pull
-    purge push put query queue quiet quote raise rank rate read rebuild recommend record recover
-    redeploy reduce refresh refund register reject release reload remind remove rename render
-    reopen reply report reproduce request reschedule reserve reset resize resolve restart restore
-    restrict resume retrieve return review revoke rewrite roll rotate route run sample save say scan
-    schedule scrape search see select sell send separate set share ship shorten show shut sign
-    silence simulate skip snap sort spin split stage stamp star start stick stop store stream stick
-    submit subscribe suggest sum summarise summarize suspend swap switch sync tag take tally tell
-    terminate test throw toggle track train transcribe transfer transition translate trash trigger
-    trim turn type unassign unblock undo unlock unpin unsubscribe update upgrade upload use validate
-    verify view visualize wait walk wash watch wipe withdraw work wrap write zip zoom
+    abort accept activate add adjust alert align allow analyse analyze animate annotate announce
+    answer append apply approve archive arrange ask assemble assign attach audit authenticate
+    authorize back backup ban bind block book bookmark boost bring broadcast browse build bump
+    bundle buy calculate call cancel capture change charge chart chat check choose clean clear click
+    clip clone close collect combine comment commit compare compile compose compress compute
+    concatenate configure confirm connect continue convert copy correct count crawl create crop cut
+    deactivate debug declare decline decode decrypt define delete deliver deploy describe design
+    destroy detach detect determine diagnose diff disable discard disconnect discover dispatch
+    display dispute download draft drag draw drop dump duplicate edit email embed enable encrypt
+    enforce enlarge enrich enter enumerate erase escalate estimate evaluate examine execute expand
+    explain export expose extend extract fetch figure file fill filter find finish fix flag flip
+    flush follow forecast fork format forward freeze gather generate geocode get give glue go grab
+    grade grant grep group halt hand hide highlight hire hook identify import improve include
+    increase index infer inform ingest inject insert inspect install instruct interpret interrupt
+    investigate invite invoice invoke issue join keep kick kill label launch lay leave link lint
+    list listen load localize locate lock log look lookup lower mail make manage map mark measure
+    mention merge message migrate minimize mint mirror modify monitor mount move mute name narrow
+    normalize note notify obtain offer open optimize order organise organize outline overlay
+    overwrite pack page paint parse pass paste patch pause pay perform persist pick pin ping place
+    plan play plot point populate post predict prepare present press preview print process produce
+    program promote provide provision publish pull purchase purge push put query queue quiet quote
+    raise rank rate react read reboot rebuild recall recommend record recover redeploy reduce
+    refresh refund register reindex reject release reload relocate remember remind remove rename
+    render renew reopen reorder repeat replace reply report reproduce request rerun reschedule
+    research reserve reset resize resolve respond restart restore restrict resume retrieve retry
+    return reverse revert review revoke rewrite roll rotate route run sample sandbox save say
+    scaffold scan schedule scrape screenshot search see select sell send separate set share ship
+    shorten show shut sign silence simulate skip snap sniff solve sort spin split stage stamp star
+    start stick stop store stream strip submit subscribe subtract suggest sum summarise summarize
+    suspend swap switch sync tag take tally tap tell terminate test throw toggle track train
+    transcribe transfer transition translate trash trigger trim truncate turn type unarchive
+    unassign unblock undo unfollow unfreeze unlink unlock unmute unpause unpin unpublish unshare
+    unstar unsubscribe untag update upgrade upload upscale use validate verify view visualize wait
+    walk wash watch whitelist wipe withdraw work wrap write zip zoom
     new
-    such zeig erstelle schick sende leg füge such suche lösche öffne speichere hol
+    such zeig erstelle schick sende leg füge suche lösche öffne speichere hol
     busca crea envía muestra borra guarda añade pon sube cherche crée envoie montre ajoute cerca
     invia mostra salva aggiungi
 """
 _LEAD: Final = frozenset(_LEADS.split())
-_REQUEST: Final = frozenset(f"{_QUESTIONS} {_VERBS}".split())
+_QUESTION: Final = frozenset(_QUESTIONS.split())
+_VERB: Final = frozenset(_VERBS.split())
+_OPENER: Final = frozenset(_OPENERS.split())
+_BEHIND_A_SUBJECT: Final = frozenset(_AUXILIARIES.split())
+_BEFORE_A_NOUN: Final = _OPENER | _VERB | _LEAD | {""}
 
 
 def needs(query: str) -> tuple[str, ...]:
@@ -80,9 +123,10 @@ def needs(query: str) -> tuple[str, ...]:
     # Most queries hold nothing that could cut them, which is told much sooner than where to cut.
     if not _SIGN.search(query) and _JOINS.isdisjoint(_LETTERS.findall(query.lower())):
         return (query,)
-    scope = _SCOPE.match(query)
+    text = _unlisted(query)
+    scope = _SCOPE.match(text)
     shared = scope.group(1).strip(" ,:") if scope else ""
-    body = query[scope.end() :] if scope else query
+    body = text[scope.end() :] if scope else text
     pieces = _pieces(body)
     if len(pieces) < 2:
         return (query,)
@@ -91,39 +135,88 @@ def needs(query: str) -> tuple[str, ...]:
 
 def names(query: str) -> tuple[str, ...]:
     """The names that a query mentions, as far as capitals tell: of services, places, people."""
-    if not _CAPITAL.search(query, 1):
+    # Where everything is in capitals, capitals tell nothing.
+    if not _CAPITAL.search(query, 1) or query.isupper():
         return ()
     return tuple(dict.fromkeys(_NAME.findall(query)))
+
+
+def _unlisted(query: str) -> str:
+    """A query with each item of a list on a line of its own, and without what numbers it."""
+    items: list[re.Match[str]] = []
+    for found in _ITEM.finditer(query):
+        number = found.group(1) or found.group(2)
+        place = len(items) + 1
+        # Only what counts from the first on is a list: "room 12) and seat b) are free" is none.
+        if number.lower() in (str(place), chr(ord("a") + place - 1)):
+            items.append(found)
+    if len(items) > 1:
+        begins = [0, *(item.end() for item in items)]
+        ends = [*(item.start() for item in items), None]
+        query = "\n".join(query[begin:end] for begin, end in zip(begins, ends, strict=True))
+    return _BULLET.sub("", query)
 
 
 def _pieces(text: str) -> list[str]:
     """The requests of a text, each with what was said before it that asks for nothing by itself."""
     pieces: list[str] = []
     told = ""
-    begin = 0
+    begin = passed = 0
+    was_question = False
     for cut in (*_CUT.finditer(text), None):
-        is_weak = cut is not None and cut.group(2) is not None
-        if is_weak and cut is not None and not _begins_a_request(text[cut.end() :]):
-            continue
+        if cut is not None and cut.group(2) is not None:
+            before = _WORD.findall(text[max(begin, cut.start() - _NEAR) : cut.start()].lower())
+            between = _WORD.findall(text[passed : cut.start()]) if passed > begin else ()
+            after = text[cut.end() : cut.end() + _NEAR]
+            if not _parts(before, after, 1 <= len(between) <= _ITEM_WORDS):
+                passed = cut.end()
+                continue
         piece = text[begin : cut.start() if cut else None].strip(" ,;.!?")
         begin = cut.end() if cut else begin
         if not piece:
             continue
-        if _begins_a_request(piece) and len(_WORD.findall(piece)) >= _FEWEST_WORDS:
-            pieces.append(f"{told} {piece}".strip())
-            told = ""
+        request = _request(piece)
+        told = f"{told} {piece}".strip()
+        count = len(_WORD.findall(piece))
+        if request is None or count < _FEWEST_WORDS:
+            continue
+        is_question = request.group(1).lower() not in _VERB
+        # "When did it start, how long did it take": the second asks more about the same.
+        if was_question and is_question and (count <= _SHORT or _BACK.search(piece)):
+            pieces[-1] = f"{pieces[-1]} {told}"
         else:
-            told = f"{told} {piece}".strip()
+            pieces.append(told)
+        told, was_question = "", is_question
     if told and pieces:
         pieces[-1] = f"{pieces[-1]} {told}"
     return pieces
 
 
-def _begins_a_request(text: str) -> bool:
-    for word in _WORD.findall(text[:80])[:5]:
-        lower = word.lower()
-        if lower in _REQUEST:
-            return True
-        if lower not in _LEAD:
-            return False
-    return False
+def _request(text: str) -> re.Match[str] | None:
+    """The word by which a text begins a request, and the word behind it; None if it begins none."""
+    for found in islice(_WORDS.finditer(text[:_NEAR]), _MOST_LEADS + 1):
+        word = found.group(1).lower().replace("’", "'")
+        if word in _VERB or word.partition("'")[0] in _QUESTION:
+            return None if _ONLY_SAYS.match(text, found.start()) else found
+        if word not in _LEAD:
+            return None
+    return None
+
+
+def _parts(before: list[str], after: str, is_listed: bool) -> bool:
+    """Whether a weak joint parts two needs: a request begins behind it, and not just a noun."""
+    request = _request(after)
+    if request is None:
+        return False
+    is_led = _WORD.search(after, 0, request.start()) is not None
+    verb, follows = request.group(1).lower(), request.group(2) or ""
+    if verb in _VERB and follows in _BEHIND_A_SUBJECT:
+        return False
+    has_object = follows in _OPENER or not (follows.isalpha() and follows.islower())
+    if is_led or verb not in _VERB or has_object or not before:
+        return True
+    # "a first, last and display name", "win rates and pick rates", "the start and stop time"
+    *_, earlier, last = "", *before
+    if is_listed or (last == follows and earlier not in _VERB):
+        return False
+    return last not in _VERB or earlier not in _BEFORE_A_NOUN

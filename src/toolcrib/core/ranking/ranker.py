@@ -53,11 +53,19 @@ class Ranking(NamedTuple):
     fits: Scores | None = None
     # Where tools far from the top are scored roughly: the ranking of just some slots, scored exactly.
     closer: Callable[[Slots], Ranking] | None = None
+    # Where the query asks for several things: those of them that no tool in some slots fits.
+    unfit: Callable[[Sequence[int]], tuple[str, ...]] | None = None
 
     def only(self, kept: NDArray[np.bool_]) -> Ranking:
         """What is left of it if only these of its slots are kept."""
         fits = None if self.fits is None else self.fits[kept]
         return self._replace(slots=self.slots[kept], scores=self.scores[kept], fits=fits)
+
+    def unserved(self, chosen: Sequence[tuple[int, float]]) -> tuple[str, ...]:
+        """The needs of the query that none of some hits, slots and scores, fits."""
+        if self.unfit is None or self.fits is None:
+            return ()
+        return self.unfit([slot for slot, _ in chosen])
 
     def margin(self, chosen: Sequence[tuple[int, float]]) -> float:
         """How far the best fitting of some hits, slots and scores, is above the floor, or below."""

@@ -17,7 +17,7 @@ import anyio
 from toolcrib.config.settings import Detail, ToolSearch
 from toolcrib.core import wording
 from toolcrib.core.call import Call
-from toolcrib.core.conversation import LIMIT, MAX_LIMIT, NEAREST
+from toolcrib.core.conversation import LIMIT, MAX_LIMIT, NEAREST, unserved_text
 from toolcrib.core.facet import Where
 from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Session
@@ -191,6 +191,8 @@ class Counter:
         says: list[str] = []
         if entries and result.confident:
             says.append(found_text(entries, detail, page, wording.CALL_NAME))
+            if result.unserved:
+                says.append(unserved_text(result.unserved))
             if result.more:
                 says.append(wording.MORE_FIT)
         elif entries:
