@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolcrib.cli.main import toolcrib
+from toolcrib.evaluation.document import answer_document
+from toolcrib.evaluation.trial import Answer
 from toolcrib.model.encoder import Array, Encoder
 from toolcrib.model.shipped import SHIPPED
 
@@ -151,6 +153,60 @@ def test_a_picture_can_be_drawn(office: Path, tmp_path: Path) -> None:
     file = tmp_path / "figures.svg"
     assert evaluate(office, "--picture", file).exit_code == 0
     assert file.read_text(encoding="utf-8").startswith("<svg ")
+
+
+@pytest.mark.parametrize("stopped_by", [KeyboardInterrupt, OSError(28, "No space left on device")])
+@pytest.mark.parametrize("option", ["--dump", "--picture"])
+@pytest.mark.parametrize("old", ["what there was", None])
+def test_a_file_that_could_not_be_finished_is_as_it_was(
+    office: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stopped_by: BaseException | type[BaseException],
+    option: str,
+    old: str | None,
+) -> None:
+    file = tmp_path / "out"
+    if old is not None:
+        file.write_text(old, encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+
+    def stop(*given: Any) -> None:
+        raise stopped_by
+
+    monkeypatch.setattr("os.fsync", stop)
+    answer = evaluate(office, option, file, "--mode", "lexical")
+    assert answer.exit_code == (130 if stopped_by is KeyboardInterrupt else 1)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert old is None or file.read_text(encoding="utf-8") == old
+
+
+def test_a_dump_that_is_stopped_half_way_leaves_the_one_before(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = tmp_path / "answers.jsonl"
+    assert evaluate(office, "--dump", dump, "--mode", "lexical").exit_code == 0
+    before = dump.read_bytes()
+
+    def stopped_at_the_third(name: str, mode: str, answer: Answer) -> dict[str, Any]:
+        if answer.question.id == "3":
+            raise KeyboardInterrupt
+        return answer_document(name, mode, answer)
+
+    monkeypatch.setattr("toolcrib.cli.eval.answer_document", stopped_at_the_third)
+    assert evaluate(office, "--dump", dump, "--mode", "lexical").exit_code == 130
+    assert dump.read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_dump_goes_through_a_pipe(office: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # Opened for both, so that neither side waits for the other.
+    with os.fdopen(os.open(pipe, os.O_RDWR), "rb", buffering=0) as reader:
+        assert evaluate(office, "--dump", pipe, "--mode", "lexical").exit_code == 0
+        assert json.loads(reader.read(65_536).splitlines()[0])["id"] == "1"
+    assert pipe.is_fifo()
 
 
 def test_queries_that_a_mode_cannot_search_are_counted(office: Path) -> None:

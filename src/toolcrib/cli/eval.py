@@ -26,6 +26,7 @@ from toolcrib.evaluation.picture import picture
 from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
 from toolcrib.evaluation.trial import Answer, answers, rankers_for
+from toolcrib.whole_file import write_whole
 
 _MAX_NAME_COLUMNS = 30
 # Tools that are read between two steps of the bar.
@@ -53,7 +54,11 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
         raise click.BadParameter(f"{plain(name)} is a folder; name a file in it.")
     if not path.parent.is_dir():
         raise click.BadParameter(f"There is no folder {plain(str(path.parent))}; make it first.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    needed = [path] if path.exists() else []
+    if not path.exists() or path.is_file():
+        # It is replaced by another, which is made beside it.
+        needed.append(path.resolve().parent)
+    if not all(os.access(place, os.W_OK) for place in needed):
         raise click.BadParameter(f"{plain(name)} may not be written; choose another file.")
     return path
 
@@ -128,9 +133,9 @@ def command(
     ]
     summaries = [outcome.summary for outcome in outcomes]
     if dump_file is not None:
-        _write_dump(dump_file, outcomes)
+        _write(dump_file, _dump(outcomes))
     if picture_file is not None:
-        picture_file.write_text(picture(summaries), encoding="utf-8")
+        _write(picture_file, picture(summaries))
     if as_json:
         print_json(_document(outcomes))
         return
@@ -191,13 +196,24 @@ def is_watched() -> bool:
     return sys.stderr.isatty()
 
 
-def _write_dump(path: Path, outcomes: Sequence[_Outcome]) -> None:
-    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        for outcome in outcomes:
-            for mode, given in outcome.answers.items():
-                for answer in given:
-                    row = answer_document(outcome.summary.name, mode, answer)
-                    file.write(f"{json.dumps(row, ensure_ascii=False)}\n")
+def _dump(outcomes: Sequence[_Outcome]) -> str:
+    rows = (
+        answer_document(outcome.summary.name, mode, answer)
+        for outcome in outcomes
+        for mode, given in outcome.answers.items()
+        for answer in given
+    )
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text.encode("utf-8", "backslashreplace"))
+    except OSError as fault:
+        reason = fault.strerror or fault
+        raise click.ClickException(
+            plain(f"{path}: cannot be written: {reason}; choose another file")
+        ) from fault
 
 
 def _document(outcomes: Sequence[_Outcome]) -> dict[str, Any]:
