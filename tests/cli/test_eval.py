@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.embedding.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
+from toolcrib.embedding.store import VectorStore
 from toolcrib.evaluation.document import answer_document
 from toolcrib.evaluation.trial import Answer
 from toolcrib.model.encoder import Array, Encoder
@@ -136,6 +140,41 @@ def test_what_was_read_is_kept_in_a_file(
     assert (first.exit_code, again.exit_code) == (0, 0)
     assert json.loads(again.stdout)["sets"][0]["set"] == "office"
     assert evaluate(office, "--vectors", tmp_path).exit_code == 1
+
+
+class _Model(WordEmbedder):
+    version = "1"
+
+
+def test_a_damaged_vector_is_told_and_mended(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.cli.eval.SHIPPED", _Model())
+    kept = tmp_path / "vectors.db"
+    evaluate(office, "--vectors", kept)
+    with closing(sqlite3.connect(kept)) as connection, connection:
+        connection.execute("UPDATE vectors SET vector = 'nothing' WHERE id < 3")
+    told = evaluate(office, "--vectors", kept, columns=1000)
+    assert told.exit_code == 0
+    assert "vectors.db: 2 vectors were damaged; they were read anew and replaced" in told.stderr
+    assert evaluate(office, "--vectors", kept).stderr == ""
+
+
+def test_vectors_that_could_not_be_kept_are_told_with_the_cure(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.cli.eval.SHIPPED", _Model())
+    kept = tmp_path / "vectors.db"
+    VectorStore(kept)
+    with closing(sqlite3.connect(kept)) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON vectors BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        )
+    told = evaluate(office, "--vectors", kept, columns=1000)
+    assert told.exit_code == 0
+    assert "nDCG@10" in told.stdout
+    assert "vectors.db: no room to write (disk is full); free some" in told.stderr
+    assert "the figures are right, but" in told.stderr
 
 
 def test_every_answer_can_be_written_to_a_file(office: Path, tmp_path: Path) -> None:

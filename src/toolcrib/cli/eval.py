@@ -20,12 +20,14 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.tool import Tool
+from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.evaluation.document import answer_document, means_document, summary_document
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.picture import picture
 from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
 from toolcrib.evaluation.trial import Answer, answers, rankers_for
+from toolcrib.model.shipped import SHIPPED
 from toolcrib.whole_file import write_whole
 
 _MAX_NAME_COLUMNS = 30
@@ -126,11 +128,14 @@ def command(
     # Everything is read before anything is measured, so that a mistake is told at once.
     sets = [read_eval_set(folder) for folder in folders]
     foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
-    rankers = rankers_for(vectors_file)
+    kept = None if vectors_file is None else CachedEmbedder(SHIPPED, SHIPPED.version, vectors_file)
+    rankers = rankers_for(kept)
     outcomes = [
         _measured(one.sample(limit_queries) if limit_queries else one, foreign, modes, rankers)
         for one in sets
     ]
+    if kept is not None and vectors_file is not None:
+        _tell_faults(kept, vectors_file)
     summaries = [outcome.summary for outcome in outcomes]
     if dump_file is not None:
         _write(dump_file, _dump(outcomes))
@@ -161,6 +166,17 @@ def _measured(
         for mode in dict.fromkeys(modes or engine.modes[:1])
     }
     return _Outcome(eval_set, pool, asked, summary(eval_set.name, len(catalog), asked))
+
+
+def _tell_faults(kept: CachedEmbedder, path: str) -> None:
+    """Say what was wrong with the file of vectors: nobody would see why each run takes long."""
+    if kept.damaged and not kept.fault:
+        note(
+            f"{path}: {counted(kept.damaged, 'vector was', 'vectors were')} damaged; they were "
+            "read anew and replaced. If that happens again, see whether the disk is sound."
+        )
+    if kept.fault:
+        note(f"{kept.fault}. Until then the figures are right, but every run reads the tools anew.")
 
 
 def _asked(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[Answer]:
