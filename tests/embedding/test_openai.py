@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
-from threading import Event
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import openai
 import pytest
 
 from tests.embedding.endpoint import Endpoint, Reply, refusal, row, serving, vectors
+from tests.gateways.model.certificates import certificate
 from toolcrib.embedding import openai as ours
 from toolcrib.embedding.openai import OpenAIEmbedder
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
@@ -194,6 +198,60 @@ def test_a_server_that_does_not_answer_is_not_waited_for(endpoint: Endpoint) -> 
     with pytest.raises(EmbeddingFailed, match=r"within 0\.05 seconds; give it longer"):
         OpenAIEmbedder(endpoint.url, "small", timeout_seconds=0.05).tools(["mail"])
     done.set()
+
+
+@contextmanager
+def _trickling(context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """The address of a server whose reply is whole and right, but comes byte by byte."""
+    body = vectors({"input": ["mail"], "model": "small"}).body
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nX-Slow: {'a' * 200}\r\n\r\n"
+    gone = Event()
+
+    def answer() -> None:
+        while not gone.is_set():
+            with suppress(OSError):
+                raw, _ = listening.accept()
+                with raw, context.wrap_socket(raw, server_side=True) if context else raw as peer:
+                    peer.recv(1 << 16)
+                    for byte in head.encode():
+                        peer.sendall(bytes([byte]))
+                        gone.wait(0.01)
+                    peer.sendall(body)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.1)
+        thread = Thread(target=answer)
+        thread.start()
+        scheme = "https" if context else "http"
+        try:
+            yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/v1"
+        finally:
+            gone.set()
+            thread.join()
+
+
+def test_a_server_that_trickles_its_headers_is_not_waited_for(endpoint: Endpoint) -> None:
+    # Its reply takes two seconds, though each of its bytes comes soon.
+    with _trickling() as url:
+        with pytest.raises(EmbeddingFailed, match=r"within 0\.1 seconds; give it longer"):
+            OpenAIEmbedder(url, "small", timeout_seconds=0.1).tools(["mail"])
+        assert OpenAIEmbedder(url, "small").tools(["mail"]).tolist() == [row("mail")]
+
+
+def test_time_is_bounded_with_encryption_too(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = certificate(tmp_path)
+    context = made.context()
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
+    with _trickling(context) as url:
+        with pytest.raises(EmbeddingFailed, match=r"within 0\.5 seconds; give it longer"):
+            OpenAIEmbedder(url, "small", timeout_seconds=0.5).tools(["mail"])
+        assert OpenAIEmbedder(url, "small").tools(["mail"]).tolist() == [row("mail")]
+    monkeypatch.delenv("SSL_CERT_FILE")
+    untrusted = pytest.raises(EmbeddingFailed, match="CERTIFICATE_VERIFY_FAILED")
+    with _trickling(context) as url, untrusted:
+        OpenAIEmbedder(url, "small").tools(["mail"])
 
 
 def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
