@@ -220,6 +220,38 @@ def test_a_file_that_could_not_be_finished_is_as_it_was(
     assert old is None or file.read_text(encoding="utf-8") == old
 
 
+def test_figures_are_printed_though_a_file_cannot_be_written(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump, picture = tmp_path / "answers.jsonl", tmp_path / "figures.svg"
+
+    def full(path: Path, content: bytes) -> None:
+        if path == dump:
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("toolcrib.cli.eval.write_whole", full)
+    files = ("--dump", dump, "--picture", picture, "--mode", "lexical")
+    answer = evaluate(office, *files)
+    assert answer.exit_code == 1
+    assert "nDCG@10" in answer.stdout
+    assert f"{dump}: cannot be written: No space left on device" in answer.stderr
+    assert picture.is_file()
+    answer = evaluate(office, *files, "--json")
+    assert (answer.exit_code, json.loads(answer.stdout)["sets"][0]["set"]) == (1, "office")
+
+
+@pytest.mark.parametrize("options", [("--dump", "--picture"), ("--vectors", "--dump")])
+def test_one_file_for_two_things_is_refused(
+    office: Path, tmp_path: Path, options: tuple[str, str]
+) -> None:
+    one, same = tmp_path / "x", tmp_path / "office" / ".." / "x"
+    answer = evaluate(office, options[0], one, options[1], same)
+    assert answer.exit_code == 2
+    assert f"{options[0]} and {options[1]} name the same file" in answer.stderr
+    assert not one.exists()
+
+
 def test_a_dump_that_is_stopped_half_way_leaves_the_one_before(
     office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def command(
     category, title) and queries.jsonl (id, query, relevant, and perhaps groups, any_of, kind,
     subset, lang).
     """
+    _refuse_one_file_twice(vectors=vectors_file, dump=dump_file, picture=picture_file)
     # Everything is read before anything is measured, so that a mistake is told at once.
     sets = [read_eval_set(folder) for folder in folders]
     foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
@@ -137,18 +138,32 @@ def command(
     if kept is not None and vectors_file is not None:
         _tell_faults(kept, vectors_file)
     summaries = [outcome.summary for outcome in outcomes]
+    faults = []
     if dump_file is not None:
-        _write(dump_file, _dump(outcomes))
+        faults += _write(dump_file, _dump(outcomes))
     if picture_file is not None:
-        _write(picture_file, picture(summaries))
+        faults += _write(picture_file, picture(summaries))
     if as_json:
         print_json(_document(outcomes))
-        return
-    for outcome in outcomes:
-        _print(outcome)
-    if len(outcomes) > 1:
-        print_means(summaries)
-    print_meaning(summaries)
+    else:
+        for outcome in outcomes:
+            _print(outcome)
+        if len(outcomes) > 1:
+            print_means(summaries)
+        print_meaning(summaries)
+    # Told last: what was measured is not thrown away for a file.
+    if faults:
+        raise click.ClickException("\n".join(faults))
+
+
+def _refuse_one_file_twice(**files: str | Path | None) -> None:
+    options: dict[Path, str] = {}
+    for option, file in files.items():
+        if file is not None and options.setdefault(Path(file).resolve(), option) != option:
+            raise click.UsageError(
+                f"--{options[Path(file).resolve()]} and --{option} name the same file, "
+                f"{plain(str(file))}; give each its own."
+            )
 
 
 def _measured(
@@ -222,14 +237,14 @@ def _dump(outcomes: Sequence[_Outcome]) -> str:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> list[str]:
+    """Write a file; gives what went wrong, if anything did."""
     try:
         write_whole(path, text.encode("utf-8", "backslashreplace"))
     except OSError as fault:
         reason = fault.strerror or fault
-        raise click.ClickException(
-            plain(f"{path}: cannot be written: {reason}; choose another file")
-        ) from fault
+        return [plain(f"{path}: cannot be written: {reason}; choose another file")]
+    return []
 
 
 def _document(outcomes: Sequence[_Outcome]) -> dict[str, Any]:
