@@ -81,6 +81,7 @@ def test_a_folder_is_read_into_tools_and_questions(tmp_path: Path) -> None:
         ({"groups": [["mail___send"]], "any_of": True}, "any_of and groups say different things"),
         ({"any_of": "yes"}, "any_of must be true or false"),
         ({"kind": 3}, "kind must be a text"),
+        ({"lang": "x" * 101}, "lang has 101 characters, and 100 at most are taken; shorten it"),
         ({"relevent": []}, "relevent is not known; did you mean 'relevant'?"),
         ({"id": "q0"}, "id is that of the query on line 1 already; change one"),
     ],

@@ -132,6 +132,18 @@ def test_a_facet_that_all_share_or_that_has_too_many_values_is_cut() -> None:
     assert len(summarised("lexical", questions=many).groups) == MAX_VALUES
 
 
+def test_one_long_value_takes_no_more_memory_than_it_has() -> None:
+    # As an array of texts of one length these would take 80 GB.
+    long = Question(id="long", text="email", needs=(), kind="x" * 10_000_000)
+    others = [Question(id=str(n), text="email", needs=(), kind="b") for n in range(2_000)]
+    answered = [Answer(question, (), 0.0, False, None) for question in (long, *others)]
+    found = summary("office", 3, {"lexical": answered})
+    assert [(len(one.value), one.impossible) for one in found.groups] == [
+        (1_000_000, 1),
+        (1, 20_000),
+    ]
+
+
 def test_documents_hold_the_figures_and_every_answer() -> None:
     found = summarised("lexical", "regex")
     document = summary_document(found)

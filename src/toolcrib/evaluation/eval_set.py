@@ -19,6 +19,8 @@ from toolcrib.json_file import JsonFile, read_json_file
 TOOLS_FILE: Final = "tools.jsonl"
 QUERIES_FILE: Final = "queries.jsonl"
 FIELDS: Final = ("id", "query", "relevant", "groups", "any_of", *FACETS)
+# A longer value of a facet is no name of a group.
+MAX_FACET_CHARS: Final = 100
 
 _MAX_CHARS_SHOWN = 60
 
@@ -126,7 +128,15 @@ class _Row:
 
     def _facet(self, field: str) -> str:
         value = self._entry.get(field)
-        return "" if value is None or value == "" else self._text(field, value)
+        if value is None or value == "":
+            return ""
+        text = self._text(field, value)
+        if len(text) > MAX_FACET_CHARS:
+            raise self.fault(
+                field,
+                f"has {len(text):,} characters, and {MAX_FACET_CHARS} at most are taken; shorten it",
+            )
+        return text
 
     def _groups(self) -> list[list[str]]:
         value = self._entry.get("groups") or []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -78,9 +77,8 @@ def summary(name: str, tools: int, answers: Answers) -> Summary:
     measured = _Measured(answers, impossible)
     groups = []
     for facet in FACETS:
-        values = np.array([getattr(question, facet) for question in questions])
-        for value in _values(questions, facet):
-            groups.append(measured.group(facet, value, (values == value).nonzero()[0]))
+        for value, places in _places_by_value(questions, facet).items():
+            groups.append(measured.group(facet, value, np.array(places, np.intp)))
     unread = {mode: sum(bool(one.fault) for one in given) for mode, given in answers.items()}
     overall = measured.group("", "", everything)
     return Summary(name, tools, tuple(answers), overall, tuple(groups), unread)
@@ -180,13 +178,15 @@ def _told(columns: Sequence[_Told | None]) -> dict[str, _Told]:
     return {figure: value for figure, value in named if value is not None}
 
 
-def _values(questions: Sequence[Question], facet: str) -> list[str]:
-    """The values of a facet, the most frequent in their order of appearance.
+def _places_by_value(questions: Sequence[Question], facet: str) -> dict[str, list[int]]:
+    """Where each value of a facet stands: the most frequent, in their order of appearance.
 
     A single value that all questions have would repeat the whole.
     """
-    counts = Counter(getattr(question, facet) for question in questions)
-    if len(counts) == 1:
-        return []
-    frequent = {value for value, _ in counts.most_common(MAX_VALUES)}
-    return [value for value in counts if value and value in frequent]
+    places: dict[str, list[int]] = {}
+    for place, question in enumerate(questions):
+        places.setdefault(getattr(question, facet), []).append(place)
+    if len(places) == 1:
+        return {}
+    frequent = sorted(places, key=lambda value: -len(places[value]))[:MAX_VALUES]
+    return {value: found for value, found in places.items() if value and value in frequent}
