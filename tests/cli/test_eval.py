@@ -81,6 +81,12 @@ def test_modes_stand_side_by_side_with_the_best_marked(office: Path) -> None:
     assert "* is the best of a row" in answer
 
 
+def test_too_few_queries_are_not_called_a_difference_of_the_auc(office: Path) -> None:
+    shown = " ".join(evaluate(office, "--mode", "lexical", "--mode", "regex").stdout.split())
+    assert "AUC not compared, which takes 20 queries with an answer and as many without" in shown
+    assert "AUC 100.0* 100–100 50.0 50–50 wrongly" in shown
+
+
 def test_modes_that_do_not_fit_into_a_line_stand_below(office: Path) -> None:
     answer = evaluate(office, "--mode", "lexical", "--mode", "regex", columns=60).stdout
     assert "all queries                         lexical\n" in answer

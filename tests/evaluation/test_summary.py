@@ -102,7 +102,7 @@ def test_modes_are_compared_with_the_first() -> None:
     assert list(found.overall.gains) == ["regex"]
     gains = found.overall.gains["regex"]
     figures = found.overall.figures
-    for figure in ("hit@1", "nDCG@10", AUC):
+    for figure in ("hit@1", "nDCG@10"):
         difference = figures["regex"][figure].value - figures["lexical"][figure].value
         assert gains[figure].value == pytest.approx(difference)
         assert gains[figure].value < 0
@@ -111,6 +111,25 @@ def test_modes_are_compared_with_the_first() -> None:
     assert best_modes(found.overall, "wrongly refused") == {"lexical"}
     same = summarised("lexical", "keyword", questions=QUESTIONS[:1]).overall
     assert best_modes(same, "hit@1") == frozenset()
+
+
+def test_the_auc_is_compared_only_where_enough_are_on_both_sides() -> None:
+    def gain(answerable: int, impossible: int) -> float | None:
+        needed = [needs(["send_email"])] * answerable + [()] * impossible
+        questions = [Question(id=str(n), text="?", needs=need) for n, need in enumerate(needed)]
+        given = {
+            mode: [
+                Answer(one, (), float(one.impossible == swapped), True, None) for one in questions
+            ]
+            for mode, swapped in (("right", False), ("wrong", True))
+        }
+        overall = summary("office", 3, given).overall
+        assert overall.figures["wrong"][AUC].value == 0
+        told = overall.gains["wrong"].get(AUC)
+        return None if told is None else told.value
+
+    assert gain(3, 1) is gain(19, 50) is gain(50, 19) is None
+    assert gain(20, 20) == -1
 
 
 def test_sets_count_alike_in_the_mean_and_only_those_that_have_the_figure() -> None:
@@ -139,8 +158,8 @@ def test_one_long_value_takes_no_more_memory_than_it_has() -> None:
     answered = [Answer(question, (), 0.0, False, None) for question in (long, *others)]
     found = summary("office", 3, {"lexical": answered})
     assert [(len(one.value), one.impossible) for one in found.groups] == [
-        (1_000_000, 1),
-        (1, 20_000),
+        (10_000_000, 1),
+        (1, 2_000),
     ]
 
 

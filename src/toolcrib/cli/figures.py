@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from toolcrib.cli.printing import fitted, plain, width, wrapped
-from toolcrib.evaluation.statistic import CONFIDENCE_LEVEL
+from toolcrib.evaluation.statistic import CONFIDENCE_LEVEL, MIN_SEPARATED
 from toolcrib.evaluation.summary import (
     AUC,
     FIGURES,
@@ -169,6 +169,10 @@ def _comparison(mode: str, base: str, group: Group) -> str:
         for figure in _COMPARED
         if (gain := gains.get(figure)) is not None
     ]
+    if AUC not in gains and _has(group, AUC):
+        told.append(
+            f"AUC not compared, which takes {MIN_SEPARATED} queries with an answer and as many without"
+        )
     return f"{mode} against {base}: {', '.join(told) or 'nothing to compare'}."
 
 

@@ -147,8 +147,9 @@ class _Measured:
             }
             for mode, separation in separations.items():
                 figures[mode][AUC] = separation.area()
-                if mode != base:
-                    gains[mode][AUC] = separation.gain(separations[base])
+                gain = separation.gain(separations[base]) if mode != base else None
+                if gain is not None:
+                    gains[mode][AUC] = gain
         return Group(facet, value, len(asked), len(places) - len(asked), figures, gains)
 
 
