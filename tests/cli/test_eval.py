@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from tests.embedding.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
+from toolcrib.cli.printing import fitted
 from toolcrib.embedding.store import VectorStore
 from toolcrib.evaluation.document import answer_document
 from toolcrib.evaluation.trial import Answer
@@ -94,7 +96,9 @@ def test_modes_that_do_not_fit_into_a_line_stand_below(office: Path) -> None:
 
 
 def test_several_sets_get_their_means(office: Path) -> None:
-    answer = evaluate(office, office, "--mode", "lexical").stdout
+    other = office.with_name("other")
+    shutil.copytree(office, other)
+    answer = evaluate(office, other, "--mode", "lexical").stdout
     assert "nDCG@10 by set                      lexical\n  office " in answer
     assert f"{'means of 2 sets':36}lexical\n{'  hit@1':36}100.0\n" in answer
 
@@ -291,6 +295,28 @@ def test_queries_that_a_mode_cannot_search_are_counted(office: Path) -> None:
     answer = evaluate(office, "--mode", "regex")
     assert answer.exit_code == 0
     assert "regex could not search 1 of the queries" in answer.stderr
+
+
+@pytest.mark.parametrize("columns", [100, 40])
+def test_columns_stand_below_each_other_whatever_a_kind_is_called(
+    office: Path, columns: int
+) -> None:
+    kinds = ["日本語" * 20, "x" * 100, "e\u0301" * 9]
+    queries = [
+        {"id": kind, "query": "email", "relevant": ["send_email"], "kind": kind} for kind in kinds
+    ]
+    write(office / "queries.jsonl", queries)
+    lines = evaluate(office, "--mode", "lexical", columns=columns).stdout.splitlines()
+    heads = [line for line in lines if line.endswith(" lexical")]
+    titles = ["all queries", f"kind {'日本語' * 20}", f"kind {'x' * 100}", f"kind {kinds[2]}"]
+    label = 36 if columns == 100 else 22
+    assert len(heads) == 4
+    for head, title in zip(heads, titles, strict=True):
+        shown = head.removesuffix("lexical")
+        assert fitted(shown, label) == shown != fitted(shown, label - 1)
+        assert shown[:10] == title[:10]
+    assert [" (1) " in head for head in heads] == [False, True, True, True]
+    assert all(fitted(line, columns) == line for line in lines[lines.index(heads[0]) :])
 
 
 def test_many_groups_are_cut_in_print(office: Path) -> None:

@@ -22,7 +22,7 @@ from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.tool import Tool
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.evaluation.document import answer_document, means_document, summary_document
-from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_sets
 from toolcrib.evaluation.picture import picture
 from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
@@ -127,7 +127,7 @@ def command(
     """
     _refuse_one_file_twice(vectors=vectors_file, dump=dump_file, picture=picture_file)
     # Everything is read before anything is measured, so that a mistake is told at once.
-    sets = [read_eval_set(folder) for folder in folders]
+    sets = read_eval_sets(folders)
     foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
     kept = None if vectors_file is None else CachedEmbedder(SHIPPED, SHIPPED.version, vectors_file)
     rankers = rankers_for(kept)

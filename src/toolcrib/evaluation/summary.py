@@ -139,6 +139,10 @@ class _Measured:
             for figure in _UNPAIRED:
                 gained.pop(figure, None)
         asked = places[~self._impossible[places]]
+        if len(asked) in (0, len(places)):
+            # Then none of the refusals can be right, or all must be: that tells nothing.
+            for found in figures.values():
+                found.pop(REFUSAL_PRECISION, None)
         if len(asked) and self._impossible.any():
             # An impossible question belongs to no kind of answerable ones: all of them count.
             separations = {
@@ -156,8 +160,6 @@ class _Measured:
 def _rows(answers: Sequence[Answer]) -> Values:
     """A row of figures for each answer; what does not apply to it is not a number."""
     nothing = (np.nan,) * len(NAMES)
-    # Where every question has an answer no refusal can be right, which tells nothing.
-    some_impossible = any(answer.question.impossible for answer in answers)
     rows = []
     for answer in answers:
         refused = not answer.confident
@@ -167,7 +169,7 @@ def _rows(answers: Sequence[Answer]) -> Values:
                 *(answer.scores or nothing),
                 np.nan if impossible else refused,
                 refused if impossible else np.nan,
-                impossible if refused and some_impossible else np.nan,
+                impossible if refused else np.nan,
             )
         )
     return np.array(rows, np.float64).reshape(len(rows), len(_COLUMNS))
