@@ -4,7 +4,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -200,58 +200,75 @@ def test_a_server_that_does_not_answer_is_not_waited_for(endpoint: Endpoint) -> 
     done.set()
 
 
-@contextmanager
-def _trickling(context: ssl.SSLContext | None = None) -> Iterator[str]:
-    """The address of a server whose reply is whole and right, but comes byte by byte."""
-    body = vectors({"input": ["mail"], "model": "small"}).body
-    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nX-Slow: {'a' * 200}\r\n\r\n"
-    gone = Event()
+class _Trickling:
+    """A server whose reply is whole and right, but comes byte by byte, as slowly as it is told."""
 
-    def answer() -> None:
-        while not gone.is_set():
-            with suppress(OSError):
-                raw, _ = listening.accept()
-                with raw, context.wrap_socket(raw, server_side=True) if context else raw as peer:
-                    peer.recv(1 << 16)
-                    for byte in head.encode():
-                        peer.sendall(bytes([byte]))
-                        gone.wait(0.01)
-                    peer.sendall(body)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(0.1)
-        thread = Thread(target=answer)
-        thread.start()
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.pause_seconds = 0.01
+        self.answered = 0
+        self._context = context
+        self._over = Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(0.1)
+        self._thread = Thread(target=self._serve)
         scheme = "https" if context else "http"
-        try:
-            yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/v1"
-        finally:
-            gone.set()
-            thread.join()
+        self.url = f"{scheme}://127.0.0.1:{self._listening.getsockname()[1]}/v1"
+
+    def __enter__(self) -> _Trickling:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._listening.close()
+
+    def _serve(self) -> None:
+        while not self._over.is_set():
+            # Who has waited too long is gone by now.
+            with suppress(OSError):
+                raw, _ = self._listening.accept()
+                with raw:
+                    self._answer(raw)
+
+    def _answer(self, raw: socket.socket) -> None:
+        body = vectors({"input": ["mail"], "model": "small"}).body
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nX-Slow: {'a' * 500}\r\n\r\n"
+        with self._context.wrap_socket(raw, server_side=True) if self._context else raw as peer:
+            # Whatever is left unread would make closing an error for the other side.
+            while (asked := peer.recv(1 << 16)) and not asked.endswith(b"}"):
+                pass
+            for byte in head.encode():
+                peer.sendall(bytes([byte]))
+                self._over.wait(self.pause_seconds)
+            peer.sendall(body)
+            self.answered += 1
 
 
 def test_a_server_that_trickles_its_headers_is_not_waited_for(endpoint: Endpoint) -> None:
-    # Its reply takes two seconds, though each of its bytes comes soon.
-    with _trickling() as url:
+    with _Trickling() as server:
         with pytest.raises(EmbeddingFailed, match=r"within 0\.1 seconds; give it longer"):
-            OpenAIEmbedder(url, "small", timeout_seconds=0.1).tools(["mail"])
-        assert OpenAIEmbedder(url, "small").tools(["mail"]).tolist() == [row("mail")]
+            OpenAIEmbedder(server.url, "small", timeout_seconds=0.1).tools(["mail"])
+        # Its headers take five seconds, though each of their bytes comes soon.
+        assert server.answered == 0
+        server.pause_seconds = 0
+        assert OpenAIEmbedder(server.url, "small").tools(["mail"]).tolist() == [row("mail")]
 
 
 def test_time_is_bounded_with_encryption_too(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = certificate(tmp_path)
-    context = made.context()
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
-    with _trickling(context) as url:
-        with pytest.raises(EmbeddingFailed, match=r"within 0\.5 seconds; give it longer"):
-            OpenAIEmbedder(url, "small", timeout_seconds=0.5).tools(["mail"])
-        assert OpenAIEmbedder(url, "small").tools(["mail"]).tolist() == [row("mail")]
-    monkeypatch.delenv("SSL_CERT_FILE")
-    untrusted = pytest.raises(EmbeddingFailed, match="CERTIFICATE_VERIFY_FAILED")
-    with _trickling(context) as url, untrusted:
-        OpenAIEmbedder(url, "small").tools(["mail"])
+    with _Trickling(made.context()) as server:
+        with pytest.raises(EmbeddingFailed, match=r"within 0\.3 seconds; give it longer"):
+            OpenAIEmbedder(server.url, "small", timeout_seconds=0.3).tools(["mail"])
+        assert server.answered == 0
+        server.pause_seconds = 0
+        assert OpenAIEmbedder(server.url, "small").tools(["mail"]).tolist() == [row("mail")]
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(EmbeddingFailed, match="CERTIFICATE_VERIFY_FAILED"):
+            OpenAIEmbedder(server.url, "small").tools(["mail"])
 
 
 def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
