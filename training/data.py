@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,10 @@ CATALOGS: Final = ("mcp_catalog", "catalog_toucan", "catalog_mcpzero", "catalog_
 NAMES_PER_EPOCH: Final = 800
 # Every fifth tool with hand-written queries is kept apart, as a witness.
 HELD_BACK: Final = 5
+
+# Queries that say in another order what an evaluation set asks, as fingerprints of their words: that
+# set's own questions are not read.
+LEFT_OUT: Final = frozenset({"a3d39eebf09a6066"})
 
 Key = tuple[str, str]
 
@@ -93,12 +98,25 @@ def read(folder: Path) -> Data:
     for name in (*CATALOGS, *TRAIN_FILES):
         for row in rows(folder / name / "tools.jsonl"):
             tools[name, str(row["id"])] = tool(row)
-    given, own = list(_pairs(folder / PAIRS)), list(_pairs(OWN_PAIRS))
+    asked = taught(folder)
+    given, own = asked.pop(PAIRS), asked.pop(OWN_PAIRS.name)
     pairs = [lesson for lesson in given if not is_held_back(lesson.tool)]
     witness = [lesson for lesson in (*given, *own) if is_held_back(lesson.tool)]
     own = [lesson for lesson in own if not is_held_back(lesson.tool)]
-    asked = {name: list(_asked(folder / name / "train.jsonl", name)) for name in TRAIN_FILES}
     return Data(tools, pairs, own, witness, asked)
+
+
+def taught(folder: Path) -> dict[str, list[Lesson]]:
+    """The lessons of each file, but for those with a query that is left out."""
+    found = {PAIRS: _pairs(folder / PAIRS), OWN_PAIRS.name: _pairs(OWN_PAIRS)}
+    for name in TRAIN_FILES:
+        found[name] = _asked(folder / name / "train.jsonl", name)
+    return {name: list(filter(_is_taken, lessons)) for name, lessons in found.items()}
+
+
+def words(text: str) -> str:
+    """A text's words in the order of the alphabet, without case and signs."""
+    return " ".join(sorted(re.findall(r"[^\W_]+", text.lower())))
 
 
 def is_held_back(key: Key) -> bool:
@@ -123,6 +141,13 @@ def tool(row: dict[str, Any]) -> Tool:
         title=row.get("title") or "",
         server=row.get("server") or "",
         category=row.get("category") or "",
+    )
+
+
+def _is_taken(lesson: Lesson) -> bool:
+    return not any(
+        hashlib.blake2b(words(query).encode(), digest_size=8).hexdigest() in LEFT_OUT
+        for query in lesson.queries
     )
 
 

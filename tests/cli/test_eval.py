@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.embedding.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
+from toolcrib.cli.printing import fitted
+from toolcrib.embedding.store import VectorStore
 from toolcrib.evaluation.document import answer_document
 from toolcrib.evaluation.trial import Answer
 from toolcrib.model.encoder import Array, Encoder
@@ -77,6 +83,12 @@ def test_modes_stand_side_by_side_with_the_best_marked(office: Path) -> None:
     assert "* is the best of a row" in answer
 
 
+def test_too_few_queries_are_not_called_a_difference_of_the_auc(office: Path) -> None:
+    shown = " ".join(evaluate(office, "--mode", "lexical", "--mode", "regex").stdout.split())
+    assert "AUC not compared, which takes 20 queries with an answer and as many without" in shown
+    assert "AUC 100.0* 100–100 50.0 50–50 wrongly" in shown
+
+
 def test_modes_that_do_not_fit_into_a_line_stand_below(office: Path) -> None:
     answer = evaluate(office, "--mode", "lexical", "--mode", "regex", columns=60).stdout
     assert "all queries                         lexical\n" in answer
@@ -84,7 +96,9 @@ def test_modes_that_do_not_fit_into_a_line_stand_below(office: Path) -> None:
 
 
 def test_several_sets_get_their_means(office: Path) -> None:
-    answer = evaluate(office, office, "--mode", "lexical").stdout
+    other = office.with_name("other")
+    shutil.copytree(office, other)
+    answer = evaluate(office, other, "--mode", "lexical").stdout
     assert "nDCG@10 by set                      lexical\n  office " in answer
     assert f"{'means of 2 sets':36}lexical\n{'  hit@1':36}100.0\n" in answer
 
@@ -138,6 +152,41 @@ def test_what_was_read_is_kept_in_a_file(
     assert evaluate(office, "--vectors", tmp_path).exit_code == 1
 
 
+class _Model(WordEmbedder):
+    version = "1"
+
+
+def test_a_damaged_vector_is_told_and_mended(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.cli.eval.SHIPPED", _Model())
+    kept = tmp_path / "vectors.db"
+    evaluate(office, "--vectors", kept)
+    with closing(sqlite3.connect(kept)) as connection, connection:
+        connection.execute("UPDATE vectors SET vector = 'nothing' WHERE id < 3")
+    told = evaluate(office, "--vectors", kept, columns=1000)
+    assert told.exit_code == 0
+    assert "vectors.db: 2 vectors were damaged; they were read anew and replaced" in told.stderr
+    assert evaluate(office, "--vectors", kept).stderr == ""
+
+
+def test_vectors_that_could_not_be_kept_are_told_with_the_cure(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.cli.eval.SHIPPED", _Model())
+    kept = tmp_path / "vectors.db"
+    VectorStore(kept)
+    with closing(sqlite3.connect(kept)) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON vectors BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        )
+    told = evaluate(office, "--vectors", kept, columns=1000)
+    assert told.exit_code == 0
+    assert "nDCG@10" in told.stdout
+    assert "vectors.db: no room to write (disk is full); free some" in told.stderr
+    assert "the figures are right, but" in told.stderr
+
+
 def test_every_answer_can_be_written_to_a_file(office: Path, tmp_path: Path) -> None:
     dump = tmp_path / "answers.jsonl"
     evaluate(office, "--dump", dump, "--limit-queries", "2", "--mode", "lexical")
@@ -181,6 +230,38 @@ def test_a_file_that_could_not_be_finished_is_as_it_was(
     assert old is None or file.read_text(encoding="utf-8") == old
 
 
+def test_figures_are_printed_though_a_file_cannot_be_written(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump, picture = tmp_path / "answers.jsonl", tmp_path / "figures.svg"
+
+    def full(path: Path, content: bytes) -> None:
+        if path == dump:
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("toolcrib.cli.eval.write_whole", full)
+    files = ("--dump", dump, "--picture", picture, "--mode", "lexical")
+    answer = evaluate(office, *files)
+    assert answer.exit_code == 1
+    assert "nDCG@10" in answer.stdout
+    assert f"{dump}: cannot be written: No space left on device" in answer.stderr
+    assert picture.is_file()
+    answer = evaluate(office, *files, "--json")
+    assert (answer.exit_code, json.loads(answer.stdout)["sets"][0]["set"]) == (1, "office")
+
+
+@pytest.mark.parametrize("options", [("--dump", "--picture"), ("--vectors", "--dump")])
+def test_one_file_for_two_things_is_refused(
+    office: Path, tmp_path: Path, options: tuple[str, str]
+) -> None:
+    one, same = tmp_path / "x", tmp_path / "office" / ".." / "x"
+    answer = evaluate(office, options[0], one, options[1], same)
+    assert answer.exit_code == 2
+    assert f"{options[0]} and {options[1]} name the same file" in answer.stderr
+    assert not one.exists()
+
+
 def test_a_dump_that_is_stopped_half_way_leaves_the_one_before(
     office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +295,28 @@ def test_queries_that_a_mode_cannot_search_are_counted(office: Path) -> None:
     answer = evaluate(office, "--mode", "regex")
     assert answer.exit_code == 0
     assert "regex could not search 1 of the queries" in answer.stderr
+
+
+@pytest.mark.parametrize("columns", [100, 40])
+def test_columns_stand_below_each_other_whatever_a_kind_is_called(
+    office: Path, columns: int
+) -> None:
+    kinds = ["日本語" * 20, "x" * 100, "e\u0301" * 9]
+    queries = [
+        {"id": kind, "query": "email", "relevant": ["send_email"], "kind": kind} for kind in kinds
+    ]
+    write(office / "queries.jsonl", queries)
+    lines = evaluate(office, "--mode", "lexical", columns=columns).stdout.splitlines()
+    heads = [line for line in lines if line.endswith(" lexical")]
+    titles = ["all queries", f"kind {'日本語' * 20}", f"kind {'x' * 100}", f"kind {kinds[2]}"]
+    label = 36 if columns == 100 else 22
+    assert len(heads) == 4
+    for head, title in zip(heads, titles, strict=True):
+        shown = head.removesuffix("lexical")
+        assert fitted(shown, label) == shown != fitted(shown, label - 1)
+        assert shown[:10] == title[:10]
+    assert [" (1) " in head for head in heads] == [False, True, True, True]
+    assert all(fitted(line, columns) == line for line in lines[lines.index(heads[0]) :])
 
 
 def test_many_groups_are_cut_in_print(office: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -190,15 +191,47 @@ def test_a_file_that_cannot_be_written_any_more_is_given_up(path: Path) -> None:
     assert len(cached.tools(["more"])) == 1
 
 
-def test_a_vector_with_a_flipped_bit_is_not_believed(path: Path) -> None:
-    CachedEmbedder(WordEmbedder(), "words", path).tools(TEXTS)
+_ODD = b"\0\0\x80\x3fabc"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "zeroblob(length(vector))",
+        "zeroblob(0)",
+        "'a text, which is no vector'",
+        "CAST(x'ff00ff00ff00ff00ff00' AS TEXT)",
+        "12345",
+        "0.5",
+        # An odd number of bytes, which the check approves of.
+        f"x'{(zlib.crc32(_ODD).to_bytes(4, 'little') + _ODD).hex()}'",
+    ],
+)
+def test_a_damaged_vector_is_not_believed_but_replaced(path: Path, damage: str) -> None:
+    before = CachedEmbedder(WordEmbedder(), "words", path).tools(TEXTS)
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE vectors SET vector = zeroblob(length(vector))")
+        connection.execute(f"UPDATE vectors SET vector = {damage} WHERE id < 3")
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words", path)
+    assert (cached.tools(TEXTS) == before).all()
+    assert words.asked == TEXTS[:2]
+    assert (cached.damaged, cached.fault) == (2, None)
+    mended = CachedEmbedder(words, "words", path)
+    assert (mended.tools(TEXTS) == before).all()
+    assert (mended.damaged, words.asked) == (0, TEXTS[:2])
+
+
+def test_a_file_that_is_deleted_while_in_use_is_filled_anew(path: Path) -> None:
+    cached = CachedEmbedder(WordEmbedder(), "words", path, capacity=1)
     cached.tools(TEXTS)
-    assert words.asked == TEXTS
-    assert "a vector that is damaged" in str(cached.fault)
+    path.unlink()
+    assert len(cached.tools(TEXTS)) == 3
+    assert cached.fault is None
+    words = WordEmbedder()
+    CachedEmbedder(words, "words", path).tools(TEXTS[:2])
+    assert words.asked == []
+    path.unlink()
+    VectorStore(path).put({b"key": b"vector"})
 
 
 def test_a_locked_file_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
-from threading import Event
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import openai
 import pytest
 
 from tests.embedding.endpoint import Endpoint, Reply, refusal, row, serving, vectors
+from tests.gateways.model.certificates import certificate
 from toolcrib.embedding import openai as ours
 from toolcrib.embedding.openai import OpenAIEmbedder
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
@@ -194,6 +198,77 @@ def test_a_server_that_does_not_answer_is_not_waited_for(endpoint: Endpoint) -> 
     with pytest.raises(EmbeddingFailed, match=r"within 0\.05 seconds; give it longer"):
         OpenAIEmbedder(endpoint.url, "small", timeout_seconds=0.05).tools(["mail"])
     done.set()
+
+
+class _Trickling:
+    """A server whose reply is whole and right, but comes byte by byte, as slowly as it is told."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.pause_seconds = 0.01
+        self.answered = 0
+        self._context = context
+        self._over = Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(0.1)
+        self._thread = Thread(target=self._serve)
+        scheme = "https" if context else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._listening.getsockname()[1]}/v1"
+
+    def __enter__(self) -> _Trickling:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._listening.close()
+
+    def _serve(self) -> None:
+        while not self._over.is_set():
+            # Who has waited too long is gone by now.
+            with suppress(OSError):
+                raw, _ = self._listening.accept()
+                with raw:
+                    self._answer(raw)
+
+    def _answer(self, raw: socket.socket) -> None:
+        body = vectors({"input": ["mail"], "model": "small"}).body
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nX-Slow: {'a' * 500}\r\n\r\n"
+        with self._context.wrap_socket(raw, server_side=True) if self._context else raw as peer:
+            # Whatever is left unread would make closing an error for the other side.
+            while (asked := peer.recv(1 << 16)) and not asked.endswith(b"}"):
+                pass
+            for byte in head.encode():
+                peer.sendall(bytes([byte]))
+                self._over.wait(self.pause_seconds)
+            peer.sendall(body)
+            self.answered += 1
+
+
+def test_a_server_that_trickles_its_headers_is_not_waited_for(endpoint: Endpoint) -> None:
+    with _Trickling() as server:
+        with pytest.raises(EmbeddingFailed, match=r"within 0\.1 seconds; give it longer"):
+            OpenAIEmbedder(server.url, "small", timeout_seconds=0.1).tools(["mail"])
+        # Its headers take five seconds, though each of their bytes comes soon.
+        assert server.answered == 0
+        server.pause_seconds = 0
+        assert OpenAIEmbedder(server.url, "small").tools(["mail"]).tolist() == [row("mail")]
+
+
+def test_time_is_bounded_with_encryption_too(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
+    with _Trickling(made.context()) as server:
+        with pytest.raises(EmbeddingFailed, match=r"within 0\.3 seconds; give it longer"):
+            OpenAIEmbedder(server.url, "small", timeout_seconds=0.3).tools(["mail"])
+        assert server.answered == 0
+        server.pause_seconds = 0
+        assert OpenAIEmbedder(server.url, "small").tools(["mail"]).tolist() == [row("mail")]
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(EmbeddingFailed, match="CERTIFICATE_VERIFY_FAILED"):
+            OpenAIEmbedder(server.url, "small").tools(["mail"])
 
 
 def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

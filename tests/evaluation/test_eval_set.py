@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolcrib.errors import InvalidEvalSet
-from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_set, read_eval_sets
 
 TOOLS = [
     {"id": "mail___send", "server": "mail", "name": "send", "description": "Send an email."},
@@ -81,6 +81,7 @@ def test_a_folder_is_read_into_tools_and_questions(tmp_path: Path) -> None:
         ({"groups": [["mail___send"]], "any_of": True}, "any_of and groups say different things"),
         ({"any_of": "yes"}, "any_of must be true or false"),
         ({"kind": 3}, "kind must be a text"),
+        ({"lang": "x" * 101}, "lang has 101 characters, and 100 at most are taken; shorten it"),
         ({"relevent": []}, "relevent is not known; did you mean 'relevant'?"),
         ({"id": "q0"}, "id is that of the query on line 1 already; change one"),
     ],
@@ -110,6 +111,26 @@ def test_a_missing_file_and_a_bad_tool_are_told(tmp_path: Path) -> None:
     (tmp_path / "tools.jsonl").write_text('{"name": 3}', encoding="utf-8")
     with pytest.raises(InvalidEvalSet, match=r"tools.jsonl, line 1: .*name"):
         read_eval_set(tmp_path)
+
+
+def test_a_folder_that_is_none_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidEvalSet, match=r"nowhere: there is no such folder; name one with"):
+        read_eval_set(tmp_path / "nowhere")
+    file = tmp_path / "tools.jsonl"
+    file.touch()
+    with pytest.raises(InvalidEvalSet, match=r"tools.jsonl: is a file, and no folder; name one"):
+        read_eval_set(file)
+
+
+def test_sets_of_one_name_are_told_apart_and_one_set_is_taken_once(tmp_path: Path) -> None:
+    folders = [tmp_path / "mail" / "dev", tmp_path / "chat" / "dev", tmp_path / "test"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        read(folder, QUERY)
+    assert [one.name for one in read_eval_sets(folders)] == ["mail/dev", "chat/dev", "test"]
+    assert [one.name for one in read_eval_sets(folders[1:])] == ["dev", "test"]
+    with pytest.raises(InvalidEvalSet, match="test: named twice; name it once"):
+        read_eval_sets([*folders, tmp_path / "mail" / ".." / "test"])
 
 
 def test_a_sample_is_spread_evenly_and_never_larger_than_the_set(tmp_path: Path) -> None:

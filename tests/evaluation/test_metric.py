@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolcrib.evaluation.metric import NAMES, Scores, scores
 from toolcrib.evaluation.question import Question, needs
@@ -52,3 +55,42 @@ def test_steps_are_covered_together_by_one_tool_too_and_only_where_they_are_told
     assert scores(["a", "b", "c"], question).all_steps_5 == 0
     assert scores([*"bvwxyd"], question).all_steps_5 == 0
     assert math.isnan(scores(["a"], asking("a", "b")).all_steps_5)
+
+
+def test_the_order_of_the_groups_changes_nothing() -> None:
+    for groups in permutations(["ab", "a"]):
+        assert scores(["a", "b"], asking(*groups))[:-1] == Scores(1, 1, 1, 0.5, 1, 1, 1, 1, 0)[:-1]
+    # The first two make room for the third by going over to what else they can do.
+    for groups in permutations(["ab", "bc", "a"]):
+        assert scores(["b", "a", "c"], asking(*groups)).ndcg_10 == 1
+
+
+def test_a_tool_that_does_two_steps_alone_is_all_that_can_be_had() -> None:
+    question = asking("a", "a", in_steps=True)
+    assert scores(["a"], question) == Scores(*[1.0] * 9)
+    assert scores(["a", "a"], question) == Scores(*[1.0] * 9)
+    assert scores(["x", "a"], question).ndcg_10 == pytest.approx(1 / math.log2(3))
+    # Two tools for three steps: what is needed is both.
+    assert scores(["a", "x"], asking("ab", "ab", "b")).recall_10 == 0.5
+
+
+@given(
+    st.lists(st.sets(st.sampled_from("abcde"), min_size=1), min_size=1, max_size=5),
+    st.permutations("abcdexy"),
+)
+def test_as_many_needs_are_met_as_can_be_and_some_order_of_the_tools_is_perfect(
+    groups: list[set[str]], found: list[str]
+) -> None:
+    question = asking(*map("".join, groups))
+    told = scores(found, question)[:-1]
+    assert scores(found, asking(*map("".join, groups[::-1])))[:-1] == told
+    most = max(
+        sum(id in need for id, need in zip(order, groups, strict=False))
+        for order in permutations("abcde")
+    )
+    reached = [scores(found[:depth], question).recall_10 for depth in range(len(found) + 1)]
+    assert reached[-1] == 1
+    # Those that met one more need, put first, are a perfect answer.
+    useful = [id for at, id in enumerate(found) if reached[at + 1] > reached[at]]
+    assert len(useful) == most
+    assert scores(useful, question).ndcg_10 == pytest.approx(1)

@@ -74,6 +74,7 @@ def test_a_better_separation_is_told_from_one_that_is_alike() -> None:
     mixed = Separation(np.linspace(0, 0.41, 20), negative)
     assert apart.area() == (1, 1, 1)
     gain = apart.gain(mixed)
+    assert gain is not None
     assert gain.value == pytest.approx(1 - mixed.area().value)
     assert gain.p < 0.01
     assert gain.low > 0

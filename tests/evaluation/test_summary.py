@@ -94,7 +94,9 @@ def test_figures_are_given_over_all_and_for_each_kind() -> None:
     assert multi.figures["lexical"]["all-steps@5"].value == 1
     # Each kind is told from all impossible questions of the set.
     assert exact.figures["lexical"][AUC].value == 1
-    assert list(impossible.figures["lexical"]) == ["rightly refused", "refusal precision"]
+    # Where all are impossible, or none, every refusal is right, or none: that tells nothing.
+    assert list(impossible.figures["lexical"]) == ["rightly refused"]
+    assert "refusal precision" not in summarised("regex").groups[0].figures["regex"]
 
 
 def test_modes_are_compared_with_the_first() -> None:
@@ -102,7 +104,7 @@ def test_modes_are_compared_with_the_first() -> None:
     assert list(found.overall.gains) == ["regex"]
     gains = found.overall.gains["regex"]
     figures = found.overall.figures
-    for figure in ("hit@1", "nDCG@10", AUC):
+    for figure in ("hit@1", "nDCG@10"):
         difference = figures["regex"][figure].value - figures["lexical"][figure].value
         assert gains[figure].value == pytest.approx(difference)
         assert gains[figure].value < 0
@@ -111,6 +113,25 @@ def test_modes_are_compared_with_the_first() -> None:
     assert best_modes(found.overall, "wrongly refused") == {"lexical"}
     same = summarised("lexical", "keyword", questions=QUESTIONS[:1]).overall
     assert best_modes(same, "hit@1") == frozenset()
+
+
+def test_the_auc_is_compared_only_where_enough_are_on_both_sides() -> None:
+    def gain(answerable: int, impossible: int) -> float | None:
+        needed = [needs(["send_email"])] * answerable + [()] * impossible
+        questions = [Question(id=str(n), text="?", needs=need) for n, need in enumerate(needed)]
+        given = {
+            mode: [
+                Answer(one, (), float(one.impossible == swapped), True, None) for one in questions
+            ]
+            for mode, swapped in (("right", False), ("wrong", True))
+        }
+        overall = summary("office", 3, given).overall
+        assert overall.figures["wrong"][AUC].value == 0
+        told = overall.gains["wrong"].get(AUC)
+        return None if told is None else told.value
+
+    assert gain(3, 1) is gain(19, 50) is gain(50, 19) is None
+    assert gain(20, 20) == -1
 
 
 def test_sets_count_alike_in_the_mean_and_only_those_that_have_the_figure() -> None:
@@ -130,6 +151,18 @@ def test_a_facet_that_all_share_or_that_has_too_many_values_is_cut() -> None:
         Question(id=str(n), text="email", needs=(), subset=f"s{n}") for n in range(MAX_VALUES + 5)
     ]
     assert len(summarised("lexical", questions=many).groups) == MAX_VALUES
+
+
+def test_one_long_value_takes_no_more_memory_than_it_has() -> None:
+    # As an array of texts of one length these would take 80 GB.
+    long = Question(id="long", text="email", needs=(), kind="x" * 10_000_000)
+    others = [Question(id=str(n), text="email", needs=(), kind="b") for n in range(2_000)]
+    answered = [Answer(question, (), 0.0, False, None) for question in (long, *others)]
+    found = summary("office", 3, {"lexical": answered})
+    assert [(len(one.value), one.impossible) for one in found.groups] == [
+        (10_000_000, 1),
+        (1, 2_000),
+    ]
 
 
 def test_documents_hold_the_figures_and_every_answer() -> None:

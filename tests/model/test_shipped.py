@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +12,7 @@ from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.core.ranking.embedder import PromptEmbedder, RoughEmbedder
 from toolcrib.model import shipped
 from toolcrib.model.shipped import SHIPPED, Shipped
+from training.data import rows, taught, words
 
 TOOLS = [
     "maps optimize route: Order the stops of a trip so that it is shortest (stops)",
@@ -113,20 +112,17 @@ def test_no_question_of_an_evaluation_set_was_trained_on() -> None:
     if not data.is_dir():
         pytest.skip("the folder of data sets is not here; name it in TOOLCRIB_DATA")
 
-    def texts(path: Path, *fields: str) -> set[str]:
-        with path.open(encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in lines]
-        return {_told(row[field]) for row in rows for field in fields}
-
-    own = Path(__file__).parents[2] / "training" / "queries.jsonl"
-    styles = ("need", "ask", "agent")
-    trained = texts(own, *styles) | texts(data / "training_pairs" / "pairs.jsonl", *styles)
-    for path in data.glob("*/train.jsonl"):
-        trained |= texts(path, "query")
+    trained = {
+        words(query)
+        for lessons in taught(data).values()
+        for lesson in lessons
+        for query in lesson.queries
+    }
     for path in data.glob("*/queries.jsonl"):
-        assert trained & texts(path, "query") == set(), path.parent.name
+        asked = {words(row["query"]) for row in rows(path)}
+        assert trained & asked == set(), path.parent.name
 
 
-def _told(text: str) -> str:
-    """A text without its case and signs."""
-    return " ".join(re.findall(r"\w+", text.lower().replace("_", " ")))
+def test_words_in_another_order_are_the_same_words() -> None:
+    assert words("Create_a Linear, cycle!") == words("linear cycle: create a")
+    assert words("create a cycle") != words("create a cycle cycle")

@@ -20,12 +20,14 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.tool import Tool
+from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.evaluation.document import answer_document, means_document, summary_document
-from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_sets
 from toolcrib.evaluation.picture import picture
 from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
 from toolcrib.evaluation.trial import Answer, answers, rankers_for
+from toolcrib.model.shipped import SHIPPED
 from toolcrib.whole_file import write_whole
 
 _MAX_NAME_COLUMNS = 30
@@ -123,27 +125,45 @@ def command(
     category, title) and queries.jsonl (id, query, relevant, and perhaps groups, any_of, kind,
     subset, lang).
     """
+    _refuse_one_file_twice(vectors=vectors_file, dump=dump_file, picture=picture_file)
     # Everything is read before anything is measured, so that a mistake is told at once.
-    sets = [read_eval_set(folder) for folder in folders]
+    sets = read_eval_sets(folders)
     foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
-    rankers = rankers_for(vectors_file)
+    kept = None if vectors_file is None else CachedEmbedder(SHIPPED, SHIPPED.version, vectors_file)
+    rankers = rankers_for(kept)
     outcomes = [
         _measured(one.sample(limit_queries) if limit_queries else one, foreign, modes, rankers)
         for one in sets
     ]
+    if kept is not None and vectors_file is not None:
+        _tell_faults(kept, vectors_file)
     summaries = [outcome.summary for outcome in outcomes]
+    faults = []
     if dump_file is not None:
-        _write(dump_file, _dump(outcomes))
+        faults += _write(dump_file, _dump(outcomes))
     if picture_file is not None:
-        _write(picture_file, picture(summaries))
+        faults += _write(picture_file, picture(summaries))
     if as_json:
         print_json(_document(outcomes))
-        return
-    for outcome in outcomes:
-        _print(outcome)
-    if len(outcomes) > 1:
-        print_means(summaries)
-    print_meaning(summaries)
+    else:
+        for outcome in outcomes:
+            _print(outcome)
+        if len(outcomes) > 1:
+            print_means(summaries)
+        print_meaning(summaries)
+    # Told last: what was measured is not thrown away for a file.
+    if faults:
+        raise click.ClickException("\n".join(faults))
+
+
+def _refuse_one_file_twice(**files: str | Path | None) -> None:
+    options: dict[Path, str] = {}
+    for option, file in files.items():
+        if file is not None and options.setdefault(Path(file).resolve(), option) != option:
+            raise click.UsageError(
+                f"--{options[Path(file).resolve()]} and --{option} name the same file, "
+                f"{plain(str(file))}; give each its own."
+            )
 
 
 def _measured(
@@ -161,6 +181,17 @@ def _measured(
         for mode in dict.fromkeys(modes or engine.modes[:1])
     }
     return _Outcome(eval_set, pool, asked, summary(eval_set.name, len(catalog), asked))
+
+
+def _tell_faults(kept: CachedEmbedder, path: str) -> None:
+    """Say what was wrong with the file of vectors: nobody would see why each run takes long."""
+    if kept.damaged and not kept.fault:
+        note(
+            f"{path}: {counted(kept.damaged, 'vector was', 'vectors were')} damaged; they were "
+            "read anew and replaced. If that happens again, see whether the disk is sound."
+        )
+    if kept.fault:
+        note(f"{kept.fault}. Until then the figures are right, but every run reads the tools anew.")
 
 
 def _asked(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[Answer]:
@@ -206,14 +237,14 @@ def _dump(outcomes: Sequence[_Outcome]) -> str:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> list[str]:
+    """Write a file; gives what went wrong, if anything did."""
     try:
         write_whole(path, text.encode("utf-8", "backslashreplace"))
     except OSError as fault:
         reason = fault.strerror or fault
-        raise click.ClickException(
-            plain(f"{path}: cannot be written: {reason}; choose another file")
-        ) from fault
+        return [plain(f"{path}: cannot be written: {reason}; choose another file")]
+    return []
 
 
 def _document(outcomes: Sequence[_Outcome]) -> dict[str, Any]:

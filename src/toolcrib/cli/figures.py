@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
-from toolcrib.cli.printing import fitted, plain, width, wrapped
-from toolcrib.evaluation.statistic import CONFIDENCE_LEVEL
+from toolcrib.cli.printing import fitted, padded, plain, width, wrapped
+from toolcrib.evaluation.statistic import CONFIDENCE_LEVEL, MIN_SEPARATED
 from toolcrib.evaluation.summary import (
     AUC,
     FIGURES,
@@ -26,6 +26,7 @@ SIGNIFICANT: Final = 0.05
 MAX_GROUPS: Final = 30
 
 _LABEL_COLUMNS = 36
+_MIN_LABEL_COLUMNS = 20
 _CELL_COLUMNS = 18
 _OF_A_GROUP = ("hit@5", "nDCG@10", "all-steps@5")
 _COMPARED = ("hit@5", "nDCG@10", "all-steps@5", AUC)
@@ -48,7 +49,7 @@ def print_summary(summary: Summary) -> None:
     _print_rows("all queries", summary.overall, FIGURES)
     for group in summary.groups[:MAX_GROUPS]:
         figures = _OF_A_GROUP if group.answerable else (RIGHTLY_REFUSED,)
-        _print_rows(f"{group.facet} {plain(group.value)}{_counts(group)}", group, figures)
+        _print_rows(_title(group), group, figures)
     others = len(summary.groups) - MAX_GROUPS
     if others > 0:
         click.echo(wrapped(f"… and {others:,} groups more, which --json has."))
@@ -104,11 +105,10 @@ def _print_rows(title: str, group: Group, figures: Iterable[str]) -> None:
 
 
 def _print_head(title: str, modes: Sequence[str]) -> None:
-    heads = "".join(fitted(mode, _CELL_COLUMNS - 2).ljust(_CELL_COLUMNS) for mode in modes)
+    heads = "".join(padded(fitted(mode, _CELL_COLUMNS - 2), _CELL_COLUMNS) for mode in modes)
+    columns = _label_columns()
     click.echo()
-    click.secho(
-        f"{fitted(title, _LABEL_COLUMNS - 1).ljust(_LABEL_COLUMNS)}{heads}".rstrip(), bold=True
-    )
+    click.secho(f"{padded(fitted(title, columns - 1), columns)}{heads}".rstrip(), bold=True)
 
 
 def _print_row(label: str, group: Group, figure: str, modes: Sequence[str]) -> None:
@@ -133,7 +133,8 @@ def _print_mean(figure: str, values: Mapping[str, float], modes: Sequence[str]) 
 
 def _labelled(label: str, figure: str) -> str:
     less = " (less is better)" if figure in LOWER_IS_BETTER else ""
-    return f"  {fitted(label + less, _LABEL_COLUMNS - 3)}".ljust(_LABEL_COLUMNS)
+    columns = _label_columns()
+    return padded(f"  {fitted(label + less, columns - 3)}", columns)
 
 
 def _cell(group: Group, figure: str, mode: str, best: frozenset[str]) -> str:
@@ -157,7 +158,7 @@ def _styled(value: str, rest: str, is_best: bool) -> str:
 
 def _blocks(modes: Sequence[str]) -> list[Sequence[str]]:
     """As many modes side by side as the line has room for."""
-    room = max(1, (width() - _LABEL_COLUMNS + 1) // _CELL_COLUMNS)
+    room = max(1, (width() - _label_columns() + 1) // _CELL_COLUMNS)
     return [modes[start : start + room] for start in range(0, len(modes), room)]
 
 
@@ -169,6 +170,10 @@ def _comparison(mode: str, base: str, group: Group) -> str:
         for figure in _COMPARED
         if (gain := gains.get(figure)) is not None
     ]
+    if AUC not in gains and _has(group, AUC):
+        told.append(
+            f"AUC not compared, which takes {MIN_SEPARATED} queries with an answer and as many without"
+        )
     return f"{mode} against {base}: {', '.join(told) or 'nothing to compare'}."
 
 
@@ -180,5 +185,13 @@ def _has(group: Group, figure: str) -> bool:
     return any(figure in figures for figures in group.figures.values())
 
 
-def _counts(group: Group) -> str:
-    return f" ({group.answerable or group.impossible:,})"
+def _title(group: Group) -> str:
+    """What the questions of a group have in common, cut if it is long, and how many they are."""
+    count = f" ({group.answerable or group.impossible:,})"
+    name = fitted(f"{group.facet} {plain(group.value)}", _label_columns() - 1 - len(count))
+    return f"{name}{count}"
+
+
+def _label_columns() -> int:
+    """The first column; it leaves room for one of figures where the terminal is narrow."""
+    return max(_MIN_LABEL_COLUMNS, min(_LABEL_COLUMNS, width() - _CELL_COLUMNS))

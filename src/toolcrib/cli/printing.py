@@ -50,6 +50,11 @@ def fitted(text: str, columns: int) -> str:
     return f"{text[:end].rstrip()}…"
 
 
+def padded(text: str, columns: int) -> str:
+    """A text, and as many spaces as it takes to fill so many columns."""
+    return text + " " * (columns - _columns(text))
+
+
 def width() -> int:
     """How many columns there are; a file has a fixed number."""
     return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns

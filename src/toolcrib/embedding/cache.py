@@ -59,11 +59,17 @@ class CachedEmbedder:
         self._lock = Lock()
         self._store = None if path is None else VectorStore(path)
         self._fault: InvalidCacheFile | None = None
+        self._damaged: set[bytes] = set()
 
     @property
     def fault(self) -> InvalidCacheFile | None:
         """Why the file is no longer used; None while it is. Searching goes on without it."""
         return self._fault
+
+    @property
+    def damaged(self) -> int:
+        """How many vectors of the file were damaged; they are encoded anew, and replaced."""
+        return len(self._damaged)
 
     def queries(self, texts: Sequence[str]) -> Vectors:
         """What people and models ask for."""
@@ -140,16 +146,12 @@ class CachedEmbedder:
     def _stored(self, store: VectorStore, keys: list[bytes]) -> dict[bytes, bytes]:
         try:
             found = store.get(keys)
-            for vector in found.values():
-                if not _is_whole(vector):
-                    raise InvalidCacheFile(
-                        f"{store.path}: holds a vector that is damaged; delete the file and those "
-                        "beside it that end in -wal and -shm, it is filled anew"
-                    )
         except InvalidCacheFile as fault:
             self._fault = fault
             return {}
-        return found
+        whole = {key: vector for key, vector in found.items() if _is_whole(vector)}
+        self._damaged |= found.keys() - whole.keys()
+        return whole
 
     def _keep(self, store: VectorStore | None, vectors: dict[bytes, bytes]) -> None:
         if store and not self._fault:
@@ -197,7 +199,8 @@ def _width(vector: bytes) -> int:
 
 def _is_whole(vector: bytes) -> bool:
     check = int.from_bytes(vector[:_CHECK_BYTES], "little")
-    return len(vector) > _CHECK_BYTES + _SCALE_BYTES and zlib.crc32(vector[_CHECK_BYTES:]) == check
+    numbers = len(vector) - _CHECK_BYTES - _SCALE_BYTES
+    return numbers > 0 and numbers % 2 == 0 and zlib.crc32(vector[_CHECK_BYTES:]) == check
 
 
 def _fingerprint(name: str, side: str, text: str) -> bytes:

@@ -16,6 +16,7 @@ import numpy as np
 
 from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.core.ranking.rows import checked_rows
+from toolcrib.embedding.deadline import PlainHandler, SecureHandler
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 TIMEOUT_SECONDS: Final = 10.0
@@ -74,7 +75,7 @@ class OpenAIEmbedder:
         self._dimensions = dimensions
         self._prefixes = prefixes
         self._timeout_seconds = timeout_seconds
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = urllib.request.build_opener(_NoRedirect, PlainHandler, SecureHandler)
 
     def queries(self, texts: Sequence[str]) -> Vectors:
         """What people and models ask for."""
@@ -125,10 +126,9 @@ class OpenAIEmbedder:
 
     def _sent(self, content: bytes) -> bytes:
         request = urllib.request.Request(self._url, content, self._headers, method="POST")
-        deadline = time.monotonic() + self._timeout_seconds
         try:
             with self._opener.open(request, timeout=self._timeout_seconds) as reply:
-                return self._bounded(reply, deadline)
+                return self._bounded(reply)
         except urllib.error.HTTPError as fault:
             with fault:
                 raise self._refused(fault) from fault
@@ -143,8 +143,8 @@ class OpenAIEmbedder:
                 "see that it runs and that the address is right"
             ) from fault
 
-    def _bounded(self, reply: http.client.HTTPResponse, deadline: float) -> bytes:
-        """The whole reply, unless it is too large or trickles in too slowly."""
+    def _bounded(self, reply: http.client.HTTPResponse) -> bytes:
+        """The whole reply, unless it is too large."""
         content = bytearray()
         while chunk := reply.read1(_CHUNK_BYTES):
             content += chunk
@@ -153,8 +153,6 @@ class OpenAIEmbedder:
                     f"gave more than {MAX_REPLY_BYTES // 1024**2} MiB; see that it is an "
                     "embeddings endpoint"
                 )
-            if time.monotonic() > deadline:
-                raise self._slow()
         return bytes(content)
 
     def _refused(self, fault: urllib.error.HTTPError) -> EmbeddingFailed:

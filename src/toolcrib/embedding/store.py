@@ -41,25 +41,26 @@ class VectorStore:
     def __init__(self, path: str | PathLike[str], most: int = MAX_STORED) -> None:
         self.path = fspath(path)
         self._most = most
-        with self._connection() as connection:
-            prepare(connection, self.path, _VECTORS)
+        with self._connection():
+            pass
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The vectors that are known, by key."""
+        """The vectors that are known, by key; what somebody put there instead, as bytes too."""
         known: dict[bytes, bytes] = {}
         with self._connection() as connection:
             for start in range(0, len(keys), _ASKED_AT_ONCE):
                 some = keys[start : start + _ASKED_AT_ONCE]
                 marks = ",".join("?" * len(some))
-                asked = f"SELECT key, vector FROM vectors WHERE key IN ({marks})"
+                asked = f"SELECT key, CAST(vector AS BLOB) FROM vectors WHERE key IN ({marks})"
                 known.update(connection.execute(asked, some))
         return known
 
     def put(self, vectors: Mapping[bytes, bytes]) -> None:
-        """Keep these: all of them, or none if something goes wrong."""
+        """Keep these, also in place of others: all of them, or none if something goes wrong."""
         with self._connection() as connection, transaction(connection):
             connection.executemany(
-                "INSERT INTO vectors (key, vector) VALUES (?, ?) ON CONFLICT (key) DO NOTHING",
+                "INSERT INTO vectors (key, vector) VALUES (?, ?) ON CONFLICT (key) "
+                "DO UPDATE SET vector = excluded.vector WHERE vector IS NOT excluded.vector",
                 vectors.items(),
             )
             connection.execute(
@@ -70,6 +71,8 @@ class VectorStore:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
             with closing(connect(self.path)) as connection:
+                # Each time: somebody may have deleted the file since.
+                prepare(connection, self.path, _VECTORS)
                 yield connection
         except (sqlite3.Error, ValueError) as fault:
             raise _VECTORS.unfit(self.path, fault) from fault

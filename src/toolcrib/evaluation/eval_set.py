@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -19,6 +19,8 @@ from toolcrib.json_file import JsonFile, read_json_file
 TOOLS_FILE: Final = "tools.jsonl"
 QUERIES_FILE: Final = "queries.jsonl"
 FIELDS: Final = ("id", "query", "relevant", "groups", "any_of", *FACETS)
+# A longer value of a facet is no name of a group.
+MAX_FACET_CHARS: Final = 100
 
 _MAX_CHARS_SHOWN = 60
 
@@ -40,6 +42,18 @@ class EvalSet:
         return EvalSet(self.name, self.catalog, chosen)
 
 
+def read_eval_sets(folders: Sequence[str | PathLike[str]]) -> list[EvalSet]:
+    """The eval sets of several folders, those of one name told apart by the folders above."""
+    places = [Path(folder).resolve().parts for folder in folders]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise InvalidEvalSet(f"{Path(folders[number])}: named twice; name it once")
+    return [
+        replace(read_eval_set(folder), name=_told_apart(place, places))
+        for folder, place in zip(folders, places, strict=True)
+    ]
+
+
 def read_eval_set(folder: str | PathLike[str]) -> EvalSet:
     """The eval set of a folder.
 
@@ -47,6 +61,11 @@ def read_eval_set(folder: str | PathLike[str]) -> EvalSet:
     cure.
     """
     path = Path(folder)
+    if not path.is_dir():
+        fault = "is a file, and no folder" if path.exists() else "there is no such folder"
+        raise InvalidEvalSet(
+            f"{path}: {fault}; name one with {TOOLS_FILE} and {QUERIES_FILE} in it"
+        )
     for file in (TOOLS_FILE, QUERIES_FILE):
         if not (path / file).exists():
             raise InvalidEvalSet(
@@ -126,7 +145,15 @@ class _Row:
 
     def _facet(self, field: str) -> str:
         value = self._entry.get(field)
-        return "" if value is None or value == "" else self._text(field, value)
+        if value is None or value == "":
+            return ""
+        text = self._text(field, value)
+        if len(text) > MAX_FACET_CHARS:
+            raise self.fault(
+                field,
+                f"has {len(text):,} characters, and {MAX_FACET_CHARS} at most are taken; shorten it",
+            )
+        return text
 
     def _groups(self) -> list[list[str]]:
         value = self._entry.get("groups") or []
@@ -148,6 +175,14 @@ class _Row:
                 cure = f"did you mean {nearest!r}?" if nearest else f"add it to {TOOLS_FILE}"
                 raise self.fault(field, f"has {_short(id)!r}, which is no tool's id; {cure}")
         return value
+
+
+def _told_apart(place: tuple[str, ...], places: Sequence[tuple[str, ...]]) -> str:
+    """As much of a path's end as no other of the paths has."""
+    count = 1
+    while sum(other[-count:] == place[-count:] for other in places) > 1:
+        count += 1
+    return "/".join(place[-count:])
 
 
 def _nearest(id: str, ids: Iterable[str]) -> str:

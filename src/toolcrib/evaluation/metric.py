@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from toolcrib.evaluation.question import Question
@@ -47,17 +47,19 @@ def scores(found: Sequence[str], question: Question) -> Scores:
     """The figures of the ids that were found, best first, for a question that has an answer.
 
     A tool meets one need, and a need is met once: a second tool for it gains nothing. Only for
-    `all_steps_5` may one tool serve several steps.
+    `all_steps_5` may one tool serve several steps. The best that there is scores 1, also where
+    the needs have fewer tools than there are needs.
     """
     needs = question.needs
     places = _places(found[:DEPTH], needs)
-    ideal = sum(_gain(place) for place in range(min(len(needs), DEPTH)))
+    reachable = len(_places(sorted(question.relevant), needs))
+    ideal = sum(_gain(place) for place in range(min(reachable, DEPTH)))
     depths = (1, TOP, DEPTH)
     top = set(found[:TOP])
     return Scores._make(
         (
             *(float(bool(places) and places[0] < depth) for depth in depths),
-            *(sum(place < depth for place in places) / len(needs) for depth in depths),
+            *(sum(place < depth for place in places) / reachable for depth in depths),
             sum(map(_gain, places)) / ideal,
             1 / (places[0] + 1) if places else 0.0,
             float(all(top & need for need in needs)) if question.in_steps else math.nan,
@@ -65,16 +67,50 @@ def scores(found: Sequence[str], question: Question) -> Scores:
     )
 
 
-def _places(found: Sequence[str], needs: tuple[frozenset[str], ...]) -> list[int]:
-    """Where in the list a need is met that was not met before."""
-    unmet = list(needs)
-    places = []
-    for place, id in enumerate(found):
-        met = next((need for need in unmet if id in need), None)
-        if met is not None:
-            unmet.remove(met)
-            places.append(place)
-    return places
+def _places(found: Sequence[str], needs: Sequence[frozenset[str]]) -> list[int]:
+    """Where in the list one more need is met than by all that stands before."""
+    assignment = _Assignment(needs)
+    return [place for place, id in enumerate(found) if assignment.takes(id)]
+
+
+class _Assignment:
+    """Which tool meets which need; as many needs are met as the tools can meet together.
+
+    A tool that was assigned stays so, but may go over to another need to make room for the next.
+    """
+
+    def __init__(self, needs: Sequence[frozenset[str]]) -> None:
+        self._needs_of: dict[str, list[int]] = {}
+        for need, ids in enumerate(needs):
+            for id in ids:
+                self._needs_of.setdefault(id, []).append(need)
+        self._tool_of: dict[int, str] = {}
+        self._need_of: dict[str, int] = {}
+
+    def takes(self, id: str) -> bool:
+        """Whether there is a need for this tool too, which it then meets."""
+        # Who would go over to each need that can be had, found breadth first.
+        comer_of: dict[int, str] = {}
+        ids = [] if id in self._need_of else [id]
+        for mover in ids:
+            for need in self._needs_of.get(mover, ()):
+                if need in comer_of:
+                    continue
+                comer_of[need] = mover
+                if need not in self._tool_of:
+                    self._shift(need, comer_of)
+                    return True
+                ids.append(self._tool_of[need])
+        return False
+
+    def _shift(self, free: int, comer_of: Mapping[int, str]) -> None:
+        """Fill a free need, and what that leaves free, back to the tool that has none yet."""
+        need: int | None = free
+        while need is not None:
+            mover = comer_of[need]
+            left = self._need_of.get(mover)
+            self._tool_of[need], self._need_of[mover] = mover, need
+            need = left
 
 
 def _gain(place: int) -> float:

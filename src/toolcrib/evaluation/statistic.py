@@ -16,6 +16,8 @@ Values = NDArray[np.float64]
 RESAMPLES: Final = 2_000
 CONFIDENCE_LEVEL: Final = 0.95
 _SEED: Final = 20_240_229
+# Drawn anew from fewer, scores differ too little: chance would look like a difference.
+MIN_SEPARATED: Final = 20
 # How many numbers are drawn at a time, which bounds memory.
 _CHUNK: Final = 4_000_000
 _TAILS: Final = ((1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2)
@@ -89,6 +91,7 @@ class Separation:
             more = above[chance.integers(0, len(above), (rows, len(above)))]
             less = below[chance.integers(0, len(below), (rows, len(below)))]
             areas.append(_areas(_counts(more, count), _counts(less, count)))
+        self._fewest = min(len(positive), len(negative))
         self._area = float(areas[0][0])
         self._drawn = np.concatenate(areas[1:])
 
@@ -96,8 +99,13 @@ class Separation:
         """The area, with a bootstrap interval."""
         return Estimate(self._area, *_interval(self._drawn))
 
-    def gain(self, base: Separation) -> Difference:
-        """By how much it is better than another of the same questions, by a paired bootstrap."""
+    def gain(self, base: Separation) -> Difference | None:
+        """By how much it is better than another of the same questions, by a paired bootstrap.
+
+        None with fewer than `MIN_SEPARATED` positives or negatives.
+        """
+        if self._fewest < MIN_SEPARATED:
+            return None
         drawn = self._drawn - base._drawn
         tail = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
         p = min(1.0, 2 * (tail + 1) / (RESAMPLES + 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -78,9 +77,8 @@ def summary(name: str, tools: int, answers: Answers) -> Summary:
     measured = _Measured(answers, impossible)
     groups = []
     for facet in FACETS:
-        values = np.array([getattr(question, facet) for question in questions])
-        for value in _values(questions, facet):
-            groups.append(measured.group(facet, value, (values == value).nonzero()[0]))
+        for value, places in _places_by_value(questions, facet).items():
+            groups.append(measured.group(facet, value, np.array(places, np.intp)))
     unread = {mode: sum(bool(one.fault) for one in given) for mode, given in answers.items()}
     overall = measured.group("", "", everything)
     return Summary(name, tools, tuple(answers), overall, tuple(groups), unread)
@@ -141,6 +139,10 @@ class _Measured:
             for figure in _UNPAIRED:
                 gained.pop(figure, None)
         asked = places[~self._impossible[places]]
+        if len(asked) in (0, len(places)):
+            # Then none of the refusals can be right, or all must be: that tells nothing.
+            for found in figures.values():
+                found.pop(REFUSAL_PRECISION, None)
         if len(asked) and self._impossible.any():
             # An impossible question belongs to no kind of answerable ones: all of them count.
             separations = {
@@ -149,16 +151,15 @@ class _Measured:
             }
             for mode, separation in separations.items():
                 figures[mode][AUC] = separation.area()
-                if mode != base:
-                    gains[mode][AUC] = separation.gain(separations[base])
+                gain = separation.gain(separations[base]) if mode != base else None
+                if gain is not None:
+                    gains[mode][AUC] = gain
         return Group(facet, value, len(asked), len(places) - len(asked), figures, gains)
 
 
 def _rows(answers: Sequence[Answer]) -> Values:
     """A row of figures for each answer; what does not apply to it is not a number."""
     nothing = (np.nan,) * len(NAMES)
-    # Where every question has an answer no refusal can be right, which tells nothing.
-    some_impossible = any(answer.question.impossible for answer in answers)
     rows = []
     for answer in answers:
         refused = not answer.confident
@@ -168,7 +169,7 @@ def _rows(answers: Sequence[Answer]) -> Values:
                 *(answer.scores or nothing),
                 np.nan if impossible else refused,
                 refused if impossible else np.nan,
-                impossible if refused and some_impossible else np.nan,
+                impossible if refused else np.nan,
             )
         )
     return np.array(rows, np.float64).reshape(len(rows), len(_COLUMNS))
@@ -180,13 +181,15 @@ def _told(columns: Sequence[_Told | None]) -> dict[str, _Told]:
     return {figure: value for figure, value in named if value is not None}
 
 
-def _values(questions: Sequence[Question], facet: str) -> list[str]:
-    """The values of a facet, the most frequent in their order of appearance.
+def _places_by_value(questions: Sequence[Question], facet: str) -> dict[str, list[int]]:
+    """Where each value of a facet stands: the most frequent, in their order of appearance.
 
     A single value that all questions have would repeat the whole.
     """
-    counts = Counter(getattr(question, facet) for question in questions)
-    if len(counts) == 1:
-        return []
-    frequent = {value for value, _ in counts.most_common(MAX_VALUES)}
-    return [value for value in counts if value and value in frequent]
+    places: dict[str, list[int]] = {}
+    for place, question in enumerate(questions):
+        places.setdefault(getattr(question, facet), []).append(place)
+    if len(places) == 1:
+        return {}
+    frequent = sorted(places, key=lambda value: -len(places[value]))[:MAX_VALUES]
+    return {value: found for value, found in places.items() if value and value in frequent}

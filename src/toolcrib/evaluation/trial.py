@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.dense import Dense
+from toolcrib.core.ranking.embedder import Embedder
 from toolcrib.core.ranking.hybrid import hybrid_with
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.result import SearchResult
-from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.errors import InvalidQuery, SearchTimeout
 from toolcrib.evaluation.metric import DEPTH, Scores, scores
 from toolcrib.evaluation.question import Question
-from toolcrib.model.shipped import SHIPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,10 @@ def engine_for(catalog: Catalog) -> SearchEngine:
     return SearchEngine(catalog, rankers_for())
 
 
-def rankers_for(vectors: str | PathLike[str] | None = None) -> Mapping[str, Ranker]:
-    """The rankers of that engine; what they read of tools is kept in a file, if there is one."""
+def rankers_for(reader: Embedder | None = None) -> Mapping[str, Ranker]:
+    """The rankers of that engine, with our encoder, or with what remembers for it."""
     rankers = {**RANKERS, "lexical": Lexical(syntax="lenient")}
-    if vectors is not None:
-        reader = CachedEmbedder(SHIPPED, SHIPPED.version, vectors)
+    if reader is not None:
         rankers |= {"hybrid": hybrid_with(reader), "dense": Dense(reader)}
     return rankers
 
