@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,9 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there, no signal reaches just one process")
 def test_an_interrupt_ends_quietly_with_130() -> None:
-    with start("tools", "--catalog", "-") as process:
+    # Tests that run in the background of a shell hand on that interrupts are to be ignored.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with start("tools", "--catalog", "-", preexec_fn=heed) as process:
         assert process.stdin and process.stderr
         # Once it has taken in more than a pipe holds, it is reading, hence past its start.
         process.stdin.write(b" " * 1_000_000)
