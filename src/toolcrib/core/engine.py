@@ -18,7 +18,7 @@ from toolcrib.core.facet import ANYWHERE, FacetIndex, Where
 from toolcrib.core.ranking.dense import Dense
 from toolcrib.core.ranking.experienced import Experienced
 from toolcrib.core.ranking.fuzzy import Fuzzy
-from toolcrib.core.ranking.hybrid import Hybrid, hybrid_with
+from toolcrib.core.ranking.hybrid import fast_with, hybrid_with
 from toolcrib.core.ranking.keyword import Keyword
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.name import Named, NameIndex, with_names_first
@@ -51,7 +51,7 @@ _CONFIDENCE_SLOPE: Final = 20
 RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
     {
         "hybrid": hybrid_with(SHIPPED),
-        "fast": Hybrid(Lexical(syntax="lenient"), Dense(SHIPPED.sketches)),
+        "fast": fast_with(SHIPPED.sketches),
         "lexical": Lexical(),
         "dense": Dense(SHIPPED),
         "regex": Regex(),

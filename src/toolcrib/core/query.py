@@ -38,6 +38,7 @@ FIELDS: Final = (
 _SIGN = re.compile(r"""["()*^:+ANO-]""")
 _OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
 _SHOUTED = re.compile(r"\b(?:AND|OR|NOT)\b")
+_ITEM = re.compile(r"(?<!\S)(\d\d?|[A-Za-z])\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +160,15 @@ def has_operators(text: str) -> bool:
     return _SIGN.search(text) is not None and _OPERATOR.search(text) is not None
 
 
-def unshouted(text: str) -> str:
-    """A text whose AND, OR and NOT are plain words if all of its other letters are capitals too."""
-    return (
-        _SHOUTED.sub(lambda found: found.group().lower(), text)
-        if _SHOUTED.sub("", text).isupper()
-        else text
-    )
+def as_written(text: str) -> str:
+    """A text of somebody who writes no queries, without what only looks like operators.
+
+    Whoever writes everything in capitals means nothing by those of AND, OR and NOT; and the mark of
+    a list's item, as in "1) …", closes no parenthesis that was never opened.
+    """
+    if _SHOUTED.sub("", text).isupper():
+        text = _SHOUTED.sub(lambda found: found.group().lower(), text)
+    return text if "(" in text else _ITEM.sub(r"\1", text)
 
 
 def plain(text: str) -> Node:

@@ -115,6 +115,20 @@ def test_a_name_that_is_no_services_takes_nothing() -> None:
     assert engine.search("send a letter to Hermes").confidence < plain.confidence
 
 
+def test_the_floor_grows_with_the_catalog_up_to_a_point() -> None:
+    fusion = Fusion(floor=0.3, floor_many=0.1)
+    floors = [round(fusion.floor_among(tools), 3) for tools in (0, 100, 1_000, 10_000, 10**6)]
+    assert floors == [0.3, 0.3, 0.53, 0.761, 0.761]
+    assert Fusion(floor=0.3).floor_among(5_000) == 0.3
+
+
+def test_among_many_tools_more_likeness_is_needed(office: Catalog) -> None:
+    many = Catalog([*office, *(Tool(f"other_{at}", "Nothing like it.") for at in range(1_000))])
+    likeness = {"floor": 0.6, "floor_many": 0.1}
+    assert _engine(office, Words(), **likeness).search("rain").confident
+    assert not _engine(many, Words(), **likeness).search("rain").confident
+
+
 def test_nothing_fits_below_the_floor(office: Catalog) -> None:
     assert not _engine(office, Words(), floor=1.1).search("rain").confident
     assert _engine(office, Words(), floor=0.1).search("rain").confident

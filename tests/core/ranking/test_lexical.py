@@ -116,6 +116,19 @@ def test_in_capitals_alone_and_is_a_word_if_the_reading_is_lenient(office: Catal
         assert not lenient.is_open(other)
 
 
+def test_the_marks_of_a_list_are_no_parentheses_if_the_reading_is_lenient(office: Catalog) -> None:
+    lenient, strict = Lexical(syntax="lenient").fit(office), Lexical().fit(office)
+    query = "1) send an email\n2) refund it b) newest"
+    assert lenient.rank(query).notes == ()
+    assert lenient.is_open(query)
+    assert set(_found(lenient, query)) == set(_found(strict, query.replace(")", "")))
+    with pytest.raises(InvalidQuery, match="closing parenthesis at character 2"):
+        strict.rank(query)
+    # What was opened is closed, and what closes more than a mark is a fault.
+    assert _found(lenient, "email (newest OR b)") == _found(strict, "email (newest OR b)")
+    assert lenient.rank("send an email)").notes
+
+
 @pytest.mark.parametrize(
     ("query", "first", "note"),
     [

@@ -33,6 +33,8 @@ _Scores = NDArray[np.float32]
 # are few among many.
 _NOTHING: Final = 0.15
 _WORDS_AT_LEAST: Final = 0.2
+# Between so many tools and so many, the floor grows with the catalog.
+_FEW, _MANY = 100, 10_000
 # Further down the tools for a need than this nobody looks.
 _DEEP: Final = 30
 
@@ -52,8 +54,11 @@ class Fusion:
     need: float = 0.33
     # Every next tool for the same need counts that much less: what is left is for the other needs.
     next_for_need: float = 0.8
-    # From this likeness of meaning on a tool fits, and what a service that it does not know takes from it.
+    # From this likeness of meaning on a tool fits, and how much more it takes by the logarithm of the
+    # tools there are: among many, one is always rather like the query. And what a service that a
+    # tool does not know takes from its likeness.
     floor: float = 0.3
+    floor_many: float = 0.0
     unknown_service: float = 0.2
 
     def trust(self, held: float, count: int, sure: float) -> float:
@@ -62,11 +67,16 @@ class Fusion:
         part = self.words + for_words - self.meaning_sure * sure * (1 - held)
         return min(max(part, 0.0), 1.0)
 
+    def floor_among(self, tools: int) -> float:
+        """The likeness from which on one of so many tools fits."""
+        return self.floor + self.floor_many * math.log(min(max(tools, _FEW), _MANY) / _FEW)
+
 
 FUSION: Final = Fusion()
-# With the encoder that comes with us: of the questions of six sets that have an answer, less than
-# two in a hundred are below its floor.
-FUSION_WITH_ENCODER: Final = Fusion(floor=0.34)
+# With the encoder and with the sketcher that come with us: of the questions of eleven sets that have
+# an answer, about one in a hundred is below the floor.
+FUSION_WITH_ENCODER: Final = Fusion(floor=0.32, floor_many=0.025)
+FUSION_WITH_SKETCHER: Final = Fusion(floor=0.22, floor_many=0.025)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,11 @@ class Hybrid:
 def hybrid_with(encoder: Embedder) -> Hybrid:
     """The ranker of the default mode, with our encoder, or with what remembers for it."""
     return Hybrid(Lexical(syntax="lenient"), Dense(encoder), FUSION_WITH_ENCODER)
+
+
+def fast_with(sketcher: Embedder) -> Hybrid:
+    """The ranker of mode `fast`, with our sketcher."""
+    return Hybrid(Lexical(syntax="lenient"), Dense(sketcher), FUSION_WITH_SKETCHER)
 
 
 class _Part:
@@ -182,6 +197,10 @@ class HybridIndex:
         words, meaning = self._words.updated(catalog), self._meaning.updated(catalog)
         return HybridIndex(catalog, words, meaning, self._fusion)
 
+    @property
+    def _floor(self) -> float:
+        return self._fusion.floor_among(len(self._catalog))
+
     def _scored(self, query: str) -> tuple[list[_Part], Comparison, tuple[Note, ...]]:
         wanted = needs(in_english(query))
         texts = [query, *wanted] if len(wanted) > 1 else [query]
@@ -242,7 +261,7 @@ class HybridIndex:
         unfit = partial(self._unfit, parts[1:], each[1:], found) if len(parts) > 1 else None
         closer = partial(self._ranking, parts, comparison, notes) if comparison.is_rough else None
         shown = np.minimum(scores[found], 1)
-        return Ranking(found, shown, notes, self._fusion.floor, fits, closer, unfit)
+        return Ranking(found, shown, notes, self._floor, fits, closer, unfit)
 
     def _unfit(
         self, needs: list[_Part], fits: list[_Scores], slots: Slots, among: Sequence[int]
@@ -252,7 +271,7 @@ class HybridIndex:
         unfit = [
             need.text
             for need, fit in zip(needs, fits, strict=True)
-            if _most(fit[chosen]) < self._fusion.floor
+            if _most(fit[chosen]) < self._floor
         ]
         return tuple(unfit) if len(unfit) < len(needs) else ()
 

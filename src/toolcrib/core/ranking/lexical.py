@@ -216,8 +216,7 @@ class LexicalIndex:
 
     def _parsed(self, query: str) -> _Reading:
         notes: tuple[Note, ...] = ()
-        # Whoever writes everything in capitals means nothing by those of AND.
-        query = language.unshouted(query) if self._ranker.syntax == "lenient" else query
+        query = language.as_written(query) if self._ranker.syntax == "lenient" else query
         try:
             node = self._relaxed(language.rewritten(language.parse(query), self._phrased))
         except InvalidQuery as fault:
