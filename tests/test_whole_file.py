@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,11 @@ def test_a_folder_is_not_written_to(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         write_whole(tmp_path, b"x")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, links need rights")
+def test_a_link_that_leads_to_itself_is_replaced(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    write_whole(loop, b"new")
+    assert loop.read_bytes() == b"new"

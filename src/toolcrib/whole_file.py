@@ -31,7 +31,7 @@ def write_whole(
             check()
         path.write_bytes(content)
         return
-    target = path.resolve()
+    target = followed(path)
     new = target.with_name(f".toolcrib-{secrets.token_hex(8)}.new")
     try:
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode)
@@ -47,3 +47,8 @@ def write_whole(
     finally:
         with suppress(OSError):
             new.unlink()
+
+
+def followed(path: Path) -> Path:
+    """Where links lead, and if in a circle, to themselves: `Path.resolve` may raise what is no OSError."""
+    return Path(os.path.realpath(path))

@@ -108,7 +108,11 @@ def test_tools_of_the_same_words_do_the_same_whatever_their_servers_mean() -> No
     engine = SearchEngine(catalog, {"meaning": Hybrid(Lexical(), Dense(Words()))})
     (group,) = engine.groups(engine.search("send a ticket"))
     assert len(group.others) == 1
-    assert not group.best.says_the_same(Hit(Tool("send", "Send"), 1.0, 0, lambda slot: ()))
+    for said in ("Send", ""):
+        hit = Hit(Tool("send", said), 1.0, 0, lambda slot: ())
+        assert not group.best.says_the_same(hit)
+    # Two that say nothing do not say the same.
+    assert not hit.says_the_same(hit)
 
 
 def test_without_vectors_nothing_is_grouped(words: SearchEngine) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.frameworks.script import words
+from toolcrib.core.call import Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.engine import SearchEngine
@@ -57,6 +60,14 @@ def test_a_tool_that_changed_is_found_as_it_is_now() -> None:
     changed = Tool("send_mail", "Post a letter.")
     assert [hit.tool for hit in shelf.conversation([changed]).search("letter", 5)] == [changed]
     assert [hit.tool for hit in before.search("e-mail", 5)] == [MAIL]
+
+
+@pytest.mark.parametrize("name", ["2fa_code", "-code", "files.read", "a" * 80])
+def test_the_model_is_told_the_name_that_a_framework_sends(name: str) -> None:
+    talk = _shelf().conversation([Tool(name, "A code for the second factor."), RAIN])
+    call = Call("1", talk.search_name, {"query": "second factor"})
+    (answer,) = talk.turn(talk.begin(None), [call]).answers
+    assert [one["name"] for one in json.loads(answer.text)["found"]] == [name]
 
 
 @pytest.mark.parametrize(

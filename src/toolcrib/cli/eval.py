@@ -28,7 +28,7 @@ from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
 from toolcrib.evaluation.trial import Answer, answers, rankers_for
 from toolcrib.model.shipped import SHIPPED
-from toolcrib.whole_file import write_whole
+from toolcrib.whole_file import followed, write_whole
 
 _MAX_NAME_COLUMNS = 30
 # Tools that are read between two steps of the bar.
@@ -59,7 +59,7 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
     needed = [path] if path.exists() else []
     if not path.exists() or path.is_file():
         # It is replaced by another, which is made beside it.
-        needed.append(path.resolve().parent)
+        needed.append(followed(path).parent)
     if not all(os.access(place, os.W_OK) for place in needed):
         raise click.BadParameter(f"{plain(name)} may not be written; choose another file.")
     return path
@@ -159,10 +159,12 @@ def command(
 def _refuse_one_file_twice(**files: str | Path | None) -> None:
     options: dict[Path, str] = {}
     for option, file in files.items():
-        if file is not None and options.setdefault(Path(file).resolve(), option) != option:
+        if (
+            file is not None
+            and (first := options.setdefault(followed(Path(file)), option)) != option
+        ):
             raise click.UsageError(
-                f"--{options[Path(file).resolve()]} and --{option} name the same file, "
-                f"{plain(str(file))}; give each its own."
+                f"--{first} and --{option} name the same file, {plain(str(file))}; give each its own."
             )
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from toolcrib.errors import InvalidConfig
-from toolcrib.whole_file import write_whole
+from toolcrib.whole_file import followed, write_whole
 
 MAX_BACKUPS = 50
 PRIVATE = 0o600
@@ -21,7 +21,7 @@ def write_atomically(path: Path, content: bytes, expected: bytes | None) -> None
     be secrets in it; another keeps its rights. What somebody wrote meanwhile is not overwritten.
     """
     try:
-        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        followed(path).parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content, mode=PRIVATE, check=lambda: _check_unchanged(path, expected))
     except OSError as fault:
         raise _unwritable(path, fault) from fault
@@ -29,10 +29,10 @@ def write_atomically(path: Path, content: bytes, expected: bytes | None) -> None
 
 def check_writable(path: Path, expected: bytes | None) -> None:
     """Refuse what `write_atomically` would refuse, as far as it can be told without writing."""
-    folder = path.resolve().parent
-    while not folder.exists():
-        folder = folder.parent
+    folder = followed(path).parent
     try:
+        while not folder.exists():
+            folder = folder.parent
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -44,7 +44,7 @@ def check_writable(path: Path, expected: bytes | None) -> None:
 
 def keep_backup(path: Path, content: bytes) -> Path:
     """Keep what a file held beside it, under a name that is free; earlier ones are kept too."""
-    target = path.resolve()
+    target = followed(path)
     for number in range(1, MAX_BACKUPS + 1):
         backup = _backup(target, number)
         try:
@@ -70,14 +70,14 @@ def keep_backup(path: Path, content: bytes) -> Path:
 
 def check_backup(path: Path) -> None:
     """Refuse what `keep_backup` would refuse for want of a free name."""
-    target = path.resolve()
+    target = followed(path)
     if all(_backup(target, number).exists() for number in range(1, MAX_BACKUPS + 1)):
         raise _no_backup_left(path)
 
 
 def latest_backup(path: Path) -> Path | None:
     """What was kept of a file last, if anything was."""
-    target = path.resolve()
+    target = followed(path)
     found = [_backup(target, number) for number in range(1, MAX_BACKUPS + 1)]
     return next((backup for backup in reversed(found) if backup.is_file()), None)
 
@@ -87,7 +87,7 @@ def _backup(target: Path, number: int) -> Path:
 
 
 def _no_backup_left(path: Path) -> InvalidConfig:
-    first = _backup(path.resolve(), 1)
+    first = _backup(followed(path), 1)
     return InvalidConfig(
         f"{path}: there are {MAX_BACKUPS} copies of it already; remove some of {first}*"
     )

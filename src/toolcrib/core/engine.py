@@ -45,6 +45,8 @@ MAX_QUERIES: Final = 20
 TWINS: Final = 0.9
 # As many hits at the top are scored exactly by every ranker, if nothing is filtered.
 _SCORED_EXACTLY: Final = 32
+# A page may be shorter: whether a need is served is told by the best hits, so many at least.
+_FEWEST_JUDGED: Final = 5
 # How fast confidence grows around the floor: at the floor itself it is one half.
 _CONFIDENCE_SLOPE: Final = 20
 
@@ -223,13 +225,14 @@ class SearchEngine:
         is_filtered = has_facets or accepts is not None
         if ranking.closer and (is_filtered or count > _SCORED_EXACTLY):
             ranking, accepts = self._closer(ranking, accepts, count), None
-        chosen = self._best(ranking, accepts, count)
+        best = self._best(ranking, accepts, max(count, _FEWEST_JUDGED))
+        chosen = best[:count]
         page = chosen[offset : offset + limit]
         hits = self._hits(page, query, mode, named)
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
         more = len(chosen) > offset + limit
         sure = partial(_confidence, ranking, page)
-        needs = ranking.unserved(page)
+        needs = ranking.unserved(best)
         return SearchResult(query, mode, hits, more, notes, sure(), unserved=needs), sure
 
     def _search_all(

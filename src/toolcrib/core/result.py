@@ -31,9 +31,10 @@ class Hit:
         return self._reasons(self.slot)
 
     def says_the_same(self, other: Hit) -> bool:
-        """Whether another tool goes by the same name and is described in the same words."""
+        """Whether another tool goes by the same name and is described in the same words, if in any."""
         mine, its = self.tool, other.tool
-        return (mine.name, mine.description) == (its.name, its.description)
+        said = mine.description.strip()
+        return bool(said) and (mine.name, said) == (its.name, its.description.strip())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
@@ -58,7 +59,8 @@ class SearchResult:
     confidence: float = 0.0
     # Where several needs were asked for, the result of each.
     parts: tuple[SearchResult, ...] = ()
-    # Of the needs that were asked for, those that no hit fits, if others have one that does.
+    # Of the needs that were asked for, those that none of the best hits fits, on this page and before
+    # it and at least five, if others have one that does.
     unserved: tuple[str, ...] = ()
 
     @property

@@ -8,6 +8,7 @@ hold is, for that conversation, not there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Final, TypedDict
 
 from toolcrib.core.catalog import Catalog
@@ -76,7 +77,8 @@ class Shelf:
         return self._keep(engine.updated(engine.catalog.with_tools(new)))
 
     def _keep(self, engine: SearchEngine) -> tuple[SearchEngine, Names]:
-        fitted = engine, Names(engine.catalog)
+        # A framework sends each tool under its own name, so that is what the model has to be told.
+        fitted = engine, Names(engine.catalog, attrgetter("id"))
         self._fitted = fitted
         return fitted
 

@@ -142,3 +142,33 @@ def test_names_are_told_by_their_capitals_but_for_the_first_word() -> None:
     )
     assert names("send a mail") == ()
     assert names("SEND IT TO OUR TELEGRAM GROUP") == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("send an e-mail to Bob", ["send an e-mail to Bob"]),
+        ("create an e-book from notes", ["create an e-book from notes"]),
+        (
+            "Find the e-book and send it by e-mail to me",
+            ["Find the e-book", "send it by e-mail to me"],
+        ),
+        ("cerca un volo e invia una mail", ["cerca un volo", "invia una mail"]),
+        (
+            "compare option a) with option b) and send the result",
+            ["compare option a) with option b)", "send the result"],
+        ),
+        (
+            "Step 1: restart server b. Step 2: send an email to Ann",
+            ["restart server b", "send an email to Ann"],
+        ),
+        (
+            "1. Move the file to drive b. 2. Send an email to Ann",
+            ["Move the file to drive b", "Send an email to Ann"],
+        ),
+    ],
+)
+def test_what_only_looks_like_a_joint_or_a_mark_is_part_of_a_need(
+    query: str, expected: list[str]
+) -> None:
+    assert list(needs(query)) == expected

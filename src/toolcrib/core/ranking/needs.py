@@ -20,7 +20,11 @@ _FEWEST_WORDS: Final = 2
 _STRONG: Final = r"[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
 # Ends a need if what follows begins one.
 _AND: Final = "and plus und dann y luego et puis e poi"
-_WEAK: Final = rf",|，|、|\b(?:{_AND.replace(' ', '|')})\b|&|(?<=\s)(?:[-=]>|[→⇒/])(?=\s)|(?<!\S)•"
+_WEAK: Final = (
+    # No part of a word: Italian "e" joins no "e-mail".
+    rf",|，|、|(?<![\w-])(?:{_AND.replace(' ', '|')})(?![\w-])|&"
+    r"|(?<=\s)(?:[-=]>|[→⇒/])(?=\s)|(?<!\S)•"
+)
 # Signs and words without one of which nothing is cut.
 _SIGN = re.compile(r"[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|\s/\s")
 _JOINS: Final = frozenset(f"then after afterwards step {_AND}".split())
@@ -144,11 +148,13 @@ def names(query: str) -> tuple[str, ...]:
 def _unlisted(query: str) -> str:
     """A query with each item of a list on a line of its own, and without what numbers it."""
     items: list[re.Match[str]] = []
+    is_lettered = False
     for found in _ITEM.finditer(query):
-        number = found.group(1) or found.group(2)
-        place = len(items) + 1
-        # Only what counts from the first on is a list: "room 12) and seat b) are free" is none.
-        if number.lower() in (str(place), chr(ord("a") + place - 1)):
+        number = (found.group(1) or found.group(2)).lower()
+        is_lettered = is_lettered if items else number == "a"
+        awaited = chr(ord("a") + len(items)) if is_lettered else str(len(items) + 1)
+        # Only requests that are counted from the first on are a list: "room 12) and seat b)" is none.
+        if number == awaited and _request(query[found.end() : found.end() + _NEAR]):
             items.append(found)
     if len(items) > 1:
         begins = [0, *(item.end() for item in items)]
