@@ -145,7 +145,9 @@ class _Glossary:
 @lru_cache(maxsize=2_048)
 def in_english(text: str) -> str:
     """A text word by word in English; as it is if it is in English, or in a language not known."""
-    plain = unicodedata.normalize("NFKC", text[:MAX_CHARS]).translate(_SIGNS)
+    plain = text[:MAX_CHARS]
+    if not plain.isascii():
+        plain = unicodedata.normalize("NFKC", plain).translate(_SIGNS)
     language = _language(plain)
     if language is None:
         return text
@@ -174,12 +176,15 @@ def _language(text: str) -> str | None:
                 return language
     spoken = _spoken(text)
     foreign = _foreign(spoken)
+    # Most texts are in English, which is told by now.
+    if not foreign:
+        return None
     # A text in English may quote another language, and jargon looks like several.
     enough = 2 * sum(word in _ENGLISH for word in spoken) + 1
     plain = sum(word[0].islower() for word in text.split())
     if plain > FEW_WORDS:
         enough = max(enough, math.ceil(LEAST_SHARE * plain))
-    # Most texts are in English, and need not be looked up in any glossary.
+    # What cannot be enough need not be looked up in any glossary.
     if len(foreign) < enough:
         return None
     told = {one: _glossary(one).known(foreign) for one in _LATIN}
