@@ -96,7 +96,7 @@ def train(pieces: WordPiece, vocabulary: int, taught: Taught) -> Sketcher:
     torch.manual_seed(0)
     chance = random.Random(0)
     heads, rests = zip(*(_bags(pieces, text) for text in taught.tools), strict=True)
-    asked = [pieces.ids(text, MAX_TOKENS)[1:-1] or [0] for text in taught.queries]
+    asked = [pieces.bare_ids(text, MAX_TOKENS) or [0] for text in taught.queries]
     net = Sketcher(vocabulary)
     order = list(range(len(heads)))
     steps = EPOCHS * (len(order) // BATCH)
@@ -134,6 +134,6 @@ def train(pieces: WordPiece, vocabulary: int, taught: Taught) -> Sketcher:
 def _bags(pieces: WordPiece, text: str) -> tuple[list[int], list[int]]:
     head, _, rest = text.partition(SEPARATOR)
     return (
-        pieces.ids(head, MAX_HEAD_TOKENS)[1:-1] or [0],
-        pieces.ids(rest, MAX_TOKENS)[1:-1] or [0],
+        pieces.bare_ids(head, MAX_HEAD_TOKENS) or [0],
+        pieces.bare_ids(rest, MAX_TOKENS) or [0],
     )

@@ -492,7 +492,7 @@ def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:
             sample = scores[::step].copy()
             sample.partition(len(sample) - count)
             kept = (scores >= sample[len(sample) - count]).nonzero()[0]
-            slots, scores = slots[kept], scores[kept]
+            slots, scores = slots.take(kept), scores.take(kept)
     best = list(zip(slots.tolist(), scores.tolist(), strict=True))
     # Slots ascend and the sort is stable, so equal scores stay in catalog order.
     best.sort(key=itemgetter(1), reverse=True)

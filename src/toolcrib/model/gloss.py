@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import filterfalse
 from typing import Final
 
 from toolcrib.model.wordpiece import vocabulary
@@ -179,14 +180,14 @@ def _language(text: str) -> str | None:
     # Most texts are in English, which is told by now.
     if not foreign:
         return None
-    # A text in English may quote another language, and jargon looks like several.
-    enough = 2 * sum(word in _ENGLISH for word in spoken) + 1
+    # A text in English may quote another language, and jargon looks like several. What cannot be
+    # enough need not be looked up in any glossary.
+    enough = 2 * sum(map(_ENGLISH.__contains__, spoken)) + 1
+    if len(foreign) < enough:
+        return None
     plain = sum(word[0].islower() for word in text.split())
     if plain > FEW_WORDS:
         enough = max(enough, math.ceil(LEAST_SHARE * plain))
-    # What cannot be enough need not be looked up in any glossary.
-    if len(foreign) < enough:
-        return None
     told = {one: _glossary(one).known(foreign) for one in _LATIN}
     most = max(told.values())
     if most < enough:
@@ -202,17 +203,16 @@ def _spoken(text: str) -> list[str]:
 
 def _foreign(spoken: Iterable[str]) -> list[str]:
     """The words that no English text holds."""
-    english = _english_words()
-    return [
-        word
-        for word in spoken
-        if word in _COMMON or (word not in english and word.removesuffix("s") not in english)
-    ]
+    english, telling = _english_words()
+    strange = filterfalse(telling.__contains__, spoken)
+    return [word for word in strange if word in _COMMON or word.removesuffix("s") not in english]
 
 
 @cache
-def _english_words() -> frozenset[str]:
-    return _JARGON.union(vocabulary())
+def _english_words() -> tuple[frozenset[str], frozenset[str]]:
+    """All of them, and those that are no common words elsewhere."""
+    english = _JARGON.union(vocabulary())
+    return english, english - _COMMON
 
 
 @cache

@@ -17,8 +17,8 @@ from toolcrib.model.wordpiece import WordPiece
 
 Array = NDArray[np.float32]
 
-MAX_HEAD_TOKENS: Final = 24
-MAX_TOKENS: Final = 64
+MAX_HEAD_TOKENS: Final = 22
+MAX_TOKENS: Final = 62
 # So many texts at a time: their pieces' vectors stay in the processor's cache.
 TOGETHER: Final = 512
 # The first is said of the tool by name, the rest about it.
@@ -52,11 +52,12 @@ class Bend:
         return Bend(straight @ axes, shift @ axes, widen, widen_shift, self._narrow @ axes)
 
     def __call__(self, x: Array) -> Array:
-        both = x @ self._first
+        """Of one vector, or of several, one a row."""
+        both = np.dot(x, self._first)
         both += self._shift
-        bent = both[:, self._width :]
-        y: Array = np.maximum(bent, 0, out=bent) @ self._narrow
-        y += both[:, : self._width]
+        bent = both[..., self._width :]
+        y: Array = np.dot(np.maximum(bent, 0, out=bent), self._narrow)
+        y += both[..., : self._width]
         return y
 
 
@@ -90,18 +91,23 @@ class Sketcher:
         return partial(self._bent, self._query.along(axes))
 
     def _bent(self, bend: Bend, texts: Sequence[str]) -> Array:
+        if len(texts) == 1:
+            return bend(self._mean(self._ids(texts[0], MAX_TOKENS)))[None]
         return bend(self._means([self._ids(text, MAX_TOKENS) for text in texts]))
 
     def _ids(self, text: str, limit: int) -> list[int]:
-        return self._pieces.ids(text, limit)[1:-1] or _EMPTY
+        return self._pieces.bare_ids(text, limit) or _EMPTY
+
+    def _mean(self, text: list[int]) -> Array:
+        """The weighted mean of the pieces of one text: most queries come alone."""
+        ids = np.array(text)
+        parts = self._scales.take(ids)
+        parts /= np.add.reduce(self._weights.take(ids))
+        mean: Array = np.dot(parts, self._words.take(ids, axis=0))
+        return mean
 
     def _means(self, texts: list[list[int]]) -> Array:
         """The weighted mean of the pieces of each text."""
-        if len(texts) == 1:
-            ids = np.array(texts[0])
-            mean: Array = self._scales[ids] @ self._words[ids].astype(np.float32)
-            mean /= np.add.reduce(self._weights[ids])
-            return mean[None]
         flat = np.array([id for text in texts for id in text])
         begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
         rows = self._words[flat] * self._scales[flat][:, None]

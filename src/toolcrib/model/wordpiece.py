@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import chain, islice
 from typing import Final
 
 CLS: Final = "[CLS]"
@@ -45,12 +46,11 @@ class WordPiece:
 
     def ids(self, text: str, limit: int) -> list[int]:
         """The ids of a text's pieces between the two marks, at most `limit` in all."""
-        ids = [self._cls]
-        for word in _words(text):
-            ids += self._spelt(word)
-            if len(ids) >= limit:
-                break
-        return [*ids[: limit - 1], self._sep]
+        return [self._cls, *self.bare_ids(text, limit - 2), self._sep]
+
+    def bare_ids(self, text: str, limit: int) -> list[int]:
+        """The same without the marks."""
+        return list(islice(chain.from_iterable(map(self._spelt, _words(text))), limit))
 
     def place(self, text: str, part: str, limit: int) -> slice:
         """Where the pieces of a part of a text stand among those of the whole."""
@@ -77,7 +77,8 @@ class WordPiece:
 
 
 def _words(text: str) -> list[str]:
-    if text.isascii() and not _ASCII_CONTROL.search(text):
+    # Most texts are of one line, and hold nothing that could not be printed.
+    if text.isascii() and (text.isprintable() or not _ASCII_CONTROL.search(text)):
         return _ASCII_PIECE.findall(text.lower())
     return [piece for word in _folded(text).split() for piece in _split_at_signs(word)]
 

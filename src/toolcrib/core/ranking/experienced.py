@@ -92,8 +92,7 @@ class ExperiencedIndex:
         places = ranking.slots.searchsorted(slots)
         found = places < len(ranking.slots)
         found[found] = ranking.slots[places[found]] == slots[found]
-        # What fits is for the ranker to say: by its own scores, if it has no better measure.
-        fits = ranking.scores if ranking.fits is None else ranking.fits
+        fits = partial(_fitting, ranking)
         scores = ranking.scores.copy()
         places = places[found]
         scores[places] = _boosted(scores[places], boosts[found])
@@ -103,9 +102,6 @@ class ExperiencedIndex:
         slots = np.concatenate((ranking.slots, slots[lifted]))
         scores = np.concatenate((scores, boosts[lifted].astype(scores.dtype)))
         order = slots.argsort()
-        # What was learned alone is near, and never claims to fit.
-        served = np.full(int(lifted.sum()), ranking.floor - SHORT_OF_FITTING, fits.dtype)
-        fits = np.concatenate((fits, served))[order]
         return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=closer)
 
     def _closer(
@@ -168,6 +164,18 @@ class ExperiencedIndex:
 
     def _score(self, ranking: Ranking, slot: int) -> float:
         return float(ranking.scores[ranking.slots == slot].sum())
+
+
+def _fitting(ranking: Ranking, slots: Slots) -> Scores:
+    """How well tools fit, which is for the ranker to say: what was learned alone never claims to."""
+    told = np.full(len(slots), ranking.floor - SHORT_OF_FITTING)
+    is_found = np.isin(slots, ranking.slots)
+    found = slots[is_found]
+    # By its own scores, if it has no better measure.
+    told[is_found] = (
+        ranking.fits(found) if ranking.fits else ranking.scores[ranking.slots.searchsorted(found)]
+    )
+    return told
 
 
 def _boosted(scores: Scores, boosts: Scores) -> Scores:

@@ -7,10 +7,8 @@ numbers that say how much are in `Fusion`, and were chosen on many sets of queri
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import chain
 from typing import ClassVar, Final
 
 import numpy as np
@@ -27,6 +25,8 @@ from toolcrib.core.ranking.vectors import Comparison, nearest
 from toolcrib.model.gloss import in_english
 
 _Scores = NDArray[np.float32]
+# The names that a need mentions, and how likely each is that of a service.
+_Services = list[tuple[str, float]]
 
 # A tool has nothing to do with a query if its score is no more than this, and would be no more if
 # words counted only as far as the best tool holds them: in a long query the words of the right tool
@@ -256,55 +256,47 @@ class HybridIndex:
         scores = self._together(parts)
         concerned = _concerned(scores, parts)
         found = concerned.nonzero()[0] if among is None else among[concerned[among]]
-        each = self._fits(parts, found)
-        fits = each[0] if len(each) == 1 else np.maximum.reduce(each)
-        unfit = partial(self._unfit, parts[1:], each[1:], found) if len(parts) > 1 else None
+        asking = [(part, self._services(part.text)) for part in parts]
+        unfit = partial(self._unfit, asking[1:]) if len(asking) > 1 else None
         closer = partial(self._ranking, parts, comparison, notes) if comparison.is_rough else None
-        shown = np.minimum(scores[found], 1)
+        shown = np.minimum(scores.take(found), 1)
+        fits = partial(self._fits, asking)
         return Ranking(found, shown, notes, self._floor, fits, closer, unfit)
 
-    def _unfit(
-        self, needs: list[_Part], fits: list[_Scores], slots: Slots, among: Sequence[int]
-    ) -> tuple[str, ...]:
+    def _services(self, text: str) -> _Services:
+        said = names(text)
+        return list(zip(said, self._meaning.services(text, said), strict=True)) if said else []
+
+    def _unfit(self, needs: list[tuple[_Part, _Services]], slots: Slots) -> tuple[str, ...]:
         """The needs that no tool in some slots fits. All is none: a query that fits was ill cut."""
-        chosen = np.isin(slots, among)
-        unfit = [
-            need.text
-            for need, fit in zip(needs, fits, strict=True)
-            if _most(fit[chosen]) < self._floor
-        ]
+        unfit = [need[0].text for need in needs if _most(self._fits([need], slots)) < self._floor]
         return tuple(unfit) if len(unfit) < len(needs) else ()
 
-    def _fits(self, parts: list[_Part], slots: Slots) -> list[_Scores]:
-        """How well each tool fits each need: by meaning, less if it lacks a service.
+    def _fits(self, needs: list[tuple[_Part, _Services]], slots: Slots) -> _Scores:
+        """How well tools fit the need that each fits best: by meaning, less if one lacks a service.
 
         "Send a message to our Telegram group" is much like sending one to Slack, and yet is not.
         A name that is none of a service's ("in Berlin", "to Bob") a tool need not know.
         """
-        said_in = [names(part.text) for part in parts]
-        lacking = {name: self._lacking(name)[slots] for name in {*chain(*said_in)}}
         found: list[_Scores] = []
-        for part, said in zip(parts, said_in, strict=True):
-            fits: _Scores = part.meaning[slots]
-            if said:
-                likely = self._meaning.services(part.text, said)
-                lacks = [
-                    lacking[name] * np.float32(each)
-                    for name, each in zip(said, likely, strict=True)
-                ]
+        for part, services in needs:
+            fits: _Scores = part.meaning.take(slots)
+            if services:
+                lacks = [self._lacking(name, slots) * np.float32(each) for name, each in services]
                 taken = np.float32(self._fusion.unknown_service) * reduce(np.maximum, lacks)
                 fits = np.maximum(fits - taken, 0)
             found.append(fits)
-        return found
+        return reduce(np.maximum, found)
 
-    def _lacking(self, name: str) -> NDArray[np.bool_]:
-        """The slots whose tools do not hold a name; none if it is no word to look for."""
+    def _lacking(self, name: str, slots: Slots) -> NDArray[np.bool_]:
+        """Which slots' tools do not hold a name; none if it is no word to look for."""
         holders = self._words.holders(Word(name))
         if holders is None:
-            return np.zeros(self._catalog.span, np.bool_)
+            return np.zeros(len(slots), np.bool_)
+        # A mark for each slot there is: made sooner than a few are looked for.
         lacking = np.ones(self._catalog.span, np.bool_)
         lacking[holders] = False
-        return lacking
+        return lacking.take(slots)
 
     def _part(self, text: str, words: Spread, likeness: _Scores) -> _Part:
         return _Part(text, words.scores, np.maximum(likeness, 0), self._fusion)
@@ -320,7 +312,8 @@ class HybridIndex:
 
 
 def _most(scores: _Scores) -> float:
-    return float(np.maximum.reduce(scores, initial=0))
+    # Where it stands is told sooner than what it is.
+    return max(float(scores[scores.argmax()]), 0.0) if len(scores) else 0.0
 
 
 def _concerned(scores: _Scores, parts: list[_Part]) -> NDArray[np.bool_]:

@@ -148,7 +148,8 @@ class LexicalIndex:
         span = self._catalog.span
         if isinstance(node, str) and (atoms := self._reader.plain(node)):
             totals, ideal = self._totals(atoms, span)
-            return Spread(_share(totals, ideal).astype(np.float32), notes + self._notes(atoms))
+            scores = _share(totals.astype(np.float32), ideal)
+            return Spread(scores, notes + self._notes(atoms))
         found = self.rank(query)
         scores = np.zeros(span, np.float32)
         scores[found.slots] = found.scores
@@ -273,7 +274,7 @@ class LexicalIndex:
             return None
         totals, ideal = self._totals(atoms)
         hits = totals.astype(np.bool_).nonzero()[0]
-        return Answer(Posting(hits, totals[hits]), ideal)
+        return Answer(Posting(hits, totals.take(hits)), ideal)
 
     def _totals(self, atoms: list[Atom], span: int = 0) -> tuple[Scores, float]:
         """The scores of atoms added up, for all slots or up to the last hit; and a perfect match's."""

@@ -7,13 +7,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import regex
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.ranker import Ranking, Slots
+from toolcrib.core.ranking.ranker import Fits, Ranking, Scores, Slots
 from toolcrib.core.text import name_key
 from toolcrib.core.tool import Tool
 
@@ -126,7 +127,10 @@ def with_names_first(ranking: Ranking, named: Named) -> Ranking:
     slots = np.concatenate((ranking.slots[others], np.array(named.slots, np.int32)))
     scores = np.concatenate((ranking.scores[others], np.ones(len(named.slots), np.float32)))
     order = np.argsort(slots)
-    fits = ranking.fits
-    if fits is not None:
-        fits = np.concatenate((fits[others], np.ones(len(named.slots), fits.dtype)))[order]
+    fits = ranking.fits and partial(_fitting, ranking.fits, named.slots)
     return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=None)
+
+
+def _fitting(fits: Fits, named: list[int], slots: Slots) -> Scores:
+    """How well tools fit: those that are named, fully."""
+    return np.maximum(fits(slots), np.isin(slots, named))

@@ -13,6 +13,8 @@ from toolcrib.core.catalog import Catalog
 
 Slots = NDArray[np.integer[Any]]
 Scores = NDArray[np.floating[Any]]
+# How well the tools in some slots fit.
+Fits = Callable[[Slots], Scores]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +52,26 @@ class Ranking(NamedTuple):
     scores: Scores
     notes: tuple[Note, ...] = ()
     floor: float = FLOOR
-    fits: Scores | None = None
+    # Asked about the few that are chosen.
+    fits: Fits | None = None
     # Where tools far from the top are scored roughly: the ranking of just some slots, scored exactly.
     closer: Callable[[Slots], Ranking] | None = None
     # Where the query asks for several things: those of them that no tool in some slots fits.
-    unfit: Callable[[Sequence[int]], tuple[str, ...]] | None = None
+    unfit: Callable[[Slots], tuple[str, ...]] | None = None
 
     def only(self, kept: NDArray[np.bool_]) -> Ranking:
         """What is left of it if only these of its slots are kept."""
-        fits = None if self.fits is None else self.fits[kept]
-        return self._replace(slots=self.slots[kept], scores=self.scores[kept], fits=fits)
+        return self._replace(slots=self.slots[kept], scores=self.scores[kept])
 
     def unserved(self, chosen: Sequence[tuple[int, float]]) -> tuple[str, ...]:
         """The needs of the query that none of some hits, slots and scores, fits."""
-        if self.unfit is None or self.fits is None:
-            return ()
-        return self.unfit([slot for slot, _ in chosen])
+        return () if self.unfit is None else self.unfit(_slots(chosen))
 
     def margin(self, chosen: Sequence[tuple[int, float]]) -> float:
         """How far the best fitting of some hits, slots and scores, is above the floor, or below."""
         if self.fits is None:
             return max(score for _, score in chosen) - self.floor
-        places = self.slots.searchsorted([slot for slot, _ in chosen])
-        return float(np.maximum.reduce(self.fits[places])) - self.floor
+        return float(max(self.fits(_slots(chosen)).tolist())) - self.floor
 
 
 class Index(Protocol):
@@ -113,6 +112,10 @@ class Ranker(Protocol):
 
     def fit(self, catalog: Catalog) -> Index:
         """Fit to a catalog."""
+
+
+def _slots(chosen: Sequence[tuple[int, float]]) -> Slots:
+    return np.array([slot for slot, _ in chosen], np.intp)
 
 
 def settled(index: Index, most: int) -> int:

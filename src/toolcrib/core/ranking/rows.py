@@ -16,6 +16,14 @@ ANYBODY = "the embedder"
 
 def checked_rows(found: Any, count: int, source: str = ANYBODY) -> Vectors:
     """The rows as floats of 32 bits. What cannot be one row a text raises `EmbeddingFailed`."""
+    rows = shaped_rows(found, count, source)
+    if not np.isfinite(rows).all():
+        raise not_finite(source)
+    return rows
+
+
+def shaped_rows(found: Any, count: int, source: str = ANYBODY) -> Vectors:
+    """The same, for those who see by themselves whether every number is one."""
     try:
         if isinstance(found, np.ndarray) and found.dtype == np.float32:
             rows = found
@@ -33,12 +41,15 @@ def checked_rows(found: Any, count: int, source: str = ANYBODY) -> Vectors:
             f"{source} gave vectors of the shape {rows.shape} for {count} texts; it should give "
             f"one row a text, of 1 to {MAX_WIDTH:,} numbers"
         )
-    if not np.isfinite(rows).all():
-        raise EmbeddingFailed(
-            f"{source} gave a vector with a number that is infinite or none (NaN); "
-            "look at the model's precision, or use another model"
-        )
     return rows
+
+
+def not_finite(source: str = ANYBODY) -> EmbeddingFailed:
+    """What to raise of rows with a hole."""
+    return EmbeddingFailed(
+        f"{source} gave a vector with a number that is infinite or none (NaN); "
+        "look at the model's precision, or use another model"
+    )
 
 
 def checked_at_once(

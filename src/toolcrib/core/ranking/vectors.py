@@ -62,7 +62,7 @@ class VectorTable:
     Without axes the head is the whole vector, and every comparison exact.
     """
 
-    __slots__ = ("_axes", "_blocks", "_turned_at", "span", "width")
+    __slots__ = ("_axes", "_blocks", "_heads", "_turned_at", "span", "width")
 
     def __init__(
         self,
@@ -77,6 +77,12 @@ class VectorTable:
         self.width = width
         self._axes = axes
         self._turned_at = turned_at
+        # What is compared with every query, and where it goes: cut once, as each query needs it.
+        begins = range(0, span, BLOCK)
+        self._heads = [
+            (block.head[: span - begin], slice(begin, min(begin + BLOCK, span)))
+            for begin, block in zip(begins, blocks, strict=False)
+        ]
 
     @classmethod
     def empty(cls, width: int) -> VectorTable:
@@ -116,7 +122,16 @@ class VectorTable:
 
     def compared(self, vectors: Vectors) -> Comparison:
         """How alike some vectors of length one and every slot are."""
-        return Comparison(self._blocks, self.span, self._turn(vectors))
+        vectors = self._turn(vectors)
+        rows = np.empty((len(vectors), self.span), np.float32)
+        # One vector after the other: for a handful, a matrix times a matrix first copies the
+        # table into an order of its own, which takes longer than it saves.
+        for vector, row in zip(vectors, rows, strict=True):
+            head = vector[: self._head]
+            for heads, place in self._heads:
+                np.dot(heads, head, out=row[place])
+        is_rough = np.ones(self.span, np.bool_) if self._axes is not None else None
+        return Comparison(self._blocks, vectors, rows, is_rough)
 
     def rows(self, slots: list[int]) -> Vectors:
         """The vectors in these slots, turned as the table is: good to compare with each other."""
@@ -147,20 +162,18 @@ class Comparison:
 
     __slots__ = ("_blocks", "_rough", "_vectors", "rows")
 
-    def __init__(self, blocks: tuple[_Block, ...], span: int, vectors: Vectors) -> None:
+    def __init__(
+        self,
+        blocks: tuple[_Block, ...],
+        vectors: Vectors,
+        rows: Vectors,
+        is_rough: NDArray[np.bool_] | None,
+    ) -> None:
         self._blocks = blocks
         self._vectors = vectors
-        is_turned = bool(blocks) and blocks[0].tail.shape[1] > 0
+        self.rows = rows
         # Which slots are still rough; none of a table that was not turned.
-        self._rough = np.ones(span, np.bool_) if is_turned else None
-        self.rows = np.empty((len(vectors), span), np.float32)
-        for at, block in enumerate(blocks):
-            begin = at * BLOCK
-            heads = block.head[: span - begin]
-            # One vector after the other: for a handful, a matrix times a matrix first copies the
-            # table into an order of its own, which takes longer than it saves.
-            for vector, row in zip(vectors, self.rows, strict=True):
-                np.dot(heads, vector[: heads.shape[1]], out=row[begin : begin + len(heads)])
+        self._rough = is_rough
 
     @property
     def is_rough(self) -> bool:
