@@ -175,19 +175,24 @@ def _language(text: str) -> str | None:
         for language, script in _BY_SCRIPT:
             if script.search(text):
                 return language
-    spoken = _spoken(text)
-    foreign = _foreign(spoken)
-    # Most texts are in English, which is told by now.
-    if not foreign:
+    # Most texts are in English, which their words tell even with the signs that stand at them.
+    spoken = text.lower().replace("-", " ").split()
+    if len(_strange(spoken)) < _enough(spoken):
         return None
-    # A text in English may quote another language, and jargon looks like several. What cannot be
-    # enough need not be looked up in any glossary.
-    enough = 2 * sum(map(_ENGLISH.__contains__, spoken)) + 1
-    if len(foreign) < enough:
-        return None
+    spoken = [word.strip(_PUNCTUATION) for word in spoken]
+    english = _english_words()[0]
+    foreign = [
+        word
+        for word in _strange(spoken)
+        if word in _COMMON or word.removesuffix("s") not in english
+    ]
+    enough = _enough(spoken)
     plain = sum(word[0].islower() for word in text.split())
     if plain > FEW_WORDS:
         enough = max(enough, math.ceil(LEAST_SHARE * plain))
+    # What cannot be enough need not be looked up in any glossary.
+    if len(foreign) < enough:
+        return None
     told = {one: _glossary(one).known(foreign) for one in _LATIN}
     most = max(told.values())
     if most < enough:
@@ -197,15 +202,14 @@ def _language(text: str) -> str | None:
     return max(likely, key=lambda one: _glossary(one).known(spoken))
 
 
-def _spoken(text: str) -> list[str]:
-    return [word.strip(_PUNCTUATION) for word in text.lower().replace("-", " ").split()]
+def _strange(spoken: list[str]) -> list[str]:
+    """The words that do not tell that a text is in English."""
+    return list(filterfalse(_english_words()[1].__contains__, spoken))
 
 
-def _foreign(spoken: Iterable[str]) -> list[str]:
-    """The words that no English text holds."""
-    english, telling = _english_words()
-    strange = filterfalse(telling.__contains__, spoken)
-    return [word for word in strange if word in _COMMON or word.removesuffix("s") not in english]
+def _enough(spoken: list[str]) -> int:
+    """How many foreign words it takes: a text in English may quote, and jargon looks like several."""
+    return 2 * sum(map(_ENGLISH.__contains__, spoken)) + 1
 
 
 @cache
