@@ -40,20 +40,28 @@ _MOST: Final = 1e18
 
 
 class _Block(NamedTuple):
-    """The vectors of as many slots, in two parts."""
+    """The vectors of up to as many slots, in two parts. In the head a vector is a column: so all of
+    them are compared soonest."""
 
     head: Vectors
     tail: Vectors
 
     @classmethod
     def of(cls, rows: Vectors, head: int) -> _Block:
-        return cls(np.ascontiguousarray(rows[:, :head]), np.ascontiguousarray(rows[:, head:]))
+        return cls(np.ascontiguousarray(rows[:, :head].T), np.ascontiguousarray(rows[:, head:]))
 
     def rows(self) -> Vectors:
-        return np.concatenate((self.head, self.tail), axis=1)
+        return np.concatenate((self.head.T, self.tail), axis=1)
 
-    def copy(self) -> _Block:
-        return _Block(self.head.copy(), self.tail.copy())
+    def copy(self, length: int) -> _Block:
+        """The same for so many slots; those that are new hold zeros."""
+        if length == len(self.tail):
+            return _Block(self.head.copy(), self.tail.copy())
+        kept = min(length, len(self.tail))
+        head = np.zeros((len(self.head), length), np.float32)
+        tail = np.zeros((length, self.tail.shape[1]), np.float32)
+        head[:, :kept], tail[:kept] = self.head[:, :kept], self.tail[:kept]
+        return _Block(head, tail)
 
 
 class VectorTable:
@@ -62,7 +70,7 @@ class VectorTable:
     Without axes the head is the whole vector, and every comparison exact.
     """
 
-    __slots__ = ("_axes", "_blocks", "_heads", "_turned_at", "span", "width")
+    __slots__ = ("_axes", "_blocks", "_turned_at", "span", "width")
 
     def __init__(
         self,
@@ -77,12 +85,6 @@ class VectorTable:
         self.width = width
         self._axes = axes
         self._turned_at = turned_at
-        # What is compared with every query, and where it goes: cut once, as each query needs it.
-        begins = range(0, span, BLOCK)
-        self._heads = [
-            (block.head[: span - begin], slice(begin, min(begin + BLOCK, span)))
-            for begin, block in zip(begins, blocks, strict=False)
-        ]
 
     @classmethod
     def empty(cls, width: int) -> VectorTable:
@@ -96,16 +98,11 @@ class VectorTable:
 
     def updated(self, vectors: Mapping[int, Vectors | None], span: int) -> VectorTable:
         """A table in which these slots hold these vectors, or none."""
-        blocks = list(self._blocks)
-        while BLOCK * len(blocks) < span:
-            blocks.append(_Block.of(np.zeros((BLOCK, self.width), np.float32), self._head))
-        own = set(range(len(self._blocks), len(blocks)))
-        for at in {slot // BLOCK for slot in vectors} - own:
-            blocks[at] = blocks[at].copy()
+        blocks = self._own_blocks({slot // BLOCK for slot in vectors}, span)
         gone = [slot for slot, vector in vectors.items() if vector is None]
         for slot in gone:
-            for part in blocks[slot // BLOCK]:
-                part[slot % BLOCK] = 0
+            block, place = blocks[slot // BLOCK], slot % BLOCK
+            block.head[:, place], block.tail[place] = 0, 0
         held = {slot: vector for slot, vector in vectors.items() if vector is not None}
         if held:
             rows = self._turn(unit(np.stack(list(held.values()))))
@@ -113,7 +110,7 @@ class VectorTable:
             for at in np.unique(slots // BLOCK).tolist():
                 chosen = slots // BLOCK == at
                 places = slots[chosen] - at * BLOCK
-                blocks[at].head[places] = rows[chosen, : self._head]
+                blocks[at].head[:, places] = rows[chosen, : self._head].T
                 blocks[at].tail[places] = rows[chosen, self._head :]
         later = VectorTable(tuple(blocks), span, self.width, self._axes, self._turned_at)
         grown = span >= max(TURNED_FROM, _GROWN * self._turned_at)
@@ -128,8 +125,8 @@ class VectorTable:
         # table into an order of its own, which takes longer than it saves.
         for vector, row in zip(vectors, rows, strict=True):
             head = vector[: self._head]
-            for heads, place in self._heads:
-                np.dot(heads, head, out=row[place])
+            for at, block in enumerate(self._blocks):
+                np.dot(head, block.head, out=row[at * BLOCK : (at + 1) * BLOCK])
         is_rough = np.ones(self.span, np.bool_) if self._axes is not None else None
         return Comparison(self._blocks, vectors, rows, is_rough)
 
@@ -138,8 +135,19 @@ class VectorTable:
         found = np.empty((len(slots), self.width), np.float32)
         for row, slot in zip(found, slots, strict=True):
             block = self._blocks[slot // BLOCK]
-            np.concatenate((block.head[slot % BLOCK], block.tail[slot % BLOCK]), out=row)
+            np.concatenate((block.head[:, slot % BLOCK], block.tail[slot % BLOCK]), out=row)
         return found
+
+    def _own_blocks(self, changing: set[int], span: int) -> list[_Block]:
+        """The blocks for so many slots: shared with this table, but for those that will change."""
+        lengths = [min(span - begin, BLOCK) for begin in range(0, span, BLOCK)]
+        blocks = [*self._blocks[: len(lengths)]]
+        none = _Block.of(np.empty((0, self.width), np.float32), self._head)
+        blocks += [none] * (len(lengths) - len(blocks))
+        return [
+            block.copy(length) if at in changing or len(block.tail) != length else block
+            for at, (block, length) in enumerate(zip(blocks, lengths, strict=True))
+        ]
 
     @property
     def _head(self) -> int:
