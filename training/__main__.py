@@ -1,4 +1,8 @@
-"""Make the shipped model: `python -m training --data FOLDER --out src/toolcrib/model/data`."""
+"""Make the shipped model: `python -m training --data FOLDER --out src/toolcrib/model/data`.
+
+It takes many hours. What is done stands in the folder of `--work`, and a run that was stopped goes on
+from there.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from toolcrib.core.ranking.passage import passage
 from toolcrib.model.wordpiece import WordPiece
 from training import data, export, questions, readings, service, sketch
 from training.asked import CATALOG, Asked, Read, asked, vectors
+from training.checkpoint import kept
 from training.contextual import MAX_TOKENS, Round, Trainer
 from training.encoder import Encoder, from_minilm
 from training.shallow import with_layers
@@ -35,7 +40,6 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("training/run"), help="checkpoints, curve"
     )
-    parser.add_argument("--encoder", type=Path, help="a checkpoint: train what hangs on it only")
     options = parser.parse_args()
     torch.manual_seed(0)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -43,21 +47,12 @@ def main() -> None:
     words = (stock / "vocab.txt").read_text(encoding="utf-8").splitlines()
     pieces = WordPiece(words)
     lessons = data.read(options.data)
-    encoder = from_minilm(stock)
-    begun = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
-    for number, plan in enumerate(() if options.encoder else ROUNDS, 1):
-        folder = options.work / f"round-{number}"
-        folder.mkdir(exist_ok=True)
-        Trainer(lessons, pieces, encoder, plan, folder).run()
-        now = encoder.state_dict()
-        drawn_back = {name: plan.kept * now[name] + (1 - plan.kept) * begun[name] for name in begun}
-        encoder.load_state_dict(drawn_back)
-        torch.save(drawn_back, options.work / "encoder.pt")
-    if options.encoder:
-        encoder.load_state_dict(torch.load(options.encoder))
+    encoder = whole(from_minilm(stock), lessons, pieces, options.work)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "vocabulary.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    of_queries, of_tools = shallow(encoder, asked(lessons, pieces, encoder), options.work)
+    read = kept(options.work / "asked.pt", lambda: asked(lessons, pieces, encoder)._asdict())
+    known = Asked(**read)
+    of_queries, of_tools = shallow(encoder, known, options.work)
     export.write(options.out / "encoder.npz", export.encoder_arrays(of_tools.state_dict()))
     export.write(options.out / "questions.npz", export.layer_arrays(of_queries.state_dict()))
     export.write(options.out / "service.npz", service.fit(lessons, pieces, of_queries))
@@ -65,21 +60,55 @@ def main() -> None:
     export.write(options.out / "sketcher.npz", sketcher.arrays())
 
 
+def whole(encoder: Encoder, lessons: data.Data, pieces: WordPiece, work: Path) -> Encoder:
+    """The whole encoder, trained in rounds, after each of which it is drawn back a little."""
+    begun = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+
+    def all_rounds() -> dict[str, Tensor]:
+        for number, plan in enumerate(ROUNDS, 1):
+            folder = work / f"round-{number}"
+            folder.mkdir(exist_ok=True)
+            Trainer(lessons, pieces, encoder, plan, folder).run()
+            now = encoder.state_dict()
+            encoder.load_state_dict(
+                {name: plan.kept * now[name] + (1 - plan.kept) * begun[name] for name in begun}
+            )
+        return encoder.state_dict()
+
+    encoder.load_state_dict(kept(work / "encoder.pt", all_rounds))
+    return encoder
+
+
 def shallow(encoder: Encoder, known: Asked, work: Path) -> tuple[Encoder, Encoder]:
     """Two smaller encoders in place of the whole one: of queries, and of tools."""
     asking = with_layers(encoder, questions.KEPT)
-    note = _noting(known, work / "questions.pt", asking, queries=_read(asking, known.queries))
-    questions.train(asking, known, known.tool_vectors, questions.FIRST, note)
-    queries = vectors(asking, known.queries)
+
+    def first_lesson() -> dict[str, Tensor]:
+        note = _noting(known, work / "questions.jsonl", queries=_read(asking, known.queries))
+        questions.train(asking, known, known.tool_vectors, questions.FIRST, note)
+        return asking.state_dict()
+
+    asking.load_state_dict(kept(work / "questions.pt", first_lesson))
     reading = with_layers(encoder, readings.KEPT)
-    read = _read(reading, known.tools)
-    note = _noting(known, work / "readings.pt", reading, queries.__getitem__, read)
-    readings.train(reading, known, queries, note)
-    tools = vectors(reading, known.tools)
+
+    def only_lesson() -> dict[str, Tensor]:
+        queries = vectors(asking, known.queries)
+        read = _read(reading, known.tools)
+        note = _noting(known, work / "readings.jsonl", queries.__getitem__, read)
+        readings.train(reading, known, queries, note)
+        return reading.state_dict()
+
+    reading.load_state_dict(kept(work / "readings.pt", only_lesson))
     questions.narrow(asking, known)
-    read = _read(asking, known.queries)
-    note = _noting(known, work / "narrow.pt", asking, read, tools.__getitem__)
-    questions.train(asking, known, tools, questions.SECOND, note)
+
+    def second_lesson() -> dict[str, Tensor]:
+        tools = vectors(reading, known.tools)
+        read = _read(asking, known.queries)
+        note = _noting(known, work / "narrow.jsonl", read, tools.__getitem__)
+        questions.train(asking, known, tools, questions.SECOND, note)
+        return asking.state_dict()
+
+    asking.load_state_dict(kept(work / "narrow.pt", second_lesson))
     return asking, reading
 
 
@@ -88,22 +117,17 @@ def _read(encoder: Encoder, ids: list[list[int]]) -> Read:
 
 
 def _noting(
-    known: Asked,
-    file: Path,
-    encoder: Encoder,
-    queries: Read | None = None,
-    tools: Read | None = None,
+    known: Asked, file: Path, queries: Read | None = None, tools: Read | None = None
 ) -> Callable[[int], None]:
-    """Keeps the weights, and writes down how the witness fares; the rest is read by the whole encoder."""
+    """Writes down how the witness fares; what is not given is read by the whole encoder."""
     by_whole = known.query_vectors.__getitem__, known.tool_vectors.__getitem__
 
     def note(step: int) -> None:
         now = known.judged(queries or by_whole[0], tools or by_whole[1])
         line = json.dumps({"step": step, "now": now, "whole": known.judged(*by_whole)})
         print(line, flush=True)
-        with file.with_suffix(".jsonl").open("a") as curve:
+        with file.open("a") as curve:
             curve.write(line + "\n")
-        torch.save(encoder.state_dict(), file)
 
     return note
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,8 +25,7 @@ Ids = list[list[int]]
 Read = Callable[[list[int]], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """Queries and tools as word pieces, their vectors, and who asks for what, by source."""
 
     queries: Ids

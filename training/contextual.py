@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from toolcrib.model.wordpiece import WordPiece
+from training.checkpoint import save
 from training.data import Data, Key, Lesson
 from training.encoder import Encoder, cosine_schedule
 
@@ -68,7 +70,7 @@ class Trainer:
             {"params": [encoder.words.weight], "weight_decay": 0.0},
             {"params": list(self._scale.parameters()), "lr": 50 * plan.rate, "weight_decay": 0.0},
         ]
-        self._optimizer = torch.optim.AdamW(groups, lr=plan.rate, weight_decay=0.01)
+        self._optimizer = torch.optim.AdamW(groups, lr=plan.rate, weight_decay=0.01, fused=True)
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
             self._optimizer, lambda step: cosine_schedule(step, steps, steps // 20)
         )
@@ -76,19 +78,35 @@ class Trainer:
 
     def run(self) -> None:
         """Train, and write the weights and the witness's figures after every epoch."""
-        step, began = 0, time.monotonic()
-        self._report(0, 0)
-        for epoch in range(self._plan.epochs):
+        checkpoint = self._out / "checkpoint.pt"
+        first, step = self._resume(checkpoint) if checkpoint.exists() else (0, 0)
+        began, begun_at = time.monotonic(), step
+        if not step:
+            self._report(0, 0)
+        for epoch in range(first, self._plan.epochs):
             for batch in self._batches(epoch):
                 loss = self._step(batch, random.Random(step))
                 step += 1
                 if step % 10 == 0:
-                    passed = time.monotonic() - began
-                    print(f"step {step} loss {loss:.3f} {passed / step:.1f} s a step", flush=True)
+                    each = (time.monotonic() - began) / (step - begun_at)
+                    print(f"step {step} loss {loss:.3f} {each:.1f} s a step", flush=True)
                 if step % 100 == 0:
                     self._report(epoch, step)
             self._report(epoch, step)
-            torch.save(self._encoder.state_dict(), self._out / f"encoder-{epoch + 1}.pt")
+            save(checkpoint, self._state() | {"epochs": epoch + 1, "steps": step})
+
+    def _state(self) -> dict[str, Any]:
+        parts = self._encoder, self._scale, self._optimizer, self._schedule
+        return {"parts": [part.state_dict() for part in parts], "seen": self._seen}
+
+    def _resume(self, checkpoint: Path) -> tuple[int, int]:
+        """Go on where an earlier run has stopped: after so many epochs and steps."""
+        told = torch.load(checkpoint)
+        parts = self._encoder, self._scale, self._optimizer, self._schedule
+        for part, state in zip(parts, told["parts"], strict=True):
+            part.load_state_dict(state)
+        self._seen = told["seen"]
+        return told["epochs"], told["steps"]
 
     def _step(self, batch: Sequence[Lesson], chance: random.Random) -> float:
         texts = [text for lesson in batch for text in lesson.queries]
