@@ -487,8 +487,8 @@ def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:
     slots, scores = ranking.slots, ranking.scores
     # Sorting a few beats sorting all: first find a score that those at the top reach. That of the
     # last of as many among every 16th is one, as there are at least as many above it in all.
-    for step in (16, 1):
-        if len(scores) > 4 * step * count:
+    for step, many in ((16, 256), (1, 4)):
+        if len(scores) > many * count:
             sample = scores[::step].copy()
             sample.partition(len(sample) - count)
             kept = (scores >= sample[len(sample) - count]).nonzero()[0]

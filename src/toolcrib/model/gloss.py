@@ -177,7 +177,8 @@ def _language(text: str) -> str | None:
                 return language
     # Most texts are in English, which their words tell even with the signs that stand at them.
     spoken = text.lower().replace("-", " ").split()
-    if len(_strange(spoken)) < _enough(spoken):
+    strange = _strange(spoken)
+    if not strange or len(strange) < _enough(spoken):
         return None
     spoken = [word.strip(_PUNCTUATION) for word in spoken]
     english = _english_words()[0]

@@ -87,12 +87,14 @@ class AtomReader:
         if isinstance(leaf, Phrase):
             return self._phrase(leaf, words, field)
         atoms = []
-        identifiers = {one.name for one in self.reading.fields if one.identifiers}
         if leaf.star:
             atoms.append(self._prefix(words.pop(), field))
+        is_named = field and any(
+            one.identifiers for one in self.reading.fields if one.name == field
+        )
         for word in words:
             # Prose is read without its stop words, so asking for one there asks nothing.
-            if field in identifiers or not self.reading.is_stop_word(word.whole):
+            if is_named or not self.reading.is_stop_word(word.whole):
                 atoms += self._word(word, field, guessing)
         return atoms
 

@@ -29,7 +29,9 @@ _WEAK: Final = (
 _SIGN = re.compile(r"[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|\s/\s")
 _JOINS: Final = frozenset(f"then after afterwards step {_AND}".split())
 _LETTERS = re.compile(r"\w+")
-_CUT = re.compile(rf"({_STRONG})|({_WEAK})", re.IGNORECASE)
+# How either begins, which is told sooner than whether it is one.
+_BEGINS: Final = r"[.!?;\n。！？；,，、&→⇒/•=-]|\b[adelptuy]"
+_CUT = re.compile(rf"(?={_BEGINS})(?:({_STRONG})|({_WEAK}))", re.IGNORECASE)
 # Before the items of a list: "1.", "(2)", "c)", "Step 4:", and at the beginning of a line "-" or "*".
 _ITEM = re.compile(
     r"(?<!\S)(?:\(?(\d\d?|[a-z])(?:\)|\.(?=\s))|step (\d\d?)\b[:.)]?)\s*", re.IGNORECASE
