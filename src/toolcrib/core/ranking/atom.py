@@ -89,12 +89,11 @@ class AtomReader:
         atoms = []
         if leaf.star:
             atoms.append(self._prefix(words.pop(), field))
-        is_named = field and any(
-            one.identifiers for one in self.reading.fields if one.name == field
-        )
+        fields = self.reading.fields if field else ()
+        is_identifier = any(one.identifiers for one in fields if one.name == field)
         for word in words:
             # Prose is read without its stop words, so asking for one there asks nothing.
-            if is_named or not self.reading.is_stop_word(word.whole):
+            if is_identifier or not self.reading.is_stop_word(word.whole):
                 atoms += self._word(word, field, guessing)
         return atoms
 

@@ -91,7 +91,8 @@ class Hybrid:
 
     def fit(self, catalog: Catalog) -> HybridIndex:
         """Fit to a catalog."""
-        return _index(self.lexical.fit(catalog), self.dense.fit(catalog), self.fusion, catalog)
+        words, meaning = self.lexical.fit(catalog), self.dense.fit(catalog)
+        return HybridIndex.of(catalog, words, meaning, self.fusion)
 
 
 def hybrid_with(encoder: Embedder) -> Hybrid:
@@ -160,6 +161,13 @@ class HybridIndex:
     _fusion: Fusion
     _floor: float
 
+    @classmethod
+    def of(
+        cls, catalog: Catalog, words: LexicalIndex, meaning: DenseIndex, fusion: Fusion
+    ) -> HybridIndex:
+        """An index of these two."""
+        return cls(catalog, words, meaning, fusion, fusion.floor_among(len(catalog)))
+
     def rank(self, query: str) -> Ranking:
         """Every tool that has to do with the query. Operators bind: they are asked of the words."""
         if not self._words.is_open(query):
@@ -196,7 +204,7 @@ class HybridIndex:
     def updated(self, catalog: Catalog) -> HybridIndex:
         """Both brought to a later catalog."""
         words, meaning = self._words.updated(catalog), self._meaning.updated(catalog)
-        return _index(words, meaning, self._fusion, catalog)
+        return HybridIndex.of(catalog, words, meaning, self._fusion)
 
     def _scored(self, query: str) -> tuple[list[_Part], Comparison, tuple[Note, ...]]:
         wanted = needs(in_english(query))
@@ -256,8 +264,7 @@ class HybridIndex:
         asking = [(part, self._services(part.text)) for part in parts]
         unfit = partial(self._unfit, asking[1:]) if len(asking) > 1 else None
         closer = partial(self._ranking, parts, comparison, notes) if comparison.is_rough else None
-        shown = scores.take(found)
-        np.minimum(shown, 1, out=shown)
+        shown = np.minimum(scores.take(found), 1)
         fits = partial(self._fits, asking)
         return Ranking(found, shown, notes, self._floor, fits, closer, unfit)
 
@@ -309,12 +316,6 @@ class HybridIndex:
         return whole + np.float32(self._fusion.need) * (best - whole)
 
 
-def _index(
-    words: LexicalIndex, meaning: DenseIndex, fusion: Fusion, catalog: Catalog
-) -> HybridIndex:
-    return HybridIndex(catalog, words, meaning, fusion, fusion.floor_among(len(catalog)))
-
-
 def _most(scores: _Scores) -> float:
     # Where it stands is told sooner than what it is.
     return max(float(scores[scores.argmax()]), 0.0) if len(scores) else 0.0
@@ -322,9 +323,7 @@ def _most(scores: _Scores) -> float:
 
 def _concerned(scores: _Scores, parts: list[_Part]) -> NDArray[np.bool_]:
     """Which slots have to do with the query."""
-    weighed = parts[0].weighed(_WORDS_AT_LEAST)
-    concerned: NDArray[np.bool_] = np.maximum(scores, weighed, out=weighed) > _NOTHING
-    return concerned
+    return np.maximum(scores, parts[0].weighed(_WORDS_AT_LEAST)) > _NOTHING
 
 
 def _top(scores: _Scores, count: int) -> NDArray[np.intp]:
