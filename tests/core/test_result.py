@@ -65,6 +65,17 @@ def test_needs_that_nothing_serves_are_told_if_another_is_served(words: SearchEn
     assert (neither.confident, neither.unserved) == (False, ())
 
 
+def test_a_result_can_be_held_to_more_or_less_confidence(words: SearchEngine) -> None:
+    result = words.search(["email zzqxzz", "zzqxzz"])
+    assert 0.5 < result.confidence < 1
+    strict, lenient = result.held_to(1.0), result.held_to(0.0)
+    assert (strict.confident, result.confident, lenient.confident) == (False, True, True)
+    assert [part.confident for part in result.parts] == [True, False]
+    assert [part.confident for part in strict.parts] == [False, False]
+    assert strict.hits == result.hits
+    assert not words.search("zzqxzz").held_to(0.01).confident
+
+
 def test_needs_page_as_far_as_one_does(words: SearchEngine) -> None:
     assert words.search(["email"], limit=MAX_LIMIT, offset=1).hits == words.search("email").hits[1:]
 

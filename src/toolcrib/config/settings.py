@@ -102,6 +102,9 @@ class ToolSearch:
     search_threshold: float = setting(
         "searchThreshold", 0.1, "Finds that score below this are left out.", 0, 1
     )
+    confident_from: float = setting(
+        "confidentFrom", 0.5, "A search that is less sure than this says that nothing fits.", 0, 1
+    )
     tool_selection_order: tuple[SelectionOrder, ...] = setting(
         "toolSelectionOrder",
         ("server_priority",),
@@ -156,6 +159,9 @@ class Profile:
         "alwaysExpose", (), "Tools that are always shown, besides those of `toolSearch`."
     )
     mode: Mode | None = setting("mode", None, "The mode; null for that of `toolSearch`.")
+    confident_from: float | None = setting(
+        "confidentFrom", None, "How sure a search must be; null for that of `toolSearch`.", 0, 1
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Final
 
 from toolcrib.core.ranking.ranker import Reason
 from toolcrib.core.tool import Tool
 
+# The confidence of a hit that just fits.
+BORDER: Final = 0.5
 # Why one query finds the tool in a slot.
 Reasons = Callable[[int], tuple[Reason, ...]]
 
@@ -55,8 +58,9 @@ class SearchResult:
     hits: tuple[Hit, ...]
     more: bool = False
     notes: tuple[str, ...] = ()
-    # How sure it is that one of these hits fits, from 0 to 1; one half is the border.
+    # How sure it is that one of these hits fits, from 0 to 1, and from where on that is enough.
     confidence: float = 0.0
+    border: float = BORDER
     # Where several needs were asked for, the result of each.
     parts: tuple[SearchResult, ...] = ()
     # Of the needs that were asked for, those that none of the best hits fits, on this page and before
@@ -66,7 +70,11 @@ class SearchResult:
     @property
     def confident(self) -> bool:
         """Whether one of these hits fits. If not, they are only the nearest there is."""
-        return self.confidence >= 0.5
+        return self.confidence >= self.border
+
+    def held_to(self, border: float) -> SearchResult:
+        """The same, confident only from this confidence on. What a need is held against stays."""
+        return replace(self, border=border, parts=tuple(one.held_to(border) for one in self.parts))
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

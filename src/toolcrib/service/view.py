@@ -12,7 +12,9 @@ from toolcrib.core import wording
 from toolcrib.core.conversation import Conversation
 from toolcrib.core.disclosure import ALPHABETICAL, Activation, Disclosure, Plan, Selection
 from toolcrib.core.engine import SearchEngine
+from toolcrib.core.facet import Where
 from toolcrib.core.naming import Names
+from toolcrib.core.result import SearchResult
 from toolcrib.core.tokens import tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.profiles.mcproxy import SEARCH_TOOL
@@ -50,6 +52,12 @@ class View:
     def tokens(self) -> int:
         """What it would cost to show all of them."""
         return sum(tool_tokens(entry.tool) for entry in self.entries.values())
+
+    def search(self, query: str, limit: int, where: Where) -> SearchResult:
+        """The best of them, and whether that is enough for this profile."""
+        own = self.profile.confident_from
+        result = self.engine.search(query, limit=limit, where=where, allowed=self.allowed)
+        return result.held_to(self.settings.confident_from if own is None else own)
 
     def sees_server(self, server: str) -> bool:
         """Whether this profile may know of a server, and of its prompts and resources.

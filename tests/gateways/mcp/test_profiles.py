@@ -23,6 +23,7 @@ from tests.gateways.mcp.harness import (
     until,
 )
 from toolcrib.config.settings import Profile, Safety
+from toolcrib.core import wording
 from toolcrib.gateways.mcp.front import Front
 
 pytestmark = [
@@ -42,6 +43,7 @@ PROFILES = (
     Profile("reader", servers=("open",)),
     Profile("pids", tools=("*___pid",)),
     Profile("echoes", tools=("*___echo",), pins=("open___echo",), mode="search"),
+    Profile("picky", mode="search", confident_from=1.0),
 )
 BOTH = pytest.mark.parametrize("era", ["legacy", MODERN])
 
@@ -103,6 +105,21 @@ async def test_a_profile_of_some_tools_knows_nothing_of_servers_without_them(
             await connected.read_resource("memo://shut")
     PROFILE.reset(token)
     assert (prompts, uris) == (["open___greet"], ["memo://open"])
+
+
+@pytest.mark.parametrize(("profile", "fits"), [("picky", False), ("reader", True), (None, True)])
+async def test_a_profile_says_how_sure_a_search_must_be(
+    front: Front, profile: str | None, fits: bool
+) -> None:
+    query = {"query": "say back the text that I give you"}
+    token = PROFILE.set(profile)
+    async with client(front) as connected:
+        found = await connected.call_tool("search_tools", query)
+    PROFILE.reset(token)
+    assert found.structured_content is not None
+    assert found.structured_content["confident"] is fits
+    assert (wording.NOTHING_FITS in text_of(found.content[0])) is not fits
+    assert "open___echo" in text_of(found.content[0])
 
 
 @BOTH

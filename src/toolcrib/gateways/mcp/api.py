@@ -84,7 +84,7 @@ class Api:
             read_only=request.query_params.get("read_only") == "true",
         )
         limit = _whole(request, "limit", LIMIT, MAX_LIMIT)
-        result = view.engine.search(query, limit=limit, where=where, allowed=view.allowed)
+        result = view.search(query, limit, where)
         explain = request.query_params.get("reasons") == "true"
         entries = [view.entries[hit.tool.id] for hit in result]
         hits = []

@@ -251,12 +251,8 @@ class Counter:
 
     async def _found(self, view: View, query: str, limit: int, where: Where) -> SearchResult:
         begun = time.perf_counter()
-
-        def search() -> SearchResult:
-            return view.engine.search(query, limit=limit, where=where, allowed=view.allowed)
-
         # Reading a query takes some milliseconds, and other clients are waiting too.
-        result = await anyio.to_thread.run_sync(search)
+        result = await anyio.to_thread.run_sync(view.search, query, limit, where)
         if self._settings.debug:
             kept = len(self._kept(view, result))
             lines = mcproxy.DEBUG_LINES
