@@ -1,7 +1,7 @@
 """Make the shipped model: `python -m training --data FOLDER --out src/toolcrib/model/data`.
 
-It takes many hours. What is done stands in the folder of `--work`, and a run that was stopped goes on
-from there.
+It takes an hour or more. What is done stands in the folder of `--work`, and a run that was stopped goes
+on from there.
 """
 
 from __future__ import annotations
