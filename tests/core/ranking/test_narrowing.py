@@ -12,6 +12,7 @@ from toolcrib.core.ranking.embedder import QueryReader, RoughEmbedder, Vectors
 from toolcrib.core.ranking.narrowing import NUMBERS
 from toolcrib.core.ranking.vectors import TURNED_FROM, unit
 from toolcrib.core.tool import Tool
+from toolcrib.errors import EmbeddingFailed
 
 WIDTH = 4 * NUMBERS
 ROOM = 200
@@ -111,3 +112,22 @@ def test_rough_vectors_may_have_any_length(scale: float) -> None:
     scaled = Dense(rough).fit(catalog(TURNED_FROM)).rank("tool 7")
     assert (scaled.slots[scaled.scores.argmax()], len(scaled.slots)) == (7, len(plain.slots))
     np.testing.assert_allclose(scaled.scores, plain.scores, atol=1e-4)
+
+
+def test_queries_that_are_read_together_mean_what_each_means_alone() -> None:
+    rough = Rough()
+    large = Dense(rough).fit(catalog(TURNED_FROM))
+    texts = ["tool 7", "tool 8", "tool 2000"]
+    alone = np.concatenate([large.read([text]) for text in texts])
+    np.testing.assert_allclose(large.read(texts), alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("hole", [np.inf, np.nan])
+def test_a_query_with_a_hole_is_refused_also_along_axes(hole: float) -> None:
+    rough = Rough()
+    large = Dense(rough).fit(catalog(TURNED_FROM))
+    rough.rows = rough.rows.copy()
+    rough.rows[7, 0] = hole
+    with pytest.raises(EmbeddingFailed, match="infinite or none"):
+        large.rank("tool 7")
+    assert best(large, 8) == 8
