@@ -70,7 +70,7 @@ class SearchResult:
     @property
     def confident(self) -> bool:
         """Whether one of these hits fits. If not, they are only the nearest there is."""
-        return self.confidence >= self.border
+        return bool(self.hits) and self.confidence >= self.border
 
     def held_to(self, border: float) -> SearchResult:
         """The same, confident only from this confidence on. What a need is held against stays."""
