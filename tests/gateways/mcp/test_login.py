@@ -114,6 +114,19 @@ async def test_a_server_that_asks_for_a_login_says_how_and_is_used_after_it(
         assert grant.access_token not in repr(grant)
 
 
+async def test_a_login_in_the_midst_of_a_start_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with guarded() as (_, server):
+        grant = await logged_in(server)
+        # The first request of all has no token yet; the next one, of the same start, has.
+        loads = iter([None])
+        monkeypatch.setattr(TokenFile, "load", lambda file: next(loads, grant))
+        async with gateway(configured(tmp_path, server)) as front, client(front) as connected:
+            assert front.fleet.upstreams["safe"].failures == 0
+            assert await told(connected, "safe___greet") == "welcome"
+
+
 async def test_many_requests_renew_a_token_once(tmp_path: Path) -> None:
     async with guarded() as (authority, server):
         config = configured(tmp_path, server)

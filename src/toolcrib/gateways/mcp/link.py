@@ -124,6 +124,9 @@ async def open_link(
                 closed=door.closed,
             )
             async with session as raw:
+                if door.is_shut:
+                    # Somebody logged in between two requests of this start; it counts as over.
+                    raise ServerUnavailable(_wants_login(server))
                 yield Link(raw, door.closed, lambda: _wants_login(server) if door.is_shut else "")
     except Exception as fault:
         if door.is_shut or _status(fault) == 401:
