@@ -113,10 +113,14 @@ class _Sorted:
             at = self.joined.find(part, end)
 
     def alike(self, word: str, slips: int) -> Iterator[str]:
-        """The terms of about the same length and letters, one of which each slip can change two."""
-        close = np.abs(self.lengths - len(word)) <= slips
+        """The terms of about the same length and letters.
+
+        A letter for another changes two in the set of letters, one missing or added only one; and
+        of those it takes as many slips as the lengths are apart.
+        """
+        apart = np.abs(self.lengths - len(word))
         odd = np.bitwise_count(self.letters ^ np.uint64(_letters(word)))
-        for at in np.flatnonzero(close & (odd <= 2 * slips)).tolist():
+        for at in np.flatnonzero((apart <= slips) & (odd + apart <= 2 * slips)).tolist():
             yield self.terms[at]
 
 
