@@ -15,6 +15,8 @@ import random
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -30,7 +32,8 @@ from toolcrib.core.ranking.passage import passage
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES = 60
 TOOLS = 128
-# Queries that were never asked before, in each round.
+# Queries that were never asked before, of each mode in each round: what one mode has looked up of a
+# word, the other finds looked up.
 FRESH = 150
 MODES = ("lexical", "fast", "known", "whole")
 FIRST = """
@@ -141,9 +144,9 @@ def measured(ways: list[Way], file: Path, rounds: int) -> None:
     own = [passage(tool) for tool in some]
     # As stock models are used: all of the description, as far as the model reads.
     stock = [f"{tool.server} {tool.name}: {tool.description}" for tool in some]
-    fresh = _fresh_queries()
     for way in ways:
         way.ask("fit", str(file))
+    fresh = {way.name: iter(_fresh_queries()) for way in ways}
     for number in range(rounds):
         for way in ways:
             is_torch = way.name == "torch"
@@ -155,7 +158,7 @@ def measured(ways: list[Way], file: Path, rounds: int) -> None:
             if not is_torch:
                 way.best("sketched", way.ask("sketched", own))
                 for mode in ("lexical", "fast"):
-                    spent = way.ask("search", fresh[number * FRESH :][:FRESH], mode)
+                    spent = way.ask("search", [*islice(fresh[way.name], FRESH)], mode)
                     # In the first round every word is new.
                     if number:
                         way.add(f"{mode} fresh", spent)
@@ -201,9 +204,9 @@ def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
             way.spent[key] * 1e3 / TOOLS if key in ("tools", "sketched") else way.milliseconds(key)
         )
 
-    def ratio(asked: str = "") -> dict[str, str]:
+    def ratio(asked: str = "", of: Callable[[list[int]], float] = median) -> dict[str, str]:
         return {
-            way.name: f"{way.milliseconds(f'fast{asked}') / way.milliseconds(f'lexical{asked}'):.2f}x"
+            way.name: f"{of(way.spent[f'fast{asked}']) / of(way.spent[f'lexical{asked}']):.2f}x"
             for way in ours
         }
 
@@ -223,6 +226,7 @@ def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
         row("`fast`, median", times("fast")),
         row("`fast` to `lexical`, queries asked before", ratio()),
         row("`fast` to `lexical`, queries never asked before", ratio(" fresh")),
+        row("`fast` to `lexical`, all time of these together", ratio(" fresh", sum)),
         row("reading a tool", times("tools")),
         row("sketching a tool: until it can be searched", times("sketched")),
         row(
@@ -248,7 +252,7 @@ def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
 @click.option("--torch", "torch_python", default=None, help="An interpreter that has torch.")
-@click.option("--rounds", default=3, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=2), default=3, show_default=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/meaning.md"
 )

@@ -88,7 +88,7 @@ def test_the_name_of_a_tool_that_is_out_of_reach_is_just_words(office: Catalog) 
 
 def test_an_engine_can_go_back_to_a_shorter_catalog(office: Catalog) -> None:
     longer = office.with_tools([Tool("rocket", "Fly", server="mail")])
-    engine = _in_words(longer)
+    engine = SearchEngine(longer)
     for mode in engine.modes:
         assert "rocket" in _names(engine.search("rocket", mode=mode, where=Where(server="mail")))
     back = engine.updated(office)

@@ -72,8 +72,23 @@ def test_a_result_can_be_held_to_more_or_less_confidence(words: SearchEngine) ->
     assert (strict.confident, result.confident, lenient.confident) == (False, True, True)
     assert [part.confident for part in result.parts] == [True, False]
     assert [part.confident for part in strict.parts] == [False, False]
+    assert (strict.unserved, result.unserved, lenient.unserved) == ((), ("zzqxzz",), ("zzqxzz",))
     assert strict.hits == result.hits
     assert not words.search("zzqxzz").held_to(0.0).confident
+
+
+def test_needs_are_served_as_far_as_each_has_a_hit_that_is_sure_enough(
+    words: SearchEngine,
+) -> None:
+    result = words.search(["send email", "email zzqxzz qqzzxq vvkkqz"])
+    assert result.unserved == ("email zzqxzz qqzzxq vvkkqz",)
+    assert result.held_to(0.0).unserved == ()
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "fast", "lexical", "dense"])
+def test_who_asks_for_a_tool_by_name_is_sure_to_be_served(office: Catalog, mode: str) -> None:
+    for name in ("send_email", "send email"):
+        assert SearchEngine(office).search(name, mode=mode).confidence == 1.0
 
 
 def test_needs_page_as_far_as_one_does(words: SearchEngine) -> None:

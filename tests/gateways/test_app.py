@@ -31,7 +31,7 @@ CONFIG: dict[str, Any] = {
         },
     },
     "toolSearch": {"maxToolsLimit": 2, "mode": "search"},
-    "profiles": {"writer": {"servers": ["office"]}},
+    "profiles": {"writer": {"servers": ["office"], "confidentFrom": 1.0}},
     "auth": {
         "keys": [
             {"key": ADMIN, "name": "admin"},
@@ -115,6 +115,14 @@ def test_a_key_with_a_profile_sees_no_more_than_its_profile(served: Served) -> N
     assert [hit["tool"]["name"] for hit in found["hits"]] == ["office___echo"]
     listed = served.ask("/mcp", WRITER, request("tools/list")).text
     assert "vault" not in listed
+
+
+def test_a_profile_says_how_sure_a_search_must_be(served: Served) -> None:
+    asked = "/api/search?query=write%20a%20letter"
+    found, picky = served.ask(asked, ADMIN).json, served.ask(asked, WRITER).json
+    assert (found["confident"], picky["confident"]) == (True, False)
+    assert found["hits"][0]["tool"] == picky["hits"][0]["tool"]
+    assert served.ask("/api/search?query=echo", WRITER).json["confident"]
 
 
 def test_a_key_with_a_profile_opens_no_other(served: Served) -> None:

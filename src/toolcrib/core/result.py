@@ -73,8 +73,10 @@ class SearchResult:
         return bool(self.hits) and self.confidence >= self.border
 
     def held_to(self, border: float) -> SearchResult:
-        """The same, confident only from this confidence on. What a need is held against stays."""
-        return replace(self, border=border, parts=tuple(one.held_to(border) for one in self.parts))
+        """The same, confident only from this confidence on. Needs within one query stay as they are."""
+        parts = tuple(one.held_to(border) for one in self.parts)
+        needs = unserved(parts) if parts else self.unserved
+        return replace(self, border=border, parts=parts, unserved=needs)
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

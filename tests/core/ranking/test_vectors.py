@@ -98,6 +98,25 @@ def test_a_tool_that_is_gone_is_like_nothing() -> None:
     assert found(before, rows[5], 1) == [5]
 
 
+def test_a_table_can_become_shorter() -> None:
+    rows = vectors(BLOCK + 3)
+    short = table(rows).updated(dict.fromkeys(range(5, len(rows))), 5)
+    comparison = short.compared(rows[:2])
+    comparison.sharpen(np.arange(5))
+    assert np.allclose(comparison.rows, rows[:2] @ rows[:5].T, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [*range(2, 20), 101, TURNED_FROM + 1, BLOCK + 5])
+def test_equal_vectors_are_equally_alike_wherever_they_stand(count: int) -> None:
+    rows = vectors(count)
+    equal = np.arange(0, count, 1 + count // 50)
+    rows[equal] = rows[0]
+    query = unit(rows[:1] + 0.3 * vectors(1, seed=3))
+    comparison = table(rows).compared(query)
+    comparison.sharpen(equal)
+    assert len(set(comparison.rows[0, equal].tolist())) == 1
+
+
 @pytest.mark.parametrize("width", [HEAD, 1_025])
 def test_narrow_and_very_wide_tables_are_never_turned(width: int) -> None:
     rows = np.ones((TURNED_FROM, width), np.float32)

@@ -122,6 +122,30 @@ async def test_a_profile_says_how_sure_a_search_must_be(
     assert "open___echo" in text_of(found.content[0])
 
 
+@pytest.mark.parametrize(("profile", "fits"), [(None, False), ("easy", True)])
+async def test_a_gateway_says_how_sure_a_search_must_be_unless_a_profile_does(
+    profile: str | None, fits: bool
+) -> None:
+    easy = Profile("easy", confident_from=0.0)
+    config = config_of(OPEN, profiles=[easy], mode="search", confident_from=1.0)
+    token = PROFILE.set(profile)
+    async with gateway(config) as front, client(front) as connected:
+        found = await connected.call_tool("search_tools", {"query": "text back"})
+    PROFILE.reset(token)
+    assert found.structured_content is not None
+    assert found.structured_content["confident"] is fits
+
+
+async def test_a_search_whose_finds_are_all_too_poor_has_found_nothing() -> None:
+    async with (
+        gateway(config_of(OPEN, mode="search", search_threshold=0.95)) as front,
+        client(front) as connected,
+    ):
+        found = await connected.call_tool("search_tools", {"query": "say back the text"})
+    assert found.structured_content == {"tools": [], "confident": False}
+    assert wording.NOTHING_FOUND in text_of(found.content[0])
+
+
 @BOTH
 async def test_two_profiles_have_prompts_of_one_name_each_its_own(era: str) -> None:
     """Without prefixes one name is a prompt of several servers, and each profile sees one."""

@@ -132,5 +132,5 @@ def with_names_first(ranking: Ranking, named: Named) -> Ranking:
 
 
 def _fitting(fits: Fits, named: list[int], slots: Slots) -> Scores:
-    """How well tools fit: those that are named, fully."""
-    return np.maximum(fits(slots), np.isin(slots, named))
+    """How well tools fit: those that are named, whatever is asked for."""
+    return np.where(np.isin(slots, named), np.float32(np.inf), fits(slots))

@@ -32,6 +32,9 @@ SAMPLE: Final = 8_192
 # The tools that a rough comparison leaves for an exact one: about so many, and one more of so many.
 _NEAREST: Final = 64
 _NEAREST_OF: Final = 200
+# Products take so many vectors at a time, and those left over in another way, which differs in the
+# last digit. So that equal tools are equally alike, none are left over.
+_AT_A_TIME: Final = 16
 
 _TINY: Final = np.float32(1e-12)
 # The squares of longer vectors, and of shorter ones, are not sure to be told rightly.
@@ -41,27 +44,33 @@ _MOST: Final = 1e18
 
 class _Block(NamedTuple):
     """The vectors of up to as many slots, in two parts. In the head a vector is a column: so all of
-    them are compared soonest."""
+    them are compared soonest. Behind the last one are columns of zeros, until it is even."""
 
     head: Vectors
     tail: Vectors
 
     @classmethod
+    def empty(cls, length: int, head: int, tail: int) -> _Block:
+        return cls(
+            np.zeros((head, _evened(length)), np.float32), np.zeros((length, tail), np.float32)
+        )
+
+    @classmethod
     def of(cls, rows: Vectors, head: int) -> _Block:
-        return cls(np.ascontiguousarray(rows[:, :head].T), np.ascontiguousarray(rows[:, head:]))
+        length, width = rows.shape
+        block = cls.empty(length, head, width - head)
+        block.head[:, :length], block.tail[:] = rows[:, :head].T, rows[:, head:]
+        return block
 
     def rows(self) -> Vectors:
-        return np.concatenate((self.head.T, self.tail), axis=1)
+        return np.concatenate((self.head[:, : len(self.tail)].T, self.tail), axis=1)
 
     def copy(self, length: int) -> _Block:
         """The same for so many slots; those that are new hold zeros."""
-        if length == len(self.tail):
-            return _Block(self.head.copy(), self.tail.copy())
         kept = min(length, len(self.tail))
-        head = np.zeros((len(self.head), length), np.float32)
-        tail = np.zeros((length, self.tail.shape[1]), np.float32)
-        head[:, :kept], tail[:kept] = self.head[:, :kept], self.tail[:kept]
-        return _Block(head, tail)
+        block = _Block.empty(length, len(self.head), self.tail.shape[1])
+        block.head[:, :kept], block.tail[:kept] = self.head[:, :kept], self.tail[:kept]
+        return block
 
 
 class VectorTable:
@@ -97,7 +106,9 @@ class VectorTable:
         return 0 if self._axes is None else _NEAREST + self.span // _NEAREST_OF
 
     def updated(self, vectors: Mapping[int, Vectors | None], span: int) -> VectorTable:
-        """A table in which these slots hold these vectors, or none."""
+        """A table of so many slots in which these hold these vectors, or none."""
+        # A catalog that is gone back to may have fewer.
+        vectors = {slot: vector for slot, vector in vectors.items() if slot < span}
         blocks = self._own_blocks({slot // BLOCK for slot in vectors}, span)
         gone = [slot for slot, vector in vectors.items() if vector is None]
         for slot in gone:
@@ -120,7 +131,7 @@ class VectorTable:
     def compared(self, vectors: Vectors) -> Comparison:
         """How alike some vectors of length one and every slot are."""
         vectors = self._turn(vectors)
-        rows = np.empty((len(vectors), self.span), np.float32)
+        rows = np.empty((len(vectors), _evened(self.span)), np.float32)
         # One vector after the other: for a handful, a matrix times a matrix first copies the
         # table into an order of its own, which takes longer than it saves.
         for vector, row in zip(vectors, rows, strict=True):
@@ -128,7 +139,7 @@ class VectorTable:
             for at, block in enumerate(self._blocks):
                 np.dot(head, block.head, out=row[at * BLOCK : (at + 1) * BLOCK])
         is_rough = np.ones(self.span, np.bool_) if self._axes is not None else None
-        return Comparison(self._blocks, vectors, rows, is_rough)
+        return Comparison(self._blocks, vectors, rows[:, : self.span], is_rough)
 
     def rows(self, slots: list[int]) -> Vectors:
         """The vectors in these slots, turned as the table is: good to compare with each other."""
@@ -142,7 +153,7 @@ class VectorTable:
         """The blocks for so many slots: shared with this table, but for those that will change."""
         lengths = [min(span - begin, BLOCK) for begin in range(0, span, BLOCK)]
         blocks = [*self._blocks[: len(lengths)]]
-        none = _Block.of(np.empty((0, self.width), np.float32), self._head)
+        none = _Block.empty(0, self._head, self.width - self._head)
         blocks += [none] * (len(lengths) - len(blocks))
         return [
             block.copy(length) if at in changing or len(block.tail) != length else block
@@ -197,10 +208,15 @@ class Comparison:
         edges = slots.searchsorted(np.arange(len(self._blocks) + 1) * BLOCK).tolist()
         for at, (begin, end) in enumerate(pairwise(edges)):
             if begin < end:
-                some = slots[begin:end]
+                # The last one again, and again, until it is even.
+                some = slots[begin:end].take(np.arange(_evened(end - begin)), mode="clip")
                 tails = self._blocks[at].tail[some - at * BLOCK]
                 for vector, row in zip(self._vectors, self.rows, strict=True):
                     row[some] += tails @ vector[-tails.shape[1] :]
+
+
+def _evened(count: int) -> int:
+    return -(-count // _AT_A_TIME) * _AT_A_TIME
 
 
 def nearest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
@@ -223,7 +239,7 @@ def principal_axes(vectors: Vectors) -> Vectors:
     return np.ascontiguousarray(axes[:, ::-1])
 
 
-def extreme(lengths: NDArray[np.float32]) -> bool:
+def _extreme(lengths: NDArray[np.float32]) -> bool:
     """Whether one of some lengths is too great or too small to have been told rightly."""
     # As a list: a query has a handful, and to ask an array would take ten times as long.
     told = lengths.ravel().tolist()
@@ -232,18 +248,18 @@ def extreme(lengths: NDArray[np.float32]) -> bool:
 
 def unit(vectors: Vectors) -> Vectors:
     """Vectors brought to length one, of whatever length they were; a vector of zeros stays one."""
-    long = lengths(vectors)
-    if extreme(long):
+    long = _lengths(vectors)
+    if _extreme(long):
         largest = np.abs(vectors).max(axis=-1, keepdims=True)
         is_ordinary = (long >= _LEAST) & (long <= _MOST) | (largest == 0)
         largest[is_ordinary] = 1
         vectors = vectors / largest
-        long = np.maximum(lengths(vectors), _TINY)
+        long = np.maximum(_lengths(vectors), _TINY)
     whole: Vectors = (vectors / long).astype(np.float32, copy=False)
     return whole
 
 
-def lengths(vectors: Vectors) -> NDArray[np.float32]:
+def _lengths(vectors: Vectors) -> NDArray[np.float32]:
     """How long each vector is, in a column; infinite where its square is too large to be told."""
     squares: NDArray[np.float32] = np.einsum("...i,...i->...", vectors, vectors)
     return np.sqrt(squares)[..., None]

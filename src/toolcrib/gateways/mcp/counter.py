@@ -186,10 +186,11 @@ class Counter:
         )
         result = await self._found(view, query, limit, where)
         entries = self._kept(view, result)
+        fits = bool(entries) and result.confident
         self.attention.searched(client, query, entries)
         page = Page(self._settings.max_result_chars)
         says: list[str] = []
-        if entries and result.confident:
+        if fits:
             says.append(found_text(entries, detail, page, wording.CALL_NAME))
             if result.unserved:
                 says.append(unserved_text(result.unserved))
@@ -200,7 +201,7 @@ class Counter:
             says.append("\n".join(page.line(entry, "summary") for entry in entries))
         else:
             says.append(wording.NOTHING_FOUND)
-        if page.shortened and result.confident:
+        if page.shortened and fits:
             says.append(
                 wording.SHORTENED.format(count=page.shortened, describe=wording.DESCRIBE_NAME)
             )
@@ -208,9 +209,9 @@ class Counter:
             others = await self._found(view, query, limit, replace(where, read_only=False))
             left_out = sum(not hit.tool.read_only for hit in others)
             says += [wording.LEFT_OUT.format(count=counted(left_out))] if left_out else []
-        says += self.notes(view, entries, result.confident)
+        says += self.notes(view, entries, fits)
         answer = said("\n\n".join(says))
-        answer["structuredContent"] = {"tools": page.tools, "confident": result.confident}
+        answer["structuredContent"] = {"tools": page.tools, "confident": fits}
         self._service.count(searches=1)
         return answer
 
