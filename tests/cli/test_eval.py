@@ -262,6 +262,32 @@ def test_one_file_for_two_things_is_refused(
     assert not one.exists()
 
 
+@pytest.mark.parametrize("name", ["queries.jsonl", "tools.jsonl", "pool.jsonl"])
+@pytest.mark.parametrize("option", ["--dump", "--vectors"])
+def test_what_is_read_is_never_overwritten(office: Path, name: str, option: str) -> None:
+    pool = office / "pool.jsonl"
+    pool.write_bytes((office / "tools.jsonl").read_bytes())
+    before = (office / name).read_bytes()
+    answer = evaluate(office, "--pool", pool, option, office / ".." / office.name / name)
+    assert answer.exit_code == 2
+    assert "is read here, and would be overwritten" in " ".join(answer.stderr.split())
+    assert (office / name).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--picture", "figures.png"], "figures.png: it is drawn as SVG"),
+        (["--dump", "-"], "- is no file; name one"),
+    ],
+)
+def test_a_file_that_would_be_another_is_refused(
+    office: Path, options: list[str], told: str
+) -> None:
+    answer = evaluate(office, *options)
+    assert (answer.exit_code, told in " ".join(answer.stderr.split())) == (2, True)
+
+
 def test_a_dump_that_is_stopped_half_way_leaves_the_one_before(
     office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,4 +396,8 @@ def test_whoever_watches_sees_a_bar(office: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("toolcrib.cli.eval.is_watched", lambda: True)
     answer = evaluate(office, "--mode", "lexical")
     assert (shown[0]["length"], shown[0]["label"]) == (4, "office lexical")
+    for columns, label in ((48, "office…"), (30, None)):
+        monkeypatch.setattr("toolcrib.cli.eval.width", lambda columns=columns: columns)
+        evaluate(office, "--mode", "lexical")
+        assert shown[-1]["label"] == label
     assert f"{'  hit@1':36}100.0" in answer.stdout

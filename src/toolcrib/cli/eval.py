@@ -15,14 +15,14 @@ import click
 from toolcrib.catalog_file import read_catalog_file
 from toolcrib.cli.figures import print_meaning, print_means, print_summary
 from toolcrib.cli.options import json_option
-from toolcrib.cli.printing import counted, fitted, note, plain, print_json, wrapped
+from toolcrib.cli.printing import counted, fitted, note, plain, print_json, width, wrapped
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import RANKERS, SearchEngine
 from toolcrib.core.ranking.ranker import Ranker
 from toolcrib.core.tool import Tool
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.evaluation.document import answer_document, means_document, summary_document
-from toolcrib.evaluation.eval_set import EvalSet, read_eval_sets
+from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, read_eval_sets
 from toolcrib.evaluation.picture import picture
 from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
@@ -31,6 +31,8 @@ from toolcrib.model.shipped import SHIPPED
 from toolcrib.whole_file import followed, write_whole
 
 _MAX_NAME_COLUMNS = 30
+# What a bar takes at least beside its label: brackets, a few signs, the percentage and the time left.
+_BAR_COLUMNS = 40
 # Tools that are read between two steps of the bar.
 _READ_AT_A_TIME = 64
 
@@ -52,6 +54,12 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
     if name is None:
         return None
     path = Path(name)
+    if name == "-":
+        raise click.BadParameter("- is no file; name one, or take standard output with --json.")
+    if parameter.name == "picture_file" and path.suffix.lower() not in ("", ".svg"):
+        raise click.BadParameter(
+            f"{plain(name)}: it is drawn as SVG; name a file that ends in .svg."
+        )
     if path.is_dir():
         raise click.BadParameter(f"{plain(name)} is a folder; name a file in it.")
     if not path.parent.is_dir():
@@ -126,6 +134,8 @@ def command(
     subset, lang).
     """
     _refuse_one_file_twice(vectors=vectors_file, dump=dump_file, picture=picture_file)
+    read = [Path(folder) / name for folder in folders for name in (TOOLS_FILE, QUERIES_FILE)]
+    _refuse_to_overwrite([*read, *map(Path, pool_files)], vectors_file, dump_file, picture_file)
     # Everything is read before anything is measured, so that a mistake is told at once.
     sets = read_eval_sets(folders)
     foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
@@ -165,6 +175,15 @@ def _refuse_one_file_twice(**files: str | Path | None) -> None:
         ):
             raise click.UsageError(
                 f"--{first} and --{option} name the same file, {plain(str(file))}; give each its own."
+            )
+
+
+def _refuse_to_overwrite(read: Sequence[Path], *written: str | Path | None) -> None:
+    kept = set(map(followed, read))
+    for file in written:
+        if file is not None and followed(Path(file)) in kept:
+            raise click.UsageError(
+                f"{plain(str(file))} is read here, and would be overwritten; name another file."
             )
 
 
@@ -220,7 +239,10 @@ def _watched(given: Iterator[_Given], length: int, label: str) -> Iterator[_Give
     if not is_watched():
         yield from given
         return
-    with click.progressbar(given, length=length, label=label, file=sys.stderr) as bar:
+    # A line that does not fit is wrapped, and then none is drawn over the one before.
+    room = max(width() - _BAR_COLUMNS, 0)
+    shown = fitted(label, room) if room else None
+    with click.progressbar(given, length=length, label=shown, width=0, file=sys.stderr) as bar:
         yield from bar
 
 

@@ -157,7 +157,7 @@ class _Row:
 
     def _groups(self) -> list[list[str]]:
         value = self._entry.get("groups") or []
-        if not isinstance(value, list):
+        if not isinstance(value, list) or not all(isinstance(group, list) for group in value):
             raise self.fault("groups", "must be a list of lists of tool ids, one for each step")
         groups = [self._ids("groups", group) for group in value]
         if not all(groups):
