@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -124,6 +125,7 @@ def test_shorter_vectors_can_be_asked_for(endpoint: Endpoint) -> None:
         (Reply(200, b"\xff\xfe"), "no embeddings but"),
         (_reply([]), "0 vectors for 1 texts"),
         (_reply([{"embedding": [1]}, {"embedding": [1], "index": 0}]), "2 vectors for 1 texts"),
+        (_reply([{"embedding": None}]), "gave no vector for 1 of 1 texts; use another server"),
         (_reply([{"embedding": [1], "index": 7}]), "no embeddings but"),
         (_reply([{"embedding": "%%%"}]), "no embeddings but"),
         (_reply([{"embedding": "AAA="}]), "no embeddings but"),
@@ -142,7 +144,7 @@ def test_what_is_wrong_is_told_with_the_cure(endpoint: Endpoint, reply: Reply, t
 
 
 def test_no_error_tells_the_key(endpoint: Endpoint) -> None:
-    endpoint.script = [refusal(401, "wrong")]
+    endpoint.script = [refusal(401, "there is no key sk-secret here")]
     with pytest.raises(EmbeddingFailed) as caught:
         OpenAIEmbedder(endpoint.url, "small", key="sk-secret").tools(["mail"])
     assert "sk-secret" not in repr(caught.value)
@@ -301,8 +303,28 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         OpenAIEmbedder(url, "small")
 
 
-@pytest.mark.parametrize("key", ["sk-1\n", "sk-ü"])
-def test_a_key_that_is_none_is_refused_and_not_told(key: str) -> None:
+@pytest.mark.parametrize(
+    ("given", "cure"),
+    [
+        ({"model": ""}, "`model` must be the name of a model, not ''"),
+        ({"model": None}, "`model` must be the name of a model, not None"),
+        ({"dimensions": 0}, "`dimensions` must be a whole number from 1, or left out, not 0"),
+        ({"dimensions": True}, "`dimensions` must be a whole number"),
+        ({"prefixes": "ab"}, "`prefixes` must be two texts, for queries and for tools, not 'ab'"),
+        ({"prefixes": ("a",)}, "`prefixes` must be two texts"),
+        ({"prefixes": ("a", 1)}, "`prefixes` must be two texts"),
+        ({"timeout_seconds": 0}, "`timeout_seconds` must be a number of seconds above 0, not 0"),
+        ({"timeout_seconds": "5"}, "`timeout_seconds` must be a number of seconds"),
+        ({"timeout_seconds": float("nan")}, "`timeout_seconds` must be a number of seconds"),
+    ],
+)
+def test_what_would_fail_at_the_first_search_is_refused_at_once(given: Any, cure: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(cure)):
+        OpenAIEmbedder("https://host/v1", **{"model": "small", **given})
+
+
+@pytest.mark.parametrize("key", ["sk-1\n", "sk-ü", 5])
+def test_a_key_that_is_none_is_refused_and_not_told(key: Any) -> None:
     with pytest.raises(InvalidConfig, match="copy it anew") as caught:
         OpenAIEmbedder("https://host/v1", "small", key=key)
     assert "sk-" not in str(caught.value)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from toolcrib.embedding.transformers import TransformersEmbedder
-from toolcrib.errors import EmbeddingFailed
+from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 
 class OldModel:
@@ -64,6 +64,12 @@ def test_a_model_that_tells_queries_from_documents_is_asked_accordingly() -> Non
 def test_what_is_no_row_a_text_is_told_with_the_cure(found: object, told: str) -> None:
     with pytest.raises(EmbeddingFailed, match=told):
         TransformersEmbedder(Says(found)).tools(["text"])
+
+
+def test_what_is_no_model_is_refused_with_the_cure() -> None:
+    for wrong in ("all-MiniLM-L6-v2", None):
+        with pytest.raises(InvalidConfig, match=r"is no model .*; load it first"):
+            TransformersEmbedder(wrong)  # type: ignore[arg-type]
 
 
 def test_a_real_model_of_sentence_transformers_is_taken() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import math
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from types import UnionType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -67,11 +69,13 @@ class OpenAIEmbedder:
         prefixes: tuple[str, str] = ("", ""),
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
+        _check(model, dimensions, prefixes, timeout_seconds)
         self._url = _endpoint(url)
         self._model = model
         self._headers = {"Content-Type": "application/json", "User-Agent": "toolcrib"}
+        self._key = _header_value(key)
         if key:
-            self._headers["Authorization"] = f"Bearer {_header_value(key)}"
+            self._headers["Authorization"] = f"Bearer {key}"
         self._dimensions = dimensions
         self._prefixes = prefixes
         self._timeout_seconds = timeout_seconds
@@ -139,7 +143,7 @@ class OpenAIEmbedder:
             if isinstance(reason, TimeoutError):
                 raise self._slow() from fault
             raise _Passing(
-                f"{self._url} cannot be reached ({_plain(reason)}); "
+                f"{self._url} cannot be reached ({self._told(reason)}); "
                 "see that it runs and that the address is right"
             ) from fault
 
@@ -157,7 +161,7 @@ class OpenAIEmbedder:
 
     def _refused(self, fault: urllib.error.HTTPError) -> EmbeddingFailed:
         moved = fault.headers.get("Location") if 300 <= fault.code < 400 else None
-        said = f"it has moved to {moved}" if moved else _plain(_said(fault))
+        said = f"it has moved to {moved}" if moved else self._told(_said(fault))
         cure = _CURES.get(fault.code, "see its own log")
         if moved:
             cure = "give that address, if you trust it"
@@ -182,12 +186,22 @@ class OpenAIEmbedder:
             RecursionError,
         ) as fault:
             raise self._fault(
-                f"gave no embeddings but {_plain(content[:80])}; "
+                f"gave no embeddings but {self._told(content[:80])}; "
                 "see that it speaks OpenAI's embeddings API"
             ) from fault
-        if len(data) != count or any(row is None for row in rows):
+        if len(data) != count:
             raise self._fault(f"gave {len(data)} vectors for {count} texts; use another server")
+        missing = sum(row is None for row in rows)
+        if missing:
+            raise self._fault(f"gave no vector for {missing} of {count} texts; use another server")
         return rows
+
+    def _told(self, said: object) -> str:
+        """A stranger's words, short and on one line, and without the key that it was given."""
+        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        text = text.replace(self._key, "***") if self._key else text
+        line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+        return line if len(line) <= 200 else f"{line[:200]}…"
 
     def _slow(self) -> _Passing:
         return _Passing(
@@ -224,8 +238,31 @@ def _endpoint(url: str) -> str:
     return bare if bare.endswith("/embeddings") else f"{bare}/embeddings"
 
 
+def _check(model: Any, dimensions: Any, prefixes: Any, timeout_seconds: Any) -> None:
+    """Refuse what could not be sent, or would only fail when somebody searches."""
+    if not isinstance(model, str) or not model:
+        raise InvalidConfig(f"`model` must be the name of a model, not {model!r}")
+    if dimensions is not None and not (_is_number(dimensions, int) and dimensions > 0):
+        raise InvalidConfig(
+            f"`dimensions` must be a whole number from 1, or left out, not {dimensions!r}"
+        )
+    is_pair = isinstance(prefixes, tuple | list) and len(prefixes) == 2
+    if not is_pair or not all(isinstance(one, str) for one in prefixes):
+        raise InvalidConfig(
+            f"`prefixes` must be two texts, for queries and for tools, not {prefixes!r}"
+        )
+    if not (_is_number(timeout_seconds, int | float) and 0 < timeout_seconds < math.inf):
+        raise InvalidConfig(
+            f"`timeout_seconds` must be a number of seconds above 0, not {timeout_seconds!r}"
+        )
+
+
+def _is_number(value: object, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
 def _header_value(key: str) -> str:
-    if not (key.isascii() and key.isprintable()):
+    if not (isinstance(key, str) and key.isascii() and key.isprintable()):
         raise InvalidConfig(
             "the key holds a line break or another sign no key has; copy it anew, without spaces"
         )
@@ -250,13 +287,6 @@ def _said(fault: urllib.error.HTTPError) -> str:
         return str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, KeyError, TypeError, RecursionError):
         return content.decode("utf-8", "replace") or str(fault.reason)
-
-
-def _plain(said: object) -> str:
-    """A stranger's words, short and on one line."""
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= 200 else f"{line[:200]}…"
 
 
 def _pause_seconds(header: str | None) -> float:

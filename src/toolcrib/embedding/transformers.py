@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from toolcrib.core.ranking.embedder import Vectors
 from toolcrib.core.ranking.rows import checked_rows
-from toolcrib.errors import EmbeddingFailed
+from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 _SOURCE = "the model"
 
@@ -23,6 +23,12 @@ class TransformersEmbedder:
     """An embedder around a loaded model. Its own ways to read queries and documents are used."""
 
     def __init__(self, model: TextModel) -> None:
+        # A text has a method of that name, too: many take a model's name for the model.
+        if isinstance(model, str) or not callable(getattr(model, "encode", None)):
+            raise InvalidConfig(
+                f"{model!r:.100} is no model that encodes a list of texts; load it first: "
+                "SentenceTransformer(name)"
+            )
         # Newer models know prompts for the two sides; older ones read both alike.
         self._query: Callable[[list[str]], Any] = getattr(model, "encode_query", model.encode)
         self._tool: Callable[[list[str]], Any] = getattr(model, "encode_document", model.encode)
