@@ -177,8 +177,8 @@ def _language(text: str) -> str | None:
                 return language
     # Most texts are in English, which their words tell even with the signs that stand at them.
     spoken = text.lower().replace("-", " ").split()
-    strange = _strange(spoken)
-    if not strange or len(strange) < _enough(spoken):
+    enough = _enough(spoken)
+    if enough > len(spoken) or len(_strange(spoken)) < enough:
         return None
     spoken = [word.strip(_PUNCTUATION) for word in spoken]
     english = _english_words()[0]

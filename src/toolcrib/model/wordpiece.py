@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import chain, islice
 from typing import Final
 
 CLS: Final = "[CLS]"
@@ -19,7 +18,7 @@ SEP: Final = "[SEP]"
 UNKNOWN: Final = "[UNK]"
 MAX_WORD_CHARS: Final = 100
 
-_ASCII_PIECE = re.compile(r"[a-z0-9]+|[^\sa-z0-9]")
+_ASCII_PIECE = re.compile(r"[a-z0-9]+|[^a-z0-9]")
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 # The ideographs that BERT reads one by one; kana and hangul are read as words.
 _IDEOGRAPH = re.compile(
@@ -50,7 +49,17 @@ class WordPiece:
 
     def bare_ids(self, text: str, limit: int) -> list[int]:
         """The same without the marks."""
-        return list(islice(chain.from_iterable(map(self._spelt, _words(text))), limit))
+        found: list[int] = []
+        known = self._ids.get
+        for word in _words(text):
+            # Most words are pieces themselves. Of what has signs in it, only marks would be.
+            id = known(word) if word.isalnum() else None
+            if id is None:
+                for part in _parts(word):
+                    found += self._spelt(part)
+            else:
+                found.append(id)
+        return found[:limit]
 
     def place(self, text: str, part: str, limit: int) -> slice:
         """Where the pieces of a part of a text stand among those of the whole."""
@@ -79,8 +88,12 @@ class WordPiece:
 def _words(text: str) -> list[str]:
     # Most texts are of one line, and hold nothing that could not be printed.
     if text.isascii() and (text.isprintable() or not _ASCII_CONTROL.search(text)):
-        return _ASCII_PIECE.findall(text.lower())
-    return [piece for word in _folded(text).split() for piece in _split_at_signs(word)]
+        return text.lower().split()
+    return _folded(text).split()
+
+
+def _parts(word: str) -> list[str]:
+    return _ASCII_PIECE.findall(word) if word.isascii() else _split_at_signs(word)
 
 
 def _folded(text: str) -> str:
