@@ -69,6 +69,7 @@ def test_a_query_is_read_as_it_is_meant(text: str, node: Node) -> None:
         ("see http://x.org: now", ["see", "http://x.org:", "now"]),
         ("localhost:8080", ["localhost:8080"]),
         ("minus -5 degrees", ["minus", "-5", "degrees"]),
+        ("call +49 170 1234567", ["call", "+49", "170", "1234567"]),
         ("5 * 3 ^ 2", ["5", "3", "2"]),
         ("find it -> send it", ["find", "it", "->", "send", "it"]),
         ("std::vector", ["std::vector"]),

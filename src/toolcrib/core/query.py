@@ -34,11 +34,11 @@ FIELDS: Final = (
     "parameter_text",
 )
 
-# Every operator has one of these signs or capitals, and most texts have none, which is quickly seen.
-_SIGN = re.compile(r"""["()*^:+ANO-]""")
-_OPERATOR = re.compile(r"""["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b""")
+# Every operator begins with one of these signs or capitals, which is seen sooner than what it is.
+_OPERATOR = re.compile(r"""(?=["()*^:+ANO-])(?:["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b)""")
 _SHOUTED = re.compile(r"\b(?:AND|OR|NOT)\b")
 _ITEM = re.compile(r"(?<!\S)(\d\d?|[A-Za-z])\)")
+_FLAG = re.compile(r"(?<!\S)-(?=\w(?!\S))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +157,19 @@ def parse(text: str, fields: Collection[str] = FIELDS) -> Node:
 
 def has_operators(text: str) -> bool:
     """Whether a text may ask for more than any of its words. If not, it need not be parsed."""
-    return _SIGN.search(text) is not None and _OPERATOR.search(text) is not None
+    return _OPERATOR.search(text) is not None
 
 
 def as_written(text: str) -> str:
     """A text of somebody who writes no queries, without what only looks like operators.
 
-    Whoever writes everything in capitals means nothing by those of AND, OR and NOT; and the mark of
-    a list's item, as in "1) …", closes no parenthesis that was never opened.
+    Whoever writes everything in capitals means nothing by those of AND, OR and NOT; the mark of a
+    list's item, as in "1) …", closes no parenthesis that was never opened; and a letter behind a
+    minus, as in `docker ps -a`, is the flag of a command.
     """
     if _SHOUTED.sub("", text).isupper():
         text = _SHOUTED.sub(lambda found: found.group().lower(), text)
+    text = _FLAG.sub("", text)
     return text if "(" in text else _ITEM.sub(r"\1", text)
 
 
@@ -225,7 +227,7 @@ _TOKEN = re.compile(
     | (?P<unclosed>")
     | \^(?P<boost>\d+(?:\.\d+)?)
     | (?P<field>[A-Za-z_]+):(?=[\w"(*])
-    | (?P<must>\+)(?=[^\s+)])
+    | (?P<must>\+)(?=[^\s\d+)])
     | (?P<not>-)(?=[^\s\d)>-])
     | (?P<all>\*)(?=[\s)^]|$)
     | (?P<word>[^\s()"^*]+)(?P<word_star>\*)?

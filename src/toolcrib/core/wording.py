@@ -49,7 +49,7 @@ NOTHING_FITS: Final = (
     "No tool fits well. The nearest are listed; call one by its name if it does, or search in "
     "other words."
 )
-UNSERVED: Final = "No tool was found for: {needs}. Search for that by itself, in other words."
+UNSERVED: Final = "None of these is for: {needs}. Search for that by itself."
 QUERY_MISSING: Final = "`query` is missing. Say in a few words what you want to do."
 NAMES_MISSING: Final = "`names` has to be a list of names of tools."
 NOTHING_FOUND: Final = "No tool was found. Search in other words."

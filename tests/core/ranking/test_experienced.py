@@ -238,7 +238,7 @@ class _Empty:
 
     def rank(self, query: str) -> Ranking:
         none = np.empty(0, np.float32)
-        return Ranking(np.empty(0, np.int32), none, floor=0.3, fits=lambda _: none)
+        return Ranking(np.empty(0, np.int32), none, floor=0.3, fits=lambda _: [])
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         return ()

@@ -42,6 +42,18 @@ def test_reasons_say_what_was_said_and_what_was_meant(office: Catalog) -> None:
     assert engine.explain("salesforce", "get_weather").reasons == ()
 
 
+@pytest.mark.parametrize(
+    "said", ["find me a tool that can {}", '"{}"', "Hi! Could you help me? {} Thanks a lot!"]
+)
+def test_what_is_said_around_a_request_changes_nothing(office: Catalog, said: str) -> None:
+    engine = _engine(office, Words())
+    query = "look whether there will be rain"
+    plain, framed = engine.search(query), engine.search(said.format(query))
+    assert framed.hits == plain.hits
+    assert framed.confidence == plain.confidence
+    assert framed.hits[0].reasons == plain.hits[0].reasons
+
+
 def test_a_tool_for_one_need_alone_says_which(office: Catalog) -> None:
     class Whole(Words):
         """Of a query as a whole it knows nothing but the first thing."""
@@ -105,7 +117,7 @@ def test_a_tool_that_lacks_a_service_fits_less() -> None:
 def test_a_name_that_is_no_services_takes_nothing() -> None:
     class Telling(Words):
         def services(self, text: str, names: Sequence[str]) -> list[float]:
-            assert text.startswith("send a letter to ")
+            assert text.startswith("send a letter")
             return [float(name == "Hermes") for name in names]
 
     catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
@@ -113,6 +125,24 @@ def test_a_name_that_is_no_services_takes_nothing() -> None:
     plain = engine.search("send a letter")
     assert engine.search("send a letter to Bob").confidence == plain.confidence
     assert engine.search("send a letter to Hermes").confidence < plain.confidence
+
+
+def test_without_capitals_a_strange_word_that_surely_names_a_service_is_a_name() -> None:
+    class Telling(Words):
+        def services(self, text: str, names: Sequence[str]) -> list[float]:
+            return [{"hermes": 0.9, "parcel": 0.6}.get(name, 0.1) for name in names]
+
+    catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
+    engine = _engine(catalog, Telling())
+    plain = engine.search("send a letter").confidence
+    assert engine.search("send a letter with hermes").confidence < plain
+    # Not sure enough, known to some tool, told by capitals where there are any, or not told at all.
+    assert engine.search("send a letter as parcel").confidence == plain
+    known = _engine(catalog.with_tools([Tool("hermes", "Call a courier")]), Telling())
+    assert known.search("send a letter with hermes").confidence == plain
+    assert engine.search("Send a letter with hermes").confidence == plain
+    untold = _engine(catalog, Words())
+    assert untold.search("send a letter with hermes").confidence == plain
 
 
 def test_the_floor_grows_with_the_catalog_up_to_a_point() -> None:

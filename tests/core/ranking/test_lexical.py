@@ -130,6 +130,33 @@ def test_the_marks_of_a_list_are_no_parentheses_if_the_reading_is_lenient(office
 
 
 @pytest.mark.parametrize(
+    "query", ["http://localhost:3000", "issue:12", "email -a", "email -xzf", "+49 170 email"]
+)
+def test_what_only_looks_like_operators_binds_nothing_if_the_reading_is_lenient(
+    office: Catalog, query: str
+) -> None:
+    assert Lexical(syntax="lenient").fit(office).is_open(query)
+
+
+def test_what_rules_out_nothing_is_no_condition_if_the_reading_is_lenient(office: Catalog) -> None:
+    lenient, strict = Lexical(syntax="lenient").fit(office), Lexical().fit(office)
+    assert not strict.is_open("email -xzf")
+    assert _found(lenient, "email -xzf") == _found(strict, "email -xzf") == _found(strict, "email")
+    assert not lenient.is_open("email -newest")
+    assert _found(lenient, "email -newest") == _found(strict, "email -newest")
+    # Nothing but exclusions finds everything else, also where there is nothing to leave out.
+    assert _found(lenient, "-xzf -vvkk") == _found(strict, "-xzf -vvkk") != []
+    for asks in ("ema*", '"newest ema"*'):
+        assert not lenient.is_open(asks)
+
+
+def test_a_phrase_that_no_tool_holds_is_words_if_the_reading_is_lenient(office: Catalog) -> None:
+    lenient, strict = Lexical(syntax="lenient").fit(office), Lexical().fit(office)
+    assert _found(strict, '"email newest"') == []
+    assert set(_found(lenient, '"email newest"')) == set(_found(strict, "email newest")) != set()
+
+
+@pytest.mark.parametrize(
     ("query", "first", "note"),
     [
         ("emial", "send_email", "emial → email"),

@@ -53,10 +53,59 @@ def test_a_query_is_cut_where_a_request_begins(query: str, expected: tuple[str, 
         "find a flight / book a hotel",
         "find a flight -> book a hotel",
         "find a flight → book a hotel",
+        "find a flight; a tool to book a hotel",
+        "I need tools that can find a flight and book a hotel",
+        "is there a way to find a flight, and I need something that can book a hotel",
     ],
 )
 def test_a_list_is_cut_into_its_items(query: str) -> None:
     assert needs(query) == ("find a flight", "book a hotel")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("- Weather lookup\n- Slack", ("Weather lookup", "Slack")),
+        ("1. stock prices 2. the weather", ("stock prices", "the weather")),
+        ("Wanted:\n1) stock prices\n2) weather", ("Wanted: stock prices", "Wanted: weather")),
+        ("stock prices; weather in Rome", ("stock prices", "weather in Rome")),
+        ("stock prices\nweather in Rome", ("stock prices", "weather in Rome")),
+        ("I should find a flight and book a hotel", ("I should find a flight", "book a hotel")),
+        ("getting the weather; posting to Slack", ("getting the weather", "posting to Slack")),
+        (
+            "tools for creating tickets, posting to Slack and reading mail",
+            ("creating tickets", "posting to Slack", "reading mail"),
+        ),
+        # Where others begin with a verb, a gerund tells of what was before.
+        (
+            "starting at the homepage, log in, open the profile and log out",
+            ("starting at the homepage log in", "open the profile", "log out"),
+        ),
+    ],
+)
+def test_a_list_and_short_notes_are_needs_however_they_begin(
+    query: str, expected: tuple[str, ...]
+) -> None:
+    assert needs(query) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "see section 1. and section 2. for details",
+        "- the only one of its kind",
+        "I have two files; one is large",
+        "our seminar has several dates; when are they",
+        'put "nop; nop" at 0x401122',
+        "call eig with [2 0; 0 3]",
+        "the photos of last year that show the old house; the new one",
+        "reading and writing files",
+        "who has not answered and should get a nudge first?",
+        "I need some help with my photos, which are too large",
+    ],
+)
+def test_what_only_looks_like_a_list_is_one_need(query: str) -> None:
+    assert len(needs(query)) == 1
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ async def test_a_need_that_nothing_serves_is_told_beside_what_was_found() -> Non
     ):
         text = await told(connected, "search_tools", query)
     assert "files___delete" in text
-    assert "No tool was found for: play the trombone." in text
+    assert "None of these is for: play the trombone." in text
 
 
 @pytest.mark.parametrize("shown", [{"mode": "search"}], indirect=True)

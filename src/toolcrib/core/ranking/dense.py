@@ -95,6 +95,11 @@ class DenseIndex:
             check_width("queries", vectors, self._table.width)
         return unit(vectors)
 
+    @property
+    def tells_services(self) -> bool:
+        """Whether the embedder can tell names of services from others."""
+        return hasattr(self._embedder, "services")
+
     def services(self, query: str, names: Sequence[str]) -> Sequence[float]:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
         return services(self._embedder, query, names)

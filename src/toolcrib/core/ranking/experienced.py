@@ -166,16 +166,18 @@ class ExperiencedIndex:
         return float(ranking.scores[ranking.slots == slot].sum())
 
 
-def _fitting(ranking: Ranking, slots: Slots) -> Scores:
+def _fitting(ranking: Ranking, slots: list[int]) -> list[float]:
     """How well tools fit, which is for the ranker to say: what was learned alone never claims to."""
-    told = np.full(len(slots), ranking.floor - SHORT_OF_FITTING)
-    is_found = np.isin(slots, ranking.slots)
-    found = slots[is_found]
+    asked = np.array(slots, ranking.slots.dtype)
+    found = asked[np.isin(asked, ranking.slots)]
     # By its own scores, if it has no better measure.
-    told[is_found] = (
-        ranking.fits(found) if ranking.fits else ranking.scores[ranking.slots.searchsorted(found)]
+    told = (
+        ranking.fits(found.tolist())
+        if ranking.fits
+        else ranking.scores[ranking.slots.searchsorted(found)].tolist()
     )
-    return told
+    by_slot = dict(zip(found.tolist(), told, strict=True))
+    return [by_slot.get(slot, ranking.floor - SHORT_OF_FITTING) for slot in slots]
 
 
 def _boosted(scores: Scores, boosts: Scores) -> Scores:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.query import Word
+from toolcrib.core.ranking.asked import asked
 from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
-from toolcrib.core.ranking.embedder import Embedder, Vectors
+from toolcrib.core.ranking.embedder import UNTOLD, Embedder, Vectors
 from toolcrib.core.ranking.lexical import Lexical, LexicalIndex, Spread
-from toolcrib.core.ranking.needs import names, needs
+from toolcrib.core.ranking.needs import names, needs, words_of
 from toolcrib.core.ranking.ranker import Note, Ranking, Reason, Slots
 from toolcrib.core.ranking.vectors import Comparison, nearest
 from toolcrib.model.gloss import in_english
@@ -108,19 +108,19 @@ def fast_with(sketcher: Embedder) -> Hybrid:
 class _Part:
     """What words and meaning say of every slot, for one need, and what the words count."""
 
-    __slots__ = ("_held", "meaning", "scores", "text", "trust", "words")
+    __slots__ = ("_count", "_held", "meaning", "scores", "text", "trust", "words")
 
     def __init__(self, text: str, words: _Scores, meaning: _Scores, fusion: Fusion) -> None:
         self.text = text
         self.words = words
         self.meaning = meaning
         self._held = min(_most(words), 1.0)
+        self._count = len(in_english(text).split())
         self.weigh(fusion)
 
     def weigh(self, fusion: Fusion) -> None:
         """Say what the words count, as sure as the meaning is now, and add both up."""
-        count = len(in_english(self.text).split())
-        self.trust = fusion.trust(self._held, count, _most(self.meaning))
+        self.trust = fusion.trust(self._held, self._count, _most(self.meaning))
         self.scores = self._mixed(self.trust)
 
     def weighed(self, least: float) -> _Scores:
@@ -170,12 +170,14 @@ class HybridIndex:
 
     def rank(self, query: str) -> Ranking:
         """Every tool that has to do with the query. Operators bind: they are asked of the words."""
+        query = asked(query)
         if not self._words.is_open(query):
             return self._words.rank(query)
         return self._ranking(*self._scored(query))
 
     def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
         """The words that hit, and what the meaning adds."""
+        query = asked(query)
         if not self._words.is_open(query):
             return self._words.reasons(query, slot)
         parts, comparison, _ = self._scored(query)
@@ -269,42 +271,53 @@ class HybridIndex:
         return Ranking(found, shown, notes, self._floor, fits, closer, unfit)
 
     def _services(self, text: str) -> _Services:
-        said = names(text)
-        return list(zip(said, self._meaning.services(text, said), strict=True)) if said else []
+        """The names that a text mentions, and how likely each is that of a service.
 
-    def _unfit(self, needs: list[tuple[_Part, _Services]], slots: Slots) -> tuple[str, ...]:
+        Where there are no capitals to tell, a word that no tool knows may be a name, if that is
+        surer than it would be of any.
+        """
+        said = names(text)
+        if said:
+            return list(zip(said, self._meaning.services(text, said), strict=True))
+        if not (self._meaning.tells_services and text.islower() and in_english(text) == text):
+            return []
+        strange = [word for word in words_of(text) if self._words.is_strange(word)]
+        told = self._meaning.services(text, strange) if strange else ()
+        return [one for one in zip(strange, told, strict=True) if one[1] > UNTOLD]
+
+    def _unfit(self, needs: list[tuple[_Part, _Services]], slots: list[int]) -> tuple[str, ...]:
         """The needs that no tool in some slots fits. All is none: a query that fits was ill cut."""
-        unfit = [need[0].text for need in needs if _most(self._fits([need], slots)) < self._floor]
+        unfit = [
+            need[0].text
+            for need in needs
+            if max(self._fits([need], slots), default=0.0) < self._floor
+        ]
         return tuple(unfit) if len(unfit) < len(needs) else ()
 
-    def _fits(self, needs: list[tuple[_Part, _Services]], slots: Slots) -> _Scores:
+    def _fits(self, needs: list[tuple[_Part, _Services]], slots: list[int]) -> list[float]:
         """How well tools fit the need that each fits best: by meaning, less if one lacks a service.
 
         "Send a message to our Telegram group" is much like sending one to Slack, and yet is not.
         A name that is none of a service's ("in Berlin", "to Bob") a tool need not know.
         """
-        found: list[_Scores] = []
+        best: list[float] = []
         for part, services in needs:
-            fits: _Scores = part.meaning.take(slots)
-            if services:
-                lacks = [self._lacking(name, slots) * np.float32(each) for name, each in services]
-                taken = np.float32(self._fusion.unknown_service) * reduce(np.maximum, lacks)
-                fits = np.maximum(fits - taken, 0)
-            found.append(fits)
-        return reduce(np.maximum, found)
-
-    def _lacking(self, name: str, slots: Slots) -> NDArray[np.bool_]:
-        """Which slots' tools do not hold a name; none if it is no word to look for."""
-        holders = self._words.holders(Word(name))
-        if holders is None:
-            return np.zeros(len(slots), np.bool_)
-        # A mark for each slot there is: made sooner than a few are looked for.
-        lacking = np.ones(self._catalog.span, np.bool_)
-        lacking[holders] = False
-        return lacking.take(slots)
+            likeness = fits = part.meaning.take(slots).tolist()
+            for name, likely in services:
+                taken = likely * self._fusion.unknown_service
+                lacking = self._words.lacking(name, slots)
+                # Of several services that a tool lacks, the likeliest counts.
+                fits = [
+                    min(fit, max(alike - taken * lacks, 0.0))
+                    for fit, alike, lacks in zip(fits, likeness, lacking, strict=True)
+                ]
+            best = list(map(max, best, fits)) if best else fits
+        return best
 
     def _part(self, text: str, words: Spread, likeness: _Scores) -> _Part:
-        return _Part(text, words.scores, np.maximum(likeness, 0), self._fusion)
+        # Beside an array of zeros it takes half the time that it takes beside one zero.
+        likeness = np.maximum(likeness, np.zeros_like(likeness))
+        return _Part(text, words.scores, likeness, self._fusion)
 
     def _together(self, parts: list[_Part]) -> _Scores:
         """A tool's score: what it is for the whole query, and for the need that it serves best."""
@@ -323,7 +336,7 @@ def _most(scores: _Scores) -> float:
 
 def _concerned(scores: _Scores, parts: list[_Part]) -> NDArray[np.bool_]:
     """Which slots have to do with the query."""
-    return np.maximum(scores, parts[0].weighed(_WORDS_AT_LEAST)) > _NOTHING
+    return (scores > _NOTHING) | (parts[0].weighed(_WORDS_AT_LEAST) > _NOTHING)
 
 
 def _top(scores: _Scores, count: int) -> NDArray[np.intp]:

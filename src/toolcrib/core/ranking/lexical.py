@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from toolcrib.core import query as language
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.query import Boost, Node, Or, Phrase, Word
+from toolcrib.core.query import Boost, Node, Not, Or, Phrase, Word
 from toolcrib.core.ranking.atom import MAX_GUESSED_WORDS, Atom, AtomReader, Question, Sequence
 from toolcrib.core.ranking.boolean import Answer, evaluate
 from toolcrib.core.ranking.postings import NOWHERE, Document, Posting, Postings
@@ -172,22 +172,30 @@ class LexicalIndex:
         return tuple(Reason(term, field, round(score / whole, 4)) for score, term, field in found)
 
     def is_open(self, query: str) -> bool:
-        """Whether any tool may answer a query: it is words and phrases, and no operator binds it.
-
-        "Meet at 10:00" holds a phrase, as `"meet at ten"` does, but does not ask for it alone.
-        """
+        """Whether any tool may answer a query: it is words and phrases, and no operator binds it."""
         node, _ = self._read(query)
-        return isinstance(node, str) or (isinstance(node, Or) and _is_open(node))
+        asks_for_beginning = isinstance(node, Word | Phrase) and node.star
+        return isinstance(node, str) or (_is_open(node) and not asks_for_beginning)
 
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
         return self._answer(self._reader.leaf(leaf, "", guessing=False))
 
-    def holders(self, leaf: Word | Phrase) -> Slots | None:
-        """The slots of `answer` alone, in any order, some perhaps twice."""
-        atoms = self._reader.leaf(leaf, "", guessing=False)
-        found = [self._found(atom).found.slots for atom in atoms]
-        return np.concatenate(found) if found else None
+    def lacking(self, word: str, slots: list[int]) -> list[bool]:
+        """Which of some slots' tools do not hold a word; none of them if it is no word to look for."""
+        found = [self._found(atom).found.slots for atom in self._reader.leaf(Word(word), "", False)]
+        if not found:
+            return [False] * len(slots)
+        # A mark for each slot there is: made sooner than a few are looked for.
+        holds = np.zeros(self._catalog.span, np.bool_)
+        for each in found:
+            holds[each] = True
+        return [not held for held in holds.take(slots).tolist()]
+
+    def is_strange(self, word: str) -> bool:
+        """Whether no tool holds a word, and it is one to look for."""
+        atoms = self._reader.leaf(Word(word), "", guessing=False)
+        return bool(atoms) and not self._holds_any(atoms)
 
     def updated(self, catalog: Catalog) -> LexicalIndex:
         """This index brought to a later catalog."""
@@ -237,20 +245,35 @@ class LexicalIndex:
         """A query in which a quotation that no tool holds stands for its words.
 
         People and models quote names and whole sentences without asking for an exact match. A
-        short phrase by itself does ask for one.
+        short phrase by itself does ask for one. If the reading is lenient, not even that does, and
+        what rules out nothing is no condition: in `tar -xzf` it is a flag.
         """
+        is_lenient = self._ranker.syntax == "lenient"
         if isinstance(node, Phrase):
             is_sentence = len(node.text.split()) > _LONGEST_PHRASE
-            return self._words_unless_held(node) if is_sentence else node
+            is_loose = is_sentence or (is_lenient and not node.star)
+            return self._words_unless_held(node) if is_loose else node
         if isinstance(node, Or):
-            return Or(tuple(self._words_unless_held(inner) for inner in node.nodes))
+            nodes = [one for one in node.nodes if not (is_lenient and self._excludes_nothing(one))]
+            return Or(tuple(map(self._words_unless_held, nodes or node.nodes)))
         return node
 
+    def _excludes_nothing(self, node: Node) -> bool:
+        return (
+            isinstance(node, Not)
+            and isinstance(node.inner, Word | Phrase)
+            and not self._is_held(node.inner)
+        )
+
+    def _is_held(self, leaf: Word | Phrase) -> bool:
+        return self._holds_any(self._reader.leaf(leaf, "", guessing=False))
+
+    def _holds_any(self, atoms: list[Atom]) -> bool:
+        return any(len(self._posting(atom).slots) for atom in atoms)
+
     def _words_unless_held(self, node: Node) -> Node:
-        if isinstance(node, Phrase):
-            atoms = self._reader.leaf(node, "", guessing=False)
-            if not any(len(self._posting(atom).slots) for atom in atoms):
-                return language.plain(node.text)
+        if isinstance(node, Phrase) and not self._is_held(node):
+            return language.plain(node.text)
         return node
 
     def _asked(self, query: str) -> Iterator[tuple[Atom, float]]:

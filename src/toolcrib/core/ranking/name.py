@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from bisect import bisect_left
@@ -14,7 +15,7 @@ import numpy as np
 import regex
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.ranker import Fits, Ranking, Scores, Slots
+from toolcrib.core.ranking.ranker import Fits, Ranking, Slots
 from toolcrib.core.text import name_key
 from toolcrib.core.tool import Tool
 
@@ -131,6 +132,8 @@ def with_names_first(ranking: Ranking, named: Named) -> Ranking:
     return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=None)
 
 
-def _fitting(fits: Fits, named: list[int], slots: Slots) -> Scores:
+def _fitting(fits: Fits, named: list[int], slots: list[int]) -> list[float]:
     """How well tools fit: those that are named, whatever is asked for."""
-    return np.where(np.isin(slots, named), np.float32(np.inf), fits(slots))
+    return [
+        math.inf if slot in named else each for slot, each in zip(slots, fits(slots), strict=True)
+    ]

@@ -3,7 +3,8 @@
 People join needs with full stops, commas, `and`, `then`. The same signs join the things of *one*
 need ("from Lisbon and Porto"), so a piece counts as a need of its own only if it begins the way a
 request does: with a verb in the imperative, or with a question. Many verbs are nouns as well ("the
-start and stop time"), so where a joint is weak, what stands around the verb is looked at too.
+start and stop time"), so where a joint is weak, what stands around the verb is looked at too. The
+items of a list, and short pieces with a semicolon or a line each, are needs however they begin.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ import re
 from itertools import islice
 from typing import Final
 
+from toolcrib.core.ranking.asked import asked, behind_looking
+
 MAX_NEEDS: Final = 8
 # A piece of fewer words belongs to the one before it.
 _FEWEST_WORDS: Final = 2
 
+# Stands before an item of a list, which is a need whatever it begins with.
+_LISTED: Final = "\v"
 # Ends a need whatever follows.
-_STRONG: Final = r"[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
+_STRONG: Final = (
+    r"\v|[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
+)
 # Ends a need if what follows begins one.
 _AND: Final = "and plus und dann y luego et puis e poi"
 _WEAK: Final = (
@@ -26,11 +33,13 @@ _WEAK: Final = (
     r"|(?<=\s)(?:[-=]>|[→⇒/])(?=\s)|(?<!\S)•"
 )
 # Signs and words without one of which nothing is cut.
-_SIGN = re.compile(r"[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|\s/\s")
+_SIGN = re.compile(
+    r"(?=[.!?;\n。！？；,，、&)→⇒•=/-])(?:[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|(?<=\s)/\s)"
+)
 _JOINS: Final = frozenset(f"then after afterwards step {_AND}".split())
 _LETTERS = re.compile(r"\w+")
 # How either begins, which is told sooner than whether it is one.
-_BEGINS: Final = r"[.!?;\n。！？；,，、&→⇒/•=-]|\b[adelptuy]"
+_BEGINS: Final = r"[\v.!?;\n。！？；,，、&→⇒/•=-]|\b[adelptuy]"
 _CUT = re.compile(rf"(?={_BEGINS})(?:({_STRONG})|({_WEAK}))", re.IGNORECASE)
 # Before the items of a list: "1.", "(2)", "c)", "Step 4:", and at the beginning of a line "-" or "*".
 _ITEM = re.compile(
@@ -42,9 +51,12 @@ _SCOPE = re.compile(
     r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I
 )
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
-# A word with a capital that no sentence begins with.
-_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![^\s'\"(])[A-Z][\w.-]*\w")
+# A word with a capital that no sentence begins with. What stands before it is looked at where there
+# is a capital, and not everywhere.
+_NAME = re.compile(r"[A-Z](?<!^.)(?<![.!?:]\s.)(?<![^\s'\"(].)[\w.-]*\w")
 _CAPITAL = re.compile(r"[A-Z]")
+# Names of services are seldom shorter.
+_LONG_WORD = re.compile(r"[a-z][\w.-]{2,}\w")
 # A word, and what follows it, with the sign that may begin with.
 _WORDS = re.compile(r"([^\W_]+(?:['’][^\W_]+)?)(?=(?:\s+([^\s.,;:!?]+))?)")
 # How far from a joint is looked, how many words may lead to a verb or make an item of an enumeration.
@@ -53,6 +65,13 @@ _MOST_LEADS: Final = 5
 _ITEM_WORDS: Final = 2
 # A question of no more words says too little by itself: "how much".
 _SHORT: Final = 2
+# With a semicolon or a line each, as many words are a need without a verb: "stock price; weather".
+_NOTE_WORDS: Final = 6
+_NOTE = re.compile(r"(?:[;；](?=\s)|\n)+")
+_NO_NOTES = re.compile(r"[\"'`(\[{:]")
+_NO_NOTE: Final = "i we you they it my our your have had"
+# "We should get …" is a request as well; "and should get …" is none.
+_OUGHT = re.compile(r"\W*(?:i|we)\s+(?:should|must)\s", re.I)
 # What may stand before the verb of a request.
 _LEADS: Final = """
     also and afterwards please finally lastly next so now just can could would you i i'd want need
@@ -116,11 +135,20 @@ _VERBS: Final = """
     busca crea envía muestra borra guarda añade pon sube cherche crée envoie montre ajoute cerca
     invia mostra salva aggiungi
 """
+
+
+def _gerunds(verb: str) -> set[str]:
+    """The forms that may be that of a verb: "creating", "getting"; some are none, which harms nobody."""
+    return {f"{verb}ing", f"{verb.removesuffix('e')}ing", f"{verb}{verb[-1]}ing"}
+
+
 _LEAD: Final = frozenset(_LEADS.split())
 _QUESTION: Final = frozenset(_QUESTIONS.split())
 _VERB: Final = frozenset(_VERBS.split())
+_GERUND: Final = frozenset(gerund for verb in _VERB for gerund in _gerunds(verb))
 _OPENER: Final = frozenset(_OPENERS.split())
 _BEHIND_A_SUBJECT: Final = frozenset(_AUXILIARIES.split())
+_IN_NO_NOTE: Final = frozenset(_NO_NOTE.split()) | _QUESTION | _BEHIND_A_SUBJECT
 _BEFORE_A_NOUN: Final = _OPENER | _VERB | _LEAD | {""}
 
 
@@ -133,10 +161,16 @@ def needs(query: str) -> tuple[str, ...]:
     scope = _SCOPE.match(text)
     shared = scope.group(1).strip(" ,:") if scope else ""
     body = text[scope.end() :] if scope else text
-    pieces = _pieces(body)
+    first = _WORD.search(body, behind_looking(body))
+    # Where the first request begins with a gerund, the others do.
+    is_doing = first is not None and first.group().lower() in _GERUND
+    pieces = _pieces(body, _GERUND) if is_doing else []
+    if len(pieces) < 2:
+        pieces = _pieces(body, _VERB) or _notes(body)
     if len(pieces) < 2:
         return (query,)
-    return tuple(f"{shared}: {piece}" if shared else piece for piece in pieces[:MAX_NEEDS])
+    pieces = list(map(asked, pieces[:MAX_NEEDS]))
+    return tuple(f"{shared}: {piece}" if shared else piece for piece in pieces)
 
 
 def names(query: str) -> tuple[str, ...]:
@@ -147,48 +181,65 @@ def names(query: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_NAME.findall(query)))
 
 
+def words_of(query: str) -> tuple[str, ...]:
+    """The words of a query in small letters that may be names, as far as their length tells."""
+    return tuple(dict.fromkeys(_LONG_WORD.findall(query)))
+
+
 def _unlisted(query: str) -> str:
-    """A query with each item of a list on a line of its own, and without what numbers it."""
+    """A query with a sign of ours before each item of a list, and without what numbers it."""
     items: list[re.Match[str]] = []
     is_lettered = False
     for found in _ITEM.finditer(query):
         number = (found.group(1) or found.group(2)).lower()
         is_lettered = is_lettered if items else number == "a"
         awaited = chr(ord("a") + len(items)) if is_lettered else str(len(items) + 1)
-        # Only requests that are counted from the first on are a list: "room 12) and seat b)" is none.
-        if number == awaited and _request(query[found.end() : found.end() + _NEAR]):
+        # Only what is counted from the first on is a list, if it begins as one or is of requests:
+        # "room 12) and seat b)" is none.
+        is_item = items or _heads(query[: found.start()]) or _request(query[found.end() :])
+        if number == awaited and is_item:
             items.append(found)
     if len(items) > 1:
-        begins = [0, *(item.end() for item in items)]
+        begins_at = [0, *(item.end() for item in items)]
         ends = [*(item.start() for item in items), None]
-        query = "\n".join(query[begin:end] for begin, end in zip(begins, ends, strict=True))
-    return _BULLET.sub("", query)
+        query = _LISTED.join(query[begin:end] for begin, end in zip(begins_at, ends, strict=True))
+    text, count = _BULLET.subn(_LISTED, query)
+    return text if count != 1 else _BULLET.sub("", query)
 
 
-def _pieces(text: str) -> list[str]:
+def _heads(text: str) -> bool:
+    """Whether a list may follow a text: there is none, it ends its line, or it is a short heading."""
+    text = text.rstrip(" \t")
+    is_heading = text.endswith(":") and len(_WORD.findall(text)) <= _NOTE_WORDS
+    return not text or text.endswith("\n") or is_heading
+
+
+def _pieces(text: str, verbs: frozenset[str]) -> list[str]:
     """The requests of a text, each with what was said before it that asks for nothing by itself."""
     pieces: list[str] = []
     told = ""
     begin = passed = 0
-    was_question = False
+    was_question = is_item = False
     for cut in (*_CUT.finditer(text), None):
         if cut is not None and cut.group(2) is not None:
             before = _WORD.findall(text[max(begin, cut.start() - _NEAR) : cut.start()].lower())
             between = _WORD.findall(text[passed : cut.start()]) if passed > begin else ()
             after = text[cut.end() : cut.end() + _NEAR]
-            if not _parts(before, after, 1 <= len(between) <= _ITEM_WORDS):
+            if not _parts(before, after, 1 <= len(between) <= _ITEM_WORDS, verbs):
                 passed = cut.end()
                 continue
         piece = text[begin : cut.start() if cut else None].strip(" ,;.!?")
         begin = cut.end() if cut else begin
+        was_item, is_item = is_item, cut is not None and cut.group() == _LISTED
         if not piece:
+            is_item = is_item or was_item
             continue
-        request = _request(piece)
+        request = _request(piece, verbs)
         told = f"{told} {piece}".strip()
-        count = len(_WORD.findall(piece))
-        if request is None or count < _FEWEST_WORDS:
+        count = len(_WORD.findall(piece, behind_looking(piece)))
+        if not was_item and (request is None or count < _FEWEST_WORDS):
             continue
-        is_question = request.group(1).lower() not in _VERB
+        is_question = request is not None and _asks(request.group(1).lower())
         # "When did it start, how long did it take": the second asks more about the same.
         if was_question and is_question and (count <= _SHORT or _BACK.search(piece)):
             pieces[-1] = f"{pieces[-1]} {told}"
@@ -200,25 +251,47 @@ def _pieces(text: str) -> list[str]:
     return pieces
 
 
-def _request(text: str) -> re.Match[str] | None:
+def _notes(text: str) -> list[str]:
+    """The needs of a text that just notes each in a few words, with a semicolon or a line each."""
+    if _NO_NOTES.search(text):
+        return []
+    notes = [note for note in map(str.strip, _NOTE.split(text)) if note]
+    for note in notes:
+        words = _WORD.findall(note.lower())
+        if len(words) > _NOTE_WORDS or not _IN_NO_NOTE.isdisjoint(words):
+            return []
+    return notes
+
+
+def _request(text: str, verbs: frozenset[str] = _VERB) -> re.Match[str] | None:
     """The word by which a text begins a request, and the word behind it; None if it begins none."""
-    for found in islice(_WORDS.finditer(text[:_NEAR]), _MOST_LEADS + 1):
+    begin = behind_looking(text)
+    if begin:
+        # Whatever a tool is looked for to do is a request.
+        return _WORDS.search(text, begin)
+    ought = _OUGHT.match(text)
+    begin = ought.end() if ought else 0
+    for found in islice(_WORDS.finditer(text, begin, _NEAR), _MOST_LEADS + 1):
         word = found.group(1).lower().replace("’", "'")
-        if word in _VERB or word.partition("'")[0] in _QUESTION:
+        if word in verbs or (verbs is _VERB and _asks(word)):
             return None if _ONLY_SAYS.match(text, found.start()) else found
         if word not in _LEAD:
             return None
     return None
 
 
-def _parts(before: list[str], after: str, is_listed: bool) -> bool:
+def _asks(word: str) -> bool:
+    return word.partition("'")[0] in _QUESTION
+
+
+def _parts(before: list[str], after: str, is_listed: bool, verbs: frozenset[str]) -> bool:
     """Whether a weak joint parts two needs: a request begins behind it, and not just a noun."""
-    request = _request(after)
+    request = _request(after, verbs)
     if request is None:
         return False
     is_led = _WORD.search(after, 0, request.start()) is not None
     verb, follows = request.group(1).lower(), request.group(2) or ""
-    if verb in _VERB and follows in _BEHIND_A_SUBJECT:
+    if verb in verbs and follows in _BEHIND_A_SUBJECT:
         return False
     has_object = follows in _OPENER or not (follows.isalpha() and follows.islower())
     if is_led or verb not in _VERB or has_object or not before:

@@ -13,8 +13,8 @@ from toolcrib.core.catalog import Catalog
 
 Slots = NDArray[np.integer[Any]]
 Scores = NDArray[np.floating[Any]]
-# How well the tools in some slots fit.
-Fits = Callable[[Slots], Scores]
+# How well the tools in some slots fit. In plain Python: it is asked about a page, mostly a handful.
+Fits = Callable[[list[int]], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Ranking(NamedTuple):
     # Where tools far from the top are scored roughly: the ranking of just some slots, scored exactly.
     closer: Callable[[Slots], Ranking] | None = None
     # Where the query asks for several things: those of them that no tool in some slots fits.
-    unfit: Callable[[Slots], tuple[str, ...]] | None = None
+    unfit: Callable[[list[int]], tuple[str, ...]] | None = None
 
     def only(self, kept: NDArray[np.bool_]) -> Ranking:
         """What is left of it if only these of its slots are kept."""
@@ -71,7 +71,7 @@ class Ranking(NamedTuple):
         """How far the best fitting of some hits, slots and scores, is above the floor, or below."""
         if self.fits is None:
             return max(score for _, score in chosen) - self.floor
-        return float(max(self.fits(_slots(chosen)).tolist())) - self.floor
+        return max(self.fits(_slots(chosen))) - self.floor
 
 
 class Index(Protocol):
@@ -114,8 +114,8 @@ class Ranker(Protocol):
         """Fit to a catalog."""
 
 
-def _slots(chosen: Sequence[tuple[int, float]]) -> Slots:
-    return np.array([slot for slot, _ in chosen], np.intp)
+def _slots(chosen: Sequence[tuple[int, float]]) -> list[int]:
+    return [slot for slot, _ in chosen]
 
 
 def settled(index: Index, most: int) -> int:

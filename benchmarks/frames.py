@@ -1,0 +1,103 @@
+"""What leaving out what is said around a request adds: the same queries, each put into frames.
+
+python -m benchmarks.frames [--data DIR] [--vectors FILE] [--out FILE]
+
+Frames are what people and models write around a request. The last few are not known to the product, to
+show what is left to do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+import click
+
+from benchmarks.context import data_folder
+from benchmarks.machine import described
+from toolcrib.core.engine import SearchEngine
+from toolcrib.core.ranking.hybrid import hybrid_with
+from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.summary import summary
+from toolcrib.evaluation.trial import answers
+from toolcrib.model.shipped import SHIPPED
+
+ROOT = Path(__file__).resolve().parent.parent
+CATALOG: Final = "mcp_catalog"
+FIGURES: Final = {
+    "nDCG@10": "nDCG@10",
+    "all-steps@5": "several steps, all in five",
+    "AUC": "impossible, AUC",
+    "wrongly refused": "wrongly refused",
+}
+FRAMES: Final = (
+    "…",
+    '"…"',
+    "find me a tool that can …",
+    "I need a tool to …",
+    "I'm looking for a tool that lets me …",
+    "Which tool should I use to …?",
+    "search for tools: …",
+    "Do you have any tools for this: …",
+    "is there a way to …",
+    "My goal is to …",
+    "The user wants to …",
+    "User request: …",
+    "Task: …",
+    "Hello, …",
+    "Hi there! Could you please help me with something? … Thanks a lot in advance!",
+    "… ...",
+    "Could you please …? Thank you so much!",
+    "I would like to …",
+    "I've been at this all morning. …",
+    '{"query": "…"}',
+)
+# Where it is left out.
+PLACE: Final = "toolcrib.core.ranking.hybrid.asked"
+
+
+def figures(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str, float]:
+    """The figures of all queries in a frame, in percent."""
+    questions = [replace(one, text=frame.replace("…", one.text)) for one in eval_set.questions]
+    found = {"hybrid": list(answers(engine, questions, "hybrid"))}
+    told = summary(eval_set.name, len(eval_set.catalog), found).overall.figures["hybrid"]
+    return {name: 100 * told[name].value for name in FIGURES}
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
+@click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/frames.md"
+)
+def main(data: Path | None, vectors: Path | None, out: Path) -> None:
+    """Measure, and write the table."""
+    eval_set = read_eval_set(data_folder(data) / CATALOG)
+    kept = CachedEmbedder(SHIPPED, SHIPPED.version, vectors, capacity=20_000)
+    engine = SearchEngine(eval_set.catalog, {"hybrid": hybrid_with(kept)})
+    engine.settle()
+    lines = [
+        "# What is said around a request",
+        "",
+        f"{len(eval_set.questions)} queries over {len(eval_set.catalog):,} tools, each put into a frame, "
+        "in percent: read whole → read without what is said around them. "
+        f"Made by `python -m benchmarks.frames` in {described()['python']}.",
+        "",
+        f"| | {' | '.join(FIGURES.values())} |",
+        f"|---|{'---:|' * len(FIGURES)}",
+    ]
+    for frame in FRAMES:
+        without_frame = figures(eval_set, engine, frame)
+        with patch(PLACE, str):
+            whole = figures(eval_set, engine, frame)
+        cells = [f"{whole[name]:.1f} → {without_frame[name]:.1f}" for name in FIGURES]
+        lines.append(f"| {frame} | {' | '.join(cells)} |")
+    text = "\n".join([*lines, ""])
+    out.write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()
