@@ -108,12 +108,13 @@ def fast_with(sketcher: Embedder) -> Hybrid:
 class _Part:
     """What words and meaning say of every slot, for one need, and what the words count."""
 
-    __slots__ = ("_count", "_held", "meaning", "scores", "text", "trust", "words")
+    __slots__ = ("_apart", "_count", "_held", "meaning", "scores", "text", "trust", "words")
 
     def __init__(self, text: str, words: _Scores, meaning: _Scores, fusion: Fusion) -> None:
         self.text = text
         self.words = words
         self.meaning = meaning
+        self._apart: _Scores = words - meaning
         self._held = min(_most(words), 1.0)
         self._count = len(in_english(text).split())
         self.weigh(fusion)
@@ -131,6 +132,7 @@ class _Part:
         """Replace a rough likeness of some slots by a better one."""
         meaning = np.maximum(likeness, 0)
         self.meaning[slots] = meaning
+        self._apart[slots] = self.words[slots] - meaning
         self.scores[slots] = self.trust * self.words[slots] + (1 - self.trust) * meaning
 
     def score(self, slot: int) -> float:
@@ -146,8 +148,8 @@ class _Part:
         return self.trust * float(self.words[slot])
 
     def _mixed(self, part: float) -> _Scores:
-        both: _Scores = part * self.words
-        both += (1 - part) * self.meaning
+        both: _Scores = part * self._apart
+        both += self.meaning
         return both
 
 
@@ -336,7 +338,8 @@ def _most(scores: _Scores) -> float:
 
 def _concerned(scores: _Scores, parts: list[_Part]) -> NDArray[np.bool_]:
     """Which slots have to do with the query."""
-    return (scores > _NOTHING) | (parts[0].weighed(_WORDS_AT_LEAST) > _NOTHING)
+    weighed = parts[0].weighed(_WORDS_AT_LEAST)
+    return np.maximum(scores, weighed, out=weighed) > _NOTHING
 
 
 def _top(scores: _Scores, count: int) -> NDArray[np.intp]:
