@@ -159,9 +159,10 @@ def test_a_passing_fault_is_tried_again(endpoint: Endpoint, status: int) -> None
 
 def test_tries_are_bounded(endpoint: Endpoint) -> None:
     endpoint.script = [refusal(503, "busy", Retry_After="soon")] * 9
-    with pytest.raises(EmbeddingFailed, match=r"status 503 \(busy\)"):
+    with pytest.raises(EmbeddingFailed, match=r"status 503 \(busy\)") as caught:
         OpenAIEmbedder(endpoint.url, "small").tools(["mail"])
     assert len(endpoint.asked) == 3
+    assert type(caught.value) is EmbeddingFailed
 
 
 def test_a_server_that_asks_for_a_long_pause_does_not_get_it(

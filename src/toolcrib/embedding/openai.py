@@ -126,7 +126,11 @@ class OpenAIEmbedder:
             except _Passing as fault:
                 time.sleep(min(fault.pause_seconds or pause, MAX_PAUSE_SECONDS))
                 pause *= 2
-        return self._sent(content)
+        try:
+            return self._sent(content)
+        except _Passing as fault:
+            # Whether it might pass was of use to us alone.
+            raise EmbeddingFailed(str(fault)) from fault.__cause__
 
     def _sent(self, content: bytes) -> bytes:
         request = urllib.request.Request(self._url, content, self._headers, method="POST")
