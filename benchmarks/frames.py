@@ -2,8 +2,8 @@
 
 python -m benchmarks.frames [--data DIR] [--vectors FILE] [--out FILE]
 
-Frames are what people and models write around a request. The last few are not known to the product, to
-show what is left to do.
+Frames are what people and models write around a request. Of the last few the product knows nothing, or only
+a part, which shows what is left to do. What looks like a frame and is none is in the tests of `asked`.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ FRAMES: Final = (
     "User request: …",
     "Task: …",
     "Hello, …",
-    "Hi there! Could you please help me with something? … Thanks a lot in advance!",
+    "Hi there! Could you please help me with something? …. Thanks a lot in advance!",
     "… ...",
     "Could you please …? Thank you so much!",
     "I would like to …",

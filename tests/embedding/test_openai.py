@@ -148,6 +148,16 @@ def test_no_error_tells_the_key(endpoint: Endpoint) -> None:
     with pytest.raises(EmbeddingFailed) as caught:
         OpenAIEmbedder(endpoint.url, "small", key="sk-secret").tools(["mail"])
     assert "sk-secret" not in repr(caught.value)
+    long = "sk-" + 60 * "x"
+    echo = {"status": 200, "debug": f"your headers were: Authorization: Bearer {long}"}
+    endpoint.script = [
+        Reply(200, json.dumps(echo).encode()),
+        Reply(302, b"", {"Location": f"http://x/{long}"}),
+    ]
+    for _ in range(2):
+        with pytest.raises(EmbeddingFailed) as caught:
+            OpenAIEmbedder(endpoint.url, "small", key=long).tools(["mail"])
+        assert "xxx" not in repr(caught.value)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -314,7 +324,9 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         ({"prefixes": "ab"}, "`prefixes` must be two texts, for queries and for tools, not 'ab'"),
         ({"prefixes": ("a",)}, "`prefixes` must be two texts"),
         ({"prefixes": ("a", 1)}, "`prefixes` must be two texts"),
-        ({"timeout_seconds": 0}, "`timeout_seconds` must be a number of seconds above 0, not 0"),
+        ({"model": " "}, "`model` must be the name of a model, not ' '"),
+        ({"timeout_seconds": 0}, "must be a number of seconds above 0, up to 86,400, not 0"),
+        ({"timeout_seconds": 10**400}, "`timeout_seconds` must be a number of seconds"),
         ({"timeout_seconds": "5"}, "`timeout_seconds` must be a number of seconds"),
         ({"timeout_seconds": float("nan")}, "`timeout_seconds` must be a number of seconds"),
     ],

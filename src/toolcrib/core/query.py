@@ -112,7 +112,9 @@ class Must:
     inner: Node
 
     def __str__(self) -> str:
-        return f"+{_operand(self.inner)}"
+        operand = _operand(self.inner)
+        # A plus before a digit is part of a number.
+        return f"+({operand})" if operand[0].isdigit() else f"+{operand}"
 
 
 @dataclass(frozen=True, slots=True)

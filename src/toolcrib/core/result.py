@@ -64,7 +64,8 @@ class SearchResult:
     # Where several needs were asked for, the result of each.
     parts: tuple[SearchResult, ...] = ()
     # Of the needs that were asked for, those that none of the best hits fits, on this page and before
-    # it and at least five, if others have one that does.
+    # it and at least five, if others have one that does. Within one query it goes by the ranker's
+    # floor, whatever the border.
     unserved: tuple[str, ...] = ()
 
     @property

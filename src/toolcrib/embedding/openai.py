@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import math
 import time
 import urllib.error
 import urllib.request
@@ -22,6 +21,7 @@ from toolcrib.embedding.deadline import PlainHandler, SecureHandler
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 TIMEOUT_SECONDS: Final = 10.0
+MAX_TIMEOUT_SECONDS: Final = 86_400
 MAX_TRIES: Final = 3
 MAX_TEXTS: Final = 128
 # About 2,000 tokens of English: under the window of every embedding model in use.
@@ -165,7 +165,7 @@ class OpenAIEmbedder:
 
     def _refused(self, fault: urllib.error.HTTPError) -> EmbeddingFailed:
         moved = fault.headers.get("Location") if 300 <= fault.code < 400 else None
-        said = f"it has moved to {moved}" if moved else self._told(_said(fault))
+        said = f"it has moved to {self._told(moved)}" if moved else self._told(_said(fault))
         cure = _CURES.get(fault.code, "see its own log")
         if moved:
             cure = "give that address, if you trust it"
@@ -190,7 +190,7 @@ class OpenAIEmbedder:
             RecursionError,
         ) as fault:
             raise self._fault(
-                f"gave no embeddings but {self._told(content[:80])}; "
+                f"gave no embeddings but {self._told(content, 80)}; "
                 "see that it speaks OpenAI's embeddings API"
             ) from fault
         if len(data) != count:
@@ -200,12 +200,12 @@ class OpenAIEmbedder:
             raise self._fault(f"gave no vector for {missing} of {count} texts; use another server")
         return rows
 
-    def _told(self, said: object) -> str:
+    def _told(self, said: object, most: int = 200) -> str:
         """A stranger's words, short and on one line, and without the key that it was given."""
         text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
         text = text.replace(self._key, "***") if self._key else text
         line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-        return line if len(line) <= 200 else f"{line[:200]}…"
+        return line if len(line) <= most else f"{line[:most]}…"
 
     def _slow(self) -> _Passing:
         return _Passing(
@@ -244,7 +244,7 @@ def _endpoint(url: str) -> str:
 
 def _check(model: Any, dimensions: Any, prefixes: Any, timeout_seconds: Any) -> None:
     """Refuse what could not be sent, or would only fail when somebody searches."""
-    if not isinstance(model, str) or not model:
+    if not isinstance(model, str) or not model.strip():
         raise InvalidConfig(f"`model` must be the name of a model, not {model!r}")
     if dimensions is not None and not (_is_number(dimensions, int) and dimensions > 0):
         raise InvalidConfig(
@@ -255,9 +255,12 @@ def _check(model: Any, dimensions: Any, prefixes: Any, timeout_seconds: Any) -> 
         raise InvalidConfig(
             f"`prefixes` must be two texts, for queries and for tools, not {prefixes!r}"
         )
-    if not (_is_number(timeout_seconds, int | float) and 0 < timeout_seconds < math.inf):
+    if not (
+        _is_number(timeout_seconds, int | float) and 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS
+    ):
         raise InvalidConfig(
-            f"`timeout_seconds` must be a number of seconds above 0, not {timeout_seconds!r}"
+            f"`timeout_seconds` must be a number of seconds above 0, up to {MAX_TIMEOUT_SECONDS:,}, "
+            f"not {timeout_seconds!r:.40}"
         )
 
 

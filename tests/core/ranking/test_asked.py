@@ -39,6 +39,10 @@ from toolcrib.core.ranking.asked import asked, behind_looking
         "“shrink a photo”",
         "  `shrink a photo`  ",
         "Hey! I need a tool to shrink a photo, thanks",
+        "Hello!\n\nshrink a photo",
+        "Task:\nshrink a photo",
+        "  The customer wants to shrink a photo",
+        "I would like a good tool that is capable of shrink a photo",
     ],
 )
 def test_what_is_said_around_a_request_is_left_out(query: str) -> None:
@@ -57,6 +61,38 @@ def test_what_is_said_around_a_request_is_left_out(query: str) -> None:
         "list services that are down",
         "find an alternative way to the airport",
         "need something to talk about at standup",
+        # It is the tools that are asked about.
+        "list all tools that are deprecated",
+        "list tools for the filesystem server",
+        "list all mcp tools available to me",
+        "show me the tools that failed in the last run",
+        "which tools can be removed",
+        "what tools can I use",
+        "list tools: name and description",
+        "find a tool for me",
+        "what tool would be best for resizing images",
+        "is there a way to the beach from here",
+        "is there a way to Rome",
+        "do you have anything that I can eat",
+        # A label that is a thing of its own, a greeting that is none, thanks that are to be said.
+        "query: SELECT * FROM users",
+        "task: 1234 status",
+        "request: 404",
+        "prompt: a cat in space",
+        "the user wants a refund",
+        "good morning routine: suggest one",
+        "hi res photos, upscale them",
+        "Hello Fresh: cancel my subscription",
+        "say thank you very much",
+        "text to speech: Thank you very much.",
+        "draft a Slack message - could you help me out?",
+        "go test ./...",
+        # Operators, and what is quoted so that it is none.
+        "-tools for shrinking",
+        "+tool for shrinking",
+        "(tool to shrink a photo)",
+        '"email AND calendar"',
+        '"email -newest"',
         "good morning message to the team",
         "create a task: buy milk",
         "help me plan a trip",
@@ -76,6 +112,10 @@ def test_what_is_said_around_a_request_is_left_out(query: str) -> None:
 )
 def test_what_is_asked_for_is_left_as_it_is(query: str) -> None:
     assert asked(query) == query
+
+
+def test_quotes_are_left_out_and_a_greeting_that_is_all_there_is_stays() -> None:
+    assert asked('"hello, world"') == "hello, world"
 
 
 def test_where_a_tool_is_looked_for_is_told() -> None:

@@ -43,7 +43,7 @@ def test_reasons_say_what_was_said_and_what_was_meant(office: Catalog) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["find me a tool that can {}", '"{}"', "Hi! Could you help me? {} Thanks a lot!"]
+    "said", ["find me a tool that can {}", '"{}"', "Hi! Could you help me? {}. Thanks a lot!"]
 )
 def test_what_is_said_around_a_request_changes_nothing(office: Catalog, said: str) -> None:
     engine = _engine(office, Words())
@@ -136,11 +136,14 @@ def test_without_capitals_a_strange_word_that_surely_names_a_service_is_a_name()
     engine = _engine(catalog, Telling())
     plain = engine.search("send a letter").confidence
     assert engine.search("send a letter with hermes").confidence < plain
-    # Not sure enough, known to some tool, told by capitals where there are any, or not told at all.
+    assert engine.search("Send a letter with hermes").confidence < plain
+    # Not sure enough, ruled out, known to some tool, beside a name, or not told at all.
     assert engine.search("send a letter as parcel").confidence == plain
     known = _engine(catalog.with_tools([Tool("hermes", "Call a courier")]), Telling())
     assert known.search("send a letter with hermes").confidence == plain
-    assert engine.search("Send a letter with hermes").confidence == plain
+    assert engine.search("send a letter -hermes").confidence == plain
+    beside = engine.search("send a letter to Bob with hermes").confidence
+    assert beside == engine.search("send a letter to Bob").confidence
     untold = _engine(catalog, Words())
     assert untold.search("send a letter with hermes").confidence == plain
 

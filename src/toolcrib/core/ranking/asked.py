@@ -1,7 +1,10 @@
 """What a query asks for, without what is said around it.
 
-"Hi! I'm looking for a tool that can shrink a photo, thanks" asks to shrink a photo. The rest would be
+"Hi! I'm looking for a tool that can shrink a photo. Thanks!" asks to shrink a photo. The rest would be
 read as well, and tools that look for tools, or say thank you, come nearer than the right one.
+
+Only what can hardly mean anything else is taken off: "list the tools that are deprecated" asks about
+tools, "say thank you" about thanks. Where in doubt, a query is left as it is.
 """
 
 from __future__ import annotations
@@ -9,93 +12,105 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from toolcrib.core.query import has_operators
+from toolcrib.core.ranking.verbs import VERBS
+
 # Without one of these in it, or at its beginning, nothing is said around a text: told very soon.
-_HINTS: Final = ("tool", "thank", "...", " way ", "thing ", "user ", " is to ", "help", "suggest")
-_FIRSTS: Final = """
-    hi hello hey good dear greetings user user's query request question task goal objective intent
-    instruction instructions prompt my customer client
-"""
-_FIRST: Final = frozenset(_FIRSTS.split())
+_HINTS: Final = (
+    "tool",
+    " way to ",
+    "thing that ",
+    "user",
+    " wants ",
+    " is to ",
+    "thank",
+    "help",
+    "...",
+)
+_GREETINGS: Final = frozenset(
+    ["hi", "hello", "hey", "greetings", "good", "task:", "request:", "goal:"]
+)
 _QUOTES: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’"}
 
-_AT_FIRST: Final = frozenset((*_QUOTES, " ", "\t", "\n"))
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of words with a space between them, for as much space as there is."""
+    return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE)
 
 
-def _spaced(pattern: str) -> str:
-    return pattern.replace(" ", r"\s+")
-
-
-# What leads to the tool that is looked for: "could you find me", "I am looking for", "is there".
-_POLITELY: Final = (
-    r"(?:(?:please|kindly|now|also|just|ok|okay|so|and|(?:can|could|would|will) you),? )*"
+# What leads to the tool that is looked for. No two of these begin alike: a text has one reading.
+_PLEASE: Final = r"(?:(?:please|kindly|okay|ok|so|and|also|now),? )?"
+_POLITELY: Final = rf"{_PLEASE}(?:(?:can|could|would|will) you )?(?:(?:please|kindly) )?"
+_I_NEED: Final = (
+    r"(?:(?:i|we) )?(?:also |just |really )?(?:need|want|require)(?: to (?:find|use|have))?"
+    r"|(?:i['’]?m |i am |we['’]?re |we are )?looking for|(?:i|we)(?:['’]d| would) like"
+    r"|(?:is|are) there|do you (?:have|know(?: of)?)"
 )
-_NEEDING: Final = (
-    r"(?:(?:i|we)(?:['’](?:d|ll|m|re))? )?(?:(?:also|just|really|would|am|are|will|do) )*"
-    r"(?:need|want|require|like|love|look(?:ing)? for|search(?:ing)? for|in need of)"
-    r"(?: to (?:find|use|get|have|know(?: of)?))?"
-    r"|(?:is|are) there|do (?:you|we) (?:have|know(?: of)?)|what(?: is|['’]s)"
-)
-_SEEKING: Final = (
-    r"(?:find|search|look up|locate|discover|identify|get|give|show|list|suggest|recommend|pick"
-    r"|choose|select|load|use|tell|figure out|what|which)(?: (?:me|us|for))?"
-)
+_FIND: Final = r"(?:find|search for|look for|locate|suggest|recommend|give)(?: (?:me|us))?"
 _ANY: Final = (
-    r"(?:(?:an?|any|some|the|one|all|another|which|what|every|good|right|best|most|suitable"
-    r"|appropriate|available|specific|proper|relevant|useful|existing|mcp|correct|possible) )*"
+    r"(?:(?:an?|any|some|the|one|another|good|right|best|suitable|appropriate|available|mcp) ){0,4}"
 )
-# What leads on to what it should do: "that can", "to", "I could use for".
-_DOING: Final = (
-    r"(?:(?: (?:for|to do|that can do) (?:this|that|it|the following(?: \w+)?))?\s*:\s*| (?:(?:that|which) )?(?:(?:is|are|exists?|available) )*"
-    r"(?:(?:(?:i|we|you|one) )?(?:can|could|should|would|might|may)(?: (?:i|we|you))?(?: (?:use|call))?"
-    r"(?: (?:(?:to )?help(?: me| us)?|be used|let (?:me|us)))?(?: (?:to|for|with))?"
-    r"|(?:able|used|made|meant|there) (?:to|for)|capable of"
-    r"|(?:lets?|helps?|allows?|enables?)(?: (?:me|us|you|one|people|users))?(?: (?:to|with))?"
-    r"|to help(?: me| us)?(?: to| with)?|for|to|that|which) )"
+# What leads on to what it should do. Some can hardly lead to anything else; behind others it may be
+# about the tool itself ("tools to be removed", "a way to the beach"), as what follows tells.
+_THAT_CAN: Final = (
+    r"(?:(?:that|which) (?:can|could|will|would|lets? (?:me|us)|(?:allows?|enables?) (?:me|us) to"
+    r"|helps? (?:me|us)(?: to)?)"
+    r"|(?:(?:that|which) (?:is|are) )?(?:capable of|able to)"
+    r"|(?:(?:that|which) )?(?:i|we) (?:can|could|should) use (?:to|for)"
+    r"|(?:should|can|could) (?:i|we) use (?:to|for)|to help (?:me|us)(?: to)?)"
+    r"(?! (?:be|been|have|not|i|we|you)\b) "
 )
+_NO_NOUN: Final = (
+    r"(?! (?:be|been|have|not|use|i|we|you|he|she|it|me|us|him|her|them|an?|the|this|that|these"
+    r"|those|my|your|our|his|its|their|is|are|was|has|does)\b)(?-i:(?! [A-Z])) "
+)
+_TO: Final = (
+    rf"(?:(?:available )?to|can|could|for(?= \w+ing\b)|(?:that|which)(?= \w{{2,}}s\b)){_NO_NOUN}"
+)
+_THIS: Final = r"(?: (?:for|to do|that can do))?(?: (?:this|that|it|the following(?: \w+)?))?\s*: "
+_TOOL: Final = (
+    rf"(?:(?:{_I_NEED}|{_FIND}) {_ANY}tools?(?:{_THIS}| {_THAT_CAN}| {_TO})"
+    rf"|(?:(?:which|what) )?{_ANY}tools? (?:{_THAT_CAN}|{_TO})"
+    rf"|(?:{_I_NEED}) {_ANY}(?:way to{_NO_NOUN}|(?:something|anything) {_THAT_CAN}))"
+)
+_LOOKS = _compiled(rf"{_POLITELY}{_TOOL}")
 # Whoever greets, asks for help, or says that a request follows, has asked for nothing yet.
-_PREAMBLE: Final = (
-    r"(?:the|my|our) (?:goal|aim|task|job|objective|idea|plan) (?:here )?is to "
-    r"|(?:the )?(?:user|customer|client) (?:wants|needs|would like|is asking)(?: (?:me|us|you))? to "
-    r"|(?:the )?(?:(?:user|customer|client)(?:['’]s)? )?"
-    r"(?:request|query|question|task|goal|need|intent|objective|instructions?|prompt)\s*: "
-    r"|(?:hi|hello|hey|greetings|good (?:morning|afternoon|evening|day)|dear)\b[\w ]{0,20}[!,.:] "
-    r"|(?:(?:i )?(?:need|want) (?:your |some )?help|(?:help|assist) me)(?: out)?"
-    r"(?: with (?:something|this|it|the following|a task|a few things|one thing))?\s*[?.!:] "
+_PREAMBLE = _compiled(
+    r"(?:hi|hello|hey|greetings|good (?:morning|afternoon|evening|day))"
+    r"(?: (?:there|all|everyone|everybody|team|folks))?[!,.] "
+    rf"|{_PLEASE}(?:(?:can|could|would|will) you )?(?:please )?(?:help|assist) (?:me|us)(?: out)?"
+    r"(?: with (?:something|this|it|the following|a task|a few things|one thing))?[?.!:] "
+    r"|(?:the )?(?:user|customer|client)(?:['’]s)? (?:request|query|question|task|goal)\s*: "
+    rf"|(?:(?:the )?(?:user|customer|client) (?:wants|needs|is asking)(?: (?:me|us|you))?"
+    rf"|(?:the|my|our) (?:goal|aim|task|objective) (?:here )?is) to{_NO_NOUN}"
 )
-_LOOKING: Final = (
-    rf"(?:(?:(?:{_NEEDING}|{_SEEKING}) )*?{_ANY}tools?{_DOING}"
-    rf"|(?:{_NEEDING}) {_ANY}(?:way|(?:something|anything)(?= that | which )){_DOING})"
+_LABEL = _compiled(r"(?:task|request|goal)\s*: ")
+# What ends it, behind the sign that ends a sentence: "say thanks" says what is to be said.
+_ENDING = _compiled(
+    r"(?<=[,.!?;\n])\s*(?:(?:many )?thanks|thank you|(?:can|could|would) you (?:please )?(?:help|assist))"
+    r"(?: (?:me|us|out|with (?:that|this|it)|a (?:lot|bunch|million)|so much|very much|in advance"
+    r"|for (?:your|the) help)){0,3}[\s.!?]*$"
 )
-_LOOKS = re.compile(_spaced(rf"\W*{_POLITELY}{_LOOKING}"), re.IGNORECASE)
-_FRAME = re.compile(_spaced(rf"\W*{_POLITELY}(?:{_LOOKING}|{_PREAMBLE})"), re.IGNORECASE)
-# What ends it: thanks, and whether that can be had. Both stand behind a sign, or thanks have words of
-# their own: "say thanks" says what is to be said.
-_THANK: Final = r"(?:(?:many )?thanks|thank you)"
-_MUCH: Final = (
-    r"(?: (?:a (?:lot|bunch|million)|so much|very much|in advance|for (?:your|the) help))"
-)
-_HELP: Final = (
-    r"(?:can|could|would) you (?:please )?(?:help|assist|suggest (?:something|anything|one))"
-    r"(?: (?:me|us))?(?: out)?(?: with (?:that|this|it))?"
-)
-_ENDING = re.compile(_spaced(rf"\b(?:{_THANK}({_MUCH}*)|{_HELP})[\s.!?)…:-]*$"), re.IGNORECASE)
-_SIGNS: Final = " \t\n,;.!?…-"
-_WORD = re.compile(r"\w{2}")
+_DOTS = re.compile(r"(?<=[\w)])\s?\.{3,}$")
+_WORD = re.compile(r"[^\W\d_]+")
 # None is longer.
 _FRAME_CHARS: Final = 200
-_ENDING_CHARS: Final = 60
+_ENDING_CHARS: Final = 80
 
 
 def asked(query: str) -> str:
     """What a query asks for; all of it, where nothing is said around it."""
-    text = _unquoted(query) if query[:1] in _AT_FIRST else query
+    text = _unquoted(query) if query[:1] in _QUOTES or query[:1].isspace() else query
     lowered = text.lower()
-    if not any(map(lowered.__contains__, _HINTS)):
-        first = lowered.partition(" ")[0]
-        if first.rstrip("!,.:") not in _FIRST:
-            return text
-    left = _before_ending(text[_behind_frames(text) :].strip())
-    return left if _WORD.search(left) else text
+    first = lowered.split(None, 1)[:1]
+    if not any(map(lowered.__contains__, _HINTS)) and (
+        not first or first[0].rstrip("!,.") not in _GREETINGS
+    ):
+        return text
+    stripped = text.strip()
+    left = _without_ending(stripped[_behind_frames(stripped) :])
+    # One word says too little: "hello, world".
+    return left if left != stripped and len(_WORD.findall(left)) > 1 else text
 
 
 def behind_looking(text: str) -> int:
@@ -103,33 +118,44 @@ def behind_looking(text: str) -> int:
     # Most texts mention none, which is told much sooner.
     if "ool" not in text and "way" not in text and "thing" not in text:
         return 0
-    found = _LOOKS.match(text, 0, _FRAME_CHARS)
-    return found.end() if found else 0
+    found = _LOOKS.match(text.lstrip(), 0, _FRAME_CHARS)
+    return found.end() + len(text) - len(text.lstrip()) if found else 0
 
 
 def _behind_frames(text: str) -> int:
-    """Where in a text begins what is asked for: behind as many frames as there are before a word."""
     begin = 0
-    while found := _FRAME.match(text, begin, begin + _FRAME_CHARS):
-        if not _WORD.search(text, found.end()):
-            break
+    while found := (
+        _PREAMBLE.match(text, begin, begin + _FRAME_CHARS)
+        or _LOOKS.match(text, begin, begin + _FRAME_CHARS)
+        or _label(text, begin)
+    ):
         begin = found.end()
     return begin
 
 
-def _before_ending(text: str) -> str:
+def _label(text: str, begin: int) -> re.Match[str] | None:
+    """A label, where a request follows: "task: 1234 status" asks about a task."""
+    found = _LABEL.match(text, begin)
+    word = _WORD.match(text, found.end()) if found else None
+    return found if word and word.group().lower() in VERBS else None
+
+
+def _without_ending(text: str) -> str:
     found = _ENDING.search(text, max(len(text) - _ENDING_CHARS, 0))
-    before = text[: found.start()].rstrip(" ") if found else text
-    if found and (found.group(1) or before[-1:] in _SIGNS):
-        return before.rstrip(_SIGNS)
-    return text.rstrip(" .") if text.endswith("...") else text
+    if found:
+        text = text[: found.start()].rstrip(" \t\n,.!?;")
+    return _DOTS.sub("", text)
 
 
 def _unquoted(query: str) -> str:
-    """A query that stands in quotes as a whole, without them: models quote what they do not mean so."""
+    """A query that stands in quotes as a whole, without them: models quote what they do not mean so.
+
+    Whoever quotes what would be operators means that it is none.
+    """
     text = query.strip()
     closing = _QUOTES.get(text[:1])
-    if closing is None or len(text) < 2 or text[-1] != closing:
-        return query
     inner = text[1:-1]
-    return query if closing in inner or text[0] in inner or not inner.strip() else inner
+    if closing is None or text[-1] != closing or not inner.strip():
+        return query
+    is_several = closing in inner or text[0] in inner
+    return query if is_several or has_operators(inner) else inner

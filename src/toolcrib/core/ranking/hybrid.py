@@ -35,6 +35,8 @@ _NOTHING: Final = 0.15
 _WORDS_AT_LEAST: Final = 0.2
 # Between so many tools and so many, the floor grows with the catalog.
 _FEW, _MANY = 100, 10_000
+# More words that no tool knows are none of services, but a text about something else.
+_MOST_STRANGE: Final = 4
 # Further down the tools for a need than this nobody looks.
 _DEEP: Final = 30
 
@@ -275,15 +277,15 @@ class HybridIndex:
     def _services(self, text: str) -> _Services:
         """The names that a text mentions, and how likely each is that of a service.
 
-        Where there are no capitals to tell, a word that no tool knows may be a name, if that is
-        surer than it would be of any.
+        Where no capitals tell of any, a word that no tool knows may be one, if that is surer than
+        it would be of any name.
         """
         said = names(text)
         if said:
             return list(zip(said, self._meaning.services(text, said), strict=True))
-        if not (self._meaning.tells_services and text.islower() and in_english(text) == text):
+        if not self._meaning.tells_services or in_english(text) != text:
             return []
-        strange = [word for word in words_of(text) if self._words.is_strange(word)]
+        strange = [word for word in words_of(text) if self._words.is_strange(word)][:_MOST_STRANGE]
         told = self._meaning.services(text, strange) if strange else ()
         return [one for one in zip(strange, told, strict=True) if one[1] > UNTOLD]
 

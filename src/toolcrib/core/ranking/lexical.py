@@ -174,8 +174,9 @@ class LexicalIndex:
     def is_open(self, query: str) -> bool:
         """Whether any tool may answer a query: it is words and phrases, and no operator binds it."""
         node, _ = self._read(query)
-        asks_for_beginning = isinstance(node, Word | Phrase) and node.star
-        return isinstance(node, str) or (_is_open(node) and not asks_for_beginning)
+        if isinstance(node, Word | Phrase):
+            return not node.star
+        return isinstance(node, str) or (isinstance(node, Or) and _is_open(node))
 
     def answer(self, leaf: Word | Phrase) -> Answer | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""

@@ -4,7 +4,8 @@ People join needs with full stops, commas, `and`, `then`. The same signs join th
 need ("from Lisbon and Porto"), so a piece counts as a need of its own only if it begins the way a
 request does: with a verb in the imperative, or with a question. Many verbs are nouns as well ("the
 start and stop time"), so where a joint is weak, what stands around the verb is looked at too. The
-items of a list, and short pieces with a semicolon or a line each, are needs however they begin.
+items of a list, and short notes with a semicolon or a line each, are needs however they begin;
+unless a request stands before them, which they belong to.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from toolcrib.core.ranking.asked import asked, behind_looking
+from toolcrib.core.ranking.verbs import GERUNDS, VERBS
 
 MAX_NEEDS: Final = 8
 # A piece of fewer words belongs to the one before it.
@@ -56,7 +58,8 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _NAME = re.compile(r"[A-Z](?<!^.)(?<![.!?:]\s.)(?<![^\s'\"(].)[\w.-]*\w")
 _CAPITAL = re.compile(r"[A-Z]")
 # Names of services are seldom shorter.
-_LONG_WORD = re.compile(r"[a-z][\w.-]{2,}\w")
+_LONG_WORD = re.compile(r"(?<![\w.-])[a-z][\w.-]{2,}\w")
+_READ_CHARS: Final = 300
 # A word, and what follows it, with the sign that may begin with.
 _WORDS = re.compile(r"([^\W_]+(?:['’][^\W_]+)?)(?=(?:\s+([^\s.,;:!?]+))?)")
 # How far from a joint is looked, how many words may lead to a verb or make an item of an enumeration.
@@ -65,11 +68,13 @@ _MOST_LEADS: Final = 5
 _ITEM_WORDS: Final = 2
 # A question of no more words says too little by itself: "how much".
 _SHORT: Final = 2
-# With a semicolon or a line each, as many words are a need without a verb: "stock price; weather".
-_NOTE_WORDS: Final = 6
+# With a semicolon or a line each, as many words are a need without a verb: "stock price; air quality".
+_FEWEST_NOTE_WORDS: Final = 2
+_NOTE_WORDS: Final = 4
 _NOTE = re.compile(r"(?:[;；](?=\s)|\n)+")
-_NO_NOTES = re.compile(r"[\"'`(\[{:]")
-_NO_NOTE: Final = "i we you they it my our your have had"
+_HEADING_WORDS: Final = 6
+_NO_NOTES = re.compile(r"[\d\"'`(\[{:=<>]")
+_NO_NOTE: Final = "i we you they it my our your have had a an the this that of"
 # "We should get …" is a request as well; "and should get …" is none.
 _OUGHT = re.compile(r"\W*(?:i|we)\s+(?:should|must)\s", re.I)
 # What may stand before the verb of a request.
@@ -95,61 +100,12 @@ _ONLY_SAYS = re.compile(
 _BACK = re.compile(
     r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|there|those|these)\b", re.I
 )
-_VERBS: Final = """
-    abort accept activate add adjust alert align allow analyse analyze animate annotate announce
-    answer append apply approve archive arrange ask assemble assign attach audit authenticate
-    authorize back backup ban bind block book bookmark boost bring broadcast browse build bump
-    bundle buy calculate call cancel capture change charge chart chat check choose clean clear click
-    clip clone close collect combine comment commit compare compile compose compress compute
-    concatenate configure confirm connect continue convert copy correct count crawl create crop cut
-    deactivate debug declare decline decode decrypt define delete deliver deploy describe design
-    destroy detach detect determine diagnose diff disable discard disconnect discover dispatch
-    display dispute download draft drag draw drop dump duplicate edit email embed enable encrypt
-    enforce enlarge enrich enter enumerate erase escalate estimate evaluate examine execute expand
-    explain export expose extend extract fetch figure file fill filter find finish fix flag flip
-    flush follow forecast fork format forward freeze gather generate geocode get give glue go grab
-    grade grant grep group halt hand hide highlight hire hook identify import improve include
-    increase index infer inform ingest inject insert inspect install instruct interpret interrupt
-    investigate invite invoice invoke issue join keep kick kill label launch lay leave link lint
-    list listen load localize locate lock log look lookup lower mail make manage map mark measure
-    mention merge message migrate minimize mint mirror modify monitor mount move mute name narrow
-    normalize note notify obtain offer open optimize order organise organize outline overlay
-    overwrite pack page paint parse pass paste patch pause pay perform persist pick pin ping place
-    plan play plot point populate post predict prepare present press preview print process produce
-    program promote provide provision publish pull purchase purge push put query queue quiet quote
-    raise rank rate react read reboot rebuild recall recommend record recover redeploy reduce
-    refresh refund register reindex reject release reload relocate remember remind remove rename
-    render renew reopen reorder repeat replace reply report reproduce request rerun reschedule
-    research reserve reset resize resolve respond restart restore restrict resume retrieve retry
-    return reverse revert review revoke rewrite roll rotate route run sample sandbox save say
-    scaffold scan schedule scrape screenshot search see select sell send separate set share ship
-    shorten show shut sign silence simulate skip snap sniff solve sort spin split stage stamp star
-    start stick stop store stream strip submit subscribe subtract suggest sum summarise summarize
-    suspend swap switch sync tag take tally tap tell terminate test throw toggle track train
-    transcribe transfer transition translate trash trigger trim truncate turn type unarchive
-    unassign unblock undo unfollow unfreeze unlink unlock unmute unpause unpin unpublish unshare
-    unstar unsubscribe untag update upgrade upload upscale use validate verify view visualize wait
-    walk wash watch whitelist wipe withdraw work wrap write zip zoom
-    new
-    such zeig erstelle schick sende leg füge suche lösche öffne speichere hol
-    busca crea envía muestra borra guarda añade pon sube cherche crée envoie montre ajoute cerca
-    invia mostra salva aggiungi
-"""
-
-
-def _gerunds(verb: str) -> set[str]:
-    """The forms that may be that of a verb: "creating", "getting"; some are none, which harms nobody."""
-    return {f"{verb}ing", f"{verb.removesuffix('e')}ing", f"{verb}{verb[-1]}ing"}
-
-
 _LEAD: Final = frozenset(_LEADS.split())
 _QUESTION: Final = frozenset(_QUESTIONS.split())
-_VERB: Final = frozenset(_VERBS.split())
-_GERUND: Final = frozenset(gerund for verb in _VERB for gerund in _gerunds(verb))
 _OPENER: Final = frozenset(_OPENERS.split())
 _BEHIND_A_SUBJECT: Final = frozenset(_AUXILIARIES.split())
 _IN_NO_NOTE: Final = frozenset(_NO_NOTE.split()) | _QUESTION | _BEHIND_A_SUBJECT
-_BEFORE_A_NOUN: Final = _OPENER | _VERB | _LEAD | {""}
+_BEFORE_A_NOUN: Final = _OPENER | VERBS | _LEAD | {""}
 
 
 def needs(query: str) -> tuple[str, ...]:
@@ -162,11 +118,12 @@ def needs(query: str) -> tuple[str, ...]:
     shared = scope.group(1).strip(" ,:") if scope else ""
     body = text[scope.end() :] if scope else text
     first = _WORD.search(body, behind_looking(body))
-    # Where the first request begins with a gerund, the others do.
-    is_doing = first is not None and first.group().lower() in _GERUND
-    pieces = _pieces(body, _GERUND) if is_doing else []
+    # Where the first request begins with a gerund that is no noun, the others do.
+    is_doing = first is not None and first.group().lower() in GERUNDS and _is_verb(body, first)
+    has_head = _request(shared) is not None
+    pieces = _pieces(body, GERUNDS, has_head) if is_doing else []
     if len(pieces) < 2:
-        pieces = _pieces(body, _VERB) or _notes(body)
+        pieces = _pieces(body, VERBS, has_head) or _notes(body)
     if len(pieces) < 2:
         return (query,)
     pieces = list(map(asked, pieces[:MAX_NEEDS]))
@@ -182,8 +139,11 @@ def names(query: str) -> tuple[str, ...]:
 
 
 def words_of(query: str) -> tuple[str, ...]:
-    """The words of a query in small letters that may be names, as far as their length tells."""
-    return tuple(dict.fromkeys(_LONG_WORD.findall(query)))
+    """The words of a query in small letters that may be names, as far as their length tells.
+
+    Not those that a minus rules out, and none further on than is read.
+    """
+    return tuple(dict.fromkeys(_LONG_WORD.findall(query, 0, _READ_CHARS)))
 
 
 def _unlisted(query: str) -> str:
@@ -210,12 +170,15 @@ def _unlisted(query: str) -> str:
 def _heads(text: str) -> bool:
     """Whether a list may follow a text: there is none, it ends its line, or it is a short heading."""
     text = text.rstrip(" \t")
-    is_heading = text.endswith(":") and len(_WORD.findall(text)) <= _NOTE_WORDS
+    is_heading = text.endswith(":") and len(_WORD.findall(text)) <= _HEADING_WORDS
     return not text or text.endswith("\n") or is_heading
 
 
-def _pieces(text: str, verbs: frozenset[str]) -> list[str]:
-    """The requests of a text, each with what was said before it that asks for nothing by itself."""
+def _pieces(text: str, verbs: frozenset[str], has_head: bool) -> list[str]:
+    """The requests of a text, each with what was said before it that asks for nothing by itself.
+
+    `has_head` says that a request stands before the text.
+    """
     pieces: list[str] = []
     told = ""
     begin = passed = 0
@@ -237,7 +200,10 @@ def _pieces(text: str, verbs: frozenset[str]) -> list[str]:
         request = _request(piece, verbs)
         told = f"{told} {piece}".strip()
         count = len(_WORD.findall(piece, behind_looking(piece)))
-        if not was_item and (request is None or count < _FEWEST_WORDS):
+        # What a request lists belongs to it: "make a shopping list with - milk - eggs".
+        is_listed = was_item and not has_head
+        has_head = has_head or (request is not None and not was_item)
+        if not is_listed and (request is None or count < _FEWEST_WORDS):
             continue
         is_question = request is not None and _asks(request.group(1).lower())
         # "When did it start, how long did it take": the second asks more about the same.
@@ -258,12 +224,13 @@ def _notes(text: str) -> list[str]:
     notes = [note for note in map(str.strip, _NOTE.split(text)) if note]
     for note in notes:
         words = _WORD.findall(note.lower())
-        if len(words) > _NOTE_WORDS or not _IN_NO_NOTE.isdisjoint(words):
+        is_short = _FEWEST_NOTE_WORDS <= len(words) <= _NOTE_WORDS
+        if not is_short or not _IN_NO_NOTE.isdisjoint(words):
             return []
     return notes
 
 
-def _request(text: str, verbs: frozenset[str] = _VERB) -> re.Match[str] | None:
+def _request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | None:
     """The word by which a text begins a request, and the word behind it; None if it begins none."""
     begin = behind_looking(text)
     if begin:
@@ -273,11 +240,22 @@ def _request(text: str, verbs: frozenset[str] = _VERB) -> re.Match[str] | None:
     begin = ought.end() if ought else 0
     for found in islice(_WORDS.finditer(text, begin, _NEAR), _MOST_LEADS + 1):
         word = found.group(1).lower().replace("’", "'")
-        if word in verbs or (verbs is _VERB and _asks(word)):
+        if word in verbs or (verbs is VERBS and _asks(word)):
             return None if _ONLY_SAYS.match(text, found.start()) else found
         if word not in _LEAD:
             return None
     return None
+
+
+def _is_object(word: str) -> bool:
+    """Whether a word begins what a verb before it is about, and is not named by it."""
+    return word in _OPENER or not (word.isalpha() and word.islower())
+
+
+def _is_verb(text: str, gerund: re.Match[str]) -> bool:
+    """Whether a gerund has an object: "getting the weather" has one, "shipping costs" are a noun."""
+    follows = _WORDS.match(text, gerund.start())
+    return follows is not None and bool(follows.group(2)) and _is_object(follows.group(2))
 
 
 def _asks(word: str) -> bool:
@@ -293,11 +271,13 @@ def _parts(before: list[str], after: str, is_listed: bool, verbs: frozenset[str]
     verb, follows = request.group(1).lower(), request.group(2) or ""
     if verb in verbs and follows in _BEHIND_A_SUBJECT:
         return False
-    has_object = follows in _OPENER or not (follows.isalpha() and follows.islower())
-    if is_led or verb not in _VERB or has_object or not before:
+    has_object = _is_object(follows)
+    if verbs is GERUNDS:
+        return is_led or has_object
+    if is_led or _asks(verb) or has_object or not before:
         return True
     # "a first, last and display name", "win rates and pick rates", "the start and stop time"
     *_, earlier, last = "", *before
-    if is_listed or (last == follows and earlier not in _VERB):
+    if is_listed or (last == follows and earlier not in VERBS):
         return False
-    return last not in _VERB or earlier not in _BEFORE_A_NOUN
+    return last not in VERBS or earlier not in _BEFORE_A_NOUN
