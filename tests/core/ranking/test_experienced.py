@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toolcrib import Catalog, SearchEngine, Tool, Where
 from toolcrib.core.engine import RANKERS
 from toolcrib.core.experience import Experience, Use
-from toolcrib.core.ranking.experienced import BOOST, MAX_BOOST, Experienced
+from toolcrib.core.ranking.experienced import BOOST, MAX_BOOST, MOST_RAISED, Experienced
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.ranking.pattern import Regex
 from toolcrib.core.ranking.ranker import Ranking, Reason
@@ -153,6 +153,15 @@ def test_filters_and_rights_hold(engine: SearchEngine, experience: Experience) -
     assert engine.search(DIESEL, where=Where(server="mail")).hits == ()
     assert engine.search(DIESEL, allowed={"mail___send_email"}).hits == ()
     assert engine.search(DIESEL, allowed=lambda tool: tool.server != "crm").hits == ()
+
+
+def test_only_the_tools_that_most_says_something_for_rise(experience: Experience) -> None:
+    tools = [Tool(f"tool_{at}", f"Do thing {at}.") for at in range(MOST_RAISED + 3)]
+    # What was used last counts most.
+    for tool in reversed(tools):
+        _used(experience, "zebra crossing", tool.id, times=4)
+    index = Experienced(Lexical(), experience).fit(Catalog(tools))
+    assert index.rank("zebra crossing").slots.tolist() == list(range(MOST_RAISED))
 
 
 def test_it_can_be_switched_off(office: Catalog, experience: Experience) -> None:

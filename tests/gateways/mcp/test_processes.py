@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.gateways.mcp.harness import MODERN, SERVERS, names, told
 from tests.gateways.mcp.test_faults import is_running
+from toolcrib.gateways.mcp.children import RUNNING, all_started, start
 
 pytestmark = pytest.mark.anyio
 
@@ -145,6 +147,26 @@ async def test_it_answers_from_what_it_knows_after_it_was_killed(tmp_path: Path)
         with anyio.fail_after(30):
             while process.poll() is None:
                 await anyio.sleep(0.05)
+
+
+async def test_a_process_that_is_being_started_is_waited_for_and_known_at_once() -> None:
+    may_open = anyio.Event()
+
+    async def opening() -> anyio.abc.Process:
+        await may_open.wait()
+        return await anyio.open_process([sys.executable, "-c", "input()"])
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(start, opening())
+        await anyio.sleep(0)
+        # For so long at most: a start may hang.
+        await all_started(0.05)
+        before = dict(RUNNING)
+        may_open.set()
+        await all_started(60)
+    (pid,) = RUNNING.keys() - before.keys()
+    process = RUNNING.pop(pid)
+    await process.aclose()
 
 
 async def test_it_takes_its_servers_with_it_when_it_is_asked_to_end(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def _unlisted(query: str) -> str:
 def _heads(text: str) -> bool:
     """Whether a list may follow a text: there is none, it ends its line, or it is a short heading."""
     text = text.rstrip(" \t")
-    is_heading = text.endswith(":") and len(_WORD.findall(text)) <= _HEADING_WORDS
+    is_heading = text.endswith(":") and len(text[: _NEAR + 1].split()) <= _HEADING_WORDS
     return not text or text.endswith("\n") or is_heading
 
 

@@ -5,15 +5,38 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Final
 
+import anyio
 import anyio.abc
 
 # What a client or a server says in one line.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 RUNNING: Final[dict[int, anyio.abc.Process]] = {}
+# Those that are being started: they may run already, and nobody knows them yet.
+_STARTING: Final[set[object]] = set()
+_POLL_SECONDS: Final = 0.01
+
+
+async def start(open_process: Awaitable[anyio.abc.Process]) -> anyio.abc.Process:
+    """A process that is known from its very start on."""
+    _STARTING.add(open_process)
+    try:
+        process = await open_process
+        RUNNING[process.pid] = process
+        return process
+    finally:
+        _STARTING.discard(open_process)
+
+
+async def all_started(seconds: float) -> None:
+    """Wait until no process is being started, for so long at most."""
+    with anyio.move_on_after(seconds):
+        while _STARTING:
+            await anyio.sleep(_POLL_SECONDS)
 
 
 def kill_all() -> None:

@@ -22,7 +22,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from toolcrib.gateways.mcp.children import MAX_LINE_BYTES, RUNNING, send_signal
+from toolcrib.gateways.mcp.children import MAX_LINE_BYTES, RUNNING, send_signal, start
 
 MAX_COMPLAINTS: Final = 200
 MAX_COMPLAINT_CHARS: Final = 2_000
@@ -83,14 +83,14 @@ async def child_process(
 ) -> AsyncIterator[Streams]:
     """Start a server and speak with it; when this ends, so does the server and all it started."""
     complaints.exit_code = None
-    process = await anyio.open_process(
+    opening = anyio.open_process(
         [command, *args],
         # Python servers that join a set into a text would otherwise change with every start.
         env={"PYTHONHASHSEED": "0", **get_default_environment(), **env},
         cwd=cwd,
         start_new_session=sys.platform != "win32",
     )
-    RUNNING[process.pid] = process
+    process = await start(opening)
     # No awaiting from here until the tasks run, or a cancelled start would leave the child behind.
     heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](_WAITING)
     write, said = anyio.create_memory_object_stream[SessionMessage](_WAITING)

@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 
 from toolcrib.gateways.mcp.background import tried
-from toolcrib.gateways.mcp.children import kill_all
+from toolcrib.gateways.mcp.children import all_started, kill_all
 from toolcrib.gateways.mcp.doorstep import Doorstep
 from toolcrib.gateways.mcp.pipes import standard_pipes
 from toolcrib.gateways.mcp.reception import Reception
@@ -21,6 +21,9 @@ from toolcrib.service.service import Service
 
 # What is heavy: the SDK, and all that speaks to servers with it; each after what it needs.
 _HEAVY: Final = ("pydantic", "mcp_types", "mcp", "toolcrib.gateways.mcp.gateway")
+
+# How long the start of a process is waited for before we leave: it takes milliseconds.
+_START_SECONDS: Final = 1.0
 
 
 async def serve_stdio(service: Service, profile: str | None) -> None:
@@ -57,6 +60,9 @@ async def _end_when_told(service: Service) -> None:
         async for _ in signals:
             kill_all()
             await tried(service.close)
+            # Some were being started meanwhile; behind this nothing is awaited, so no other will be.
+            await all_started(_START_SECONDS)
+            kill_all()
             # Where standard input is no pipe, a thread reads it that nothing can interrupt: only this
             # ends it.
             os._exit(0)
