@@ -40,6 +40,8 @@ from toolcrib.core.ranking.asked import asked, behind_looking
         "  `shrink a photo`  ",
         "Hey! I need a tool to shrink a photo, thanks",
         "Hello!\n\nshrink a photo",
+        "the user's question: shrink a photo",
+        "Good morning everyone. Would you help us out with this? shrink a photo",
         "Task:\nshrink a photo",
         "  The customer wants to shrink a photo",
         "I would like a good tool that is capable of shrink a photo",

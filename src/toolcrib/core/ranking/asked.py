@@ -27,7 +27,7 @@ _HINTS: Final = (
     "help",
     "...",
 )
-_GREETINGS: Final = frozenset(
+_FIRST_WORDS: Final = frozenset(
     ["hi", "hello", "hey", "greetings", "good", "task:", "request:", "goal:"]
 )
 _QUOTES: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’"}
@@ -78,16 +78,16 @@ _LOOKS = _compiled(rf"{_POLITELY}{_TOOL}")
 _PREAMBLE = _compiled(
     r"(?:hi|hello|hey|greetings|good (?:morning|afternoon|evening|day))"
     r"(?: (?:there|all|everyone|everybody|team|folks))?[!,.] "
-    rf"|{_PLEASE}(?:(?:can|could|would|will) you )?(?:please )?(?:help|assist) (?:me|us)(?: out)?"
+    rf"|{_PLEASE}(?:(?:can|could|would|will) you )?(?:please )?help (?:me|us)(?: out)?"
     r"(?: with (?:something|this|it|the following|a task|a few things|one thing))?[?.!:] "
-    r"|(?:the )?(?:user|customer|client)(?:['’]s)? (?:request|query|question|task|goal)\s*: "
-    rf"|(?:(?:the )?(?:user|customer|client) (?:wants|needs|is asking)(?: (?:me|us|you))?"
+    r"|(?:the )?user(?:['’]s)? (?:request|query|question|task|goal)\s*: "
+    rf"|(?:(?:the )?(?:user|customer|client) wants(?: (?:me|us|you))?"
     rf"|(?:the|my|our) (?:goal|aim|task|objective) (?:here )?is) to{_NO_NOUN}"
 )
 _LABEL = _compiled(r"(?:task|request|goal)\s*: ")
 # What ends it, behind the sign that ends a sentence: "say thanks" says what is to be said.
 _ENDING = _compiled(
-    r"(?<=[,.!?;\n])\s*(?:(?:many )?thanks|thank you|(?:can|could|would) you (?:please )?(?:help|assist))"
+    r"(?<=[,.!?;\n])\s*(?:(?:many )?thanks|thank you|(?:can|could|would) you (?:please )?help)"
     r"(?: (?:me|us|out|with (?:that|this|it)|a (?:lot|bunch|million)|so much|very much|in advance"
     r"|for (?:your|the) help)){0,3}[\s.!?]*$"
 )
@@ -104,7 +104,7 @@ def asked(query: str) -> str:
     lowered = text.lower()
     first = lowered.split(None, 1)[:1]
     if not any(map(lowered.__contains__, _HINTS)) and (
-        not first or first[0].rstrip("!,.") not in _GREETINGS
+        not first or first[0].rstrip("!,.") not in _FIRST_WORDS
     ):
         return text
     stripped = text.strip()
