@@ -20,8 +20,8 @@ import click
 from benchmarks.machine import described
 from toolcrib import Tool, Toolcrib
 from toolcrib.core.disclosure import Disclosure
-from toolcrib.core.naming import public_name
-from toolcrib.core.tokens import estimate
+from toolcrib.core.tool_names import public_name
+from toolcrib.core.token_count import estimate
 from toolcrib.profiles import everruns, shipit
 from toolcrib.profiles.shipit_policy import DiscoveryPolicy
 

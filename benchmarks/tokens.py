@@ -19,7 +19,7 @@ import click
 
 from benchmarks.context import data_folder
 from toolcrib import Tool
-from toolcrib.core.tokens import definition, estimate
+from toolcrib.core.token_count import definition, estimate
 
 FITTED = "mcp_catalog"
 HELD_OUT = (

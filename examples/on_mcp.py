@@ -26,7 +26,7 @@ from mcp.types import (
 
 from examples import office
 from toolcrib import Toolcrib
-from toolcrib.core.call import CallResult
+from toolcrib.core.calls import CallResult
 from toolcrib.toolcrib import CribSession
 
 Context = ServerRequestContext[Any]

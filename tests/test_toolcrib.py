@@ -12,7 +12,7 @@ from mcp.types import Tool as mcp_tool
 
 from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
-from toolcrib.core.call import CallResult
+from toolcrib.core.calls import CallResult
 from toolcrib.core.disclosure import Activation, Disclosure, Plan
 from toolcrib.errors import (
     DuplicateTool,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.scripted import REPLIES, Said
 from toolcrib import Registry, Tool, Toolcrib
-from toolcrib.core.call import CallResult
+from toolcrib.core.calls import CallResult
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.errors import InvalidMessage
 from toolcrib.toolcrib import CribSession

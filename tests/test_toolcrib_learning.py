@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolcrib import SearchEngine, Tool, Toolcrib
-from toolcrib.core.call import CallResult
+from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.experience import Experience

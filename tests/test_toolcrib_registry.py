@@ -9,7 +9,7 @@ import pytest
 
 from tests.scripted import openai_chat_reply
 from toolcrib import Registry, Tool, Toolcrib
-from toolcrib.core.call import Call
+from toolcrib.core.calls import Call
 from toolcrib.core.conversation import Task
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.toolcrib import CribSession

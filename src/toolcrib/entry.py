@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from toolcrib.adapters.detection import tools_from_any
-from toolcrib.core.call import CallResult
+from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import DuplicateTool, InvalidTool

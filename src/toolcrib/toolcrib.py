@@ -16,15 +16,15 @@ from threading import RLock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 from toolcrib.adapters.wire import Search, Wire, wire_named
-from toolcrib.core import wording
-from toolcrib.core.call import Answer, Call, CallResult, Runner
+from toolcrib.core import prompts
+from toolcrib.core.calls import Answer, Call, CallResult, Runner
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Heard, Style, Task
 from toolcrib.core.disclosure import Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
 from toolcrib.core.experience import Experience
 from toolcrib.core.hosted import hosting_provider
-from toolcrib.core.naming import Names
+from toolcrib.core.tool_names import Names
 from toolcrib.core.result import SearchResult
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
@@ -430,12 +430,12 @@ def _ran(task: Task, result: object) -> Answer:
 
 
 def _not_run(task: Task) -> Answer:
-    return task.answered(wording.NOT_ANSWERED.format(name=task.tool.name), is_error=True)
+    return task.answered(prompts.NOT_ANSWERED.format(name=task.tool.name), is_error=True)
 
 
 def _failed(task: Task, fault: Exception) -> Answer:
     reason = f"{type(fault).__name__}: {fault}"
-    text = wording.FAILED.format(name=task.tool.name, reason=reason)
+    text = prompts.FAILED.format(name=task.tool.name, reason=reason)
     return task.answered(text, is_error=True)
 
 

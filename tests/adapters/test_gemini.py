@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolcrib.adapters.gemini import MAX_DEPTH, recognises, tools_from_wire, tools_to_wire
-from toolcrib.core.arguments import problems
+from toolcrib.core.validation import problems
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidSchema, InvalidTool
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.arguments import MAX_PROBLEMS, check_schema, problems
+from toolcrib.core.validation import MAX_PROBLEMS, check_schema, problems
 from toolcrib.errors import InvalidSchema
 
 SCHEMA = {

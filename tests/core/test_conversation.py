@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from toolcrib.core import wording
-from toolcrib.core.call import Call, Exchange
+from toolcrib.core import prompts
+from toolcrib.core.calls import Call, Exchange
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import (
     MAX_NAMED,
@@ -19,7 +19,7 @@ from toolcrib.core.conversation import (
 )
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
-from toolcrib.core.naming import Names
+from toolcrib.core.tool_names import Names
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
@@ -152,8 +152,8 @@ def test_a_need_that_nothing_serves_is_told_beside_what_was_found() -> None:
     needs = {"queries": ["weather forecast", "zzqxzz " * 30]}
     turn = talk.turn(talk.begin(), [Call("1", "search_tools", needs)])
     message = json.loads(turn.answers[0].text)["message"]
-    assert message.startswith(wording.LOADED)
-    assert wording.UNSERVED.partition("{")[0] in message
+    assert message.startswith(prompts.LOADED)
+    assert prompts.UNSERVED.partition("{")[0] in message
     assert message.count("zzqxzz") < 20
     one = talk.turn(talk.begin(), [_search("weather forecast")])
     assert "No tool was found" not in one.answers[0].text

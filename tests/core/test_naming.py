@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.naming import Names, public_name, safe_name
+from toolcrib.core.tool_names import Names, public_name, safe_name
 from toolcrib.core.tool import Tool
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.tokens import definition, estimate, tool_tokens
+from toolcrib.core.token_count import definition, estimate, tool_tokens
 from toolcrib.core.tool import Tool
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import SearchEngine
 from toolcrib.core.ranking.lexical import Lexical
@@ -77,4 +77,4 @@ def assert_told_what_was_put_away(requests: Sequence[Request]) -> None:
     assert requests[2].tool_names == (SEARCH, "refund_charge")
     [result] = requests[2].results
     assert "5 cents of c1 refunded" in result
-    assert result.count(wording.RETIRED.format(names="get_weather")) == 1, result
+    assert result.count(prompts.RETIRED.format(names="get_weather")) == 1, result

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.frameworks.script import words
-from toolcrib.core.call import Call
+from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.engine import SearchEngine

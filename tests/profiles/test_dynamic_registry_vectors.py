@@ -11,7 +11,7 @@ import pytest
 
 from tests.golden import golden, vectors
 from tests.profiles.dynamic_registry import Row, answer, raising, same_groups, scores
-from toolcrib.core.arguments import problems
+from toolcrib.core.validation import problems
 from toolcrib.core.ranking.prefix import tool_words
 from toolcrib.errors import InvalidQuery, InvalidTool
 from toolcrib.profiles import dynamic_registry

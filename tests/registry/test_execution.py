@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from toolcrib.core.call import CallResult
+from toolcrib.core.calls import CallResult
 from toolcrib.core.tool import Tool
 from toolcrib.errors import CallRefused, CallTimeout, InvalidArguments, ToolFailed, UnknownTool
 from toolcrib.registry.registry import Registry

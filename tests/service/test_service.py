@@ -11,7 +11,7 @@ import pytest
 from toolcrib.config.settings import Config, Profile, Safety, Server, ToolSearch
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.engine import SearchEngine
-from toolcrib.core.naming import safe_name
+from toolcrib.core.tool_names import safe_name
 from toolcrib.core.ranking.lexical import Lexical
 from toolcrib.errors import UnknownProfile
 from toolcrib.service.opening import open_service

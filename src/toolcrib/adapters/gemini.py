@@ -11,8 +11,8 @@ from typing import Any
 from toolcrib.adapters.field import Fields, seen
 from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import objects, plain, plain_list, text
-from toolcrib.core.call import Answer, Call, Exchange
-from toolcrib.core.naming import public_name
+from toolcrib.core.calls import Answer, Call, Exchange
+from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidSchema, InvalidTool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from toolcrib.core.call import Call, Exchange
+from toolcrib.core.calls import Call, Exchange
 
 
 class History:

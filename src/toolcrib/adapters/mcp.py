@@ -9,8 +9,8 @@ from typing import Any
 from toolcrib.adapters.field import Fields
 from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import objects, plain, plain_list, text
-from toolcrib.core.call import Answer, Call, Exchange
-from toolcrib.core.naming import public_name
+from toolcrib.core.calls import Answer, Call, Exchange
+from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Policy, Tool
 
 

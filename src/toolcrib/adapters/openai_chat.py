@@ -8,8 +8,8 @@ from typing import Any
 from toolcrib.adapters.field import Fields, not_a_function
 from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import arguments_from_text, objects, plain, plain_list, text
-from toolcrib.core.call import Answer, Call, Exchange
-from toolcrib.core.naming import public_name
+from toolcrib.core.calls import Answer, Call, Exchange
+from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool
 
 

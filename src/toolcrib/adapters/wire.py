@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses
-from toolcrib.core.call import Answer, Call, Exchange
+from toolcrib.core.calls import Answer, Call, Exchange
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolcrib.agent.provider import Spent
-from toolcrib.core.call import Call
+from toolcrib.core.calls import Call
 from toolcrib.core.conversation import Task
 
 

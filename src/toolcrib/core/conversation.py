@@ -16,15 +16,15 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Final, Literal
 
-from toolcrib.core import wording
-from toolcrib.core.arguments import problems
-from toolcrib.core.call import Answer, Call, Exchange
+from toolcrib.core import prompts
+from toolcrib.core.validation import problems
+from toolcrib.core.calls import Answer, Call, Exchange
 from toolcrib.core.disclosure import Plan
 from toolcrib.core.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
-from toolcrib.core.naming import Names
+from toolcrib.core.tool_names import Names
 from toolcrib.core.result import SearchResult, unserved
 from toolcrib.core.session import Act, Session
-from toolcrib.core.tokens import Counter, estimate
+from toolcrib.core.token_count import Counter, estimate
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import InvalidQuery, InvalidSchema
 
@@ -92,7 +92,7 @@ class Conversation:
     allowed: Allowed | None = None
     count: Counter = field(default=estimate)
     checks_arguments: bool = True
-    search_name: str = wording.SEARCH_NAME
+    search_name: str = prompts.SEARCH_NAME
     # Told of each query and what it found, by whoever wants to learn from it.
     heard: Heard | None = None
 
@@ -149,18 +149,18 @@ class Conversation:
     @cached_property
     def search_tool(self) -> Tool:
         """The tool that finds the others."""
-        execute = self._free_name(wording.EXECUTE_NAME)
-        about = wording.DISPATCH_DESCRIPTION.format(execute=execute)
-        limit = wording.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
+        execute = self._free_name(prompts.EXECUTE_NAME)
+        about = prompts.DISPATCH_DESCRIPTION.format(execute=execute)
+        limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
         needs = {"type": "array", "items": {"type": "string"}}
         return Tool(
             self._free_name(self.search_name),
-            self._with_names(about if self._dispatches else wording.SEARCH_DESCRIPTION),
+            self._with_names(about if self._dispatches else prompts.SEARCH_DESCRIPTION),
             {
                 "type": "object",
                 "properties": {
-                    "query": {"type": "string", "description": wording.QUERY_DESCRIPTION},
-                    "queries": {**needs, "description": wording.QUERIES_DESCRIPTION},
+                    "query": {"type": "string", "description": prompts.QUERY_DESCRIPTION},
+                    "queries": {**needs, "description": prompts.QUERIES_DESCRIPTION},
                     "limit": {"type": "integer", "description": limit},
                 },
             },
@@ -172,17 +172,17 @@ class Conversation:
     def execute_tool(self) -> Tool:
         """The tool that calls what a search has found."""
         search = self.search_tool.name
-        tool = wording.EXECUTE_TOOL_DESCRIPTION.format(search=search)
+        tool = prompts.EXECUTE_TOOL_DESCRIPTION.format(search=search)
         return Tool(
-            self._free_name(wording.EXECUTE_NAME),
-            wording.EXECUTE_DESCRIPTION.format(search=search),
+            self._free_name(prompts.EXECUTE_NAME),
+            prompts.EXECUTE_DESCRIPTION.format(search=search),
             {
                 "type": "object",
                 "properties": {
                     "tool_name": {"type": "string", "description": tool},
                     "tool_input": {
                         "type": "object",
-                        "description": wording.EXECUTE_INPUT_DESCRIPTION,
+                        "description": prompts.EXECUTE_INPUT_DESCRIPTION,
                     },
                 },
                 "required": ["tool_name", "tool_input"],
@@ -204,7 +204,7 @@ class Conversation:
             return about
         names = [self.names.of(tool) for tool in filter(self.may_use, self.plan.held)]
         more = ["…"] if len(names) > MAX_NAMED else []
-        return f"{about} {wording.NAMES.format(names=', '.join(names[:MAX_NAMED] + more))}"
+        return f"{about} {prompts.NAMES.format(names=', '.join(names[:MAX_NAMED] + more))}"
 
     def may_use(self, tool: Tool) -> bool:
         """Whether the caller has the right to a tool."""
@@ -292,12 +292,12 @@ class Conversation:
     def _searched(self, session: Session, call: Call, before: int) -> tuple[Session, Answer]:
         """The answer to a search, and the session that has been shown what it found."""
         if before >= MAX_SEARCHES:
-            text = wording.ENOUGH_SEARCHES.format(count=before)
+            text = prompts.ENOUGH_SEARCHES.format(count=before)
             return session, Answer(call, text, is_error=True)
         arguments = call.arguments or {}
         queries = _queries(arguments)
         if not queries:
-            return session, Answer(call, wording.NO_QUERY, is_error=True)
+            return session, Answer(call, prompts.NO_QUERY, is_error=True)
         results = [self.search(query, _limit(arguments)) for query in queries[:MAX_QUERIES]]
         hits = {hit.tool.id: hit.tool for one in results if one.confident for hit in one}
         found = tuple(hits.values())
@@ -331,13 +331,13 @@ class Conversation:
         cut: bool,
     ) -> str:
         """A search's answer, as JSON: the names in it are how a history is read again."""
-        says = [wording.FULL_ANSWER.format(most=MAX_QUERIES)] if cut else []
+        says = [prompts.FULL_ANSWER.format(most=MAX_QUERIES)] if cut else []
         if found and self._dispatches:
-            says.append(wording.FOUND.format(execute=self.execute_tool.name))
+            says.append(prompts.FOUND.format(execute=self.execute_tool.name))
         elif found:
-            says += [wording.LOADED, self._put_away(session)]
+            says += [prompts.LOADED, self._put_away(session)]
         else:
-            says.append(wording.NOTHING_FITS if nearest else wording.NOTHING_FOUND)
+            says.append(prompts.NOTHING_FITS if nearest else prompts.NOTHING_FOUND)
         answer: dict[str, Any] = {"found": [self._shown(tool) for tool in found]}
         if nearest:
             answer["nearest"] = [self._shown(tool) for tool in nearest]
@@ -360,7 +360,7 @@ class Conversation:
     def _put_away(self, session: Session) -> str:
         """What the last act has sent away, as the model is told; nothing if that is nothing."""
         names = ", ".join(map(self._name_of, session.retired))
-        return wording.RETIRED.format(names=names) if names else ""
+        return prompts.RETIRED.format(names=names) if names else ""
 
     def _name_of(self, id: str) -> str:
         tool = self.engine.catalog.get(id)
@@ -379,7 +379,7 @@ class Conversation:
         if tool is None:
             return Answer(call, self._unknown(name), is_error=True)
         if arguments is None:
-            text = wording.NOT_JSON.format(name=self.names.of(tool))
+            text = prompts.NOT_JSON.format(name=self.names.of(tool))
             return Answer(call, text, is_error=True)
         return Task(call, tool, arguments)
 
@@ -388,11 +388,11 @@ class Conversation:
         words = _SYNTAX.sub(" ", name.replace("_", " "))
         found = self.search(words, NEAREST) if words.strip() else ()
         near = dict.fromkeys([*self._alike(name), *(self.names.of(hit.tool) for hit in found)])
-        says = [wording.UNKNOWN_TOOL.format(name=json.dumps(shown, ensure_ascii=False))]
+        says = [prompts.UNKNOWN_TOOL.format(name=json.dumps(shown, ensure_ascii=False))]
         if near:
-            says.append(wording.NEAREST.format(names=", ".join([*near][:NEAREST])))
+            says.append(prompts.NEAREST.format(names=", ".join([*near][:NEAREST])))
         if self.plan.is_active:
-            says.append(wording.SEARCH_INSTEAD.format(search=self.search_tool.name))
+            says.append(prompts.SEARCH_INSTEAD.format(search=self.search_tool.name))
         return " ".join(says)
 
     def _alike(self, name: str) -> list[str]:
@@ -420,11 +420,11 @@ def unserved_text(needs: Sequence[str]) -> str:
         need if len(need) <= MAX_SHOWN_NEED_CHARS else f"{need[:MAX_SHOWN_NEED_CHARS]}…"
         for need in needs
     ]
-    return wording.UNSERVED.format(needs="; ".join(shown)) if shown else ""
+    return prompts.UNSERVED.format(needs="; ".join(shown)) if shown else ""
 
 
 def _bad_arguments(name: str, wrong: Iterable[str]) -> str:
-    return "\n".join([wording.BAD_ARGUMENTS.format(name=name), *(f"- {one}" for one in wrong)])
+    return "\n".join([prompts.BAD_ARGUMENTS.format(name=name), *(f"- {one}" for one in wrong)])
 
 
 def _queries(arguments: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from toolcrib.core.tokens import Counter, estimate, tool_tokens
+from toolcrib.core.token_count import Counter, estimate, tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.tokens import Counter, estimate, tool_tokens
+from toolcrib.core.token_count import Counter, estimate, tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 

@@ -11,7 +11,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from toolcrib.adapters import openai_chat
-from toolcrib.core.call import Answer, Call
+from toolcrib.core.calls import Answer, Call
 from toolcrib.core.engine import Allowed
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool

@@ -15,8 +15,8 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from toolcrib.core import tool as core
-from toolcrib.core import wording
-from toolcrib.core.call import Answer, Call
+from toolcrib.core import prompts
+from toolcrib.core.calls import Answer, Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import MAX_LIMIT, Conversation
 from toolcrib.core.disclosure import Disclosure, Plan
@@ -38,7 +38,7 @@ class ToolcribSearchTransform(BaseSearchTransform):
         *,
         max_results: int = 5,
         always_visible: list[str] | None = None,
-        search_tool_name: str = wording.SEARCH_NAME,
+        search_tool_name: str = prompts.SEARCH_NAME,
         call_tool_name: str = "call_tool",
         search_result_serializer: SearchResultSerializer | None = None,
         disclosure: Disclosure | None = None,
@@ -66,14 +66,14 @@ class ToolcribSearchTransform(BaseSearchTransform):
         return [*shown, self._make_search_tool(), self._make_call_tool()]
 
     def _make_search_tool(self) -> Tool:
-        limit = wording.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=self._max_results)
+        limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=self._max_results)
         several = {"type": "array", "items": {"type": "string"}}
         return _OwnTool(
             name=self._search_tool_name,
-            description=wording.DISPATCH_DESCRIPTION.format(execute=self._call_tool_name),
+            description=prompts.DISPATCH_DESCRIPTION.format(execute=self._call_tool_name),
             parameters=_object(
-                query={"type": "string", "description": wording.QUERY_DESCRIPTION},
-                queries={**several, "description": wording.QUERIES_DESCRIPTION},
+                query={"type": "string", "description": prompts.QUERY_DESCRIPTION},
+                queries={**several, "description": prompts.QUERIES_DESCRIPTION},
                 limit={"type": "integer", "description": limit},
             ),
             annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True),
@@ -81,14 +81,14 @@ class ToolcribSearchTransform(BaseSearchTransform):
         )
 
     def _make_call_tool(self) -> Tool:
-        named = wording.EXECUTE_TOOL_DESCRIPTION.format(search=self._search_tool_name)
+        named = prompts.EXECUTE_TOOL_DESCRIPTION.format(search=self._search_tool_name)
         return _OwnTool(
             name=self._call_tool_name,
-            description=wording.EXECUTE_DESCRIPTION.format(search=self._search_tool_name),
+            description=prompts.EXECUTE_DESCRIPTION.format(search=self._search_tool_name),
             parameters={
                 **_object(
                     name={"type": "string", "description": named},
-                    arguments={"type": "object", "description": wording.EXECUTE_INPUT_DESCRIPTION},
+                    arguments={"type": "object", "description": prompts.EXECUTE_INPUT_DESCRIPTION},
                 ),
                 "required": ["name"],
             },

@@ -18,7 +18,7 @@ from agents.tool_context import ToolContext
 from toolcrib.adapters import openai_responses
 from toolcrib.adapters.plain import arguments_from_text
 from toolcrib.core import tool as core
-from toolcrib.core.call import Call
+from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation
 from toolcrib.core.disclosure import Disclosure

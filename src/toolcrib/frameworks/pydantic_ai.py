@@ -16,14 +16,14 @@ from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import arguments_from_text
-from toolcrib.core.call import Call, Exchange
+from toolcrib.core.calls import Call, Exchange
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Turn
 from toolcrib.core.disclosure import Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
-from toolcrib.core.wording import SEARCH_NAME
+from toolcrib.core.prompts import SEARCH_NAME
 from toolcrib.frameworks.shelf import Shelf
 
 # Pydantic AI keeps the usual name to itself where tools wait for a capability to be loaded.

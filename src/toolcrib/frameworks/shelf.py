@@ -15,7 +15,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Style
 from toolcrib.core.disclosure import Disclosure
 from toolcrib.core.engine import Allowed, SearchEngine
-from toolcrib.core.naming import Names
+from toolcrib.core.tool_names import Names
 from toolcrib.core.tool import Tool
 from toolcrib.errors import DuplicateTool
 from toolcrib.toolcrib import checked_budget

@@ -17,7 +17,7 @@ from toolcrib.adapters.wire import wire_named
 from toolcrib.agent.agent import MAX_STEPS, Agent
 from toolcrib.agent.event import Finished
 from toolcrib.agent.provider import Provider
-from toolcrib.core.call import Answer, Call
+from toolcrib.core.calls import Answer, Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.ranking.prefix import Prefix
 from toolcrib.core.tool import Tool

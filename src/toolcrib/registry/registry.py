@@ -20,8 +20,8 @@ from pydantic_core import to_json
 
 from toolcrib.adapters.detection import tools_from_any
 from toolcrib.adapters.own import FIELDS
-from toolcrib.core.arguments import check_schema, problems
-from toolcrib.core.call import CallResult
+from toolcrib.core.validation import check_schema, problems
+from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool
 from toolcrib.errors import (

@@ -12,15 +12,15 @@ from functools import cached_property
 from typing import Any, Final
 
 from toolcrib.config.settings import Server, ToolSearch
-from toolcrib.core import wording
-from toolcrib.core.naming import MAX_CHARS, safe_name
+from toolcrib.core import prompts
+from toolcrib.core.tool_names import MAX_CHARS, safe_name
 from toolcrib.core.tool import SERVER_SEPARATOR, Policy, Tool
 from toolcrib.profiles.mcproxy import SEARCH_TOOL
 from toolcrib.safety.finding import Finding
 from toolcrib.service.definition import Definition, listed
 
 OWN_NAMES: Final = frozenset(
-    {SEARCH_TOOL, wording.SEARCH_NAME, wording.DESCRIBE_NAME, wording.CALL_NAME}
+    {SEARCH_TOOL, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME}
 )
 _POLICIES: Mapping[str, Policy] = {"always": "always", "never": "never"}
 

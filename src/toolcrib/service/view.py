@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from toolcrib.config.settings import Profile, ToolSearch
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.core.conversation import Conversation
 from toolcrib.core.disclosure import ALPHABETICAL, Activation, Disclosure, Plan, Selection
 from toolcrib.core.engine import SearchEngine
 from toolcrib.core.facet import Where
-from toolcrib.core.naming import Names
+from toolcrib.core.tool_names import Names
 from toolcrib.core.result import SearchResult
-from toolcrib.core.tokens import tool_tokens
+from toolcrib.core.token_count import tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.profiles.mcproxy import SEARCH_TOOL
 from toolcrib.service.directory import Directory, Entry, Shelf, fits
@@ -133,7 +133,7 @@ class View:
     def _dynamic(self) -> Conversation:
         return self._conversation(self._plan(self.settings.max_tools_limit), SEARCH_TOOL)
 
-    def _conversation(self, plan: Plan, search: str = wording.SEARCH_NAME) -> Conversation:
+    def _conversation(self, plan: Plan, search: str = prompts.SEARCH_NAME) -> Conversation:
         return Conversation(
             self.engine,
             plan,

@@ -25,7 +25,7 @@ from tests.gateways.mcp.harness import (
     until,
 )
 from toolcrib.config.settings import Server
-from toolcrib.core.naming import safe_name
+from toolcrib.core.tool_names import safe_name
 from toolcrib.gateways.mcp import process, upstream
 from toolcrib.gateways.mcp.status import servers
 

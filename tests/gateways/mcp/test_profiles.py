@@ -23,7 +23,7 @@ from tests.gateways.mcp.harness import (
     until,
 )
 from toolcrib.config.settings import Profile, Safety
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.gateways.mcp.front import Front
 
 pytestmark = [
@@ -118,7 +118,7 @@ async def test_a_profile_says_how_sure_a_search_must_be(
     PROFILE.reset(token)
     assert found.structured_content is not None
     assert found.structured_content["confident"] is fits
-    assert (wording.NOTHING_FITS in text_of(found.content[0])) is not fits
+    assert (prompts.NOTHING_FITS in text_of(found.content[0])) is not fits
     assert "open___echo" in text_of(found.content[0])
 
 
@@ -143,7 +143,7 @@ async def test_a_search_whose_finds_are_all_too_poor_has_found_nothing() -> None
     ):
         found = await connected.call_tool("search_tools", {"query": "say back the text"})
     assert found.structured_content == {"tools": [], "confident": False}
-    assert wording.NOTHING_FOUND in text_of(found.content[0])
+    assert prompts.NOTHING_FOUND in text_of(found.content[0])
 
 
 @BOTH

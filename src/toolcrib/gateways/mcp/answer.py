@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolcrib.config.settings import Detail
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.core.schema import signature
 from toolcrib.service.directory import Entry
 
@@ -50,7 +50,7 @@ def found_text(entries: Sequence[Entry], detail: Detail, page: Page, call: str) 
     by_server: dict[str, list[Entry]] = {}
     for entry in entries:
         by_server.setdefault(entry.server, []).append(entry)
-    lines = [wording.GATEWAY_FOUND.format(count=counted(len(entries)), call=call)]
+    lines = [prompts.GATEWAY_FOUND.format(count=counted(len(entries)), call=call)]
     for server, of_server in by_server.items():
         lines += ["", f"{server}:"]
         lines += [page.line(entry, detail) for entry in of_server]
@@ -89,14 +89,14 @@ def notes(
         count = sum(entry.server == server for entry in found)
         if count:
             said.append(
-                wording.NOT_REACHABLE.format(count=counted(count), server=server, reason=reason)
+                prompts.NOT_REACHABLE.format(count=counted(count), server=server, reason=reason)
             )
     for server, count in waiting.items():
-        said.append(wording.WAITING.format(count=counted(count), server=server))
-    said += [wording.UNUSABLE.format(server=name, reason=why) for name, why in unusable.items()]
+        said.append(prompts.WAITING.format(count=counted(count), server=server))
+    said += [prompts.UNUSABLE.format(server=name, reason=why) for name, why in unusable.items()]
     for entry in found:
         said += [
-            wording.SUSPECT.format(name=entry.name, kind=finding.kind)
+            prompts.SUSPECT.format(name=entry.name, kind=finding.kind)
             for finding in entry.findings[:1]
             if finding.severity == "high"
         ]
@@ -117,9 +117,9 @@ def unseen_texts(unseen: Mapping[str, str]) -> list[str]:
     starting = [name for name, why in unseen.items() if not why]
     if starting:
         count = "1 server is" if len(starting) == 1 else f"{len(starting)} servers are"
-        said.append(wording.STARTING.format(count=count, servers=named(starting)))
+        said.append(prompts.STARTING.format(count=count, servers=named(starting)))
     return said + [
-        wording.UNSEEN.format(server=name, reason=why) for name, why in unseen.items() if why
+        prompts.UNSEEN.format(server=name, reason=why) for name, why in unseen.items() if why
     ]
 
 

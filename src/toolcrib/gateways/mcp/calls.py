@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.answer import said
 from toolcrib.gateways.mcp.bridge import Bridge
@@ -55,5 +55,5 @@ class Calls:
             self._counter.attention.called(client, entry, succeeded)
         limit = upstream.server.max_result_bytes
         if outweighs(result, limit):
-            return said(wording.TOO_LARGE.format(name=entry.name, limit=limit), is_error=True)
+            return said(prompts.TOO_LARGE.format(name=entry.name, limit=limit), is_error=True)
         return result

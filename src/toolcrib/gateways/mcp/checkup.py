@@ -11,7 +11,7 @@ import httpx2
 
 from toolcrib.config.checks import Finding, Severity
 from toolcrib.config.settings import Config, Server
-from toolcrib.core.tokens import tool_tokens
+from toolcrib.core.token_count import tool_tokens
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.gateways.mcp.diagnosis import diagnose
 from toolcrib.gateways.mcp.fleet import Fleet

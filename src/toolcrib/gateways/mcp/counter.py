@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import anyio
 
 from toolcrib.config.settings import Detail, ToolSearch
-from toolcrib.core import wording
-from toolcrib.core.call import Call
+from toolcrib.core import prompts
+from toolcrib.core.calls import Call
 from toolcrib.core.conversation import LIMIT, MAX_LIMIT, NEAREST, unserved_text
 from toolcrib.core.facet import Where
 from toolcrib.core.result import SearchResult
@@ -119,18 +119,18 @@ class Counter:
         try:
             if name == mcproxy.SEARCH_TOOL:
                 return await self._search_listed(client, view, mode, arguments)
-            if name == wording.SEARCH_NAME:
+            if name == prompts.SEARCH_NAME:
                 return await self._search(client, view, arguments)
         except ToolcribError as fault:
             return said(str(fault), is_error=True)
-        if name == wording.DESCRIBE_NAME:
+        if name == prompts.DESCRIBE_NAME:
             return self._describe(view, arguments)
-        if name == wording.CALL_NAME:
+        if name == prompts.CALL_NAME:
             inner = arguments.get("arguments")
             params = {**params, "name": arguments.get("name", ""), "arguments": inner or {}}
             name, arguments = params["name"], params["arguments"]
             if isinstance(name, str) and name in OWN_NAMES:
-                text = wording.CALL_ITSELF.format(name=name, call=wording.CALL_NAME)
+                text = prompts.CALL_ITSELF.format(name=name, call=prompts.CALL_NAME)
                 return said(text, is_error=True)
         conversation = view.conversation(mode)
         call = Call("", str(name), arguments if isinstance(arguments, Mapping) else None)
@@ -176,7 +176,7 @@ class Counter:
         query = arguments.get("query")
         if not isinstance(query, str):
             # A model reads the result of a call; errors of the protocol may never reach it.
-            return said(wording.QUERY_MISSING, is_error=True)
+            return said(prompts.QUERY_MISSING, is_error=True)
         limit = _whole(arguments.get("limit"), LIMIT)
         given = arguments.get("detail")
         detail: Detail = given if given in DETAILS else self._settings.detail
@@ -191,24 +191,24 @@ class Counter:
         page = Page(self._settings.max_result_chars)
         says: list[str] = []
         if fits:
-            says.append(found_text(entries, detail, page, wording.CALL_NAME))
+            says.append(found_text(entries, detail, page, prompts.CALL_NAME))
             if result.unserved:
                 says.append(unserved_text(result.unserved))
             if result.more:
-                says.append(wording.MORE_FIT)
+                says.append(prompts.MORE_FIT)
         elif entries:
-            says.append(wording.NOTHING_FITS)
+            says.append(prompts.NOTHING_FITS)
             says.append("\n".join(page.line(entry, "summary") for entry in entries))
         else:
-            says.append(wording.NOTHING_FOUND)
+            says.append(prompts.NOTHING_FOUND)
         if page.shortened and fits:
             says.append(
-                wording.SHORTENED.format(count=page.shortened, describe=wording.DESCRIBE_NAME)
+                prompts.SHORTENED.format(count=page.shortened, describe=prompts.DESCRIBE_NAME)
             )
         if where.read_only:
             others = await self._found(view, query, limit, replace(where, read_only=False))
             left_out = sum(not hit.tool.read_only for hit in others)
-            says += [wording.LEFT_OUT.format(count=counted(left_out))] if left_out else []
+            says += [prompts.LEFT_OUT.format(count=counted(left_out))] if left_out else []
         says += self.notes(view, entries, fits)
         answer = said("\n\n".join(says))
         answer["structuredContent"] = {"tools": page.tools, "confident": fits}
@@ -241,7 +241,7 @@ class Counter:
         if not entries:
             names = ", ".join(entry.name for entry in near[:NEAREST])
             says = [mcproxy.NOT_FOUND.format(query=query)]
-            says += [wording.NEAREST.format(names=names)] if names else []
+            says += [prompts.NEAREST.format(names=names)] if names else []
             return said("\n\n".join([" ".join(says), *self.notes(view, near, False)]))
         page = Page(self._settings.max_result_chars)
         heading = mcproxy.FOUND.format(count=len(entries))
@@ -294,7 +294,7 @@ class Counter:
         given = arguments.get("names", arguments.get("name"))
         names = [given] if isinstance(given, str) else given
         if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-            return said(wording.NAMES_MISSING, is_error=True)
+            return said(prompts.NAMES_MISSING, is_error=True)
         conversation = view.conversation("search")
         parts: list[str] = []
         described: list[dict[str, Any]] = []
@@ -307,7 +307,7 @@ class Counter:
                 continue
             text = json.dumps(entry.listed, ensure_ascii=False, separators=(",", ":"))
             if described and len(text) > left:
-                parts.append(wording.NO_ROOM.format(name=name))
+                parts.append(prompts.NO_ROOM.format(name=name))
                 continue
             left -= len(text)
             described.append(entry.listed)

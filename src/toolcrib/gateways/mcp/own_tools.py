@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.core.conversation import LIMIT, MAX_LIMIT
 from toolcrib.gateways.mcp.answer import DETAILS, named, servers_text
 from toolcrib.profiles import mcproxy
@@ -25,25 +25,25 @@ def search_tool(view: View, unseen: Iterable[str], *, lists_all: bool = False) -
     behind, names, count = [], list(unseen), len(view.entries)
     if count and not lists_all:
         servers = servers_text(view.entries.values())
-        behind.append(wording.GATEWAY_BEHIND.format(count=count, servers=servers))
+        behind.append(prompts.GATEWAY_BEHIND.format(count=count, servers=servers))
     if names:
-        behind.append(wording.GATEWAY_COMING.format(servers=named(names)))
-    limit = wording.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
+        behind.append(prompts.GATEWAY_COMING.format(servers=named(names)))
+    limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
     return {
-        "name": wording.SEARCH_NAME,
-        "description": " ".join([wording.GATEWAY_FIND, *behind, wording.GATEWAY_SEARCH]),
+        "name": prompts.SEARCH_NAME,
+        "description": " ".join([prompts.GATEWAY_FIND, *behind, prompts.GATEWAY_SEARCH]),
         "inputSchema": {
             "type": "object",
             "properties": {
-                "query": {**_TEXT, "description": wording.QUERY_DESCRIPTION},
+                "query": {**_TEXT, "description": prompts.QUERY_DESCRIPTION},
                 "limit": {"type": "integer", "description": limit},
                 "detail": {
                     **_TEXT,
                     "enum": list(DETAILS),
-                    "description": wording.GATEWAY_DETAIL,
+                    "description": prompts.GATEWAY_DETAIL,
                 },
-                "server": {**_TEXT, "description": wording.GATEWAY_SERVER},
-                "read_only": {"type": "boolean", "description": wording.GATEWAY_READ_ONLY},
+                "server": {**_TEXT, "description": prompts.GATEWAY_SERVER},
+                "read_only": {"type": "boolean", "description": prompts.GATEWAY_READ_ONLY},
             },
             "required": ["query"],
         },
@@ -53,7 +53,7 @@ def search_tool(view: View, unseen: Iterable[str], *, lists_all: bool = False) -
 
 def listed_search_tool(view: View, hidden: int) -> dict[str, Any]:
     """The search tool of a list that searches change; it says how much is hidden."""
-    servers = wording.SERVERS_BEHIND.format(servers=servers_text(view.entries.values()))
+    servers = prompts.SERVERS_BEHIND.format(servers=servers_text(view.entries.values()))
     return {
         "name": mcproxy.SEARCH_TOOL,
         "description": f"{mcproxy.SEARCH_DESCRIPTION.format(hidden=hidden)} {servers}",
@@ -68,15 +68,15 @@ def listed_search_tool(view: View, hidden: int) -> dict[str, Any]:
 
 CONSTANT_TOOLS: Final[tuple[dict[str, Any], ...]] = (
     {
-        "name": wording.DESCRIBE_NAME,
-        "description": wording.DESCRIBE_DESCRIPTION,
+        "name": prompts.DESCRIBE_NAME,
+        "description": prompts.DESCRIBE_DESCRIPTION,
         "inputSchema": {
             "type": "object",
             "properties": {
                 "names": {
                     "type": "array",
                     "items": _TEXT,
-                    "description": wording.DESCRIBE_NAMES.format(search=wording.SEARCH_NAME),
+                    "description": prompts.DESCRIBE_NAMES.format(search=prompts.SEARCH_NAME),
                 }
             },
             "required": ["names"],
@@ -84,16 +84,16 @@ CONSTANT_TOOLS: Final[tuple[dict[str, Any], ...]] = (
         "annotations": _SEARCHES,
     },
     {
-        "name": wording.CALL_NAME,
-        "description": wording.CALL_DESCRIPTION.format(search=wording.SEARCH_NAME),
+        "name": prompts.CALL_NAME,
+        "description": prompts.CALL_DESCRIPTION.format(search=prompts.SEARCH_NAME),
         "inputSchema": {
             "type": "object",
             "properties": {
                 "name": {
                     **_TEXT,
-                    "description": wording.CALL_TOOL_NAME.format(search=wording.SEARCH_NAME),
+                    "description": prompts.CALL_TOOL_NAME.format(search=prompts.SEARCH_NAME),
                 },
-                "arguments": {"type": "object", "description": wording.CALL_ARGUMENTS},
+                "arguments": {"type": "object", "description": prompts.CALL_ARGUMENTS},
             },
             "required": ["name", "arguments"],
         },

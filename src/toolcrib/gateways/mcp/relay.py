@@ -10,7 +10,7 @@ from typing import Any, Final
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
-from toolcrib.core.naming import safe_name
+from toolcrib.core.tool_names import safe_name
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.bridge import Bridge

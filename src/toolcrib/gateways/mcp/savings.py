@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import anyio
 
-from toolcrib.core import wording
-from toolcrib.core.tokens import estimate, tool_tokens
+from toolcrib.core import prompts
+from toolcrib.core.token_count import estimate, tool_tokens
 from toolcrib.errors import UnknownProfile
 from toolcrib.profiles.mcproxy import SEARCH_TOOL
 from toolcrib.service.service import Service
@@ -19,7 +19,7 @@ from toolcrib.service.view import View
 
 # Answers are weighed later, many at once: a client should not wait for our sums.
 MAX_UNWEIGHED: Final = 1_000
-_FINDING: Final = frozenset({wording.SEARCH_NAME, wording.DESCRIBE_NAME, SEARCH_TOOL})
+_FINDING: Final = frozenset({prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, SEARCH_TOOL})
 
 
 @dataclass(frozen=True, slots=True)

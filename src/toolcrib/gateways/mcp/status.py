@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.core.tokens import tool_tokens
+from toolcrib.core.token_count import tool_tokens
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.upstream import Upstream
 from toolcrib.service.directory import Shelf

@@ -15,7 +15,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from toolcrib.adapters.wire import wire_named
-from toolcrib.core.call import Exchange as Exchanged
+from toolcrib.core.calls import Exchange as Exchanged
 from toolcrib.core.conversation import Conversation
 from toolcrib.core.engine import SearchEngine
 from toolcrib.core.experience import Teacher

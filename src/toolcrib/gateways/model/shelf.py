@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any, Final
 
 from toolcrib.core import conversation
-from toolcrib.core.call import Call
+from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Turn
 from toolcrib.core.disclosure import Plan
 from toolcrib.core.engine import RANKERS, SearchEngine
-from toolcrib.core.naming import Names, safe_name
+from toolcrib.core.tool_names import Names, safe_name
 from toolcrib.core.session import Act, Session
 from toolcrib.core.tool import Tool
 from toolcrib.gateways.model.body import written

@@ -12,7 +12,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation
 from toolcrib.core.disclosure import Plan
 from toolcrib.core.engine import RANKERS, SearchEngine
-from toolcrib.core.naming import Names
+from toolcrib.core.tool_names import Names
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 from toolcrib.gateways.model.body import written

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolcrib.adapters.openai_chat import references, turns_from_wire
 from toolcrib.adapters.plain import objects, text
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.core.session import Act
 from toolcrib.gateways.model.memory import Recall
 from toolcrib.gateways.model.shelf import Shelf
@@ -75,7 +75,7 @@ def _spelled_out(message: Message, shelf: Shelf) -> Message:
         return message
     known = [name for name in names if name in shelf.wares]
     found = {"found": [{"name": name} for name in known]}
-    says = wording.LOADED if known else wording.NOTHING_FOUND
+    says = prompts.LOADED if known else prompts.NOTHING_FOUND
     told = json.dumps({**found, "message": says}, ensure_ascii=False, separators=(",", ":"))
     others = [one for one in objects(message["content"]) if one.get("type") != "tool_reference"]
     words = [text(one.get("text")) for one in others]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.messages.history import (
@@ -46,7 +46,7 @@ WRONG_KEY: Final = (
     "messages.{at}.content.{place}.server_tool_use.input: `{name}` takes `{key}`, which is missing"
 )
 
-_STALE: Final = {"type": "text", "text": wording.STALE_REFERENCES}
+_STALE: Final = {"type": "text", "text": prompts.STALE_REFERENCES}
 # As long as the names that MCP clients send.
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 

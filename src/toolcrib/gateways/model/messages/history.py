@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.profiles.claude import VARIANTS
 
 SERVER_ID: Final = "srvtoolu_"
@@ -202,7 +202,7 @@ def _is_reference(part: object) -> bool:
 
 def _reference(part: Block, describe: Describe) -> dict[str, Any]:
     name = str(part.get("tool_name"))
-    text = wording.REFERENCE.format(name=name, description=_about(name, describe)).rstrip()
+    text = prompts.REFERENCE.format(name=name, description=_about(name, describe)).rstrip()
     return {"type": "text", "text": text, **_cache_control(part)}
 
 
@@ -224,7 +224,7 @@ def _result(block: Block, describe: Describe) -> dict[str, Any]:
     ]
     told = {
         "found": [{"name": name, "description": _about(name, describe)} for name in names],
-        "message": wording.LOADED if names else wording.NOTHING_FOUND,
+        "message": prompts.LOADED if names else prompts.NOTHING_FOUND,
     }
     text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
     return {**result, "content": text, **_cache_control(block)}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 from toolcrib.profiles.claude import (
@@ -137,14 +137,14 @@ def _search_tool(entry: Entry) -> dict[str, Any]:
     variant = VARIANTS[str(entry["type"])]
     by_pattern = variant.name == REGEX
     key = variant.keys[0]
-    about = wording.PATTERN_DESCRIPTION if by_pattern else wording.WORDS_DESCRIPTION
-    limit = wording.REFERENCES_DESCRIPTION.format(most=f"{MAX_LIMIT:,}", default=DEFAULT_LIMIT)
+    about = prompts.PATTERN_DESCRIPTION if by_pattern else prompts.WORDS_DESCRIPTION
+    limit = prompts.REFERENCES_DESCRIPTION.format(most=f"{MAX_LIMIT:,}", default=DEFAULT_LIMIT)
     kept = {name: value for name, value in entry.items() if name not in _OF_A_SEARCH_TOOL}
     return {
         **kept,
-        "description": wording.PATTERN_SEARCH_DESCRIPTION
+        "description": prompts.PATTERN_SEARCH_DESCRIPTION
         if by_pattern
-        else wording.WORD_SEARCH_DESCRIPTION,
+        else prompts.WORD_SEARCH_DESCRIPTION,
         "input_schema": {
             "type": "object",
             "properties": {

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from toolcrib.adapters.plain import objects, text
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.core.conversation import DESCRIPTION_CHARS
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
@@ -46,7 +46,7 @@ def search_item_id(call_id: str) -> str:
 def told(wares: Sequence[Ware]) -> str:
     """What the model is told of the tools that were loaded."""
     found = [_shown(ware) for ware in wares]
-    answer = {"found": found, "message": wording.LOADED if found else wording.NOTHING_FOUND}
+    answer = {"found": found, "message": prompts.LOADED if found else prompts.NOTHING_FOUND}
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 

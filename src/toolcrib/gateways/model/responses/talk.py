@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from toolcrib.adapters.openai_responses import calls_from_wire, turns_from_wire
 from toolcrib.adapters.plain import objects, text
-from toolcrib.core.call import Call
+from toolcrib.core.calls import Call
 from toolcrib.gateways.model.memory import Recall
 from toolcrib.gateways.model.responses.hidden import Hidden, opening, restored, without_orphans
 from toolcrib.gateways.model.responses.items import (

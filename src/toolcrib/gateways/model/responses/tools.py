@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from toolcrib.adapters.field import Fields, kind
 from toolcrib.adapters.plain import objects, text
-from toolcrib.core import wording
+from toolcrib.core import prompts
 from toolcrib.core.disclosure import Disclosure
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
@@ -282,10 +282,10 @@ def _sources(rack: Rack) -> Iterator[str]:
     named = [(ware.tool.name, ware.tool.description) for ware in (*servers, *others)]
     lines = [_source(name, about) for name, about in (*spaces.items(), *named)]
     room = MAX_SOURCES_CHARS
-    for number, line in enumerate([wording.SOURCES, *lines]):
+    for number, line in enumerate([prompts.SOURCES, *lines]):
         room -= len(line)
         if room < 0:
-            yield wording.MORE_SOURCES.format(count=len(lines) - number + 1)
+            yield prompts.MORE_SOURCES.format(count=len(lines) - number + 1)
             return
         yield line
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind
 
-from toolcrib.core.reference import Document, at_home
+from toolcrib.core.schema_references import Document, at_home
 from toolcrib.core.schema import Parameter, parameters
 from toolcrib.errors import InvalidSchema
 
