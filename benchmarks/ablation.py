@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.embedder import Embedder, Vectors
-from toolcrib.core.ranking.hybrid import FUSION, Hybrid
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.ranker import Index, Ranker, Ranking, Reason
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.embedder import Embedder, Vectors
+from toolcrib.search.hybrid.fusion import FUSION, Hybrid
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Index, Ranker, Ranking, Reason
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.metric import scores

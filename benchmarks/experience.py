@@ -21,11 +21,11 @@ from typing import NamedTuple
 from benchmarks import machine
 from benchmarks.quality import DATA, REPOSITORY, Quality
 from toolcrib import SearchEngine
-from toolcrib.core.experience import Experience, Use
-from toolcrib.core.ranking.experienced import BOOST, Experienced
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.ranker import Ranker
-from toolcrib.core.trail import Trail
+from toolcrib.search.feedback.experience import Experience, Use
+from toolcrib.search.feedback.ranker import BOOST, Experienced
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Ranker
+from toolcrib.search.feedback.trail import Trail
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.metric import DEPTH, TOP, scores
 from toolcrib.evaluation.question import Question

@@ -16,8 +16,8 @@ import click
 
 from benchmarks.context import data_folder
 from benchmarks.machine import described
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.ranking.hybrid import hybrid_with
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.hybrid.fusion import hybrid_with
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.summary import summary
@@ -55,7 +55,7 @@ FRAMES: Final = (
     '{"query": "…"}',
 )
 # Where it is left out.
-PLACE: Final = "toolcrib.core.ranking.hybrid.asked"
+PLACE: Final = "toolcrib.search.hybrid.fusion.asked"
 
 
 def figures(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str, float]:

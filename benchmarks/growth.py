@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.catalog_file import read_catalog_file
-from toolcrib.core.ranking.passage import passage
-from toolcrib.core.ranking.vectors import VectorTable, nearest, unit
+from toolcrib.search.dense.tool_text import passage
+from toolcrib.search.dense.vector_table import VectorTable, nearest, unit
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.model.shipped import SHIPPED
 

@@ -16,9 +16,9 @@ import click
 
 from benchmarks.context import data_folder
 from benchmarks.machine import described
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.ranking.embedder import Vectors
-from toolcrib.core.ranking.hybrid import hybrid_with
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.hybrid.fusion import hybrid_with
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.trial import answers
@@ -40,7 +40,7 @@ NAMES: Final = {
     "zh": "Chinese",
 }
 # Where a query is put into English, for words and for meaning.
-PLACES: Final = ("toolcrib.model.shipped.in_english", "toolcrib.core.ranking.hybrid.in_english")
+PLACES: Final = ("toolcrib.model.shipped.in_english", "toolcrib.search.hybrid.fusion.in_english")
 
 Hits = Mapping[tuple[str, str], list[float]]
 

@@ -27,7 +27,7 @@ import click
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.catalog_file import read_catalog_file
-from toolcrib.core.ranking.passage import passage
+from toolcrib.search.dense.tool_text import passage
 
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES = 60

@@ -48,10 +48,10 @@ class Ours:
 
         The tools' vectors are sketches: a search costs the same whatever they are.
         """
-        engine = import_module("toolcrib.core.engine")
-        hybrid = import_module("toolcrib.core.ranking.hybrid").Hybrid
-        dense = import_module("toolcrib.core.ranking.dense").Dense
-        lexical = import_module("toolcrib.core.ranking.lexical").Lexical
+        engine = import_module("toolcrib.search.engine")
+        hybrid = import_module("toolcrib.search.hybrid.fusion").Hybrid
+        dense = import_module("toolcrib.search.dense.index").Dense
+        lexical = import_module("toolcrib.search.lexical.ranker").Lexical
         catalog = import_module("toolcrib.catalog_file").read_catalog_file(file)
         words = lexical(syntax="lenient")
         rankers = {

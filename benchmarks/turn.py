@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib import Catalog, SearchEngine, Tool, Toolcrib
-from toolcrib.core.engine import RANKERS
-from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.embedder import Vectors
-from toolcrib.core.ranking.hybrid import Hybrid
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.engine import RANKERS
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.hybrid.fusion import Hybrid
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.model.shipped import SHIPPED, Shipped
 
 QUERIES = 20

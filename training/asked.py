@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from toolcrib.core.ranking.passage import passage
+from toolcrib.search.dense.tool_text import passage
 from toolcrib.model.wordpiece import WordPiece
 from training import data
 from training.contextual import MAX_TOKENS

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from toolcrib.core.ranking.passage import passage
+from toolcrib.search.dense.tool_text import passage
 from toolcrib.core.tool import Tool
 
 PAIRS: Final = "training_pairs/pairs.jsonl"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolcrib.core.ranking.needs import names
+from toolcrib.search.query.segments import names
 from toolcrib.core.tool import Tool
 from toolcrib.model.encoder import half
 from toolcrib.model.wordpiece import WordPiece

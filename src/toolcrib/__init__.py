@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolcrib.core.catalog import Catalog
-    from toolcrib.core.engine import SearchEngine
-    from toolcrib.core.facet import Where
-    from toolcrib.core.result import Explanation, Hit, SearchResult
+    from toolcrib.search.engine import SearchEngine
+    from toolcrib.search.filters import Where
+    from toolcrib.search.results import Explanation, Hit, SearchResult
     from toolcrib.core.session import Session
     from toolcrib.core.tool import Tool
     from toolcrib.errors import ToolcribError
@@ -34,16 +34,16 @@ __all__ = [
 
 _HOMES = {
     "Catalog": "toolcrib.core.catalog",
-    "Explanation": "toolcrib.core.result",
-    "Hit": "toolcrib.core.result",
+    "Explanation": "toolcrib.search.results",
+    "Hit": "toolcrib.search.results",
     "Registry": "toolcrib.registry.registry",
-    "SearchEngine": "toolcrib.core.engine",
-    "SearchResult": "toolcrib.core.result",
+    "SearchEngine": "toolcrib.search.engine",
+    "SearchResult": "toolcrib.search.results",
     "Session": "toolcrib.core.session",
     "Tool": "toolcrib.core.tool",
     "Toolcrib": "toolcrib.toolcrib",
     "ToolcribError": "toolcrib.errors",
-    "Where": "toolcrib.core.facet",
+    "Where": "toolcrib.search.filters",
 }
 
 

@@ -21,14 +21,14 @@ from toolcrib.core.calls import Answer, Call, CallResult, Runner
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Heard, Style, Task
 from toolcrib.core.disclosure import Disclosure
-from toolcrib.core.engine import Allowed, SearchEngine
-from toolcrib.core.experience import Experience
+from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.search.feedback.experience import Experience
 from toolcrib.core.hosted import hosting_provider
 from toolcrib.core.tool_names import Names
-from toolcrib.core.result import SearchResult
+from toolcrib.search.results import SearchResult
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
-from toolcrib.core.trail import Trail
+from toolcrib.search.feedback.trail import Trail
 from toolcrib.entry import tools_of, toolsets
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.registry import Registry, text_of

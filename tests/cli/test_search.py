@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolcrib.cli.main import toolcrib
-from toolcrib.core.engine import RANKERS
+from toolcrib.search.engine import RANKERS
 
 TOOLS: list[dict[str, Any]] = [
     {

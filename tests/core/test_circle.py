@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool, Where
-from toolcrib.core import circle as module
-from toolcrib.core.circle import Circle
-from toolcrib.core.engine import RANKERS
-from toolcrib.core.experience import MAX_WEIGHT, SATURATION, Experience, Use
-from toolcrib.core.ranking.experienced import BOOST, MOST_RAISED
+from toolcrib.search.feedback import circle as module
+from toolcrib.search.feedback.circle import Circle
+from toolcrib.search.engine import RANKERS
+from toolcrib.search.feedback.experience import MAX_WEIGHT, SATURATION, Experience, Use
+from toolcrib.search.feedback.ranker import BOOST, MOST_RAISED
 
 SALT = b"sixteen bytes or more"
 QUERY = "nine stops today"

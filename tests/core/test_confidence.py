@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.embedder import Vectors
-from toolcrib.core.ranking.hybrid import Hybrid
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.hybrid.fusion import Hybrid
+from toolcrib.search.lexical.ranker import Lexical
 
 ROWS = "invoice payment rows"
 

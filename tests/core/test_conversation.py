@@ -18,9 +18,9 @@ from toolcrib.core.conversation import (
     Style,
 )
 from toolcrib.core.disclosure import Activation, Disclosure
-from toolcrib.core.engine import Allowed, SearchEngine
+from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.core.tool_names import Names
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool, ToolcribError, Where
-from toolcrib.core.engine import MAX_QUERY_CHARS, RANKERS
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.postings import NOWHERE
-from toolcrib.core.ranking.ranker import Ranking, Reason
+from toolcrib.search.engine import MAX_QUERY_CHARS, RANKERS
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.lexical.postings import NOWHERE
+from toolcrib.search.ranker import Ranking, Reason
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 
 # The modes that read words: what is said of the engine here holds whatever ranks.

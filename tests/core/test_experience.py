@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core import experience as module
-from toolcrib.core.experience import Experience, MemoryStore, Use
+from toolcrib.search.feedback import experience as module
+from toolcrib.search.feedback.experience import Experience, MemoryStore, Use
 from toolcrib.errors import InvalidConfig, InvalidEvidence
 
 SALT = b"sixteen bytes or more"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from toolcrib import Catalog, Tool, Where
-from toolcrib.core.facet import FacetIndex
+from toolcrib.search.filters import FacetIndex
 
 
 @pytest.mark.parametrize(

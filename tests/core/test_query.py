@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcrib.core.query import (
+from toolcrib.search.query.parser import (
     MAX_QUERY_CHARS,
     And,
     Boost,

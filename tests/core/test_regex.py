@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.regex_truth import found, matching, truth
-from toolcrib.core.regex import Passages, blob, read
-from toolcrib.core.regex.translate import MOST_CHARACTERS
+from toolcrib.core.regex import Passages, read
+from toolcrib.search.regex import blob
+from toolcrib.search.regex.translate import MOST_CHARACTERS
 from toolcrib.errors import InvalidPattern, InvalidTool
 
 # --- the same as `re` -----------------------------------------------------------------------------

@@ -11,13 +11,13 @@ import pytest
 
 from tests.core.ranking.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.engine import MAX_LIMIT, MAX_QUERIES
-from toolcrib.core.experience import Experience, Use
-from toolcrib.core.ranking.dense import Dense, DenseIndex
-from toolcrib.core.ranking.experienced import Experienced
-from toolcrib.core.ranking.hybrid import Hybrid
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.result import Hit
+from toolcrib.search.engine import MAX_LIMIT, MAX_QUERIES
+from toolcrib.search.feedback.experience import Experience, Use
+from toolcrib.search.dense.index import Dense, DenseIndex
+from toolcrib.search.feedback.ranker import Experienced
+from toolcrib.search.hybrid.fusion import Hybrid
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.results import Hit
 from toolcrib.errors import InvalidQuery
 
 SALT = b"sixteen bytes or more"

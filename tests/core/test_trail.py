@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from toolcrib.core.experience import Use
-from toolcrib.core.trail import MAX_COUNTED, MAX_RETURNED, MAX_SEARCHES, Trail
+from toolcrib.search.feedback.experience import Use
+from toolcrib.search.feedback.trail import MAX_COUNTED, MAX_RETURNED, MAX_SEARCHES, Trail
 
 
 def test_a_call_counts_for_the_latest_search_that_returned_the_tool() -> None:

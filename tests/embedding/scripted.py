@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from toolcrib import Catalog
-from toolcrib.core.ranking.embedder import Embedder, Vectors
-from toolcrib.core.ranking.ranker import Index, Ranking, Reason
-from toolcrib.core.ranking.vectors import VectorTable, unit
+from toolcrib.search.dense.embedder import Embedder, Vectors
+from toolcrib.search.ranker import Index, Ranking, Reason
+from toolcrib.search.dense.vector_table import VectorTable, unit
 from toolcrib.errors import EmbeddingFailed
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.embedding.scripted import WordEmbedder
-from toolcrib.core.ranking.embedder import Vectors
-from toolcrib.core.ranking.vectors import unit
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.dense.vector_table import unit
 from toolcrib.embedding.cache import CachedEmbedder, packed, unpacked
 from toolcrib.embedding.store import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from tests.core.ranking.meaning import Slow, Vectors, Words
 from tests.embedding.scripted import Meaning, WordEmbedder
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
-from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.embedder import Embedder
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.embedder import Embedder
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.embedding.fallback import WithFallback
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.engine import RANKERS
-from toolcrib.core.ranking.pattern import Regex
+from toolcrib.search.engine import RANKERS
+from toolcrib.search.regex.ranker import Regex
 from toolcrib.evaluation.document import answer_document, means_document, summary_document
 from toolcrib.evaluation.question import Question, needs
 from toolcrib.evaluation.summary import (

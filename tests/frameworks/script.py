@@ -10,8 +10,8 @@ from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.core import prompts
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
 
 SEARCH = "search_tools"
 

@@ -8,7 +8,7 @@ from tests.frameworks.script import words
 from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.disclosure import Activation, Disclosure
-from toolcrib.core.engine import SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
 from toolcrib.errors import DuplicateTool, InvalidConfig
 from toolcrib.frameworks import shelf as module

@@ -55,7 +55,7 @@ def test_searching_imports_nothing_that_talks_to_the_world() -> None:
         [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True
     ).stdout
     imported = printed.split()
-    assert "toolcrib.core.engine" in imported
+    assert "toolcrib.search.engine" in imported
     assert not set(imported) & set(_WORLDLY)
 
 

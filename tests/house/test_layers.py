@@ -40,11 +40,11 @@ CASES = [
     ("core/tool.py", "import toolcrib.adapters.mcp", "Imports point down"),
     ("adapters/mcp.py", "import toolcrib.profiles.shipit", "Imports point down"),
     ("newcomer.py", "", "Imports point down"),
-    ("core/text.py", "import toolcrib.core.engine", "Imports point down inside the core"),
+    ("core/text.py", "import toolcrib.search.engine", "Imports point down inside the core"),
     ("core/newcomer.py", "", "Imports point down inside the core"),
     (
         "core/ranking/fuzzy.py",
-        "import toolcrib.core.ranking.lexical",
+        "import toolcrib.search.lexical.ranker",
         "Rankers do not know each other",
     ),
     (

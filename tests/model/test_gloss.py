@@ -5,7 +5,7 @@ from importlib.resources import files
 import pytest
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
 from toolcrib.model.gloss import LANGUAGES, MAX_CHARS, in_english
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden import golden, vectors
-from toolcrib.core.ranking import keyword
+from toolcrib.search.lexical import keyword
 from toolcrib.core.tool import Tool
 from toolcrib.profiles import everruns
 from toolcrib.profiles.everruns import Context, Definition, Reveals, Size, ToolSearch

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.facet import Where
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.filters import Where
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidLimit
 from toolcrib.registry.registry import Registry

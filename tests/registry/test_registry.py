@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.core.engine import SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
 from toolcrib.errors import (
     CallRefused,

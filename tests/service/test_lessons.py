@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from toolcrib.config.settings import Config, Profile, Server, ToolSearch
-from toolcrib.core.experience import Use
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.feedback.experience import Use
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.service import lessons as module
 from toolcrib.service.lessons import Lessons
 from toolcrib.service.opening import SALT, open_service

@@ -10,9 +10,9 @@ import pytest
 
 from toolcrib.config.settings import Config, Profile, Safety, Server, ToolSearch
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool_names import safe_name
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.errors import UnknownProfile
 from toolcrib.service.opening import open_service
 from toolcrib.service.service import MAX_UNWRITTEN, Service, identity, manifest_of

@@ -17,8 +17,8 @@ from toolcrib.cli.figures import print_meaning, print_means, print_summary
 from toolcrib.cli.options import json_option
 from toolcrib.cli.printing import counted, fitted, note, plain, print_json, width, wrapped
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import RANKERS, SearchEngine
-from toolcrib.core.ranking.ranker import Ranker
+from toolcrib.search.engine import RANKERS, SearchEngine
+from toolcrib.search.ranker import Ranker
 from toolcrib.core.tool import Tool
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.evaluation.document import answer_document, means_document, summary_document

@@ -49,7 +49,7 @@ def where_options(callback: Callback) -> Callback:
     def bundled(
         server: str, category: str, tags: tuple[str, ...], read_only: bool, **others: Any
     ) -> None:
-        from toolcrib.core.facet import Where
+        from toolcrib.search.filters import Where
 
         where = Where(server=server, category=category, tags=tags, read_only=read_only)
         callback(where=where, **others)

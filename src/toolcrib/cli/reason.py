@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolcrib.cli.printing import plain
-from toolcrib.core.ranking.ranker import Reason
+from toolcrib.search.ranker import Reason
 
 
 def reasons_in_words(reasons: Sequence[Reason]) -> str:

@@ -17,12 +17,12 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.printing import Table, plain, print_json, wrapped
 from toolcrib.cli.reason import reasons_in_json, reasons_in_words
-from toolcrib.core.engine import MAX_LIMIT, RANKERS, SearchEngine
-from toolcrib.core.facet import Where
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.pattern import Regex
-from toolcrib.core.ranking.ranker import Ranker
-from toolcrib.core.result import Explanation, Group, SearchResult
+from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
+from toolcrib.search.filters import Where
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.regex.ranker import Regex
+from toolcrib.search.ranker import Ranker
+from toolcrib.search.results import Explanation, Group, SearchResult
 
 _MOST_GROUPED: Final = 200
 

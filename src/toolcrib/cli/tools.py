@@ -15,7 +15,7 @@ from toolcrib.cli.options import (
     where_options,
 )
 from toolcrib.cli.printing import Table, counted, plain, print_json, wrapped
-from toolcrib.core.facet import Where
+from toolcrib.search.filters import Where
 from toolcrib.core.tool import Tool
 
 _MAX_SERVERS_SHOWN = 12

@@ -20,9 +20,9 @@ from toolcrib.core import prompts
 from toolcrib.core.validation import problems
 from toolcrib.core.calls import Answer, Call, Exchange
 from toolcrib.core.disclosure import Plan
-from toolcrib.core.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
+from toolcrib.search.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
 from toolcrib.core.tool_names import Names
-from toolcrib.core.result import SearchResult, unserved
+from toolcrib.search.results import SearchResult, unserved
 from toolcrib.core.session import Act, Session
 from toolcrib.core.token_count import Counter, estimate
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.core.ranking.embedder import Embedder, PromptEmbedder, Vectors, services
-from toolcrib.core.ranking.rows import checked_at_once, checked_rows
+from toolcrib.search.dense.embedder import Embedder, PromptEmbedder, Vectors, services
+from toolcrib.search.dense.vector_checks import checked_at_once, checked_rows
 from toolcrib.embedding.store import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 

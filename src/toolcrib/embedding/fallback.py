@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.ranker import (
+from toolcrib.search.ranker import (
     Index,
     Note,
     Ranker,

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from toolcrib.core.ranking.embedder import Vectors
-from toolcrib.core.ranking.rows import checked_rows
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.dense.vector_checks import checked_rows
 from toolcrib.embedding.deadline import PlainHandler, SecureHandler
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from toolcrib.core.ranking.embedder import Vectors
-from toolcrib.core.ranking.rows import checked_rows
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.dense.vector_checks import checked_rows
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 _SOURCE = "the model"

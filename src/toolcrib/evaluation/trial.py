@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import RANKERS, SearchEngine
-from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.embedder import Embedder
-from toolcrib.core.ranking.hybrid import hybrid_with
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.ranker import Ranker
-from toolcrib.core.result import SearchResult
+from toolcrib.search.engine import RANKERS, SearchEngine
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.embedder import Embedder
+from toolcrib.search.hybrid.fusion import hybrid_with
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Ranker
+from toolcrib.search.results import SearchResult
 from toolcrib.errors import InvalidQuery, SearchTimeout
 from toolcrib.evaluation.metric import DEPTH, Scores, scores
 from toolcrib.evaluation.question import Question

@@ -12,7 +12,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from toolcrib.adapters import openai_chat
 from toolcrib.core.calls import Answer, Call
-from toolcrib.core.engine import Allowed
+from toolcrib.search.engine import Allowed
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig

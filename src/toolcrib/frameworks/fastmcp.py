@@ -20,7 +20,7 @@ from toolcrib.core.calls import Answer, Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import MAX_LIMIT, Conversation
 from toolcrib.core.disclosure import Disclosure, Plan
-from toolcrib.core.engine import SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.frameworks.shelf import Shelf
 
 

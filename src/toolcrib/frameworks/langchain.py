@@ -19,7 +19,7 @@ from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from toolcrib.core.engine import Allowed
+from toolcrib.search.engine import Allowed
 from toolcrib.frameworks.chat_model import Reader, Step, noted
 from toolcrib.frameworks.shelf import Options, Shelf
 

@@ -15,7 +15,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command, Send
 
-from toolcrib.core.engine import Allowed
+from toolcrib.search.engine import Allowed
 from toolcrib.frameworks.chat_model import Reader, Step, noted
 from toolcrib.frameworks.shelf import Options, Shelf
 

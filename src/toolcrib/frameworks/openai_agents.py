@@ -22,7 +22,7 @@ from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation
 from toolcrib.core.disclosure import Disclosure
-from toolcrib.core.engine import Allowed, SearchEngine
+from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.core.session import Session
 from toolcrib.frameworks.shelf import Shelf
 

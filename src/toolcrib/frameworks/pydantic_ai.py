@@ -20,7 +20,7 @@ from toolcrib.core.calls import Call, Exchange
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Turn
 from toolcrib.core.disclosure import Disclosure
-from toolcrib.core.engine import Allowed, SearchEngine
+from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.core.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.core.prompts import SEARCH_NAME

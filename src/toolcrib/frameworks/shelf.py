@@ -14,7 +14,7 @@ from typing import Final, TypedDict
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Style
 from toolcrib.core.disclosure import Disclosure
-from toolcrib.core.engine import Allowed, SearchEngine
+from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.core.tool_names import Names
 from toolcrib.core.tool import Tool
 from toolcrib.errors import DuplicateTool

@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.pattern import Regex
-from toolcrib.core.ranking.ranker import Index
-from toolcrib.core.ranking.reading import TOOL_READING, Reading
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.regex.ranker import Regex
+from toolcrib.search.ranker import Index
+from toolcrib.search.lexical.fields import TOOL_READING, Reading
 from toolcrib.core.schema import parameters
 from toolcrib.core.tool import Tool
 from toolcrib.errors import (

@@ -19,7 +19,7 @@ from toolcrib.agent.event import Finished
 from toolcrib.agent.provider import Provider
 from toolcrib.core.calls import Answer, Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.prefix import Prefix
+from toolcrib.search.lexical.prefix import Prefix
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery, ToolFailed, UnknownTool
 from toolcrib.registry.registry import Registry

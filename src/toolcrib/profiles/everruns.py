@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from toolcrib.core.disclosure import Activation, Disclosure
 from toolcrib.core.hosted import hosting_provider
-from toolcrib.core.ranking import keyword
+from toolcrib.search.lexical import keyword
 from toolcrib.core.session import SessionTable
 from toolcrib.core.tool import Tool
 

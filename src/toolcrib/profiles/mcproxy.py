@@ -23,8 +23,8 @@ from toolcrib.core.disclosure import (
     Disclosure,
     Selection,
 )
-from toolcrib.core.engine import MAX_LIMIT, SearchEngine
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.engine import MAX_LIMIT, SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import InvalidConfig, InvalidQuery
 

@@ -17,12 +17,12 @@ import regex
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.disclosure import ALPHABETICAL, SERVER_PRIORITY
-from toolcrib.core.query import Node, Not, Or, Phrase, Word, parse, rewritten
-from toolcrib.core.ranking import reading
-from toolcrib.core.ranking.boolean import Answer, evaluate
-from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
-from toolcrib.core.ranking.postings import Posting
-from toolcrib.core.ranking.ranker import Scores, Slots
+from toolcrib.search.query.parser import Node, Not, Or, Phrase, Word, parse, rewritten
+from toolcrib.search.lexical import fields
+from toolcrib.search.lexical.boolean import Answer, evaluate
+from toolcrib.search.lexical.ranker import Lexical, LexicalIndex
+from toolcrib.search.lexical.postings import Posting
+from toolcrib.search.ranker import Scores, Slots
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.profiles.mcproxy import (
@@ -190,8 +190,8 @@ def _index(catalog: Catalog, field: str, of: Callable[[Tool], str]) -> LexicalIn
     lengths = [len(words(of(tool))) for tool in catalog]
     average = sum(lengths) / max(1, len(lengths)) or 1.0
     return Lexical(
-        reading=reading.Reading(
-            fields=(reading.Field(field, weight=1.0, b=B, pivot=average),),
+        reading=fields.Reading(
+            fields=(fields.Field(field, weight=1.0, b=B, pivot=average),),
             texts=lambda tool: (of(tool),),
             words=words,
             is_stop_word=lambda term: False,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from toolcrib.core.disclosure import Activation, Disclosure
-from toolcrib.core.ranking import fuzzy
+from toolcrib.search.lexical import fuzzy
 from toolcrib.core.tool import Tool
 
 DESCRIPTION = (

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Final
 
-from toolcrib.core.circle import Circle
-from toolcrib.core.experience import MAX_ID_CHARS, MAX_WEIGHT, Experience, Use
+from toolcrib.search.feedback.circle import Circle
+from toolcrib.search.feedback.experience import MAX_ID_CHARS, MAX_WEIGHT, Experience, Use
 from toolcrib.storage.lesson import Lesson, LessonStore
 
 # What waits to be learned. More at once is more than there is to learn from.

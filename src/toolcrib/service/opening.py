@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from toolcrib.config.settings import Config, Embedding
-from toolcrib.core.engine import RANKERS
-from toolcrib.core.experience import MIN_SALT_BYTES
-from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.hybrid import Fusion, Hybrid, hybrid_with
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.ranker import Ranker
+from toolcrib.search.engine import RANKERS
+from toolcrib.search.feedback.experience import MIN_SALT_BYTES
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.hybrid.fusion import Fusion, Hybrid, hybrid_with
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Ranker
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.embedding.fallback import WithFallback
 from toolcrib.embedding.openai import OpenAIEmbedder

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from toolcrib.config.settings import Config, Profile, Server
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.engine import RANKERS, SearchEngine
-from toolcrib.core.experience import Use
-from toolcrib.core.ranking.ranker import Ranker
+from toolcrib.search.engine import RANKERS, SearchEngine
+from toolcrib.search.feedback.experience import Use
+from toolcrib.search.ranker import Ranker
 from toolcrib.embedding.fallback import WithFallback
 from toolcrib.errors import UnknownProfile
 from toolcrib.safety.finding import Finding

@@ -11,10 +11,10 @@ from toolcrib.config.settings import Profile, ToolSearch
 from toolcrib.core import prompts
 from toolcrib.core.conversation import Conversation
 from toolcrib.core.disclosure import ALPHABETICAL, Activation, Disclosure, Plan, Selection
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.facet import Where
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.filters import Where
 from toolcrib.core.tool_names import Names
-from toolcrib.core.result import SearchResult
+from toolcrib.search.results import SearchResult
 from toolcrib.core.token_count import tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.profiles.mcproxy import SEARCH_TOOL

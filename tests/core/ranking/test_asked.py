@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.ranking.asked import asked, behind_looking
+from toolcrib.search.query.preamble import asked, behind_looking
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from tests.core.ranking.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.ranking.dense import READ_CLOSELY, Dense, DenseIndex
-from toolcrib.core.ranking.ranker import Reason
-from toolcrib.core.ranking.vectors import BLOCK, HEAD, TURNED_FROM, VectorTable, unit
+from toolcrib.search.dense.index import READ_CLOSELY, Dense, DenseIndex
+from toolcrib.search.ranker import Reason
+from toolcrib.search.dense.vector_table import BLOCK, HEAD, TURNED_FROM, VectorTable, unit
 from toolcrib.errors import EmbeddingFailed
 
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib import Catalog, SearchEngine, Tool, Where
-from toolcrib.core.engine import RANKERS
-from toolcrib.core.experience import Experience, Use
-from toolcrib.core.ranking.experienced import BOOST, MAX_BOOST, MOST_RAISED, Experienced
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.pattern import Regex
-from toolcrib.core.ranking.ranker import Ranking, Reason
+from toolcrib.search.engine import RANKERS
+from toolcrib.search.feedback.experience import Experience, Use
+from toolcrib.search.feedback.ranker import BOOST, MAX_BOOST, MOST_RAISED, Experienced
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.regex.ranker import Regex
+from toolcrib.search.ranker import Ranking, Reason
 from toolcrib.errors import InvalidConfig
 
 SALT = b"sixteen bytes or more"

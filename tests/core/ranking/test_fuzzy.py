@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking import fuzzy
-from toolcrib.core.ranking.fuzzy import Fuzzy
+from toolcrib.search.lexical import fuzzy
+from toolcrib.search.lexical.fuzzy import Fuzzy
 from toolcrib.core.tool import Tool
 from toolcrib.errors import QueryTooLong
 

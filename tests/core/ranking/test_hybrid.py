@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.core.ranking.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
-from toolcrib.core.ranking.dense import READ_CLOSELY, Dense
-from toolcrib.core.ranking.embedder import Embedder
-from toolcrib.core.ranking.hybrid import Fusion, Hybrid
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.dense.index import READ_CLOSELY, Dense
+from toolcrib.search.dense.embedder import Embedder
+from toolcrib.search.hybrid.fusion import Fusion, Hybrid
+from toolcrib.search.lexical.ranker import Lexical
 
 
 def _engine(catalog: Catalog, embedder: Embedder, **fusion: float) -> SearchEngine:

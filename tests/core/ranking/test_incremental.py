@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib import Catalog, Tool
-from toolcrib.core.ranking.fuzzy import Fuzzy
-from toolcrib.core.ranking.keyword import Keyword
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.pattern import Regex
-from toolcrib.core.ranking.prefix import Prefix
-from toolcrib.core.ranking.ranker import Index, Ranker
+from toolcrib.search.lexical.fuzzy import Fuzzy
+from toolcrib.search.lexical.keyword import Keyword
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.regex.ranker import Regex
+from toolcrib.search.lexical.prefix import Prefix
+from toolcrib.search.ranker import Index, Ranker
 
 WORDS = ["send", "email", "invoice", "refund", "weather", "issue", "list", "sendEmail", "GitHub"]
 QUERIES = [
@@ -114,7 +114,7 @@ def test_a_large_catalog_is_sorted_in_chunks_and_answers_alike(
 ) -> None:
     catalog = Catalog(Tool(f"t{n}", f"{WORDS[n % 7]} {WORDS[n % 5]}") for n in range(50))
     whole = Lexical().fit(catalog)
-    monkeypatch.setattr("toolcrib.core.ranking.postings._CHUNK", 10)
+    monkeypatch.setattr("toolcrib.search.lexical.postings._CHUNK", 10)
     chunked = Lexical().fit(catalog)
     for query in QUERIES:
         assert _answers(chunked, catalog, query) == _answers(whole, catalog, query)

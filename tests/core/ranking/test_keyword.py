@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking import keyword
-from toolcrib.core.ranking.keyword import Keyword
+from toolcrib.search.lexical import keyword
+from toolcrib.search.lexical.keyword import Keyword
 from toolcrib.core.tool import Tool
 
 BAKERY = Catalog(

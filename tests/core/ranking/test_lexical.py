@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from toolcrib import Catalog, Tool
-from toolcrib.core.query import Phrase, Word
-from toolcrib.core.ranking.lexical import _MOST_READINGS, Lexical, LexicalIndex
-from toolcrib.core.ranking.reading import MAX_FIELD_TERMS
+from toolcrib.search.query.parser import Phrase, Word
+from toolcrib.search.lexical.ranker import _MOST_READINGS, Lexical, LexicalIndex
+from toolcrib.search.lexical.fields import MAX_FIELD_TERMS
 from toolcrib.errors import InvalidQuery
 
 
@@ -256,7 +256,7 @@ def test_a_phrase_longer_than_the_text_or_of_common_words_only_finds_nothing() -
 def test_answers_that_are_kept_are_few_and_stay_true(
     office: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.core.ranking.lexical._MOST_KNOWN", 2)
+    monkeypatch.setattr("toolcrib.search.lexical.ranker._MOST_KNOWN", 2)
     index = Lexical().fit(office)
     for query in ("email message invoice refund weather", "email", "refund", "email"):
         assert _found(index, query) == _found(Lexical().fit(office), query)

@@ -14,11 +14,11 @@ import tantivy
 
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.query import And, Must, Node, Not, Or, Phrase, Word
-from toolcrib.core.ranking.boolean import Answer, evaluate
-from toolcrib.core.ranking.lexical import Lexical, LexicalIndex
-from toolcrib.core.ranking.postings import Posting
-from toolcrib.core.ranking.reading import Field, Reading
+from toolcrib.search.query.parser import And, Must, Node, Not, Or, Phrase, Word
+from toolcrib.search.lexical.boolean import Answer, evaluate
+from toolcrib.search.lexical.ranker import Lexical, LexicalIndex
+from toolcrib.search.lexical.postings import Posting
+from toolcrib.search.lexical.fields import Field, Reading
 from toolcrib.core.tool import Tool
 
 K1 = 1.2

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from toolcrib import Catalog, Tool
-from toolcrib.core.ranking.name import Named, NameIndex
+from toolcrib.search.lexical.exact_name import Named, NameIndex
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking.dense import Dense, DenseIndex
-from toolcrib.core.ranking.embedder import QueryReader, RoughEmbedder, Vectors
-from toolcrib.core.ranking.narrowing import NUMBERS
-from toolcrib.core.ranking.vectors import TURNED_FROM, unit
+from toolcrib.search.dense.index import Dense, DenseIndex
+from toolcrib.search.dense.embedder import QueryReader, RoughEmbedder, Vectors
+from toolcrib.search.dense.projection import NUMBERS
+from toolcrib.search.dense.vector_table import TURNED_FROM, unit
 from toolcrib.core.tool import Tool
 from toolcrib.errors import EmbeddingFailed
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.ranking.needs import MAX_NEEDS, names, needs
+from toolcrib.search.query.segments import MAX_NEEDS, names, needs
 
 
 @pytest.mark.parametrize(

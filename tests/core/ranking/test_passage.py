@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from toolcrib import Tool
-from toolcrib.core.ranking.passage import MAX_DESCRIPTION_WORDS, MAX_PARAMETERS, passage
+from toolcrib.search.dense.tool_text import MAX_DESCRIPTION_WORDS, MAX_PARAMETERS, passage
 
 
 def _schema(*names: str) -> dict[str, object]:

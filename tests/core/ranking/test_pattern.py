@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from toolcrib import Catalog, Tool
-from toolcrib.core.ranking.pattern import Regex, RegexIndex
-from toolcrib.core.ranking.ranker import Reason
+from toolcrib.search.regex.ranker import Regex, RegexIndex
+from toolcrib.search.ranker import Reason
 from toolcrib.errors import InvalidPattern, SearchTimeout
 
 # What is found does not hang on how soon: a collector may take its time in between.

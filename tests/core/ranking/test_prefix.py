@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.ranking import prefix
-from toolcrib.core.ranking.prefix import Prefix, PrefixIndex
+from toolcrib.search.lexical import prefix
+from toolcrib.search.lexical.prefix import Prefix, PrefixIndex
 from toolcrib.core.tool import Tool
 
 LIBRARY = Catalog(

@@ -10,12 +10,12 @@ import pytest
 
 from tests.core.ranking.meaning import MEANINGS, Words
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.embedder import services
-from toolcrib.core.ranking.hybrid import Hybrid
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.rows import checked_rows
-from toolcrib.core.ranking.vectors import TURNED_FROM
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.embedder import services
+from toolcrib.search.hybrid.fusion import Hybrid
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.dense.vector_checks import checked_rows
+from toolcrib.search.dense.vector_table import TURNED_FROM
 from toolcrib.embedding.cache import CachedEmbedder
 from toolcrib.embedding.fallback import WithFallback
 from toolcrib.errors import EmbeddingFailed

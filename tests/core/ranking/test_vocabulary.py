@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.ranking.vocabulary import Vocabulary
+from toolcrib.search.lexical.vocabulary import Vocabulary
 
 
 def _vocabulary(terms: list[str]) -> Vocabulary:

@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.core.ranking.dense import Dense
-from toolcrib.core.ranking.embedder import QueryReader, Vectors
-from toolcrib.core.ranking.hybrid import Hybrid
-from toolcrib.core.ranking.lexical import Lexical
-from toolcrib.core.ranking.narrowing import NUMBERS
-from toolcrib.core.ranking.ranker import Ranker
-from toolcrib.core.ranking.vectors import TURNED_FROM
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.embedder import QueryReader, Vectors
+from toolcrib.search.hybrid.fusion import Hybrid
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.dense.projection import NUMBERS
+from toolcrib.search.ranker import Ranker
+from toolcrib.search.dense.vector_table import TURNED_FROM
 from toolcrib.embedding.fallback import WithFallback
 from toolcrib.errors import EmbeddingFailed
 

@@ -18,8 +18,8 @@ from mcp import Client
 from starlette.types import ASGIApp
 
 from toolcrib.config.settings import Config, Profile, Safety, Server, ToolSearch
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.gateway import running
 from toolcrib.service.service import Service

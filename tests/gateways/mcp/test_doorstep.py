@@ -15,8 +15,8 @@ from mcp_types import version as versions
 
 from tests.gateways.mcp.harness import MODERN, config_of, plain, with_search
 from toolcrib.config.settings import Config
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.gateways.mcp import protocol, shown
 from toolcrib.gateways.mcp.doorstep import Doorstep
 from toolcrib.gateways.mcp.front import Front

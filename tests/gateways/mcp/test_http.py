@@ -18,8 +18,8 @@ from mcp.shared.exceptions import MCPError
 
 from tests.gateways.mcp.harness import MODERN, config_of, names, plain, served, told
 from toolcrib.config.settings import Auth, Http, Key, Profile
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.gateways.app import doors
 from toolcrib.gateways.guard import Guard
 from toolcrib.gateways.metrics import Metrics

@@ -30,9 +30,9 @@ from tests.gateways.serving import COMMAND, environment
 from tests.support.gateway_process import free_port, started, wait_for
 from toolcrib.cli.main import toolcrib
 from toolcrib.config.settings import Auth, Config, Key, Profile
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.experience import Use
-from toolcrib.core.ranking.lexical import Lexical
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.feedback.experience import Use
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.gateways.app import http_app
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.gateway import running

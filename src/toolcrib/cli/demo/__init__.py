@@ -11,8 +11,8 @@ import click
 from toolcrib.cli.options import demo_catalog
 from toolcrib.cli.printing import Table, wrapped
 from toolcrib.cli.reason import reasons_in_words
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.result import SearchResult
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.results import SearchResult
 from toolcrib.core.tool import Tool
 
 _HITS = 3

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from toolcrib.core.regex.deadline import Deadline
-from toolcrib.core.regex.passages import Passages
-from toolcrib.core.regex.syntax import Pattern
-from toolcrib.core.regex.translate import read
+from toolcrib.search.regex.deadline import Deadline
+from toolcrib.search.regex.passages import Passages
+from toolcrib.search.regex.syntax import Pattern
+from toolcrib.search.regex.translate import read
 
 __all__ = ["Deadline", "Passages", "Pattern", "read"]

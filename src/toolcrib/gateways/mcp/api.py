@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolcrib.core.conversation import LIMIT, MAX_LIMIT
-from toolcrib.core.facet import Where
+from toolcrib.search.filters import Where
 from toolcrib.errors import InvalidLimit, InvalidQuery, ToolcribError
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.status import servers, stats

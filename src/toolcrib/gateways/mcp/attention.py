@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from toolcrib.core.session import SessionTable
-from toolcrib.core.trail import Trail
+from toolcrib.search.feedback.trail import Trail
 from toolcrib.gateways.mcp.shown import Visitor
 from toolcrib.service.directory import Entry
 from toolcrib.service.service import Service

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.core.session import Session
-from toolcrib.core.trail import Trail
+from toolcrib.search.feedback.trail import Trail
 
 # Clients that read the list of tools once and never again, by the beginning of their names.
 FROZEN: Final = ("claude-code", "cursor", "windsurf", "codex")

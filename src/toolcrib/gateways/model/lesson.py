@@ -17,12 +17,12 @@ from weakref import WeakKeyDictionary
 from toolcrib.adapters.wire import wire_named
 from toolcrib.core.calls import Exchange as Exchanged
 from toolcrib.core.conversation import Conversation
-from toolcrib.core.engine import SearchEngine
-from toolcrib.core.experience import Teacher
-from toolcrib.core.result import SearchResult
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.feedback.experience import Teacher
+from toolcrib.search.results import SearchResult
 from toolcrib.core.session import SessionTable
 from toolcrib.core.tool import Tool
-from toolcrib.core.trail import Trail
+from toolcrib.search.feedback.trail import Trail
 from toolcrib.errors import InvalidMessage
 from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.door import Exchange

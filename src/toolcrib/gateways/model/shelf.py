@@ -18,7 +18,7 @@ from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation, Turn
 from toolcrib.core.disclosure import Plan
-from toolcrib.core.engine import RANKERS, SearchEngine
+from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.core.tool_names import Names, safe_name
 from toolcrib.core.session import Act, Session
 from toolcrib.core.tool import Tool

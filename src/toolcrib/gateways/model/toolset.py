@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.conversation import Conversation
 from toolcrib.core.disclosure import Plan
-from toolcrib.core.engine import RANKERS, SearchEngine
+from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.core.tool_names import Names
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool

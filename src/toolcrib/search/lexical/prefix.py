@@ -1,0 +1,122 @@
+"""Prefix ranking: a point for a whole word, half a point for each word that only begins like it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from toolcrib.core.catalog import Catalog
+from toolcrib.search.ranker import Ranking, Reason, ranking
+from toolcrib.search.slots import NOTHING_READ
+from toolcrib.core.tool import Tool
+
+WORD_POINTS = 1.0
+PREFIX_POINTS = 0.5
+
+Key = TypeVar("Key", bound=Hashable)
+
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The distinct words of a text in their order; `send_email` is one word."""
+    return tuple(dict.fromkeys(_WORD.findall(text.lower())))
+
+
+def tool_words(tool: Tool) -> tuple[str, ...]:
+    """The distinct words of a tool: of its name, its description and its tags."""
+    return words(" ".join((tool.name, tool.description, *tool.tags)))
+
+
+def points(asked: str, word: str) -> float:
+    """What a word that begins with a word of the query is worth."""
+    return WORD_POINTS if word == asked else PREFIX_POINTS
+
+
+def tally(asked: Iterable[str], postings: Mapping[str, Iterable[Key]]) -> dict[Key, float]:
+    """The points of everything found, in the order of finding: whole words first, then prefixes.
+
+    `postings` says where each indexed word stands.
+    """
+    found: dict[Key, float] = {}
+    for query_word in asked:
+        longer = (word for word in postings if word != query_word and word.startswith(query_word))
+        for word in (query_word, *longer):
+            for key in postings.get(word, ()):
+                found[key] = found.get(key, 0.0) + points(query_word, word)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Ranks by whole words and beginnings of words."""
+
+    names_win: ClassVar[bool] = True
+
+    def fit(self, catalog: Catalog) -> PrefixIndex:
+        """Fit to a catalog."""
+        return PrefixIndex(NOTHING_READ, {}).updated(catalog)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixIndex:
+    """The words of one catalog, each with the slots of the tools that have it."""
+
+    catalog: Catalog
+    postings: Mapping[str, tuple[int, ...]]
+
+    def tally(self, query: str) -> dict[int, float]:
+        """The points of every tool found, by slot, in the order of finding."""
+        return tally(words(query), self.postings)
+
+    def rank(self, query: str) -> Ranking:
+        """Every tool with a point, scored against one point for each word of the query."""
+        best = len(words(query))
+        return ranking({slot: min(1.0, one / best) for slot, one in self.tally(query).items()})
+
+    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+        """Every word of the tool that is or continues a word of the query."""
+        tool = self.catalog.at(slot)
+        if tool is None:
+            return ()
+        found = [
+            (word, points(asked, word))
+            for asked in words(query)
+            for word in tool_words(tool)
+            if word.startswith(asked)
+        ]
+        whole = sum(worth for _, worth in found)
+        return tuple(Reason(word, _field(tool, word), worth / whole) for word, worth in found)
+
+    def updated(self, catalog: Catalog) -> PrefixIndex:
+        """This index brought to a later catalog: only the words of changed tools move."""
+        slots: Iterable[int] | None = catalog.changed_slots(self.catalog)
+        earlier, postings = self.catalog, dict(self.postings)
+        if slots is None:
+            slots, earlier, postings = range(catalog.span), NOTHING_READ, {}
+        gone, come = _words_by_slot(earlier, slots), _words_by_slot(catalog, slots)
+        for word in {**gone, **come}:
+            kept = {*postings.get(word, ())} - {*gone.get(word, ())}
+            # In place, so that a word keeps its turn in the order of finding.
+            postings[word] = tuple(sorted(kept.union(come.get(word, ()))))
+            if not postings[word]:
+                del postings[word]
+        return PrefixIndex(catalog, postings)
+
+
+def _words_by_slot(catalog: Catalog, slots: Iterable[int]) -> dict[str, list[int]]:
+    """Which of these slots have each word."""
+    found: dict[str, list[int]] = {}
+    for slot in slots:
+        tool = catalog.at(slot)
+        for word in tool_words(tool) if tool else ():
+            found.setdefault(word, []).append(slot)
+    return found
+
+
+def _field(tool: Tool, word: str) -> str:
+    if word in words(tool.name):
+        return "name"
+    return "description" if word in words(tool.description) else "tags"

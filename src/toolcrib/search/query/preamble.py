@@ -1,0 +1,161 @@
+"""What a query asks for, without what is said around it.
+
+"Hi! I'm looking for a tool that can shrink a photo. Thanks!" asks to shrink a photo. The rest would be
+read as well, and tools that look for tools, or say thank you, come nearer than the right one.
+
+Only what can hardly mean anything else is taken off: "list the tools that are deprecated" asks about
+tools, "say thank you" about thanks. Where in doubt, a query is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from toolcrib.search.query.parser import has_operators
+from toolcrib.search.query.verbs import VERBS
+
+# Without one of these in it, or at its beginning, nothing is said around a text: told very soon.
+_HINTS: Final = (
+    "tool",
+    " way to ",
+    "thing that ",
+    "user",
+    " wants ",
+    " is to ",
+    "thank",
+    "help",
+    "...",
+)
+_FIRST_WORDS: Final = frozenset(
+    ["hi", "hello", "hey", "greetings", "good", "task:", "request:", "goal:"]
+)
+_QUOTES: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’"}
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of words with a space between them, for as much space as there is."""
+    return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE)
+
+
+# What leads to the tool that is looked for. No two of these begin alike: a text has one reading.
+_PLEASE: Final = r"(?:(?:please|kindly|okay|ok|so|and|also|now),? )?"
+_POLITELY: Final = rf"{_PLEASE}(?:(?:can|could|would|will) you )?(?:(?:please|kindly) )?"
+_I_NEED: Final = (
+    r"(?:(?:i|we) )?(?:also |just |really )?(?:need|want|require)(?: to (?:find|use|have))?"
+    r"|(?:i['’]?m |i am |we['’]?re |we are )?looking for|(?:i|we)(?:['’]d| would) like"
+    r"|(?:is|are) there|do you (?:have|know(?: of)?)"
+)
+_FIND: Final = r"(?:find|search for|look for|locate|suggest|recommend|give)(?: (?:me|us))?"
+_ANY: Final = (
+    r"(?:(?:an?|any|some|the|one|another|good|right|best|suitable|appropriate|available|mcp) ){0,4}"
+)
+# What leads on to what it should do. Some can hardly lead to anything else; behind others it may be
+# about the tool itself ("tools to be removed", "a way to the beach"), as what follows tells.
+_THAT_CAN: Final = (
+    r"(?:(?:that|which) (?:can|could|will|would|lets? (?:me|us)|(?:allows?|enables?) (?:me|us) to"
+    r"|helps? (?:me|us)(?: to)?)"
+    r"|(?:(?:that|which) (?:is|are) )?(?:capable of|able to)"
+    r"|(?:(?:that|which) )?(?:i|we) (?:can|could|should) use (?:to|for)"
+    r"|(?:should|can|could) (?:i|we) use (?:to|for)|to help (?:me|us)(?: to)?)"
+    r"(?! (?:be|been|have|not|i|we|you)\b) "
+)
+_NO_NOUN: Final = (
+    r"(?! (?:be|been|have|not|use|i|we|you|he|she|it|me|us|him|her|them|an?|the|this|that|these"
+    r"|those|my|your|our|his|its|their|is|are|was|has|does)\b)(?-i:(?! [A-Z])) "
+)
+_TO: Final = (
+    rf"(?:(?:available )?to|can|could|for(?= \w+ing\b)|(?:that|which)(?= \w{{2,}}s\b)){_NO_NOUN}"
+)
+_THIS: Final = r"(?: (?:for|to do|that can do))?(?: (?:this|that|it|the following(?: \w+)?))?\s*: "
+_TOOL: Final = (
+    rf"(?:(?:{_I_NEED}|{_FIND}) {_ANY}tools?(?:{_THIS}| {_THAT_CAN}| {_TO})"
+    rf"|(?:(?:which|what) )?{_ANY}tools? (?:{_THAT_CAN}|{_TO})"
+    rf"|(?:{_I_NEED}) {_ANY}(?:way to{_NO_NOUN}|(?:something|anything) {_THAT_CAN}))"
+)
+_LOOKS = _compiled(rf"{_POLITELY}{_TOOL}")
+# Whoever greets, asks for help, or says that a request follows, has asked for nothing yet.
+_PREAMBLE = _compiled(
+    r"(?:hi|hello|hey|greetings|good (?:morning|afternoon|evening|day))"
+    r"(?: (?:there|all|everyone|everybody|team|folks))?[!,.] "
+    rf"|{_PLEASE}(?:(?:can|could|would|will) you )?(?:please )?help (?:me|us)(?: out)?"
+    r"(?: with (?:something|this|it|the following|a task|a few things|one thing))?[?.!:] "
+    r"|(?:the )?user(?:['’]s)? (?:request|query|question|task|goal)\s*: "
+    rf"|(?:(?:the )?(?:user|customer|client) wants(?: (?:me|us|you))?"
+    rf"|(?:the|my|our) (?:goal|aim|task|objective) (?:here )?is) to{_NO_NOUN}"
+)
+_LABEL = _compiled(r"(?:task|request|goal)\s*: ")
+# What ends it, behind the sign that ends a sentence: "say thanks" says what is to be said.
+_ENDING = _compiled(
+    r"(?<=[,.!?;\n])\s*(?:(?:many )?thanks|thank you|(?:can|could|would) you (?:please )?help)"
+    r"(?: (?:me|us|out|with (?:that|this|it)|a (?:lot|bunch|million)|so much|very much|in advance"
+    r"|for (?:your|the) help)){0,3}[\s.!?]*$"
+)
+_DOTS = re.compile(r"(?<=[\w)])\s?\.{3,}$")
+_WORD = re.compile(r"[^\W\d_]+")
+# None is longer.
+_FRAME_CHARS: Final = 200
+_ENDING_CHARS: Final = 80
+
+
+def asked(query: str) -> str:
+    """What a query asks for; all of it, where nothing is said around it."""
+    text = _unquoted(query) if query[:1] in _QUOTES or query[:1].isspace() else query
+    lowered = text.lower()
+    first = lowered.split(None, 1)[:1]
+    if not any(map(lowered.__contains__, _HINTS)) and (
+        not first or first[0].rstrip("!,.") not in _FIRST_WORDS
+    ):
+        return text
+    stripped = text.strip()
+    left = _without_ending(stripped[_behind_frames(stripped) :])
+    # One word says too little: "hello, world".
+    return left if left != stripped and len(_WORD.findall(left)) > 1 else text
+
+
+def behind_looking(text: str) -> int:
+    """Where in a text begins what a tool is looked for to do; 0 if none is looked for."""
+    # Most texts mention none, which is told much sooner.
+    if "ool" not in text and "way" not in text and "thing" not in text:
+        return 0
+    found = _LOOKS.match(text.lstrip(), 0, _FRAME_CHARS)
+    return found.end() + len(text) - len(text.lstrip()) if found else 0
+
+
+def _behind_frames(text: str) -> int:
+    begin = 0
+    while found := (
+        _PREAMBLE.match(text, begin, begin + _FRAME_CHARS)
+        or _LOOKS.match(text, begin, begin + _FRAME_CHARS)
+        or _label(text, begin)
+    ):
+        begin = found.end()
+    return begin
+
+
+def _label(text: str, begin: int) -> re.Match[str] | None:
+    """A label, where a request follows: "task: 1234 status" asks about a task."""
+    found = _LABEL.match(text, begin)
+    word = _WORD.match(text, found.end()) if found else None
+    return found if word and word.group().lower() in VERBS else None
+
+
+def _without_ending(text: str) -> str:
+    found = _ENDING.search(text, max(len(text) - _ENDING_CHARS, 0))
+    if found:
+        text = text[: found.start()].rstrip(" \t\n,.!?;")
+    return _DOTS.sub("", text)
+
+
+def _unquoted(query: str) -> str:
+    """A query that stands in quotes as a whole, without them: models quote what they do not mean so.
+
+    Whoever quotes what would be operators means that it is none.
+    """
+    text = query.strip()
+    closing = _QUOTES.get(text[:1])
+    inner = text[1:-1]
+    if closing is None or text[-1] != closing or not inner.strip():
+        return query
+    is_several = closing in inner or text[0] in inner
+    return query if is_several or has_operators(inner) else inner
