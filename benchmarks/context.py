@@ -19,7 +19,7 @@ import click
 
 from benchmarks.machine import described
 from toolcrib import Tool, Toolcrib
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.core.tool_names import public_name
 from toolcrib.core.token_count import estimate
 from toolcrib.profiles import everruns, shipit

@@ -13,7 +13,7 @@ from mcp.types import Tool as mcp_tool
 from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
 from toolcrib.core.calls import CallResult
-from toolcrib.core.disclosure import Activation, Disclosure, Plan
+from toolcrib.session.disclosure import Activation, Disclosure, Plan
 from toolcrib.errors import (
     DuplicateTool,
     InvalidConfig,

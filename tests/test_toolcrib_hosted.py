@@ -9,7 +9,7 @@ import pytest
 
 from tests.scripted import REPLIES, Said
 from toolcrib import Tool, Toolcrib
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 
 CRM: dict[str, Any] = {
     "type": "namespace",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.frameworks.script import words
 from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.core.tool import Policy
 from toolcrib.toolcrib import CribSession, Native
 

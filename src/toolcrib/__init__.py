@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from toolcrib.search.engine import SearchEngine
     from toolcrib.search.filters import Where
     from toolcrib.search.results import Explanation, Hit, SearchResult
-    from toolcrib.core.session import Session
+    from toolcrib.session.session import Session
     from toolcrib.core.tool import Tool
     from toolcrib.errors import ToolcribError
     from toolcrib.registry.registry import Registry
@@ -39,7 +39,7 @@ _HOMES = {
     "Registry": "toolcrib.registry.registry",
     "SearchEngine": "toolcrib.search.engine",
     "SearchResult": "toolcrib.search.results",
-    "Session": "toolcrib.core.session",
+    "Session": "toolcrib.session.session",
     "Tool": "toolcrib.core.tool",
     "Toolcrib": "toolcrib.toolcrib",
     "ToolcribError": "toolcrib.errors",

@@ -19,14 +19,14 @@ from toolcrib.adapters.wire import Search, Wire, wire_named
 from toolcrib.core import prompts
 from toolcrib.core.calls import Answer, Call, CallResult, Runner
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import Conversation, Heard, Style, Task
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.turn import Conversation, Heard, Style, Task
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.search.feedback.experience import Experience
-from toolcrib.core.hosted import hosting_provider
+from toolcrib.session.hosted_search import hosting_provider
 from toolcrib.core.tool_names import Names
 from toolcrib.search.results import SearchResult
-from toolcrib.core.session import Session
+from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.search.feedback.trail import Trail
 from toolcrib.entry import tools_of, toolsets

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from tests.scripted import REPLIES, Said
 from toolcrib import Tool, Toolcrib
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.toolcrib import CribSession
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -21,7 +21,7 @@ from toolcrib.config.settings import (
     Server,
     ToolSearch,
 )
-from toolcrib.core.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY
+from toolcrib.session.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY
 from toolcrib.errors import InvalidConfig
 
 

@@ -9,7 +9,7 @@ import pytest
 from toolcrib.core import prompts
 from toolcrib.core.calls import Call, Exchange
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import (
+from toolcrib.session.turn import (
     MAX_NAMED,
     MAX_QUERIES,
     MAX_SEARCHES,
@@ -17,11 +17,11 @@ from toolcrib.core.conversation import (
     Conversation,
     Style,
 )
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.core.tool_names import Names
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.core.session import Session
+from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
 
 CITY = {

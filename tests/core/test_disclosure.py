@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.core.disclosure import Activation, Disclosure, Selection
+from toolcrib.session.disclosure import Activation, Disclosure, Selection
 from toolcrib.core.tool import Policy, Tool
 from toolcrib.errors import InvalidConfig
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.core.hosted import hosting_provider
+from toolcrib.session.hosted_search import hosting_provider
 
 
 @pytest.mark.parametrize(

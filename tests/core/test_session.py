@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.session import Act, Session, SessionTable
+from toolcrib.session.session import Act, Session, SessionTable
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 

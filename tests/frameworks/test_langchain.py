@@ -36,7 +36,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.frameworks.langchain import ToolcribMiddleware
 
 

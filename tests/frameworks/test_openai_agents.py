@@ -41,7 +41,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.frameworks.openai_agents import ToolcribAgent
 
 TOOLS = [function_tool(function) for function in office.tools()]

@@ -35,7 +35,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.frameworks.pydantic_ai import OTHER_SEARCH_NAME, ToolcribCapability
 
 

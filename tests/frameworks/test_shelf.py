@@ -7,7 +7,7 @@ import pytest
 from tests.frameworks.script import words
 from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
 from toolcrib.errors import DuplicateTool, InvalidConfig

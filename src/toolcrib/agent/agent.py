@@ -16,7 +16,7 @@ from toolcrib.adapters.plain import plain
 from toolcrib.adapters.wire import wire_named
 from toolcrib.agent.event import Answered, Called, Event, Finished, Said
 from toolcrib.agent.provider import Assembly, Message, Provider, Request, Spent
-from toolcrib.core.conversation import Task
+from toolcrib.session.turn import Task
 from toolcrib.errors import InvalidConfig, Unfinished
 
 MAX_STEPS: Final = 25

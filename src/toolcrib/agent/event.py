@@ -7,7 +7,7 @@ from typing import Any
 
 from toolcrib.agent.provider import Spent
 from toolcrib.core.calls import Call
-from toolcrib.core.conversation import Task
+from toolcrib.session.turn import Task
 
 
 @dataclass(frozen=True, slots=True)

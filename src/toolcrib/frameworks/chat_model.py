@@ -13,7 +13,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from toolcrib.adapters import openai_chat
 from toolcrib.core.calls import Answer, Call
 from toolcrib.search.engine import Allowed
-from toolcrib.core.session import Session
+from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.frameworks.shelf import Shelf

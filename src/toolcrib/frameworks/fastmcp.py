@@ -18,8 +18,8 @@ from toolcrib.core import tool as core
 from toolcrib.core import prompts
 from toolcrib.core.calls import Answer, Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import MAX_LIMIT, Conversation
-from toolcrib.core.disclosure import Disclosure, Plan
+from toolcrib.session.turn import MAX_LIMIT, Conversation
+from toolcrib.session.disclosure import Disclosure, Plan
 from toolcrib.search.engine import SearchEngine
 from toolcrib.frameworks.shelf import Shelf
 

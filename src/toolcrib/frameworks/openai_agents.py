@@ -20,10 +20,10 @@ from toolcrib.adapters.plain import arguments_from_text
 from toolcrib.core import tool as core
 from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import Conversation
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.turn import Conversation
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.search.engine import Allowed, SearchEngine
-from toolcrib.core.session import Session
+from toolcrib.session.session import Session
 from toolcrib.frameworks.shelf import Shelf
 
 

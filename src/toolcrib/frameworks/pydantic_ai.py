@@ -18,10 +18,10 @@ from toolcrib.adapters.history import History
 from toolcrib.adapters.plain import arguments_from_text
 from toolcrib.core.calls import Call, Exchange
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import Conversation, Turn
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.turn import Conversation, Turn
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.search.engine import Allowed, SearchEngine
-from toolcrib.core.session import Session
+from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.core.prompts import SEARCH_NAME
 from toolcrib.frameworks.shelf import Shelf

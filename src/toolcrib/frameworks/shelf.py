@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import Final, TypedDict
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import Conversation, Style
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.turn import Conversation, Style
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.core.tool_names import Names
 from toolcrib.core.tool import Tool

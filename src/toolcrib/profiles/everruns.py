@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from toolcrib.core.disclosure import Activation, Disclosure
-from toolcrib.core.hosted import hosting_provider
+from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.session.hosted_search import hosting_provider
 from toolcrib.search.lexical import keyword
-from toolcrib.core.session import SessionTable
+from toolcrib.session.session import SessionTable
 from toolcrib.core.tool import Tool
 
 CAPABILITY = "tool_search"

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.disclosure import (
+from toolcrib.session.disclosure import (
     ALPHABETICAL,
     RANDOM,
     SERVER_PRIORITY,

@@ -16,7 +16,7 @@ import regex
 
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.disclosure import ALPHABETICAL, SERVER_PRIORITY
+from toolcrib.session.disclosure import ALPHABETICAL, SERVER_PRIORITY
 from toolcrib.search.query.parser import Node, Not, Or, Phrase, Word, parse, rewritten
 from toolcrib.search.lexical import fields
 from toolcrib.search.lexical.boolean import Answer, evaluate

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from toolcrib.core.disclosure import SERVER_SIZE, Activation, Disclosure, Selection
+from toolcrib.session.disclosure import SERVER_SIZE, Activation, Disclosure, Selection
 from toolcrib.core.tool import Tool
 
 NAME_WEIGHT = 3.0

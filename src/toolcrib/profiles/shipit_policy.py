@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.adapters import openai_chat
-from toolcrib.core.disclosure import Activation, Disclosure
-from toolcrib.core.session import SessionTable
+from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.session.session import SessionTable
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.profiles.shipit import AVAILABLE, CORE_TOOLS

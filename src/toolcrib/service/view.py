@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 from toolcrib.config.settings import Profile, ToolSearch
 from toolcrib.core import prompts
-from toolcrib.core.conversation import Conversation
-from toolcrib.core.disclosure import ALPHABETICAL, Activation, Disclosure, Plan, Selection
+from toolcrib.session.turn import Conversation
+from toolcrib.session.disclosure import ALPHABETICAL, Activation, Disclosure, Plan, Selection
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.filters import Where
 from toolcrib.core.tool_names import Names

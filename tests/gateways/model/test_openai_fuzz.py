@@ -16,7 +16,7 @@ from tests.gateways.model.responses.asking import CLIENT, CRM, MCP, SEARCH, defe
 from tests.gateways.model.serving import serving
 from tests.gateways.model.serving_openai import chat_functions, functions
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.chat.stream import Stream as ChatStream

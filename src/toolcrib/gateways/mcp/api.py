@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolcrib.core.conversation import LIMIT, MAX_LIMIT
+from toolcrib.session.turn import LIMIT, MAX_LIMIT
 from toolcrib.search.filters import Where
 from toolcrib.errors import InvalidLimit, InvalidQuery, ToolcribError
 from toolcrib.gateways.mcp.front import Front

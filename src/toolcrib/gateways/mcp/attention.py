@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from toolcrib.core.session import SessionTable
+from toolcrib.session.session import SessionTable
 from toolcrib.search.feedback.trail import Trail
 from toolcrib.gateways.mcp.shown import Visitor
 from toolcrib.service.directory import Entry

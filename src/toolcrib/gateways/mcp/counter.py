@@ -17,10 +17,10 @@ import anyio
 from toolcrib.config.settings import Detail, ToolSearch
 from toolcrib.core import prompts
 from toolcrib.core.calls import Call
-from toolcrib.core.conversation import LIMIT, MAX_LIMIT, NEAREST, unserved_text
+from toolcrib.session.turn import LIMIT, MAX_LIMIT, NEAREST, unserved_text
 from toolcrib.search.filters import Where
 from toolcrib.search.results import SearchResult
-from toolcrib.core.session import Session
+from toolcrib.session.session import Session
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateways.mcp.answer import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib.core.conversation import LIMIT, MAX_LIMIT
+from toolcrib.session.turn import LIMIT, MAX_LIMIT
 from toolcrib.gateways.mcp.api import MAX_PAGE, PAGE
 from toolcrib.gateways.openapi import described
 

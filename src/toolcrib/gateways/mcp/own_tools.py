@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolcrib.core import prompts
-from toolcrib.core.conversation import LIMIT, MAX_LIMIT
+from toolcrib.session.turn import LIMIT, MAX_LIMIT
 from toolcrib.gateways.mcp.answer import DETAILS, named, servers_text
 from toolcrib.profiles import mcproxy
 from toolcrib.service.view import View

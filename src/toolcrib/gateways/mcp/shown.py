@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from toolcrib.core.session import Session
+from toolcrib.session.session import Session
 from toolcrib.search.feedback.trail import Trail
 
 # Clients that read the list of tools once and never again, by the beginning of their names.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
 from toolcrib.config.settings import ModelGateway, ModelUpstream, SearchForModel
-from toolcrib.core.hosted import Provider, hosting_provider
+from toolcrib.session.hosted_search import Provider, hosting_provider
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.body import LARGE_BYTES, read_reply
 from toolcrib.gateways.model.door import MAX_BODY_BYTES, SWITCH_HEADER, Exchange

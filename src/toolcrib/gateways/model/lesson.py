@@ -16,11 +16,11 @@ from weakref import WeakKeyDictionary
 
 from toolcrib.adapters.wire import wire_named
 from toolcrib.core.calls import Exchange as Exchanged
-from toolcrib.core.conversation import Conversation
+from toolcrib.session.turn import Conversation
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.feedback.experience import Teacher
 from toolcrib.search.results import SearchResult
-from toolcrib.core.session import SessionTable
+from toolcrib.session.session import SessionTable
 from toolcrib.core.tool import Tool
 from toolcrib.search.feedback.trail import Trail
 from toolcrib.errors import InvalidMessage

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from toolcrib.adapters.plain import objects
 from toolcrib.config.settings import ModelUpstream, SearchForModel
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.body import read_object
 from toolcrib.gateways.model.door import Exchange

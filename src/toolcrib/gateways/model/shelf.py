@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from toolcrib.core import conversation
+from toolcrib.session import turn
 from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import Conversation, Turn
-from toolcrib.core.disclosure import Plan
+from toolcrib.session.turn import Conversation, Turn
+from toolcrib.session.disclosure import Plan
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.core.tool_names import Names, safe_name
-from toolcrib.core.session import Act, Session
+from toolcrib.session.session import Act, Session
 from toolcrib.core.tool import Tool
 from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.toolset import CHARACTERS_A_TOKEN, MOST_READ, MOST_SKETCHED
@@ -170,7 +170,7 @@ class Desk:
         """What these calls mean, after so many rounds in which the model only searched."""
         self._calls += len(calls)
         enough = self._calls > MAX_SEARCHES
-        before = replace(self._session, searches=conversation.MAX_SEARCHES if enough else rounds)
+        before = replace(self._session, searches=turn.MAX_SEARCHES if enough else rounds)
         rules = self.shelf.conversation
         turn = (self._attend(rules) if self._attend else rules).turn(before, calls)
         self._session = turn.session

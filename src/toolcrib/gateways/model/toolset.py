@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.conversation import Conversation
-from toolcrib.core.disclosure import Plan
+from toolcrib.session.turn import Conversation
+from toolcrib.session.disclosure import Plan
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.core.tool_names import Names
 from toolcrib.core.tool import Tool

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.gateways.model.serving_openai import WORDS, chat_functions
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.gateways.model.chat.talk import Talk
 from toolcrib.gateways.model.chat.tools import deferring_shelf, sparing_shelf
 from toolcrib.gateways.model.memory import Memory, Recall

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.gateways.model.serving_openai import WORDS, chat_functions
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.gateways.model.chat.tools import (
     asks_for_search,
     deferring_shelf,

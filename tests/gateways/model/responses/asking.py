@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.gateways.model.serving_openai import functions, parameters
-from toolcrib.core.disclosure import Activation, Disclosure
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.gateways.model.memory import Memory, Recall
 from toolcrib.gateways.model.responses.talk import Talk
 from toolcrib.gateways.model.responses.tools import Rack, rack_of

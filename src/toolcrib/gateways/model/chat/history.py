@@ -9,7 +9,7 @@ from typing import Any
 from toolcrib.adapters.openai_chat import references, turns_from_wire
 from toolcrib.adapters.plain import objects, text
 from toolcrib.core import prompts
-from toolcrib.core.session import Act
+from toolcrib.session.session import Act
 from toolcrib.gateways.model.memory import Recall
 from toolcrib.gateways.model.shelf import Shelf
 

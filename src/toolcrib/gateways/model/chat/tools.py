@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from toolcrib.adapters.openai_chat import tools_from_wire
 from toolcrib.adapters.plain import text
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool

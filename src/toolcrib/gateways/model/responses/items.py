@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain import objects, text
 from toolcrib.core import prompts
-from toolcrib.core.conversation import DESCRIPTION_CHARS
+from toolcrib.session.turn import DESCRIPTION_CHARS
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
 from toolcrib.gateways.model.responses.tools import Rack, brought_wares, found_entries, path_of

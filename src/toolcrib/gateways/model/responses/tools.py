@@ -15,7 +15,7 @@ from typing import Any, Final
 from toolcrib.adapters.field import Fields, kind
 from toolcrib.adapters.plain import objects, text
 from toolcrib.core import prompts
-from toolcrib.core.disclosure import Disclosure
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
 from toolcrib.gateways.model.shelf import Entry, Shelf, Ware, sent_name

@@ -19,11 +19,11 @@ from typing import Any, Final, Literal
 from toolcrib.core import prompts
 from toolcrib.core.validation import problems
 from toolcrib.core.calls import Answer, Call, Exchange
-from toolcrib.core.disclosure import Plan
+from toolcrib.session.disclosure import Plan
 from toolcrib.search.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
 from toolcrib.core.tool_names import Names
 from toolcrib.search.results import SearchResult, unserved
-from toolcrib.core.session import Act, Session
+from toolcrib.session.session import Act, Session
 from toolcrib.core.token_count import Counter, estimate
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import InvalidQuery, InvalidSchema
