@@ -29,16 +29,16 @@ from toolcrib.search.dense.embedder import Embedder, Vectors
 from toolcrib.search.hybrid.fusion import FUSION, Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Index, Ranker, Ranking, Reason
-from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.metric import scores
 from toolcrib.evaluation.summary import AUC, Summary, summary
 from toolcrib.evaluation.trial import Answer, answers
-from toolcrib.model.choice import fastest_encoder
-from toolcrib.model.encoder import MAX_TOKENS, Encoder
-from toolcrib.model.gloss import in_english
-from toolcrib.model.shipped import SHIPPED
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.backend import fastest_encoder
+from toolcrib.encoder.transformer import MAX_TOKENS, Encoder
+from toolcrib.encoder.glossary import in_english
+from toolcrib.encoder.default import SHIPPED
+from toolcrib.encoder.tokenizer import WordPiece
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN: Final = "mcp_catalog"

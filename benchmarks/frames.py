@@ -18,11 +18,11 @@ from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.hybrid.fusion import hybrid_with
-from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.summary import summary
 from toolcrib.evaluation.trial import answers
-from toolcrib.model.shipped import SHIPPED
+from toolcrib.encoder.default import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG: Final = "mcp_catalog"

@@ -25,8 +25,8 @@ from benchmarks.machine import described
 from toolcrib.catalog_file import read_catalog_file
 from toolcrib.search.dense.tool_text import passage
 from toolcrib.search.dense.vector_table import VectorTable, nearest, unit
-from toolcrib.embedding.cache import CachedEmbedder
-from toolcrib.model.shipped import SHIPPED
+from toolcrib.embedders.cache import CachedEmbedder
+from toolcrib.encoder.default import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 CHUNK = 50_000

@@ -19,10 +19,10 @@ from benchmarks.machine import described
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.hybrid.fusion import hybrid_with
-from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.trial import answers
-from toolcrib.model.shipped import SHIPPED
+from toolcrib.encoder.default import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES: Final = Path(__file__).with_name("languages.jsonl")
@@ -40,7 +40,7 @@ NAMES: Final = {
     "zh": "Chinese",
 }
 # Where a query is put into English, for words and for meaning.
-PLACES: Final = ("toolcrib.model.shipped.in_english", "toolcrib.search.hybrid.fusion.in_english")
+PLACES: Final = ("toolcrib.encoder.default.in_english", "toolcrib.search.hybrid.fusion.in_english")
 
 Hits = Mapping[tuple[str, str], list[float]]
 

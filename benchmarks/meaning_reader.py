@@ -25,7 +25,7 @@ class Ours:
 
     def __init__(self) -> None:
         # Imported here: the torch peer's interpreter need not have the package's dependencies.
-        self._shipped = import_module("toolcrib.model.shipped").SHIPPED
+        self._shipped = import_module("toolcrib.encoder.default").SHIPPED
 
     def queries(self, texts: Sequence[str]) -> Array:
         """Queries, encoded, whether or not they were asked before."""

@@ -37,7 +37,7 @@ from toolcrib.search.dense.index import Dense
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.hybrid.fusion import Hybrid
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.model.shipped import SHIPPED, Shipped
+from toolcrib.encoder.default import SHIPPED, Shipped
 
 QUERIES = 20
 ROUNDS = 2

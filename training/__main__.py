@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from toolcrib.search.dense.tool_text import passage
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.tokenizer import WordPiece
 from training import data, export, questions, readings, service, sketch
 from training.asked import CATALOG, Asked, Read, asked, vectors
 from training.checkpoint import kept

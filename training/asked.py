@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from toolcrib.search.dense.tool_text import passage
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.tokenizer import WordPiece
 from training import data
 from training.contextual import MAX_TOKENS
 from training.encoder import Encoder

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.tokenizer import WordPiece
 from training.checkpoint import save
 from training.data import Data, Key, Lesson
 from training.encoder import Encoder, cosine_schedule

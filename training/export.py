@@ -31,7 +31,7 @@ def quantised(
 
 
 def encoder_arrays(state: dict[str, Tensor]) -> Arrays:
-    """The encoder's weights, in the names and layout of `toolcrib.model.encoder`."""
+    """The encoder's weights, in the names and layout of `toolcrib.encoder.transformer`."""
     own = {name: tensor.float().numpy() for name, tensor in state.items()}
     arrays = layer_arrays(state)
     arrays["words"], arrays["words.scale"] = quantised(own["words.weight"], axis=1)

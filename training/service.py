@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from toolcrib.search.query.segments import names
 from toolcrib.core.tool import Tool
-from toolcrib.model.encoder import half
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.transformer import half
+from toolcrib.encoder.tokenizer import WordPiece
 from training.contextual import MAX_TOKENS
 from training.data import Data, Lesson
 from training.encoder import Encoder
@@ -64,7 +64,7 @@ def examples(lessons: Sequence[Lesson], data: Data) -> list[Example]:
 
 
 def fit(data: Data, pieces: WordPiece, encoder: Encoder) -> Arrays:
-    """The probe, as `toolcrib.model.encoder.Probe` reads it, tried on names that it was not shown."""
+    """The probe, as `toolcrib.encoder.transformer.Probe` reads it, tried on names that it was not shown."""
     shown = examples([*data.pairs, *data.own], data)
     known = {one.name.lower() for one in shown}
     unseen = [one for one in examples(data.witness, data) if one.name.lower() not in known]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from toolcrib.model.sketch import MAX_HEAD_TOKENS, MAX_TOKENS, SEPARATOR
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.static import MAX_HEAD_TOKENS, MAX_TOKENS, SEPARATOR
+from toolcrib.encoder.tokenizer import WordPiece
 from training.encoder import WIDTH
 from training.export import Arrays, quantised
 
@@ -25,7 +25,7 @@ SAMENESS = 4.0
 
 
 class Bend(nn.Module):
-    """The trained side of `toolcrib.model.sketch.Bend`."""
+    """The trained side of `toolcrib.encoder.static.Bend`."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Bend(nn.Module):
 
 
 class Sketcher(nn.Module):
-    """The trained side of `toolcrib.model.sketch.Sketcher`."""
+    """The trained side of `toolcrib.encoder.static.Sketcher`."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()

@@ -16,11 +16,11 @@ from click.testing import CliRunner, Result
 from tests.embedding.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
 from toolcrib.cli.printing import fitted
-from toolcrib.embedding.store import VectorStore
+from toolcrib.embedders.vector_file import VectorStore
 from toolcrib.evaluation.document import answer_document
 from toolcrib.evaluation.trial import Answer
-from toolcrib.model.encoder import Array, Encoder
-from toolcrib.model.shipped import SHIPPED
+from toolcrib.encoder.transformer import Array, Encoder
+from toolcrib.encoder.default import SHIPPED
 
 TOOLS: list[dict[str, Any]] = [
     {"id": "send_email", "name": "send_email", "description": "Send an email to someone."},

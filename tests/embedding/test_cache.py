@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.embedding.scripted import WordEmbedder
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.vector_table import unit
-from toolcrib.embedding.cache import CachedEmbedder, packed, unpacked
-from toolcrib.embedding.store import VectorStore
+from toolcrib.embedders.cache import CachedEmbedder, packed, unpacked
+from toolcrib.embedders.vector_file import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 
 TEXTS = ["send an email", "read the weather", "resize a picture"]
@@ -293,7 +293,7 @@ def test_threads_share_one_file(path: Path) -> None:
 
 _PROCESS = """
 import sys
-from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.embedders.cache import CachedEmbedder
 from tests.embedding.scripted import WordEmbedder
 cached = CachedEmbedder(WordEmbedder(), "words", sys.argv[1], capacity=1)
 for at in range(20):

@@ -7,8 +7,8 @@ from tests.embedding.scripted import Meaning, WordEmbedder
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.search.dense.index import Dense
 from toolcrib.search.dense.embedder import Embedder
-from toolcrib.embedding.cache import CachedEmbedder
-from toolcrib.embedding.fallback import WithFallback
+from toolcrib.embedders.cache import CachedEmbedder
+from toolcrib.embedders.fallback import WithFallback
 
 CATALOG = Catalog(
     [Tool("a", "send an email"), Tool("b", "read the weather"), Tool("c", "resize a picture")]

@@ -15,8 +15,8 @@ import pytest
 
 from tests.embedding.endpoint import Endpoint, Reply, refusal, row, serving, vectors
 from tests.gateways.model.certificates import certificate
-from toolcrib.embedding import openai as ours
-from toolcrib.embedding.openai import OpenAIEmbedder
+from toolcrib.embedders import openai as ours
+from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 

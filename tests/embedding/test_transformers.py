@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toolcrib.embedding.transformers import TransformersEmbedder
+from toolcrib.embedders.sentence_transformers import TransformersEmbedder
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 

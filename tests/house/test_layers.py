@@ -59,12 +59,12 @@ CASES = [
     ),
     (
         "model/encoder.py",
-        "import toolcrib.model.onnx",
+        "import toolcrib.encoder.onnx_backend",
         "Imports point down inside the model",
     ),
     (
         "embedding/cache.py",
-        "import toolcrib.embedding.openai",
+        "import toolcrib.embedders.openai",
         "Embedders do not know each other",
     ),
     (

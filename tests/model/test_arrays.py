@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from toolcrib.model.arrays import arrays
+from toolcrib.encoder.npz import arrays
 
 SAVED: dict[str, NDArray[Any]] = {
     "words": np.arange(30_000, dtype=np.int8).reshape(300, 100),

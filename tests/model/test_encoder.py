@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.model.small import LAYERS, PIECES, TEXTS, WIDTH, weights
-from toolcrib.model.encoder import HEADS, MAX_TOKENS, Encoder, Probe
+from toolcrib.encoder.transformer import HEADS, MAX_TOKENS, Encoder, Probe
 
 
 def _plainly(arrays: dict[str, Any], text: str) -> Any:

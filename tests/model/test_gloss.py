@@ -7,7 +7,7 @@ import pytest
 from toolcrib.core.catalog import Catalog
 from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
-from toolcrib.model.gloss import LANGUAGES, MAX_CHARS, in_english
+from toolcrib.encoder.glossary import LANGUAGES, MAX_CHARS, in_english
 
 
 @pytest.mark.parametrize(

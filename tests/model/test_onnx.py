@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from tests.model.small import PIECES, TEXTS, WIDTH, weights
-from toolcrib.model.choice import fastest_encoder
-from toolcrib.model.encoder import Encoder, Probe
+from toolcrib.encoder.backend import fastest_encoder
+from toolcrib.encoder.transformer import Encoder, Probe
 
 
 @pytest.mark.parametrize("project", [0, 8])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_onnxruntime_reads_our_model_and_means_the_same(seed: int, project: int) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
-    from toolcrib.model.onnx import OnnxEncoder
+    from toolcrib.encoder.onnx_backend import OnnxEncoder
 
     arrays = weights(seed, project)
     theirs, ours = OnnxEncoder(PIECES, arrays).encode(TEXTS), Encoder(PIECES, arrays).encode(TEXTS)
@@ -27,7 +27,7 @@ def test_onnxruntime_reads_our_model_and_means_the_same(seed: int, project: int)
 
 def test_a_token_whose_numbers_are_all_equal_does_no_harm() -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
-    from toolcrib.model.onnx import OnnxEncoder
+    from toolcrib.encoder.onnx_backend import OnnxEncoder
 
     arrays = weights()
     # Nothing comes through the ramp of this layer: its product is nothing but zeros.
@@ -43,13 +43,13 @@ def test_onnxruntime_is_used_where_it_is_installed() -> None:
 
 def test_without_onnxruntime_numpy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.delitem(sys.modules, "toolcrib.model.onnx", raising=False)
+    monkeypatch.delitem(sys.modules, "toolcrib.encoder.onnx_backend", raising=False)
     assert type(fastest_encoder(PIECES, weights())) is Encoder
 
 
 def test_a_probe_is_told_the_same() -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
-    from toolcrib.model.onnx import OnnxEncoder
+    from toolcrib.encoder.onnx_backend import OnnxEncoder
 
     arrays = weights()
     probe = Probe(np.full(WIDTH, 0.1, np.float32), np.array(0, np.float32))

@@ -10,8 +10,8 @@ import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.search.dense.embedder import PromptEmbedder, RoughEmbedder
-from toolcrib.model import shipped
-from toolcrib.model.shipped import SHIPPED, Shipped
+from toolcrib.encoder import default
+from toolcrib.encoder.default import SHIPPED, Shipped
 from training.data import rows, taught, words
 
 TOOLS = [
@@ -94,7 +94,7 @@ def test_what_was_asked_before_is_not_read_again_and_means_the_same(
 
 
 def test_importing_loads_no_model() -> None:
-    code = "import toolcrib.search.engine, toolcrib.model.shipped as s; print(vars(s.SHIPPED))"
+    code = "import toolcrib.search.engine, toolcrib.encoder.default as s; print(vars(s.SHIPPED))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "{'_read': {}, '_asked': {}, '_named': {}}"
 

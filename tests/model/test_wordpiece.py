@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.model.wordpiece import MAX_WORD_CHARS, WordPiece
+from toolcrib.encoder.tokenizer import MAX_WORD_CHARS, WordPiece
 
 VOCABULARY = [
     "[PAD]",

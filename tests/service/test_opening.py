@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolcrib.config.settings import Config, Server
-from toolcrib.model.shipped import SHIPPED
+from toolcrib.encoder.default import SHIPPED
 from toolcrib.service.opening import VECTORS, open_service
 from toolcrib.service.service import manifest_of
 

@@ -20,14 +20,14 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.ranker import Ranker
 from toolcrib.core.tool import Tool
-from toolcrib.embedding.cache import CachedEmbedder
+from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.evaluation.document import answer_document, means_document, summary_document
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, read_eval_sets
 from toolcrib.evaluation.picture import picture
 from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
 from toolcrib.evaluation.trial import Answer, answers, rankers_for
-from toolcrib.model.shipped import SHIPPED
+from toolcrib.encoder.default import SHIPPED
 from toolcrib.whole_file import followed, write_whole
 
 _MAX_NAME_COLUMNS = 30

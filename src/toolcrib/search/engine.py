@@ -36,7 +36,7 @@ from toolcrib.search.ranker import (
 from toolcrib.search.results import Explanation, Group, Hit, SearchResult, grouped, unserved
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
-from toolcrib.model.shipped import SHIPPED
+from toolcrib.encoder.default import SHIPPED
 
 MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000

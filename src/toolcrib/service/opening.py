@@ -21,11 +21,11 @@ from toolcrib.search.dense.index import Dense
 from toolcrib.search.hybrid.fusion import Fusion, Hybrid, hybrid_with
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Ranker
-from toolcrib.embedding.cache import CachedEmbedder
-from toolcrib.embedding.fallback import WithFallback
-from toolcrib.embedding.openai import OpenAIEmbedder
+from toolcrib.embedders.cache import CachedEmbedder
+from toolcrib.embedders.fallback import WithFallback
+from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.errors import InvalidCacheFile
-from toolcrib.model.shipped import SHIPPED
+from toolcrib.encoder.default import SHIPPED
 from toolcrib.safety.pin import Pin
 from toolcrib.service.lessons import Lessons
 from toolcrib.service.place import store_url

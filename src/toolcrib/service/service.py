@@ -16,7 +16,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.feedback.experience import Use
 from toolcrib.search.ranker import Ranker
-from toolcrib.embedding.fallback import WithFallback
+from toolcrib.embedders.fallback import WithFallback
 from toolcrib.errors import UnknownProfile
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.pinning import judge, repinned

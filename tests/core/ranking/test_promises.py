@@ -16,8 +16,8 @@ from toolcrib.search.hybrid.fusion import Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.dense.vector_checks import checked_rows
 from toolcrib.search.dense.vector_table import TURNED_FROM
-from toolcrib.embedding.cache import CachedEmbedder
-from toolcrib.embedding.fallback import WithFallback
+from toolcrib.embedders.cache import CachedEmbedder
+from toolcrib.embedders.fallback import WithFallback
 from toolcrib.errors import EmbeddingFailed
 
 OFFICE = Catalog([Tool("send_email", "Send an email."), Tool("get_weather", "Tell the weather.")])

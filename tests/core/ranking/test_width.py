@@ -16,7 +16,7 @@ from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.dense.projection import NUMBERS
 from toolcrib.search.ranker import Ranker
 from toolcrib.search.dense.vector_table import TURNED_FROM
-from toolcrib.embedding.fallback import WithFallback
+from toolcrib.embedders.fallback import WithFallback
 from toolcrib.errors import EmbeddingFailed
 
 OFFICE = Catalog([Tool("send_email", "Send an email."), Tool("get_weather", "Tell the weather.")])

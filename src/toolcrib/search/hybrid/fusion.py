@@ -22,7 +22,7 @@ from toolcrib.search.lexical.ranker import Lexical, LexicalIndex, Spread
 from toolcrib.search.query.segments import names, needs, words_of
 from toolcrib.search.ranker import Note, Ranking, Reason, Slots
 from toolcrib.search.dense.vector_table import Comparison, nearest
-from toolcrib.model.gloss import in_english
+from toolcrib.encoder.glossary import in_english
 
 _Scores = NDArray[np.float32]
 # The names that a need mentions, and how likely each is that of a service.

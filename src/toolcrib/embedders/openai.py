@@ -17,7 +17,7 @@ import numpy as np
 
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.vector_checks import checked_rows
-from toolcrib.embedding.deadline import PlainHandler, SecureHandler
+from toolcrib.embedders.http_deadline import PlainHandler, SecureHandler
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 TIMEOUT_SECONDS: Final = 10.0

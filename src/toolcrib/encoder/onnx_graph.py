@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.model import protobuf
+from toolcrib.encoder import protobuf
 
 # The oldest that has all we use: what an old runtime reads, a new one does too.
 _IR_VERSION: Final = 8

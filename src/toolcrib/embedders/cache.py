@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from toolcrib.search.dense.embedder import Embedder, PromptEmbedder, Vectors, services
 from toolcrib.search.dense.vector_checks import checked_at_once, checked_rows
-from toolcrib.embedding.store import VectorStore
+from toolcrib.embedders.vector_file import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 
 CAPACITY: Final = 10_000

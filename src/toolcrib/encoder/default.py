@@ -13,12 +13,12 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.model.arrays import arrays
-from toolcrib.model.choice import fastest_encoder
-from toolcrib.model.encoder import MAX_TOKENS, Array, Encoder, Probe
-from toolcrib.model.gloss import glossaries, in_english
-from toolcrib.model.sketch import Sketcher
-from toolcrib.model.wordpiece import WordPiece, vocabulary
+from toolcrib.encoder.npz import arrays
+from toolcrib.encoder.backend import fastest_encoder
+from toolcrib.encoder.transformer import MAX_TOKENS, Array, Encoder, Probe
+from toolcrib.encoder.glossary import glossaries, in_english
+from toolcrib.encoder.static import Sketcher
+from toolcrib.encoder.tokenizer import WordPiece, vocabulary
 
 # Tools whose vectors are remembered, so that another engine or mode need not read them again.
 MOST_REMEMBERED: Final = 20_000

@@ -17,7 +17,7 @@ from importlib.resources import files
 from itertools import filterfalse
 from typing import Final
 
-from toolcrib.model.wordpiece import vocabulary
+from toolcrib.encoder.tokenizer import vocabulary
 
 # Further into a text nobody reads: the encoder stops at 64 word pieces.
 MAX_CHARS: Final = 600

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from toolcrib.model.encoder import Encoder
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.transformer import Encoder
+from toolcrib.encoder.tokenizer import WordPiece
 
 
 def fastest_encoder(pieces: WordPiece, weights: Mapping[str, Any]) -> Encoder:
     """The fastest encoder that runs here. All read the same weights and mean the same."""
     try:
-        module = import_module("toolcrib.model.onnx")
+        module = import_module("toolcrib.encoder.onnx_backend")
     except ImportError:
         return Encoder(pieces, weights)
     encoder: Encoder = module.OnnxEncoder(pieces, weights)

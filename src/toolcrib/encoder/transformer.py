@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.tokenizer import WordPiece
 
 Array = NDArray[np.float32]
 # From embedded tokens to what they mean in their text, after half of the layers and after all of

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.model.wordpiece import WordPiece
+from toolcrib.encoder.tokenizer import WordPiece
 
 Array = NDArray[np.float32]
 
