@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.context import data_folder
 from benchmarks.machine import described
-from toolcrib.catalog_file import read_catalog_file
+from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.dense.tool_text import passage
 from toolcrib.search.dense.vector_table import VectorTable, nearest, unit
 from toolcrib.embedders.cache import CachedEmbedder

@@ -26,7 +26,7 @@ import click
 
 from benchmarks.context import data_folder
 from benchmarks.machine import described
-from toolcrib.catalog_file import read_catalog_file
+from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.dense.tool_text import passage
 
 ROOT = Path(__file__).resolve().parent.parent

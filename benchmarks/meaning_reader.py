@@ -52,7 +52,7 @@ class Ours:
         hybrid = import_module("toolcrib.search.hybrid.fusion").Hybrid
         dense = import_module("toolcrib.search.dense.index").Dense
         lexical = import_module("toolcrib.search.lexical.ranker").Lexical
-        catalog = import_module("toolcrib.catalog_file").read_catalog_file(file)
+        catalog = import_module("toolcrib.files.catalog_file").read_catalog_file(file)
         words = lexical(syntax="lenient")
         rankers = {
             **engine.RANKERS,

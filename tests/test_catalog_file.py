@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.catalog_file import read_catalog_file
+from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidCatalogFile, ToolcribError
-from toolcrib.json_file import MAX_FILE_BYTES
+from toolcrib.files.json_file import MAX_FILE_BYTES
 
 PING = {"name": "ping"}
 MCP = {"name": "issue", "inputSchema": {"type": "object"}}
@@ -197,7 +197,7 @@ def test_values_nested_too_deep_are_refused_with_their_line(tmp_path: Path, befo
 def test_the_deepest_line_is_named_even_when_little_is_too_deep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.json_file._DEEP", 1_000_000)
+    monkeypatch.setattr("toolcrib.files.json_file._DEEP", 1_000_000)
     deep = "[" * 199_999 + "\n[" + "]" * 200_000
     assert fault_of(tmp_path, f"[[], {deep}]").startswith("tools.json, line 2: the values are")
 
@@ -213,7 +213,7 @@ def test_a_number_too_long_for_a_lower_limit_is_refused_too(tmp_path: Path) -> N
 
 def test_a_file_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_FILE_BYTES == 50 * 1024 * 1024
-    monkeypatch.setattr("toolcrib.json_file.MAX_FILE_BYTES", 1024 * 1024)
+    monkeypatch.setattr("toolcrib.files.json_file.MAX_FILE_BYTES", 1024 * 1024)
     assert read(tmp_path, json.dumps(PING).ljust(1024 * 1024))
     message = fault_of(tmp_path, json.dumps(PING).ljust(1024 * 1024 + 1))
     assert message.startswith("tools.json: larger than 1 MiB, which is the limit")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.whole_file import write_whole
+from toolcrib.files.atomic_write import write_whole
 
 
 def test_a_new_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path: Path) -> None:

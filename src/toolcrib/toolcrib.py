@@ -29,7 +29,7 @@ from toolcrib.search.results import SearchResult
 from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.search.feedback.trail import Trail
-from toolcrib.entry import tools_of, toolsets
+from toolcrib.tool_sources import tools_of, toolsets
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.registry import Registry, text_of
 

@@ -236,7 +236,7 @@ def test_a_file_that_is_deleted_while_in_use_is_filled_anew(path: Path) -> None:
 
 def test_a_locked_file_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = VectorStore(path)
-    monkeypatch.setattr("toolcrib.sqlite_file.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("toolcrib.files.sqlite_file.WAIT_SECONDS", 0.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(InvalidCacheFile, match="another process has held it"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from toolcrib.errors import InvalidStore
-from toolcrib.sqlite_file import Kind, connect, prepare
+from toolcrib.files.sqlite_file import Kind, connect, prepare
 from toolcrib.storage.sqlite import SqliteStore
 from toolcrib.storage.store import Manifest, Pin, Usage
 
@@ -305,7 +305,7 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path, place: str) -> N
 
 
 def test_a_locked_file_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.sqlite_file.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("toolcrib.files.sqlite_file.WAIT_SECONDS", 0.0)
     with (
         closing(SqliteStore(path)) as store,
         closing(sqlite3.connect(path, isolation_level=None)) as connection,

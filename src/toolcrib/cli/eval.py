@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from toolcrib.catalog_file import read_catalog_file
+from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.cli.figures import print_meaning, print_means, print_summary
 from toolcrib.cli.options import json_option
 from toolcrib.cli.printing import counted, fitted, note, plain, print_json, width, wrapped
@@ -28,7 +28,7 @@ from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
 from toolcrib.evaluation.trial import Answer, answers, rankers_for
 from toolcrib.encoder.default import SHIPPED
-from toolcrib.whole_file import followed, write_whole
+from toolcrib.files.atomic_write import followed, write_whole
 
 _MAX_NAME_COLUMNS = 30
 # What a bar takes at least beside its label: brackets, a few signs, the percentage and the time left.

@@ -60,7 +60,7 @@ def where_options(callback: Callback) -> Callback:
 def opened_catalog(catalog_files: Sequence[str]) -> Catalog:
     """The catalog of the files that were named, or the demo's, which is then said."""
     if catalog_files:
-        from toolcrib.catalog_file import read_catalog_file
+        from toolcrib.files.catalog_file import read_catalog_file
 
         return read_catalog_file(*catalog_files)
     note("No --catalog given: this is the demo catalog.")
@@ -69,7 +69,7 @@ def opened_catalog(catalog_files: Sequence[str]) -> Catalog:
 
 def demo_catalog() -> Catalog:
     """The catalog that comes with Toolcrib, to try it on."""
-    from toolcrib.catalog_file import read_catalog_file
+    from toolcrib.files.catalog_file import read_catalog_file
 
     # Beside the command that is named after it; asked for from here so as not to import it.
     with as_file(files("toolcrib.cli") / "demo" / "tools.jsonl") as path:

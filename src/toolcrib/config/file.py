@@ -12,7 +12,7 @@ from toolcrib.config.jsonc import Document, parsed
 from toolcrib.config.reading import read
 from toolcrib.config.settings import Config
 from toolcrib.errors import InvalidConfig
-from toolcrib.json_file import read_json_file
+from toolcrib.files.json_file import read_json_file
 
 FILE_NAME = "toolcrib.json"
 VARIABLE = "TOOLCRIB_CONFIG"

@@ -20,7 +20,7 @@ from toolcrib.config.reading import SERVERS, SERVERS_OF_VSCODE
 from toolcrib.config.toml_edit import read_toml
 from toolcrib.config.translation import is_ours, translated
 from toolcrib.errors import InvalidConfig
-from toolcrib.json_file import read_json_file
+from toolcrib.files.json_file import read_json_file
 
 Outcome = Literal["added", "there already", "skipped"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from toolcrib.config.fault import Fault, Steps, told
 from toolcrib.errors import ToolcribError
-from toolcrib.json_file import JsonFile
+from toolcrib.files.json_file import JsonFile
 
 _STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?'
 _COMMENT = r"//[^\n]*|/\*.*?(?:\*/|\Z)"

@@ -28,7 +28,7 @@ from toolcrib.config.settings import (
     ToolSearch,
 )
 from toolcrib.errors import InvalidConfig
-from toolcrib.sqlite_file import path_of
+from toolcrib.files.sqlite_file import path_of
 
 MAX_SERVERS = 1000
 MAX_PROFILES = 1000

@@ -12,7 +12,7 @@ from pathlib import Path
 from toolcrib.config.file import load
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig
-from toolcrib.json_file import MAX_FILE_BYTES
+from toolcrib.files.json_file import MAX_FILE_BYTES
 
 POLL_SECONDS = 1.0
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from toolcrib.errors import InvalidConfig
-from toolcrib.whole_file import followed, write_whole
+from toolcrib.files.atomic_write import followed, write_whole
 
 MAX_BACKUPS = 50
 PRIVATE = 0o600

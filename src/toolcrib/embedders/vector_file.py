@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from typing import Final
 
 from toolcrib.errors import InvalidCacheFile
-from toolcrib.sqlite_file import Kind, connect, prepare, transaction
+from toolcrib.files.sqlite_file import Kind, connect, prepare, transaction
 
 # At 384 numbers a vector this is about 200 MB; the oldest go first.
 MAX_STORED: Final = 200_000

@@ -10,11 +10,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from toolcrib.catalog_file import read_catalog_file
+from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidCatalogFile, InvalidEvalSet, ToolcribError
 from toolcrib.evaluation.question import FACETS, Question, needs
-from toolcrib.json_file import JsonFile, read_json_file
+from toolcrib.files.json_file import JsonFile, read_json_file
 
 TOOLS_FILE: Final = "tools.jsonl"
 QUERIES_FILE: Final = "queries.jsonl"

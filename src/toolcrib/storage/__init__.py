@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolcrib.errors import InvalidConfig
-from toolcrib.sqlite_file import path_of
+from toolcrib.files.sqlite_file import path_of
 from toolcrib.storage.sqlite import SqliteStore
 from toolcrib.storage.store import Store
 

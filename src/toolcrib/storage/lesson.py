@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from toolcrib.sqlite_file import number
+from toolcrib.files.sqlite_file import number
 
 # More are not read. Whoever writes them keeps to a limit on what he knows, which is lower.
 MAX_LESSONS: Final = 500_000

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from toolcrib.errors import InvalidStore
 from toolcrib.safety.pin import Pin
-from toolcrib.sqlite_file import (
+from toolcrib.files.sqlite_file import (
     MEMORY,
     Kind,
     connect,

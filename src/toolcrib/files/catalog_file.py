@@ -8,7 +8,7 @@ from toolcrib.adapters import detection
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidCatalogFile, InvalidTool, ToolcribError
-from toolcrib.json_file import JsonFile, Steps, read_json_file
+from toolcrib.files.json_file import JsonFile, Steps, read_json_file
 
 # Where a tool stands: the file, where its value starts there, and the steps from that to it.
 _Place = tuple[JsonFile, int, Steps]
