@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.config.client_files import ENVIRONMENT, machine, put, put_all
 from toolcrib.cli.main import toolcrib
-from toolcrib.config.writing import MAX_BACKUPS
+from toolcrib.config.file_writes import MAX_BACKUPS
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the files are where Linux has them"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolcrib.config.clients import Machine
+from toolcrib.config.clients.locations import Machine
 
 CLAUDE_DESKTOP = """\
 {

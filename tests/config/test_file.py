@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.file import find, load, places
+from toolcrib.config.loader import find, load, places
 from toolcrib.config.jsonc import blanked
 from toolcrib.errors import InvalidConfig
 

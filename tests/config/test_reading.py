@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from toolcrib.config.fault import Fault
+from toolcrib.config.problems import Fault
 from toolcrib.config.reading import read
 from toolcrib.config.settings import (
     MIB,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.config import reading, server, writing
+from toolcrib.config import reading, server
+from toolcrib.config import file_writes
 from toolcrib.config.kind import Told, settings_of
 from toolcrib.config.reading import FOREIGN_KEYS, KEYS
 from toolcrib.config.settings import (
@@ -82,6 +83,6 @@ def test_every_limit_is_told() -> None:
         reading.MAX_UPSTREAMS,
         reading.MIN_KEY_CHARS,
         server.MAX_NAME_CHARS,
-        writing.MAX_BACKUPS,
+        file_writes.MAX_BACKUPS,
     ):
         assert f" {limit:,} " in _text(), limit

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.config.file import load
+from toolcrib.config.loader import load
 from toolcrib.config.settings import Config, Http, Server, ToolSearch
 from toolcrib.config.watch import Difference, Edit, Watcher, difference
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.config import writing
-from toolcrib.config.writing import (
+from toolcrib.config import file_writes
+from toolcrib.config.file_writes import (
     check_backup,
     check_writable,
     keep_backup,

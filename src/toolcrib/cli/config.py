@@ -6,7 +6,7 @@ import click
 
 from toolcrib.cli.options import config_option, json_option
 from toolcrib.cli.printing import counted, plain, print_json, wrapped
-from toolcrib.config.file import VARIABLE, existing, load, places
+from toolcrib.config.loader import VARIABLE, existing, load, places
 from toolcrib.config.schema import config_schema
 
 

@@ -17,7 +17,7 @@ from toolcrib.cli.options import config_option, json_option
 from toolcrib.cli.printing import counted, note, plain, print_json, wrapped
 from toolcrib.config.checks import Finding, check, check_variables
 from toolcrib.config.expansion import needed
-from toolcrib.config.file import existing, interpreted, open_document
+from toolcrib.config.loader import existing, interpreted, open_document
 from toolcrib.config.settings import Config
 from toolcrib.errors import InvalidConfig
 

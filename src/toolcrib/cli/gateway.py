@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from toolcrib.cli.printing import counted, note
-from toolcrib.config.file import find, load, places
+from toolcrib.config.loader import find, load, places
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig
 

@@ -11,7 +11,7 @@ from toolcrib.cli.asking import Asking
 from toolcrib.cli.gateway import base_url
 from toolcrib.cli.options import config_option, json_option
 from toolcrib.cli.printing import counted, plain, print_json, wrapped
-from toolcrib.config.file import find, load
+from toolcrib.config.loader import find, load
 from toolcrib.config.settings import Http
 
 _SIGNS: Final = {"started": "green", "in use": "green", "known": "yellow", "configured": "yellow"}

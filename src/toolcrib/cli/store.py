@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from toolcrib.config.file import find, load
+from toolcrib.config.loader import find, load
 from toolcrib.config.settings import Config
 from toolcrib.errors import InvalidStore
 from toolcrib.service.place import store_url

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from toolcrib.config.fault import Fault, Steps
+from toolcrib.config.problems import Fault, Steps
 
 # `$${` stands for `${` itself. `${env:NAME}` is how VS Code and Cursor write it.
 _VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:env:)?([^{}]*)\}")

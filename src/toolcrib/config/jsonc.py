@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolcrib.config.fault import Fault, Steps, told
+from toolcrib.config.problems import Fault, Steps, told
 from toolcrib.errors import ToolcribError
 from toolcrib.files.json_file import JsonFile
 

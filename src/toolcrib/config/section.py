@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolcrib.config.expansion import expanded, is_expanded
-from toolcrib.config.fault import Fault, Steps, nearest, unknown
+from toolcrib.config.problems import Fault, Steps, nearest, unknown
 from toolcrib.config.kind import Told, settings_of
 
 _FLAGS = {"true": True, "false": False}

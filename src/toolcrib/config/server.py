@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolcrib.config.expansion import needed
-from toolcrib.config.fault import Fault, Steps
+from toolcrib.config.problems import Fault, Steps
 from toolcrib.config.section import Section
 from toolcrib.config.settings import Server
 

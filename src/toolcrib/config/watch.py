@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 
-from toolcrib.config.file import load
+from toolcrib.config.loader import load
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import MAX_FILE_BYTES

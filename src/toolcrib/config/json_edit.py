@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.config.fault import Steps
+from toolcrib.config.problems import Steps
 from toolcrib.config.jsonc import parsed, uncommented
 from toolcrib.errors import InvalidConfig
 

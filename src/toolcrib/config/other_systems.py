@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolcrib.config.fault import Fault, Steps
+from toolcrib.config.problems import Fault, Steps
 from toolcrib.config.section import Section
 from toolcrib.config.settings import ToolSearch
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from toolcrib.config.fault import Steps
+from toolcrib.config.problems import Steps
 
 Format = Literal["json", "toml"]
 Scope = Literal["user", "project"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolcrib.config.clients import Machine, Place
+from toolcrib.config.clients.locations import Machine, Place
 from toolcrib.config.expansion import escaped, needed
-from toolcrib.config.fault import Fault
+from toolcrib.config.problems import Fault
 from toolcrib.config.kind import settings_of
 from toolcrib.config.section import Section
 from toolcrib.config.server import own_spelling, read_server

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolcrib.config.clients import Place
-from toolcrib.config.edit import with_member, without_members
-from toolcrib.config.fault import Steps
-from toolcrib.config.importing import section_of
-from toolcrib.config.toml_edit import with_table, without_tables
-from toolcrib.config.translation import is_ours
-from toolcrib.config.writing import (
+from toolcrib.config.clients.locations import Place
+from toolcrib.config.json_edit import with_member, without_members
+from toolcrib.config.problems import Steps
+from toolcrib.config.clients.importing import section_of
+from toolcrib.config.clients.toml_edit import with_table, without_tables
+from toolcrib.config.clients.translation import is_ours
+from toolcrib.config.file_writes import (
     check_backup,
     check_writable,
     keep_backup,
