@@ -22,7 +22,7 @@ from benchmarks.echo_server import definition
 from benchmarks.machine import described
 from benchmarks.speed import cpu_seconds, say
 from toolcrib.config.settings import Server
-from toolcrib.service.service import manifest_of
+from toolcrib.hub.hub import manifest_of
 from toolcrib.storage import open_store
 
 MODERN = "2026-07-28"

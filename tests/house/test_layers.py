@@ -126,7 +126,7 @@ CASES = [
         "import toolcrib.gateways.model.chat.talk",
         "Imports point down inside chat completions",
     ),
-    ("service/view.py", "import toolcrib.service.service", "Imports point down inside the service"),
+    ("service/view.py", "import toolcrib.hub.hub", "Imports point down inside the service"),
     (
         "gateways/mcp/link.py",
         "import toolcrib.gateways.mcp.front",

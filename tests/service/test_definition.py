@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.service.definition import (
+from toolcrib.hub.definitions import (
     MAX_DEFINITION_BYTES,
     MAX_FAULTS,
     listed,

@@ -13,10 +13,10 @@ import pytest
 from toolcrib.config.settings import Config, Profile, Server, ToolSearch
 from toolcrib.search.feedback.experience import Use
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.service import lessons as module
-from toolcrib.service.lessons import Lessons
-from toolcrib.service.opening import SALT, open_service
-from toolcrib.service.service import Service, manifest_of
+from toolcrib.hub import feedback as module
+from toolcrib.hub.feedback import Lessons
+from toolcrib.hub.startup import SALT, open_service
+from toolcrib.hub.hub import Service, manifest_of
 from toolcrib.storage import open_store
 from toolcrib.storage.lesson import Lesson
 

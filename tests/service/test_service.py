@@ -14,8 +14,8 @@ from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool_names import safe_name
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.errors import UnknownProfile
-from toolcrib.service.opening import open_service
-from toolcrib.service.service import MAX_UNWRITTEN, Service, identity, manifest_of
+from toolcrib.hub.startup import open_service
+from toolcrib.hub.hub import MAX_UNWRITTEN, Service, identity, manifest_of
 from toolcrib.storage import open_store
 
 FILES = Server("files", command="files-server")
@@ -220,7 +220,7 @@ def test_whoever_looks_does_not_wait_for_a_long_list(
 ) -> None:
     taught(service, FILES, tool("read"))
     inside, go_on = Event(), Event()
-    scan = "toolcrib.service.service.scan"
+    scan = "toolcrib.hub.hub.scan"
 
     def slow(*args: Any) -> tuple[()]:
         inside.set()

@@ -85,7 +85,7 @@ def _started(config: Config, broken: Collection[str]) -> list[Report]:
     import anyio
 
     from toolcrib.gateways.mcp.checkup import check_up
-    from toolcrib.service.opening import pins_so_far
+    from toolcrib.hub.startup import pins_so_far
 
     servers = {
         name: replace(server, enabled=server.enabled and name not in broken)

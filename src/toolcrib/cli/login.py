@@ -44,7 +44,7 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
 
     from toolcrib.gateways.mcp.login import login
     from toolcrib.gateways.mcp.tokens import TokenFile
-    from toolcrib.service.place import tokens_folder
+    from toolcrib.hub.paths import tokens_folder
 
     folder = tokens_folder(config)
     if folder is None:

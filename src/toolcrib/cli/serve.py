@@ -55,7 +55,7 @@ def command(
     import uvicorn
 
     from toolcrib.gateways.app import http_app
-    from toolcrib.service.opening import open_service
+    from toolcrib.hub.startup import open_service
 
     service = open_service(config)
     try:

@@ -30,7 +30,7 @@ def command(config_file: str | None, profile: str | None, json_log: bool, verbos
     import anyio
 
     from toolcrib.gateways.mcp.stdio import serve_stdio
-    from toolcrib.service.opening import open_service
+    from toolcrib.hub.startup import open_service
 
     service = open_service(config)
     service.view(profile)

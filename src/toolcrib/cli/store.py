@@ -12,7 +12,7 @@ import click
 from toolcrib.config.loader import find, load
 from toolcrib.config.settings import Config
 from toolcrib.errors import InvalidStore
-from toolcrib.service.place import store_url
+from toolcrib.hub.paths import store_url
 from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 

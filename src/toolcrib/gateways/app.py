@@ -32,7 +32,7 @@ from toolcrib.gateways.model.fault import either_error
 from toolcrib.gateways.model.gateway import Gateway, OnTreated
 from toolcrib.gateways.model.routes import routes as model_routes
 from toolcrib.gateways.model.saved import Saved
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 
 
 def http_app(service: Service, on_started: OnStarted | None = None) -> Guard:

@@ -22,7 +22,7 @@ from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.gateway import running
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 
 SERVERS = Path(__file__).resolve().parents[2] / "support" / "mcp_servers"

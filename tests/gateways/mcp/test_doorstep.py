@@ -21,7 +21,7 @@ from toolcrib.gateways.mcp import protocol, shown
 from toolcrib.gateways.mcp.doorstep import Doorstep
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.savings import Savings
-from toolcrib.service.service import Service, manifest_of
+from toolcrib.hub.hub import Service, manifest_of
 from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.anyio

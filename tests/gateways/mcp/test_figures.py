@@ -5,7 +5,7 @@ from toolcrib.gateways.mcp.figures import Figures
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.savings import Savings
 from toolcrib.gateways.metrics import Metrics
-from toolcrib.service.service import Service, manifest_of
+from toolcrib.hub.hub import Service, manifest_of
 from toolcrib.storage import open_store
 
 

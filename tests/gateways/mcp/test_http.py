@@ -23,7 +23,7 @@ from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.gateways.app import doors
 from toolcrib.gateways.guard import Guard
 from toolcrib.gateways.metrics import Metrics
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.anyio

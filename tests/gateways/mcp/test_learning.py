@@ -36,8 +36,8 @@ from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.gateways.app import http_app
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.gateway import running
-from toolcrib.service.lessons import Lessons
-from toolcrib.service.service import Service
+from toolcrib.hub.feedback import Lessons
+from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")

@@ -29,7 +29,7 @@ from toolcrib.gateways.mcp import upstream
 from toolcrib.gateways.mcp.checkup import check_up
 from toolcrib.gateways.mcp.login import login
 from toolcrib.gateways.mcp.tokens import Grant, TokenFile
-from toolcrib.service.place import tokens_folder
+from toolcrib.hub.paths import tokens_folder
 
 pytestmark = pytest.mark.anyio
 

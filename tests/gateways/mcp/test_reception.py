@@ -27,7 +27,7 @@ from toolcrib.gateways.mcp.doorstep import Doorstep
 from toolcrib.gateways.mcp.gateway import serve_pipes
 from toolcrib.gateways.mcp.pipes import Pipes
 from toolcrib.gateways.mcp.savings import Savings
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
 from toolcrib.core.tool import Tool
 from toolcrib.gateways.model.gateway import Gateway
 from toolcrib.gateways.model.lesson import known_by
-from toolcrib.service.lessons import Lessons
+from toolcrib.hub.feedback import Lessons
 from toolcrib.storage import open_store
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolcrib.config.settings import Detail
 from toolcrib.core import prompts
 from toolcrib.core.schema import signature
-from toolcrib.service.directory import Entry
+from toolcrib.hub.directory import Entry
 
 DETAILS: Final[tuple[Detail, ...]] = ("names", "summary", "schema")
 SUMMARY_CHARS: Final = 200

@@ -17,7 +17,7 @@ from toolcrib.search.filters import Where
 from toolcrib.errors import InvalidLimit, InvalidQuery, ToolcribError
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.status import servers, stats
-from toolcrib.service.view import View
+from toolcrib.hub.view import View
 
 MAX_PAGE: Final = 1_000
 PAGE: Final = 100

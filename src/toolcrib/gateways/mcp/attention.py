@@ -8,8 +8,8 @@ from typing import Final
 from toolcrib.session.session import SessionTable
 from toolcrib.search.feedback.trail import Trail
 from toolcrib.gateways.mcp.shown import Visitor
-from toolcrib.service.directory import Entry
-from toolcrib.service.service import Service
+from toolcrib.hub.directory import Entry
+from toolcrib.hub.hub import Service
 
 # Callers whose requests stand alone, and whose latest searches are remembered all the same.
 MAX_CALLERS: Final = 1_000

@@ -13,8 +13,8 @@ from toolcrib.gateways.mcp.bridge import Bridge
 from toolcrib.gateways.mcp.client import Client
 from toolcrib.gateways.mcp.counter import Counter, Errand
 from toolcrib.gateways.mcp.fleet import Fleet
-from toolcrib.service.definition import outweighs
-from toolcrib.service.service import Service
+from toolcrib.hub.definitions import outweighs
+from toolcrib.hub.hub import Service
 
 
 class Calls:

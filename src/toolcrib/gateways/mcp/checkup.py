@@ -18,8 +18,8 @@ from toolcrib.gateways.mcp.fleet import Fleet
 from toolcrib.gateways.mcp.starting import OnStarted, tell_starts
 from toolcrib.gateways.mcp.upstream import Upstream
 from toolcrib.safety.pin import Pin
-from toolcrib.service.directory import Entry, Shelf
-from toolcrib.service.service import Service
+from toolcrib.hub.directory import Entry, Shelf
+from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 
 HEAVY_TOKENS: Final = 10_000

@@ -37,9 +37,9 @@ from toolcrib.gateways.mcp.attention import Attention
 from toolcrib.gateways.mcp.own_tools import CONSTANT_TOOLS, listed_search_tool, search_tool
 from toolcrib.gateways.mcp.shown import Visitor
 from toolcrib.profiles import mcproxy
-from toolcrib.service.directory import OWN_NAMES, Entry
-from toolcrib.service.service import Service
-from toolcrib.service.view import ShownMode, View
+from toolcrib.hub.directory import OWN_NAMES, Entry
+from toolcrib.hub.hub import Service
+from toolcrib.hub.view import ShownMode, View
 
 LISTED_LIMIT: Final = 10
 MAX_LISTED: Final = 200

@@ -25,7 +25,7 @@ from toolcrib.gateways.mcp.protocol import (
 )
 from toolcrib.gateways.mcp.savings import Savings
 from toolcrib.gateways.mcp.shown import LEVELS, Shown, is_frozen
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 
 _REQUEST: Final = frozenset({"jsonrpc", "id", "method", "params"})
 _CALL: Final = frozenset({"name", "arguments", "_meta"})

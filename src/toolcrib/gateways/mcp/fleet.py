@@ -18,8 +18,8 @@ from toolcrib.errors import ServerUnavailable
 from toolcrib.gateways.mcp.strict import readable
 from toolcrib.gateways.mcp.upstream import Listing, OnNews, Upstream
 from toolcrib.gateways.mcp.wishes import Wishes
-from toolcrib.service.place import tokens_folder
-from toolcrib.service.service import Service, manifest_of
+from toolcrib.hub.paths import tokens_folder
+from toolcrib.hub.hub import Service, manifest_of
 
 STARTING_AT_ONCE: Final = 4
 MAX_OWNED: Final = 50_000

@@ -38,7 +38,7 @@ from toolcrib.gateways.mcp.relay import Relay
 from toolcrib.gateways.mcp.savings import Savings
 from toolcrib.gateways.mcp.sdk import Context, connection_of
 from toolcrib.gateways.mcp.shown import Shown
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 
 # A client that takes longer to be told something has stopped listening.
 TELL_SECONDS: Final = 5.0

@@ -17,7 +17,7 @@ from toolcrib.gateways.mcp.reloading import follow_file
 from toolcrib.gateways.mcp.savings import Savings
 from toolcrib.gateways.mcp.shown import Shown
 from toolcrib.gateways.mcp.starting import OnStarted, tell_starts
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 
 HOUSEKEEPING_SECONDS: Final = 2.0
 READ_AT_ONCE: Final = 16

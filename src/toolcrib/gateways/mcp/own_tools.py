@@ -9,7 +9,7 @@ from toolcrib.core import prompts
 from toolcrib.session.turn import LIMIT, MAX_LIMIT
 from toolcrib.gateways.mcp.answer import DETAILS, named, servers_text
 from toolcrib.profiles import mcproxy
-from toolcrib.service.view import View
+from toolcrib.hub.view import View
 
 _SEARCHES: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 # It may call anything, so it says the worst that anything may do.

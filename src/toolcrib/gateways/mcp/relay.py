@@ -19,7 +19,7 @@ from toolcrib.gateways.mcp.fleet import Fleet
 from toolcrib.gateways.mcp.shown import Shown
 from toolcrib.gateways.mcp.upstream import Upstream
 from toolcrib.gateways.mcp.wishes import MAX_FOLLOWED
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 
 MAX_PROMPTS: Final = 50_000
 

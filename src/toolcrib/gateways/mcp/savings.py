@@ -14,8 +14,8 @@ from toolcrib.core import prompts
 from toolcrib.core.token_count import estimate, tool_tokens
 from toolcrib.errors import UnknownProfile
 from toolcrib.profiles.mcproxy import SEARCH_TOOL
-from toolcrib.service.service import Service
-from toolcrib.service.view import View
+from toolcrib.hub.hub import Service
+from toolcrib.hub.view import View
 
 # Answers are weighed later, many at once: a client should not wait for our sums.
 MAX_UNWEIGHED: Final = 1_000

@@ -7,8 +7,8 @@ from typing import Any
 from toolcrib.core.token_count import tool_tokens
 from toolcrib.gateways.mcp.front import Front
 from toolcrib.gateways.mcp.upstream import Upstream
-from toolcrib.service.directory import Shelf
-from toolcrib.service.view import View
+from toolcrib.hub.directory import Shelf
+from toolcrib.hub.view import View
 
 
 def servers(front: Front, view: View) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from toolcrib.gateways.mcp.doorstep import Doorstep
 from toolcrib.gateways.mcp.pipes import standard_pipes
 from toolcrib.gateways.mcp.reception import Reception
 from toolcrib.gateways.mcp.savings import Savings
-from toolcrib.service.service import Service
+from toolcrib.hub.hub import Service
 
 # What is heavy: the SDK, and all that speaks to servers with it; each after what it needs.
 _HEAVY: Final = ("pydantic", "mcp_types", "mcp", "toolcrib.gateways.mcp.gateway")

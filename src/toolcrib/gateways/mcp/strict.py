@@ -9,7 +9,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from toolcrib.safety.visible import visible
-from toolcrib.service.definition import MAX_NAME_SHOWN, listed, named, some_of
+from toolcrib.hub.definitions import MAX_NAME_SHOWN, listed, named, some_of
 
 _VERSIONS: Final = (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
 # Without these there is no tool; whatever else is wrong can be left away.

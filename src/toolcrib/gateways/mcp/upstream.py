@@ -30,7 +30,7 @@ from toolcrib.gateways.mcp.sdk import HTTP_FAILED
 from toolcrib.gateways.mcp.waiting import Caller, Waiting
 from toolcrib.gateways.mcp.wishes import Wishes, keep_asking
 from toolcrib.gateways.secret import secrets_of
-from toolcrib.service.definition import MAX_DEFINITION_BYTES, outweighs
+from toolcrib.hub.definitions import MAX_DEFINITION_BYTES, outweighs
 
 State = Literal["configured", "known", "started", "in use"]
 

@@ -20,7 +20,7 @@ from toolcrib.gateways.model.saved import UPSTREAM_HEADER, Saved, printable
 from toolcrib.gateways.model.sse import WholeEvents
 from toolcrib.gateways.model.toolset import Entries, Reader, Toolset, Way
 from toolcrib.gateways.model.upstream import KEY_HEADERS, Upstreams, headers_to_send
-from toolcrib.service.lessons import Lessons
+from toolcrib.hub.feedback import Lessons
 
 SEARCH_THREADS: Final = 4
 READ_THREADS: Final = 2

@@ -27,7 +27,7 @@ from toolcrib.errors import InvalidMessage
 from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.door import Exchange
 from toolcrib.gateways.model.toolset import Toolset
-from toolcrib.service.lessons import Lessons
+from toolcrib.hub.feedback import Lessons
 from toolcrib.storage.lesson import HASHED
 
 CIRCLE: Final = "model"

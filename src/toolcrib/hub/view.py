@@ -18,7 +18,7 @@ from toolcrib.search.results import SearchResult
 from toolcrib.core.token_count import tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.profiles.mcproxy import SEARCH_TOOL
-from toolcrib.service.directory import Directory, Entry, Shelf, fits
+from toolcrib.hub.directory import Directory, Entry, Shelf, fits
 
 ShownMode = Literal["direct", "search", "dynamic"]
 _ALWAYS: Final = Activation(tools=0)

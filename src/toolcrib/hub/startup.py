@@ -27,9 +27,9 @@ from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.errors import InvalidCacheFile
 from toolcrib.encoder.default import SHIPPED
 from toolcrib.safety.pin import Pin
-from toolcrib.service.lessons import Lessons
-from toolcrib.service.place import store_url
-from toolcrib.service.service import Service
+from toolcrib.hub.feedback import Lessons
+from toolcrib.hub.paths import store_url
+from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 
 _FILE: Final = "sqlite:///"

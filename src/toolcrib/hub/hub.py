@@ -21,10 +21,10 @@ from toolcrib.errors import UnknownProfile
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.pinning import judge, repinned
 from toolcrib.safety.scan import scan
-from toolcrib.service.definition import Definition, keepable, read_definitions
-from toolcrib.service.directory import Directory, Shelf, shelf_of
-from toolcrib.service.lessons import Lessons
-from toolcrib.service.view import View
+from toolcrib.hub.definitions import Definition, keepable, read_definitions
+from toolcrib.hub.directory import Directory, Shelf, shelf_of
+from toolcrib.hub.feedback import Lessons
+from toolcrib.hub.view import View
 from toolcrib.storage.store import Manifest, Store, Usage
 
 EVERYTHING: Final = Profile("")
