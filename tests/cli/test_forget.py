@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from toolcrib.cli.main import toolcrib
 from toolcrib.storage import open_store
-from toolcrib.storage.lesson import Lesson
+from toolcrib.storage.feedback import Lesson
 from toolcrib.storage.store import Store
 
 

@@ -18,7 +18,7 @@ from toolcrib.hub.feedback import Lessons
 from toolcrib.hub.startup import SALT, open_service
 from toolcrib.hub.hub import Service, manifest_of
 from toolcrib.storage import open_store
-from toolcrib.storage.lesson import Lesson
+from toolcrib.storage.feedback import Lesson
 
 QUERY = "nine stops with little diesel"
 SERVER = Server("van", command="van")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolcrib.storage import open_store
-from toolcrib.storage.lesson import Lesson
+from toolcrib.storage.feedback import Lesson
 from toolcrib.storage.store import Store
 
 ANN = Lesson("c", "ann", "00ff", {"mail___send": 1.5, "mail___read": 0.25})

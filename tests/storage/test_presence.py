@@ -8,8 +8,8 @@ from typing import IO
 
 import pytest
 
-from toolcrib.storage import presence
-from toolcrib.storage.presence import ENDING, Presence
+from toolcrib.storage import file_lock
+from toolcrib.storage.file_lock import ENDING, Presence
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_who_withdraws_leaves_what_was_there_before(path: str) -> None:
     assert Path(path + ENDING).exists()
 
 
-@pytest.mark.skipif(presence.fcntl is None, reason="without locks the system sees to this itself")
+@pytest.mark.skipif(file_lock.fcntl is None, reason="without locks the system sees to this itself")
 def test_who_withdraws_leaves_what_others_have_locked(path: str) -> None:
     first = Presence(path)
     with closing(Presence(path)) as second:
@@ -37,11 +37,11 @@ def test_who_withdraws_leaves_what_others_have_locked(path: str) -> None:
         assert second.alone(lambda: False)
 
 
-@pytest.mark.skipif(presence.fcntl is None, reason="a file that is open cannot be taken away")
+@pytest.mark.skipif(file_lock.fcntl is None, reason="a file that is open cannot be taken away")
 def test_who_comes_while_another_withdraws_is_seen(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, opened = Presence(path), presence._file
+    first, opened = Presence(path), file_lock._file
     gone: list[IO[bytes]] = []
 
     def withdrawn_meanwhile(file: Path) -> tuple[IO[bytes], bool]:

@@ -165,7 +165,7 @@ def test_a_value_that_cannot_be_read_is_damage_too(path: str, damage: str) -> No
 def test_a_damaged_file_that_others_use_is_left_in_its_place(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.storage.presence.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("toolcrib.storage.file_lock.WAIT_SECONDS", 0.05)
     _filled(path)
     with closing(SqliteStore(path)):
         content = b"\xff\0" * 3000

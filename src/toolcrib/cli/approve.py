@@ -17,7 +17,7 @@ from toolcrib.safety.finding import Finding
 from toolcrib.safety.pin import Pin
 from toolcrib.safety.pinning import difference
 from toolcrib.safety.scan import scan
-from toolcrib.safety.visible import visible
+from toolcrib.safety.display import visible
 from toolcrib.storage.store import Store
 
 _MAX_NAMED = 12

@@ -11,8 +11,8 @@ from toolcrib.cli.options import config_option, json_option
 from toolcrib.cli.printing import counted, print_json
 from toolcrib.cli.store import configured, opened, store_option
 from toolcrib.errors import UnknownTool
-from toolcrib.safety.visible import visible
-from toolcrib.storage.lesson import HASHED
+from toolcrib.safety.display import visible
+from toolcrib.storage.feedback import HASHED
 from toolcrib.storage.store import Store
 
 _MAX_NAMED: Final = 12

@@ -24,7 +24,7 @@ from toolcrib.gateways.address import is_everywhere, is_host_allowed, is_loopbac
 from toolcrib.gateways.bucket import Buckets
 from toolcrib.gateways.logs import request_id
 from toolcrib.gateways.metrics import Metrics
-from toolcrib.safety.visible import visible
+from toolcrib.safety.display import visible
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from toolcrib.adapters.mcp import tools_from_wire
 from toolcrib.core.tool import Tool
 from toolcrib.errors import ToolcribError
-from toolcrib.safety.visible import visible
+from toolcrib.safety.display import visible
 
 # The largest one seen in the wild has 89,000 characters.
 MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024

@@ -17,7 +17,7 @@ from typing import Final
 
 from toolcrib.search.feedback.circle import Circle
 from toolcrib.search.feedback.experience import MAX_ID_CHARS, MAX_WEIGHT, Experience, Use
-from toolcrib.storage.lesson import Lesson, LessonStore
+from toolcrib.storage.feedback import Lesson, LessonStore
 
 # What waits to be learned. More at once is more than there is to learn from.
 MAX_UNLEARNED: Final = 10_000

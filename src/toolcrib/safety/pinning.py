@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from toolcrib.errors import InvalidTool
-from toolcrib.safety.difference import difference
+from toolcrib.safety.definition_diff import difference
 from toolcrib.safety.pin import Pin
-from toolcrib.safety.visible import visible
+from toolcrib.safety.display import visible
 
 __all__ = ["Verdict", "difference", "fingerprint", "judge", "repinned"]
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from toolcrib.safety.encoded import decoded_texts
+from toolcrib.safety.obfuscation import decoded_texts
 from toolcrib.safety.finding import Finding
-from toolcrib.safety.hidden import hidden_findings
-from toolcrib.safety.order import lookalike_findings, order_findings
-from toolcrib.safety.visible import visible
+from toolcrib.safety.hidden_text import hidden_findings
+from toolcrib.safety.injection import lookalike_findings, order_findings
+from toolcrib.safety.display import visible
 
 MAX_TEXTS: Final = 20_000
 MAX_CHARS: Final = 1_000_000

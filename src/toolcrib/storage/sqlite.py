@@ -29,9 +29,9 @@ from toolcrib.files.sqlite_file import (
     set_aside,
     transaction,
 )
-from toolcrib.storage.lesson import SqliteLessons
-from toolcrib.storage.migration import MIGRATIONS
-from toolcrib.storage.presence import Presence
+from toolcrib.storage.feedback import SqliteLessons
+from toolcrib.storage.migrations import MIGRATIONS
+from toolcrib.storage.file_lock import Presence
 from toolcrib.storage.store import (
     MAX_COUNTERS,
     MAX_PINS_PER_SERVER,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.safety.pin import Pin
-from toolcrib.storage.lesson import LessonStore
+from toolcrib.storage.feedback import LessonStore
 
 __all__ = ["Manifest", "Pin", "Store", "Usage", "UsageSum"]
 

@@ -24,7 +24,7 @@ from pydantic import AnyUrl, ValidationError
 from toolcrib.config.settings import Server
 from toolcrib.errors import LoginFailed
 from toolcrib.gateways.mcp.tokens import Grant
-from toolcrib.safety.visible import visible
+from toolcrib.safety.display import visible
 
 LOGIN_SECONDS: Final = 300.0
 _ASK_SECONDS: Final = 30.0

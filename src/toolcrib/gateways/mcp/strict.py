@@ -8,7 +8,7 @@ from mcp_types import methods as _methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from toolcrib.safety.visible import visible
+from toolcrib.safety.display import visible
 from toolcrib.hub.definitions import MAX_NAME_SHOWN, listed, named, some_of
 
 _VERSIONS: Final = (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)

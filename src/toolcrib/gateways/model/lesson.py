@@ -28,7 +28,7 @@ from toolcrib.gateways.model.body import written
 from toolcrib.gateways.model.door import Exchange
 from toolcrib.gateways.model.toolset import Toolset
 from toolcrib.hub.feedback import Lessons
-from toolcrib.storage.lesson import HASHED
+from toolcrib.storage.feedback import HASHED
 
 CIRCLE: Final = "model"
 # How much of the end of a history is looked at for what came of the last calls.

@@ -14,8 +14,8 @@ from functools import cache
 from typing import Final
 
 from toolcrib.safety.finding import Finding, Kind, Severity
-from toolcrib.safety.hidden import without_hidden
-from toolcrib.safety.visible import visible
+from toolcrib.safety.hidden_text import without_hidden
+from toolcrib.safety.display import visible
 
 _QUOTE_CHARS: Final = 100
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from toolcrib.safety.visible import visible
+from toolcrib.safety.display import visible
 
 MAX_LINES: Final = 200
 MAX_LINE_CHARS: Final = 300
