@@ -31,8 +31,8 @@ from starlette.applications import Starlette
 from benchmarks.machine import described
 from benchmarks.model_upstream import CHAT, EVENTS, GAP_SECONDS, MESSAGES, RESPONSES, STAMP, serve
 from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
-from toolcrib.gateways.model.routes import routes
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.routes import routes
 
 OURS, DIRECT, SEARCHING, LITELLM = "ours", "direct", "ours, searching 1,000 tools", "LiteLLM"
 # Copies bytes and reads none of them: what a relay on this machine costs at least.

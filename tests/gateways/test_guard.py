@@ -16,8 +16,8 @@ import pytest
 
 from tests.gateways.server import Answer, answer, ask, connected, served
 from toolcrib.errors import InvalidConfig
-from toolcrib.gateways.guard import Guard, check_binding
-from toolcrib.gateways.metrics import Metrics
+from toolcrib.gateway.middleware import Guard, check_binding
+from toolcrib.gateway.metrics import Metrics
 
 RIGHT = "right-secret-of-ci"
 

@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from toolcrib.errors import InvalidConfig
-from toolcrib.gateways.metrics import MAX_SERIES, Metrics
+from toolcrib.gateway.metrics import MAX_SERIES, Metrics
 
 
 def test_counters_gauges_and_histograms_are_told() -> None:

@@ -74,12 +74,12 @@ CASES = [
     ),
     (
         "gateways/model/shelf.py",
-        "import toolcrib.gateways.model.chat.talk",
+        "import toolcrib.gateway.llm.openai_chat.rewriter",
         "Imports point down inside the model gateway",
     ),
     (
         "gateways/model/responses/tools.py",
-        "import toolcrib.gateways.model.responses.talk",
+        "import toolcrib.gateway.llm.openai_responses.rewriter",
         "Imports point down inside responses",
     ),
     (
@@ -95,13 +95,13 @@ CASES = [
     ("safety/pin.py", "import toolcrib.safety.scan", "Imports point down inside the safety"),
     (
         "gateways/metrics.py",
-        "import toolcrib.gateways.guard",
+        "import toolcrib.gateway.middleware",
         "The doors do not know each other",
     ),
     ("safety/scan.py", "import socket", "The core is pure"),
     (
         "gateways/model/sse.py",
-        "import toolcrib.gateways.model.routes",
+        "import toolcrib.gateway.llm.routes",
         "Imports point down inside the model gateway",
     ),
     ("core/catalog.py", "import socket", "The core is pure"),
@@ -123,13 +123,13 @@ CASES = [
     ("agent/event.py", "import toolcrib.toolcrib", "Imports point down"),
     (
         "gateways/model/chat/tools.py",
-        "import toolcrib.gateways.model.chat.talk",
+        "import toolcrib.gateway.llm.openai_chat.rewriter",
         "Imports point down inside chat completions",
     ),
     ("service/view.py", "import toolcrib.hub.hub", "Imports point down inside the service"),
     (
         "gateways/mcp/link.py",
-        "import toolcrib.gateways.mcp.front",
+        "import toolcrib.gateway.mcp.server.router",
         "Imports point down inside the MCP gateway",
     ),
     (

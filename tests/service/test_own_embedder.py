@@ -12,7 +12,7 @@ from tests.embedding.endpoint import Endpoint, refusal, serving
 from toolcrib.config.reading import read
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig
-from toolcrib.gateways.secret import secrets_in
+from toolcrib.gateway.secrets import secrets_in
 from toolcrib.hub.startup import open_service
 from toolcrib.hub.hub import Service, manifest_of
 

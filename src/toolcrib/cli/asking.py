@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from toolcrib.config.server import check_url
 from toolcrib.errors import GatewayUnreachable, InvalidConfig
-from toolcrib.gateways.address import is_loopback
+from toolcrib.gateway.hosts import is_loopback
 
 EXAMPLE: Final = "http://127.0.0.1:8787"
 _SECONDS: Final = 10

@@ -22,7 +22,7 @@ from toolcrib.config.settings import Config
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from toolcrib.gateways.mcp.checkup import Report
+    from toolcrib.gateway.mcp.admin.doctor import Report
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
@@ -84,7 +84,7 @@ def _started(config: Config, broken: Collection[str]) -> list[Report]:
     start_log()
     import anyio
 
-    from toolcrib.gateways.mcp.checkup import check_up
+    from toolcrib.gateway.mcp.admin.doctor import check_up
     from toolcrib.hub.startup import pins_so_far
 
     servers = {

@@ -18,9 +18,9 @@ from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from toolcrib.gateways.mcp.starting import Started
+    from toolcrib.gateway.mcp.upstream.startup import Started
 
-_OF_SERVER: Final = "toolcrib.gateways.mcp.upstream."
+_OF_SERVER: Final = "toolcrib.gateway.mcp.upstream.supervisor."
 json_log_option = click.option(
     "--json-log", is_flag=True, help="Log in JSON, one line for each event and each request."
 )
@@ -103,8 +103,8 @@ def start_log(
 
     Without a configuration, nothing is logged but what nobody foresaw.
     """
-    from toolcrib.gateways.logs import start_logging
-    from toolcrib.gateways.secret import secrets_in
+    from toolcrib.gateway.logs import start_logging
+    from toolcrib.gateway.secrets import secrets_in
 
     handler = start_logging(
         sys.stderr,
@@ -120,7 +120,7 @@ def start_log(
         # A line for each request is for programs, or for whoever asks for it.
         levels["toolcrib.access"] = logging.WARNING
     if config and shows_progress(verbose, as_json):
-        levels |= {"toolcrib.gateways.mcp.upstream": logging.WARNING}
-        levels |= {"toolcrib.gateways.mcp.fleet": logging.WARNING}
+        levels |= {"toolcrib.gateway.mcp.upstream.supervisor": logging.WARNING}
+        levels |= {"toolcrib.gateway.mcp.upstream.pool": logging.WARNING}
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)

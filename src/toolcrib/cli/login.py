@@ -42,8 +42,8 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     start_log()
     import anyio
 
-    from toolcrib.gateways.mcp.login import login
-    from toolcrib.gateways.mcp.tokens import TokenFile
+    from toolcrib.gateway.mcp.upstream.login import login
+    from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenFile
     from toolcrib.hub.paths import tokens_folder
 
     folder = tokens_folder(config)

@@ -25,7 +25,7 @@ from toolcrib.config.settings import Config, Http
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from toolcrib.gateways.mcp.starting import Started
+    from toolcrib.gateway.mcp.upstream.startup import Started
 
 # How long a client may leave untaken what it was sent.
 UNTAKEN_SECONDS: Final = 180
@@ -54,7 +54,7 @@ def command(
     start_log(config, verbose=verbose, as_json=json_log)
     import uvicorn
 
-    from toolcrib.gateways.app import http_app
+    from toolcrib.gateway.app import http_app
     from toolcrib.hub.startup import open_service
 
     service = open_service(config)

@@ -20,8 +20,8 @@ from starlette.types import ASGIApp
 from toolcrib.config.settings import Config, Profile, Safety, Server, ToolSearch
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.gateways.mcp.front import Front
-from toolcrib.gateways.mcp.gateway import running
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.gateway import running
 from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 

@@ -9,7 +9,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.gateways.serving import environment
 from toolcrib import SearchEngine
-from toolcrib.gateways.mcp.demo.server import registry, server
+from toolcrib.demo.server import registry, server
 from toolcrib.safety.scan import scan
 
 TOOLS = registry()

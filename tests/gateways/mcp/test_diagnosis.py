@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from toolcrib.config.settings import Server
-from toolcrib.gateways.mcp.diagnosis import diagnose
+from toolcrib.gateway.mcp.admin.diagnosis import diagnose
 
 PYTHON = Server("old", command="python3", args=("-m", "old"))
 UVX = Server("old", command="/usr/bin/uvx", args=("old",))

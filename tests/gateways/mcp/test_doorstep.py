@@ -17,10 +17,11 @@ from tests.gateways.mcp.harness import MODERN, config_of, plain, with_search
 from toolcrib.config.settings import Config
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.gateways.mcp import protocol, shown
-from toolcrib.gateways.mcp.doorstep import Doorstep
-from toolcrib.gateways.mcp.front import Front
-from toolcrib.gateways.mcp.savings import Savings
+from toolcrib.gateway.mcp.server import protocol
+from toolcrib.gateway.mcp.server import session
+from toolcrib.gateway.mcp.server.fast_start import Doorstep
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.server.token_savings import Savings
 from toolcrib.hub.hub import Service, manifest_of
 from toolcrib.storage import open_store
 
@@ -322,4 +323,4 @@ def test_what_is_said_of_the_protocol_is_what_the_sdk_says() -> None:
     assert protocol.CLIENT_KEY == types.CLIENT_INFO_META_KEY
     assert protocol.LEVEL_KEY == types.LOG_LEVEL_META_KEY
     assert protocol.SERVER_KEY == types.SERVER_INFO_META_KEY
-    assert types.LoggingLevel.__args__ == shown.LEVELS  # type: ignore[attr-defined]
+    assert types.LoggingLevel.__args__ == session.LEVELS  # type: ignore[attr-defined]

@@ -26,8 +26,9 @@ from tests.gateways.mcp.harness import (
 )
 from toolcrib.config.settings import Server
 from toolcrib.core.tool_names import safe_name
-from toolcrib.gateways.mcp import process, upstream
-from toolcrib.gateways.mcp.status import servers
+from toolcrib.gateway.mcp.upstream import stdio
+from toolcrib.gateway.mcp.upstream import supervisor
+from toolcrib.gateway.mcp.admin.status import servers
 
 pytestmark = pytest.mark.anyio
 
@@ -283,7 +284,7 @@ async def test_one_bad_tool_does_not_spoil_the_list(era: str) -> None:
 
 @pytest.mark.parametrize("kind", ["not_a_list", "endless_pages"])
 async def test_a_list_that_is_none_or_never_ends(kind: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr("toolcrib.gateways.mcp.link.MAX_PAGES", 50)
+    monkeypatch.setattr("toolcrib.gateway.mcp.upstream.connection.MAX_PAGES", 50)
     async with gateway(config_of(faulty(kind), GOOD)) as front, client(front) as connected:
         await works(connected)
         count = {"not_a_list": 1, "endless_pages": 2}[kind]

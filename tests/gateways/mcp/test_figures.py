@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from tests.gateways.mcp.harness import config_of, plain
-from toolcrib.gateways.mcp.figures import Figures
-from toolcrib.gateways.mcp.front import Front
-from toolcrib.gateways.mcp.savings import Savings
-from toolcrib.gateways.metrics import Metrics
+from toolcrib.gateway.mcp.admin.metrics import Figures
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.server.token_savings import Savings
+from toolcrib.gateway.metrics import Metrics
 from toolcrib.hub.hub import Service, manifest_of
 from toolcrib.storage import open_store
 

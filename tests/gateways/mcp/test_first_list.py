@@ -22,7 +22,8 @@ from tests.gateways.mcp.harness import (
     upstreams,
 )
 from toolcrib.config.settings import Profile, Server
-from toolcrib.gateways.mcp import fleet, process
+from toolcrib.gateway.mcp.upstream import pool
+from toolcrib.gateway.mcp.upstream import stdio
 
 pytestmark = pytest.mark.anyio
 

@@ -20,9 +20,9 @@ from tests.gateways.mcp.harness import MODERN, config_of, names, plain, served, 
 from toolcrib.config.settings import Auth, Http, Key, Profile
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.gateways.app import doors
-from toolcrib.gateways.guard import Guard
-from toolcrib.gateways.metrics import Metrics
+from toolcrib.gateway.app import doors
+from toolcrib.gateway.middleware import Guard
+from toolcrib.gateway.metrics import Metrics
 from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 

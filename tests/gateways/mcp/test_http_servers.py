@@ -34,9 +34,9 @@ from tests.gateways.mcp.harness import (
     told,
 )
 from toolcrib.config.settings import Server as Configured
-from toolcrib.gateways.mcp import link as links
-from toolcrib.gateways.mcp import upstream
-from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateway.mcp.upstream import connection as links
+from toolcrib.gateway.mcp.upstream import supervisor
+from toolcrib.gateway.mcp.server.router import Front
 
 pytestmark = [
     pytest.mark.anyio,

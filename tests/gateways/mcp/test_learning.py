@@ -33,9 +33,9 @@ from toolcrib.config.settings import Auth, Config, Key, Profile
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.feedback.experience import Use
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.gateways.app import http_app
-from toolcrib.gateways.mcp.front import Front
-from toolcrib.gateways.mcp.gateway import running
+from toolcrib.gateway.app import http_app
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.gateway import running
 from toolcrib.hub.feedback import Lessons
 from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store

@@ -23,9 +23,11 @@ from tests.gateways.mcp.harness import (
     until,
 )
 from toolcrib.config.settings import Config, Safety, Server
-from toolcrib.gateways.mcp import fleet, process, upstream
-from toolcrib.gateways.mcp import gateway as gateways
-from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateway.mcp.upstream import pool
+from toolcrib.gateway.mcp.upstream import stdio
+from toolcrib.gateway.mcp.upstream import supervisor
+from toolcrib.gateway.mcp import gateway as gateways
+from toolcrib.gateway.mcp.server.router import Front
 
 pytestmark = pytest.mark.anyio
 

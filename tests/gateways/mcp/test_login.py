@@ -24,11 +24,11 @@ from tests.gateways.mcp.oauth_server import Authority, guarded_app
 from tests.gateways.serving import environment, written
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import LoginFailed
-from toolcrib.gateways.mcp import login as logins
-from toolcrib.gateways.mcp import upstream
-from toolcrib.gateways.mcp.checkup import check_up
-from toolcrib.gateways.mcp.login import login
-from toolcrib.gateways.mcp.tokens import Grant, TokenFile
+from toolcrib.gateway.mcp.upstream import login as logins
+from toolcrib.gateway.mcp.upstream import supervisor
+from toolcrib.gateway.mcp.admin.doctor import check_up
+from toolcrib.gateway.mcp.upstream.login import login
+from toolcrib.gateway.mcp.upstream.oauth_tokens import Grant, TokenFile
 from toolcrib.hub.paths import tokens_folder
 
 pytestmark = pytest.mark.anyio

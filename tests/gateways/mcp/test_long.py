@@ -12,8 +12,8 @@ import pytest
 from mcp.server.connection import Connection
 
 from tests.gateways.mcp.harness import MODERN, client, config_of, gateway, names, plain, told, until
-from toolcrib.gateways.mcp import front as fronts
-from toolcrib.gateways.mcp.client import shown_to
+from toolcrib.gateway.mcp.server import router as fronts
+from toolcrib.gateway.mcp.server.client import shown_to
 
 pytestmark = pytest.mark.anyio
 

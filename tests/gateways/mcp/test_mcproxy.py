@@ -12,7 +12,7 @@ from tests.gateways.mcp.harness import client, config_of, gateway, names, plain,
 from tests.golden import golden, vectors
 from toolcrib.config.reading import read
 from toolcrib.core.tool import Tool
-from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateway.mcp.server.router import Front
 from toolcrib.profiles import mcproxy
 
 pytestmark = pytest.mark.anyio

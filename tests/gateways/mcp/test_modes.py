@@ -18,7 +18,7 @@ from tests.gateways.mcp.harness import (
     with_search,
 )
 from toolcrib.config.settings import Config
-from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateway.mcp.server.router import Front
 
 pytestmark = pytest.mark.anyio
 

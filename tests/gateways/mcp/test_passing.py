@@ -24,7 +24,7 @@ from tests.gateways.mcp.harness import (
     until,
     with_search,
 )
-from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateway.mcp.server.router import Front
 
 pytestmark = [
     pytest.mark.anyio,

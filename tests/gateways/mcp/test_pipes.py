@@ -12,7 +12,7 @@ from typing import Any
 ECHO = """
 import os, anyio
 from mcp.server.stdio import stdio_server
-from toolcrib.gateways.mcp.pipes import standard_pipes
+from toolcrib.gateway.mcp.server.pipes import standard_pipes
 
 async def main():
     async with standard_pipes() as pipes, stdio_server(*(pipes or ())) as (read, write):

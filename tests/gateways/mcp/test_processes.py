@@ -21,7 +21,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.gateways.mcp.harness import MODERN, SERVERS, names, told
 from tests.gateways.mcp.test_faults import is_running
-from toolcrib.gateways.mcp.children import RUNNING, all_started, start
+from toolcrib.gateway.mcp.upstream.child_processes import RUNNING, all_started, start
 
 pytestmark = pytest.mark.anyio
 

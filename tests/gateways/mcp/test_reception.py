@@ -22,11 +22,11 @@ from tests.gateways.mcp.test_doorstep import (
     request,
 )
 from toolcrib.config.settings import Config
-from toolcrib.gateways.mcp import reception
-from toolcrib.gateways.mcp.doorstep import Doorstep
-from toolcrib.gateways.mcp.gateway import serve_pipes
-from toolcrib.gateways.mcp.pipes import Pipes
-from toolcrib.gateways.mcp.savings import Savings
+from toolcrib.gateway.mcp.server import handover
+from toolcrib.gateway.mcp.server.fast_start import Doorstep
+from toolcrib.gateway.mcp.gateway import serve_pipes
+from toolcrib.gateway.mcp.server.pipes import Pipes
+from toolcrib.gateway.mcp.server.token_savings import Savings
 from toolcrib.hub.hub import Service
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,7 @@ async def talking(service: Service) -> AsyncIterator[Talk]:
 
     async def serve() -> None:
         pipes = Pipes(talk.pipes.lines, talk.pipes)
-        handed = await reception.Reception(doorstep, pipes, talk.load, MODULES).received()
+        handed = await handover.Reception(doorstep, pipes, talk.load, MODULES).received()
         if handed is not None:
             talk.is_handed_on = True
             await serve_pipes(service, None, handed, savings, doorstep.shown)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from toolcrib.config.settings import Server
 from toolcrib.config.watch import Difference
-from toolcrib.gateways.mcp.reloading import told
+from toolcrib.gateway.mcp.admin.reload import told
 
 
 def test_what_an_edit_did_is_told_in_words() -> None:

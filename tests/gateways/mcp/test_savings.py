@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.gateways.mcp.harness import client, config_of, gateway, plain, until
-from toolcrib.gateways.mcp import savings as savings_module
-from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateway.mcp.server import token_savings as savings_module
+from toolcrib.gateway.mcp.server.router import Front
 
 NAMES = [f"tool_{number}" for number in range(20)]
 
@@ -45,7 +45,7 @@ async def test_a_client_that_is_shown_all_is_spared_nothing() -> None:
 @pytest.mark.anyio
 async def test_many_answers_do_not_wait_to_be_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(savings_module, "MAX_UNWEIGHED", 3)
-    monkeypatch.setattr("toolcrib.gateways.mcp.gateway.HOUSEKEEPING_SECONDS", 3600)
+    monkeypatch.setattr("toolcrib.gateway.mcp.gateway.HOUSEKEEPING_SECONDS", 3600)
     async with gateway(config_of(plain("few"))) as front, client(front) as connected:
         for _ in range(3):
             await connected.list_tools()

@@ -22,7 +22,7 @@ from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.memory import create_client_server_memory_streams
 
-from toolcrib.gateways.mcp.sdk import (
+from toolcrib.gateway.mcp.upstream.sdk import (
     CLOSED,
     CONNECTION_KEYS,
     HTTP_FAILED,

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from toolcrib.config.reading import read
-from toolcrib.gateways.mcp.gateway import running
+from toolcrib.gateway.mcp.gateway import running
 from toolcrib.hub.startup import open_service
 
 kept = InMemorySpanExporter()

@@ -13,9 +13,9 @@ from mcp import Client
 from mcp.shared.memory import create_client_server_memory_streams
 
 from tests.gateways.mcp.harness import MODERN, client, config_of, gateway, plain, told, until
-from toolcrib.gateways.mcp import upstream as upstreams
-from toolcrib.gateways.mcp import waiting
-from toolcrib.gateways.mcp.front import Front
+from toolcrib.gateway.mcp.upstream import supervisor as upstreams
+from toolcrib.gateway.mcp.upstream import in_flight
+from toolcrib.gateway.mcp.server.router import Front
 
 pytestmark = [
     pytest.mark.anyio,
@@ -166,7 +166,7 @@ async def test_what_is_kept_of_calls_that_were_given_up_is_bounded(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "MAX_GIVEN_UP", 3)
-    queue = waiting.Waiting()
+    queue = in_flight.Waiting()
     queue.begin_anew(is_modern=False)
     for _ in range(10):
         async with listening(front, []) as connected:

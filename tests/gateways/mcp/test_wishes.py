@@ -12,9 +12,10 @@ import pytest
 from mcp import Client
 
 from tests.gateways.mcp.harness import MODERN, client, config_of, gateway, plain, told, until
-from toolcrib.gateways.mcp import upstream, wishes
-from toolcrib.gateways.mcp.front import Front
-from toolcrib.gateways.mcp.wishes import Wishes
+from toolcrib.gateway.mcp.upstream import supervisor
+from toolcrib.gateway.mcp.upstream import subscriptions
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.upstream.subscriptions import Wishes
 
 pytestmark = [
     pytest.mark.anyio,

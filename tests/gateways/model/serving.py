@@ -12,8 +12,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
-from toolcrib.gateways.model.routes import routes
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.routes import routes
 
 
 class Served:

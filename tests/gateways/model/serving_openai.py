@@ -11,7 +11,7 @@ import openai
 from tests.gateways.model.serving import serving
 from tests.support.scripted_model.server import Request, Script, ScriptedModel
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateway.llm.gateway import Gateway
 
 
 class Bench:

@@ -25,8 +25,8 @@ from tests.gateways.model.serving import gateway_to, serving
 from tests.gateways.model.serving_openai import chat_functions
 from tests.gateways.model.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, written
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model import door
-from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateway.llm import endpoint
+from toolcrib.gateway.llm.gateway import Gateway
 
 either = pytest.mark.parametrize("tools", [[], [REGEX, *HARBOUR]], ids=["passed on", "searched"])
 

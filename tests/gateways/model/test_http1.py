@@ -22,7 +22,7 @@ from tests.gateways.model.wire_server import (
     wire_server,
 )
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model import http1
+from toolcrib.gateway.llm import http1
 
 FRAMED = [
     (sized(b"hello"), b"hello"),

@@ -17,8 +17,8 @@ from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
 from toolcrib.core.tool import Tool
-from toolcrib.gateways.model.gateway import Gateway
-from toolcrib.gateways.model.lesson import known_by
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.feedback import known_by
 from toolcrib.hub.feedback import Lessons
 from toolcrib.storage import open_store
 
@@ -196,7 +196,7 @@ def test_a_call_that_failed_teaches_nothing(api: Api, client: Any) -> None:
 
 def test_searches_that_the_client_sees_teach_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     # Words alone are searched there as the API does it, which is not taught.
-    monkeypatch.setattr("toolcrib.gateways.model.toolset.MOST_SKETCHED", 2_000)
+    monkeypatch.setattr("toolcrib.gateway.llm.toolset.MOST_SKETCHED", 2_000)
     name = "tool_search_tool_bm25"
     found = Turn(_search("exchange rate of currencies for a holiday", name))
     with bench("messages", found, Turn(CALL), Turn("Good.")) as one:

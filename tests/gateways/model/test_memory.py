@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.gateways.model.kept import Kept, weighed
-from toolcrib.gateways.model.memory import Memory, Recall
-from toolcrib.gateways.model.usage import summed
+from toolcrib.gateway.llm.tool_cache import Kept, weighed
+from toolcrib.gateway.llm.conversation_memory import Memory, Recall
+from toolcrib.gateway.llm.usage import summed
 
 
 def test_what_was_kept_is_found_at_its_anchor_by_its_owner_alone() -> None:

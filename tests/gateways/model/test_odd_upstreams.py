@@ -17,7 +17,7 @@ from tests.gateways.model.responses.asking import deferred
 from tests.gateways.model.serving import Served, serving
 from tests.gateways.model.serving_openai import chat_functions, functions
 from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateway.llm.gateway import Gateway
 
 Json = dict[str, Any]
 OURS = "the gateway failed on this request"

@@ -20,7 +20,7 @@ from tests.gateways.model.responses.test_responses_stream import events
 from tests.gateways.model.serving import serving
 from tests.gateways.model.serving_openai import chat_functions
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateway.llm.gateway import Gateway
 
 Json = dict[str, Any]
 

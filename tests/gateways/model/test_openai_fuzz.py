@@ -18,15 +18,15 @@ from tests.gateways.model.serving_openai import chat_functions, functions
 from toolcrib.config.settings import ModelGateway, ModelUpstream
 from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.body import written
-from toolcrib.gateways.model.chat.stream import Stream as ChatStream
-from toolcrib.gateways.model.chat.talk import Talk as ChatTalk
-from toolcrib.gateways.model.chat.tools import deferring_shelf, sparing_shelf
-from toolcrib.gateways.model.gateway import Gateway
-from toolcrib.gateways.model.memory import Memory, Recall
-from toolcrib.gateways.model.responses.stream import Stream
-from toolcrib.gateways.model.responses.talk import Talk
-from toolcrib.gateways.model.responses.tools import rack_of
+from toolcrib.gateway.llm.json_body import written
+from toolcrib.gateway.llm.openai_chat.stream import Stream as ChatStream
+from toolcrib.gateway.llm.openai_chat.rewriter import Talk as ChatTalk
+from toolcrib.gateway.llm.openai_chat.tools import deferring_shelf, sparing_shelf
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.conversation_memory import Memory, Recall
+from toolcrib.gateway.llm.openai_responses.stream import Stream
+from toolcrib.gateway.llm.openai_responses.rewriter import Talk
+from toolcrib.gateway.llm.openai_responses.tools import rack_of
 
 Json = dict[str, Any]
 

@@ -20,9 +20,9 @@ from tests.gateways.model.serving import Served, serving
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
-from toolcrib.gateways.model.openapi import description
-from toolcrib.gateways.model.routes import routes
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.openapi import description
+from toolcrib.gateway.llm.routes import routes
 
 FUZZ = "TOOLCRIB_FUZZ"
 APIS: tuple[Api, ...] = ("messages", "openai")

@@ -16,8 +16,8 @@ from tests.gateways.model.serving_openai import WORDS, chat_functions, functions
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
-from toolcrib.gateways.model.issued import IdWatch, Issued
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.response_ids import IdWatch, Issued
 
 Json = dict[str, Any]
 THEIRS = {"authorization": "Bearer theirs"}

@@ -19,9 +19,10 @@ from tests.gateways.model.serving import gateway_to, serving
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import Turn
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model import body, pieces
-from toolcrib.gateways.model.gateway import Gateway
-from toolcrib.gateways.model.pieces import TooManyContainers, read_in_pieces
+from toolcrib.gateway.llm import json_body
+from toolcrib.gateway.llm import incremental_json
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.incremental_json import TooManyContainers, read_in_pieces
 
 words = st.text(max_size=30) | st.sampled_from(["]", '"', "\\", '{"a":[', ",", "\n", "é" * 9])
 scalars = st.none() | st.booleans() | st.integers(-5, 10**20) | st.floats(allow_nan=False) | words
@@ -91,7 +92,7 @@ def test_the_parser_never_gets_more_than_a_piece(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pieces, "from_json", measured)
     hostile = {"tools": [[[1, {"a": []}]] * 40_000], "model": "m"}
     assert read_in_pieces(json.dumps(hostile).encode()) == hostile
-    assert max(sizes) <= pieces.PIECE_BYTES + 2
+    assert max(sizes) <= incremental_json.PIECE_BYTES + 2
     assert len(sizes) < 40, "and no fewer than that, or it would take for ever"
 
 
@@ -159,7 +160,7 @@ def test_many_tools_are_searched_when_their_body_is_read_in_pieces(
     tools = [held(f"tool_{number}", "words, " * 20) for number in range(1_000)]
     tools += [held("read_tide", "Tell when the water is high")]
     tools.insert(0, {"type": "tool_search_tool_bm25", "name": "tool_search_tool_bm25"})
-    assert body._is_intricate(json.dumps({"tools": tools}).encode())
+    assert json_body._is_intricate(json.dumps({"tools": tools}).encode())
     request = {"model": "m", "max_tokens": 9, "messages": [says("Tide?")], "tools": tools}
     with ScriptedModel([Turn("Aye.")]) as model, gateway_to(model.url) as served:
         reply = httpx2.post(f"{served.url}/v1/messages", json=request, timeout=60)

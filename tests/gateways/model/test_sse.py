@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.sse import Event, EventReader, WholeEvents, event
+from toolcrib.gateway.llm.sse import Event, EventReader, WholeEvents, event
 
 
 def read(*chunks: bytes) -> list[Event]:

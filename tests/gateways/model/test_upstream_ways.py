@@ -16,7 +16,7 @@ import pytest
 from tests.gateways.model.certificates import Certificate, certificate
 from tests.gateways.model.wire_server import Peer, Run, asking, loops, sized, until, wire_server
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.connecting import by_turns, connected
+from toolcrib.gateway.llm.connect import by_turns, connected
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model.upstream import Reply, Upstreams
+from toolcrib.gateway.llm.upstreams import Reply, Upstreams
 
 Stage = Callable[["Peer"], Awaitable[None]]
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.gateways.model.chat.test_chat_talk import call, reply, search, sparing, talk
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.chat.stream import Stream
-from toolcrib.gateways.model.chat.talk import Talk
+from toolcrib.gateway.llm.openai_chat.stream import Stream
+from toolcrib.gateway.llm.openai_chat.rewriter import Talk
 
 Json = dict[str, Any]
 SHELF = sparing()

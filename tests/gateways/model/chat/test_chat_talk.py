@@ -7,10 +7,10 @@ import pytest
 
 from tests.gateways.model.serving_openai import WORDS, chat_functions
 from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.gateways.model.chat.talk import Talk
-from toolcrib.gateways.model.chat.tools import deferring_shelf, sparing_shelf
-from toolcrib.gateways.model.memory import Memory, Recall
-from toolcrib.gateways.model.shelf import Shelf
+from toolcrib.gateway.llm.openai_chat.rewriter import Talk
+from toolcrib.gateway.llm.openai_chat.tools import deferring_shelf, sparing_shelf
+from toolcrib.gateway.llm.conversation_memory import Memory, Recall
+from toolcrib.gateway.llm.tool_index import Shelf
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "What is a dollar in euros?"}

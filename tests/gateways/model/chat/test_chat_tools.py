@@ -6,7 +6,7 @@ import pytest
 
 from tests.gateways.model.serving_openai import WORDS, chat_functions
 from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.gateways.model.chat.tools import (
+from toolcrib.gateway.llm.openai_chat.tools import (
     asks_for_search,
     deferring_shelf,
     sparing_shelf,

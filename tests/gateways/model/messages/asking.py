@@ -13,7 +13,7 @@ from tests.gateways.model.serving import Served, serving
 from tests.support.scripted_model.server import Request, Script, ScriptedModel
 from tests.support.scripted_model.turn import Failure, ToolCall, Turn
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateway.llm.gateway import Gateway
 
 REGEX = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
 BM25 = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}

@@ -27,8 +27,8 @@ def search(query: str) -> ToolCall:
 @pytest.fixture(autouse=True)
 def _by_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words are enough to find these, and take no model that has to be loaded."""
-    monkeypatch.setattr("toolcrib.gateways.model.toolset.MOST_READ", 0)
-    monkeypatch.setattr("toolcrib.gateways.model.toolset.MOST_SKETCHED", 0)
+    monkeypatch.setattr("toolcrib.gateway.llm.toolset.MOST_READ", 0)
+    monkeypatch.setattr("toolcrib.gateway.llm.toolset.MOST_SKETCHED", 0)
 
 
 @both

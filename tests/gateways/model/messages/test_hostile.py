@@ -20,7 +20,7 @@ from tests.gateways.model.serving import gateway_to
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import Turn
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.messages.relay import Relay
+from toolcrib.gateway.llm.anthropic.stream import Relay
 
 HOSTILE = r"(a+)+\1$"
 OTHERS = 100
@@ -127,8 +127,8 @@ def test_no_stream_is_odd_enough_to_be_stumbled_over(events: list[Any]) -> None:
 
 
 def test_pings_go_out_while_an_upstream_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.gateways.model.door.PING_SECONDS", 0.01)
-    monkeypatch.setattr("toolcrib.gateways.model.door.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("toolcrib.gateway.llm.endpoint.PING_SECONDS", 0.01)
+    monkeypatch.setattr("toolcrib.gateway.llm.endpoint.LOOK_SECONDS", 0.01)
     go_on = threading.Event()
 
     def script(request: Request) -> Turn:

@@ -15,7 +15,7 @@ from tests.gateways.model.raw_upstream import Answer, message_end, message_start
 from tests.gateways.model.serving import gateway_to, serving
 from tests.support.scripted_model.turn import Failure, Raw, Turn
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateways.model.gateway import Gateway
+from toolcrib.gateway.llm.gateway import Gateway
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 WHOLE = b'{ "type": "message",\n  "content": [] }'

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.gateways.model.serving_openai import functions, parameters
 from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.gateways.model.memory import Memory, Recall
-from toolcrib.gateways.model.responses.talk import Talk
-from toolcrib.gateways.model.responses.tools import Rack, rack_of
+from toolcrib.gateway.llm.conversation_memory import Memory, Recall
+from toolcrib.gateway.llm.openai_responses.rewriter import Talk
+from toolcrib.gateway.llm.openai_responses.tools import Rack, rack_of
 
 Json = dict[str, Any]
 SEARCH: Json = {"type": "tool_search"}

@@ -18,7 +18,7 @@ from tests.gateways.model.responses.asking import (
 )
 from tests.gateways.model.serving_openai import functions
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.responses.stream import Stream
+from toolcrib.gateway.llm.openai_responses.stream import Stream
 
 
 def events(*items: Json, id: str = "resp_1", status: str = "completed") -> Iterator[Json]:

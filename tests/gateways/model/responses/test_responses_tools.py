@@ -8,7 +8,7 @@ import pytest
 from tests.gateways.model.responses.asking import CLIENT, CRM, MCP, SEARCH, deferred, names, sparing
 from tests.gateways.model.serving_openai import WORDS, functions, parameters
 from toolcrib.errors import RequestFailed
-from toolcrib.gateways.model.responses.tools import found_entries, knows_search, path_of, rack_of
+from toolcrib.gateway.llm.openai_responses.tools import found_entries, knows_search, path_of, rack_of
 
 NAMES = [name for name, _, _ in WORDS]
 

@@ -1,0 +1,110 @@
+"""Tools on days and times. What is now is an argument like any other."""
+
+from __future__ import annotations
+
+import calendar
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from toolcrib.demo.argument_types import Day, Whole
+
+Year = Annotated[int, Field(ge=1, le=9999)]
+Shift = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+
+
+def current_time() -> str:
+    """Tell the date and the time of now, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def days_between(first: Day, second: Day) -> int:
+    """Count the days between two dates."""
+    return (date.fromisoformat(second) - date.fromisoformat(first)).days
+
+
+def add_days(day: Day, days: Shift) -> str:
+    """Tell which date it is so many days after, or before, another."""
+    return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
+
+
+def add_working_days(day: Day, days: Annotated[int, Field(ge=0, le=5_000)]) -> str:
+    """Tell which date it is so many business days later; weekends do not count."""
+    at = date.fromisoformat(day)
+    while days:
+        at += timedelta(days=1)
+        days -= at.weekday() < 5
+    return at.isoformat()
+
+
+def day_of_week(day: Day) -> str:
+    """Tell which weekday a date falls on."""
+    return calendar.day_name[date.fromisoformat(day).weekday()]
+
+
+def week_number(day: Day) -> int:
+    """Tell the calendar week of a date."""
+    return date.fromisoformat(day).isocalendar().week
+
+
+def check_leap_year(year: Year) -> bool:
+    """Say whether a year has a 29th of February."""
+    return calendar.isleap(year)
+
+
+def days_in_month(year: Year, month: Annotated[int, Field(ge=1, le=12)]) -> int:
+    """Say how many days a month has."""
+    return calendar.monthrange(year, month)[1]
+
+
+def age_in_years(birthday: Day, on: Day) -> int:
+    """Work out how old somebody is on a day, from the date of birth."""
+    born, then = date.fromisoformat(birthday), date.fromisoformat(on)
+    return then.year - born.year - ((then.month, then.day) < (born.month, born.day))
+
+
+def date_of_easter(year: Year) -> str:
+    """Work out when Easter Sunday is in a year of the Gregorian calendar."""
+    golden = year % 19
+    century = year // 100
+    epact = (19 * golden + century - century // 4 - (8 * century + 13) // 25 + 15) % 30
+    moon = epact - epact // 28 * (1 - 29 // (epact + 1) * ((21 - golden) // 11))
+    sunday = moon - (year + year // 4 + moon + 2 - century + century // 4) % 7
+    month = 3 + (sunday + 40) // 44
+    return date(year, month, sunday + 28 - 31 * (month // 4)).isoformat()
+
+
+def unix_time_to_date(seconds: Annotated[int, Field(ge=0, le=253_402_300_799)]) -> str:
+    """Turn a Unix timestamp into a date and time, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def date_to_unix_time(moment: Annotated[str, Field(max_length=40)]) -> int:
+    """Turn a date and time, such as 2026-07-28T12:00:00+00:00, into a Unix timestamp."""
+    return int(datetime.fromisoformat(moment).timestamp())
+
+
+def format_duration(seconds: Whole) -> str:
+    """Write a number of seconds as days, hours, minutes and seconds."""
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day} d {hour} h {minute} min {second} s"
+
+
+TOOLS = (
+    current_time,
+    days_between,
+    add_days,
+    add_working_days,
+    day_of_week,
+    week_number,
+    check_leap_year,
+    days_in_month,
+    age_in_years,
+    date_of_easter,
+    unix_time_to_date,
+    date_to_unix_time,
+    format_duration,
+)

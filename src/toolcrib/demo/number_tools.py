@@ -1,0 +1,229 @@
+"""Tools on numbers: sums, statistics, money, units."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from toolcrib.demo.argument_types import Number, Numbers, Whole
+
+Small = Annotated[int, Field(ge=1, le=1_000_000)]
+
+_LENGTHS = {
+    "millimetre": 0.001,
+    "centimetre": 0.01,
+    "metre": 1.0,
+    "kilometre": 1000.0,
+    "inch": 0.0254,
+    "foot": 0.3048,
+    "yard": 0.9144,
+    "mile": 1609.344,
+}
+_WEIGHTS = {
+    "gram": 1.0,
+    "kilogram": 1000.0,
+    "tonne": 1e6,
+    "ounce": 28.349523125,
+    "pound": 453.59237,
+}
+_VOLUMES = {"millilitre": 0.001, "litre": 1.0, "cup": 0.2365882365, "gallon": 3.785411784}
+_SPEEDS = {
+    "metres_per_second": 3.6,
+    "kilometres_per_hour": 1.0,
+    "miles_per_hour": 1.609344,
+    "knots": 1.852,
+}
+_SIZES = {
+    "byte": 1,
+    "kilobyte": 10**3,
+    "megabyte": 10**6,
+    "gigabyte": 10**9,
+    "kibibyte": 2**10,
+    "mebibyte": 2**20,
+    "gibibyte": 2**30,
+}
+
+Length = Literal["millimetre", "centimetre", "metre", "kilometre", "inch", "foot", "yard", "mile"]
+Weight = Literal["gram", "kilogram", "tonne", "ounce", "pound"]
+Volume = Literal["millilitre", "litre", "cup", "gallon"]
+Speed = Literal["metres_per_second", "kilometres_per_hour", "miles_per_hour", "knots"]
+Size = Literal["byte", "kilobyte", "megabyte", "gigabyte", "kibibyte", "mebibyte", "gibibyte"]
+Degree = Literal["celsius", "fahrenheit", "kelvin"]
+
+
+def add_numbers(numbers: Numbers) -> float:
+    """Add numbers up and give the sum."""
+    return math.fsum(numbers)
+
+
+def multiply_numbers(numbers: Numbers) -> float:
+    """Multiply numbers and give the product."""
+    return math.prod(numbers)
+
+
+def divide_numbers(dividend: Number, divisor: Number) -> float:
+    """Divide one number by another."""
+    return dividend / divisor
+
+
+def percentage_of(part: Number, whole: Number) -> float:
+    """Say what percentage one number is of another."""
+    return part / whole * 100
+
+
+def percentage_change(old: Number, new: Number) -> float:
+    """Say by how many percent a value has grown or shrunk."""
+    return (new - old) / abs(old) * 100
+
+
+def average_of_numbers(numbers: Numbers) -> float:
+    """Give the mean of numbers."""
+    return statistics.fmean(numbers)
+
+
+def median_of_numbers(numbers: Numbers) -> float:
+    """Give the median: the number in the middle."""
+    return statistics.median(numbers)
+
+
+def standard_deviation(numbers: Numbers) -> float:
+    """Say how far numbers spread around their mean."""
+    return statistics.pstdev(numbers)
+
+
+def summarize_numbers(numbers: Numbers) -> dict[str, float]:
+    """Describe numbers: how many, smallest, largest, sum, mean and median."""
+    return {
+        "count": len(numbers),
+        "smallest": min(numbers),
+        "largest": max(numbers),
+        "sum": math.fsum(numbers),
+        "mean": statistics.fmean(numbers),
+        "median": statistics.median(numbers),
+    }
+
+
+def linear_trend(x: Numbers, y: Numbers) -> dict[str, float]:
+    """Fit a straight line through points and give its slope and intercept."""
+    slope, intercept = statistics.linear_regression(x, y)
+    return {"slope": slope, "intercept": intercept}
+
+
+def greatest_common_divisor(first: Whole, second: Whole) -> int:
+    """Give the largest number that divides two whole numbers."""
+    return math.gcd(first, second)
+
+
+def prime_factors(number: Annotated[int, Field(ge=2, le=10**10)]) -> list[int]:
+    """Split a whole number into its prime factors."""
+    found: list[int] = []
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return [*found, number] if number > 1 else found
+
+
+def factorial_of(number: Annotated[int, Field(ge=0, le=200)]) -> str:
+    """Give the factorial of a whole number."""
+    return str(math.factorial(number))
+
+
+def simplify_fraction(numerator: int, denominator: Small) -> str:
+    """Write a fraction in its lowest terms."""
+    return str(Fraction(numerator, denominator))
+
+
+def compound_interest(
+    amount: Number,
+    percent_a_year: Annotated[float, Field(ge=-100, le=1000)],
+    years: Annotated[float, Field(ge=0, le=200)],
+) -> float:
+    """Say what money grows to at a yearly interest rate."""
+    return round(amount * math.pow(1 + percent_a_year / 100, years), 2)
+
+
+def monthly_loan_payment(
+    amount: Number,
+    percent_a_year: Annotated[float, Field(ge=0, le=100)],
+    months: Annotated[int, Field(ge=1, le=1200)],
+) -> float:
+    """Work out the monthly instalment of a loan or mortgage."""
+    rate = percent_a_year / 1200
+    payment = amount / months if not rate else amount * rate / (1 - (1 + rate) ** -months)
+    return round(payment, 2)
+
+
+def split_bill(
+    total: Number,
+    people: Annotated[int, Field(ge=1, le=1000)],
+    tip_percent: Annotated[float, Field(ge=0, le=100)] = 0,
+) -> float:
+    """Share a restaurant bill among people, with a tip."""
+    return round(total * (1 + tip_percent / 100) / people, 2)
+
+
+def convert_length(amount: Number, given: Length, wanted: Length) -> float:
+    """Convert a length or distance from one unit to another."""
+    return amount * _LENGTHS[given] / _LENGTHS[wanted]
+
+
+def convert_weight(amount: Number, given: Weight, wanted: Weight) -> float:
+    """Convert a weight or mass from one unit to another."""
+    return amount * _WEIGHTS[given] / _WEIGHTS[wanted]
+
+
+def convert_volume(amount: Number, given: Volume, wanted: Volume) -> float:
+    """Convert an amount of liquid from one unit to another."""
+    return amount * _VOLUMES[given] / _VOLUMES[wanted]
+
+
+def convert_speed(amount: Number, given: Speed, wanted: Speed) -> float:
+    """Convert a speed from one unit to another."""
+    return amount * _SPEEDS[given] / _SPEEDS[wanted]
+
+
+def convert_data_size(amount: Number, given: Size, wanted: Size) -> float:
+    """Convert an amount of computer storage from one unit to another."""
+    return amount * _SIZES[given] / _SIZES[wanted]
+
+
+def convert_temperature(amount: Number, given: Degree, wanted: Degree) -> float:
+    """Convert a temperature between Celsius, Fahrenheit and Kelvin."""
+    kelvin = {"celsius": amount + 273.15, "fahrenheit": (amount + 459.67) / 1.8, "kelvin": amount}
+    warm = kelvin[given]
+    told = {"celsius": warm - 273.15, "fahrenheit": warm * 1.8 - 459.67, "kelvin": warm}
+    return round(told[wanted], 6)
+
+
+TOOLS = (
+    add_numbers,
+    multiply_numbers,
+    divide_numbers,
+    percentage_of,
+    percentage_change,
+    average_of_numbers,
+    median_of_numbers,
+    standard_deviation,
+    summarize_numbers,
+    linear_trend,
+    greatest_common_divisor,
+    prime_factors,
+    factorial_of,
+    simplify_fraction,
+    compound_interest,
+    monthly_loan_payment,
+    split_bill,
+    convert_length,
+    convert_weight,
+    convert_volume,
+    convert_speed,
+    convert_data_size,
+    convert_temperature,
+)

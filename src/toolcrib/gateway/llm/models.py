@@ -1,0 +1,101 @@
+"""`/v1/models`: what there is to be asked, over all upstreams of an API.
+
+A client's key goes only to an upstream that it can be meant for: the one that has the model that is
+named, or the only one without a key of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from toolcrib.adapters.plain import objects, text
+from toolcrib.config.settings import Api, ModelUpstream
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.json_body import written
+from toolcrib.gateway.llm.endpoint import Exchange
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.response_headers import Saved
+from toolcrib.gateway.llm.upstreams import KEY_HEADERS, headers_to_send
+
+# Nobody waits longer for one upstream's list when others have answered.
+LIST_SECONDS: Final = 20.0
+PATH: Final = "/v1/models"
+
+_log = logging.getLogger(__name__)
+
+
+async def models(gateway: Gateway, exchange: Exchange) -> None:
+    """The models there are, or what is known of one."""
+    known = _speaking(gateway, exchange)
+    upstream = gateway.named(exchange, known)
+    model = exchange.path.removeprefix(PATH).strip("/")
+    if upstream is None and len(known) == 1:
+        upstream = known[0]
+    if upstream is None and model:
+        upstream = gateway.upstreams.choose(known[0].api, model)
+    if upstream is not None:
+        await gateway.pass_on(exchange, upstream, Saved(upstream.name, "off"))
+        return
+    listed = await asyncio.gather(*(_listed(gateway, exchange, one, known) for one in known))
+    told = [one for one in listed if one is not None]
+    if not told:
+        names = ", ".join(repr(one.name) for one in known)
+        raise RequestFailed(
+            f"none of the upstreams {names} has told its models; give each a `key` in the "
+            "configuration, or name one in the header x-toolcrib-upstream",
+            502,
+        )
+    entries = [entry for some in told for entry in some]
+    body = written(_list(known[0].api, entries))
+    await exchange.answer(200, [("content-type", "application/json")], body)
+
+
+def _speaking(gateway: Gateway, exchange: Exchange) -> list[ModelUpstream]:
+    """The upstreams of the API in which the client asks; all those of the first, if there is none."""
+    api: Api = "messages" if exchange.header("anthropic-version") else "openai"
+    known = list(gateway.settings.upstreams)
+    if not known:
+        raise RequestFailed("no upstream is configured; add one to `models`", 404)
+    asked = [one for one in known if one.api == api]
+    return asked or [one for one in known if one.api == known[0].api]
+
+
+async def _listed(
+    gateway: Gateway, exchange: Exchange, upstream: ModelUpstream, known: list[ModelUpstream]
+) -> list[dict[str, Any]] | None:
+    """The models that are asked for at an upstream; None if it does not tell them."""
+    sent = exchange.headers
+    if sum(not one.key for one in known) > 1:
+        # Whose the client's key is, nobody can tell.
+        sent = [(name, value) for name, value in sent if name not in KEY_HEADERS]
+    target = f"{PATH}?limit=1000" if upstream.api == "messages" else PATH
+    try:
+        async with asyncio.timeout(LIST_SECONDS):
+            headers = headers_to_send(upstream, sent)
+            reply = await gateway.upstreams.send(upstream, "GET", target, headers)
+            body = await reply.read()
+        if not reply.ok:
+            raise RequestFailed(f"status {reply.status}", reply.status)
+        entries = objects((await gateway.read_reply(body)).get("data"))
+    except (RequestFailed, TimeoutError) as fault:
+        _log.warning("upstream %s does not tell its models: %s", upstream.name, fault or "silent")
+        return None
+    return [one for one in entries if _goes_to(gateway, upstream, text(one.get("id")))]
+
+
+def _goes_to(gateway: Gateway, upstream: ModelUpstream, model: str) -> bool:
+    """Whether requests for a model come to this upstream."""
+    try:
+        return bool(model) and gateway.upstreams.choose(upstream.api, model) is upstream
+    except RequestFailed:
+        return False
+
+
+def _list(api: Api, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    if api == "openai":
+        return {"object": "list", "data": entries}
+    ids = [entry["id"] for entry in entries]
+    ends = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
+    return {"data": entries, "has_more": False, **ends}

@@ -1,0 +1,129 @@
+"""MCP over streamable HTTP at `/mcp`, and at `/mcp/p/<profile>` for one profile's tools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from toolcrib.config.settings import Http
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.upstream.sdk import Context
+from toolcrib.gateway.mcp.server.stateless import answer_once
+
+PROFILE: Final = "toolcrib.profile"
+_EVENTS: Final = "text/event-stream"
+
+
+class McpDoor:
+    """The HTTP side of the MCP gateway."""
+
+    def __init__(self, front: Front, http: Http) -> None:
+        self._front = front
+        self._http = http
+        self._manager = StreamableHTTPSessionManager(
+            front.server,
+            session_idle_timeout=http.session_idle_seconds,
+            max_request_body_size=http.max_body_bytes,
+            max_sessions=http.max_sessions,
+        )
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Has to be entered while the routes are used."""
+        async with self._manager.run():
+            yield
+
+    def routes(self) -> list[Route]:
+        """The paths of this door."""
+        return [Route("/mcp", self), Route("/mcp/p/{profile}", self)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        request = Request(scope, receive)
+        profile, refusal = _profile(scope)
+        if refusal:
+            await JSONResponse({"error": refusal}, 403)(scope, receive, send)
+            return
+        scope[PROFILE] = profile
+        if request.method == "POST" and not request.headers.get("mcp-session-id"):
+            body = await _body(request, self._http.max_body_bytes)
+            if body is None:
+                refusal = f"the request has more than {self._http.max_body_bytes:,} bytes"
+                await JSONResponse({"error": refusal}, 413)(scope, receive, send)
+                return
+            message = _alone(body, request)
+            if message is not None:
+                answers = await answer_once(self._front, message, request)
+                await _response(answers, request)(scope, receive, send)
+                return
+            receive = _replayed(body, receive)
+        await self._manager.handle_request(scope, receive, send)
+
+
+def profile_of(ctx: Context) -> str | None:
+    """The profile of the HTTP request that a message came with."""
+    return ctx.request.scope.get(PROFILE) if isinstance(ctx.request, Request) else None
+
+
+def _profile(scope: Scope) -> tuple[str | None, str]:
+    """The profile that the address or the key chooses; a key that has one opens no other."""
+    asked = scope.get("path_params", {}).get("profile")
+    principal = scope.get("state", {}).get("principal")
+    of_key = getattr(principal, "profile", None)
+    if asked and of_key and asked != of_key:
+        return None, "this key does not open this profile; use its own"
+    return of_key or asked, ""
+
+
+async def _body(request: Request, limit: int) -> bytes | None:
+    """A request's body; nothing if it is longer than it may be."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            return None
+    return bytes(body)
+
+
+def _alone(body: bytes, request: Request) -> Mapping[str, Any] | None:
+    """The message of a request that has neither a session nor the marks of the newer protocol."""
+    if request.headers.get("mcp-protocol-version"):
+        return None
+    try:
+        # Stricter than json.loads: what cannot be written as JSON again is refused here.
+        message: Any = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+        return None
+    return message if "id" in message and message["method"] != "initialize" else None
+
+
+def _response(answers: list[dict[str, Any]], request: Request) -> Response:
+    if len(answers) == 1 or _EVENTS not in request.headers.get("accept", ""):
+        return Response(_json(answers[-1]), media_type="application/json")
+    events = b"".join(b"data: %b\n\n" % _json(answer) for answer in answers)
+    return Response(events, media_type=_EVENTS)
+
+
+def _json(answer: Mapping[str, Any]) -> bytes:
+    # Some servers answer with numbers that JSON does not have.
+    return to_json(answer, inf_nan_mode="null")
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A request's body once more for whoever reads it next."""
+    unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return unread.pop() if unread else await receive()
+
+    return replay
