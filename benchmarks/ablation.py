@@ -31,9 +31,9 @@ from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Index, Ranker, Ranking, Reason
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
-from toolcrib.evaluation.metric import scores
+from toolcrib.evaluation.metrics import scores
 from toolcrib.evaluation.summary import AUC, Summary, summary
-from toolcrib.evaluation.trial import Answer, answers
+from toolcrib.evaluation.runner import Answer, answers
 from toolcrib.encoder.backend import fastest_encoder
 from toolcrib.encoder.transformer import MAX_TOKENS, Encoder
 from toolcrib.encoder.glossary import in_english

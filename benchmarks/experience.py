@@ -27,8 +27,8 @@ from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Ranker
 from toolcrib.search.feedback.trail import Trail
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
-from toolcrib.evaluation.metric import DEPTH, TOP, scores
-from toolcrib.evaluation.question import Question
+from toolcrib.evaluation.metrics import DEPTH, TOP, scores
+from toolcrib.evaluation.eval_query import Question
 
 SETS = "apibank,mcptoolbenchpp,toolalpaca,training_pairs,metatool,ultratool,bfcl"
 SALT = b"the salt of a benchmark is no secret"

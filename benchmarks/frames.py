@@ -21,7 +21,7 @@ from toolcrib.search.hybrid.fusion import hybrid_with
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.summary import summary
-from toolcrib.evaluation.trial import answers
+from toolcrib.evaluation.runner import answers
 from toolcrib.encoder.default import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,7 +16,7 @@ from examples import office
 from toolcrib import Toolcrib
 from toolcrib.agent.agent import Agent
 from toolcrib.agent.anthropic import Anthropic
-from toolcrib.agent.event import Said
+from toolcrib.agent.events import Said
 
 MODEL = "claude-sonnet-5"
 MAX_STEPS = 10

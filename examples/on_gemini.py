@@ -16,7 +16,7 @@ from google.genai import types
 from examples import office
 from toolcrib import Toolcrib
 from toolcrib.agent.agent import Agent
-from toolcrib.agent.event import Said
+from toolcrib.agent.events import Said
 from toolcrib.agent.gemini import Gemini
 
 MODEL = "gemini-3.5-flash"

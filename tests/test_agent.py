@@ -19,7 +19,7 @@ from tests.support.scripted_model.turn import Raw, ToolCall, Turn
 from toolcrib import Tool, Toolcrib
 from toolcrib.agent.agent import Agent
 from toolcrib.agent.anthropic import Anthropic
-from toolcrib.agent.event import Answered, Called, Event, Finished, Said
+from toolcrib.agent.events import Answered, Called, Event, Finished, Said
 from toolcrib.agent.gemini import Gemini
 from toolcrib.agent.openai_chat import OpenAIChat
 from toolcrib.agent.openai_responses import OpenAIResponses

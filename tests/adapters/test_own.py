@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.own import ADDITIONS, FIELDS, recognises, tools_from_wire
+from toolcrib.adapters.native import ADDITIONS, FIELDS, recognises, tools_from_wire
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 

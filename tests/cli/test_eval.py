@@ -17,8 +17,8 @@ from tests.embedding.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
 from toolcrib.cli.printing import fitted
 from toolcrib.embedders.vector_file import VectorStore
-from toolcrib.evaluation.document import answer_document
-from toolcrib.evaluation.trial import Answer
+from toolcrib.evaluation.json_report import answer_document
+from toolcrib.evaluation.runner import Answer
 from toolcrib.encoder.transformer import Array, Encoder
 from toolcrib.encoder.default import SHIPPED
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from toolcrib.cli import asking
+from toolcrib.cli import gateway_client
 from toolcrib.cli.main import toolcrib
 
 SERVER = {
@@ -95,7 +95,7 @@ def run(*arguments: str, code: int, **variables: str) -> Result:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "ftp://here", "http://a b", "http://"])
 def test_an_address_that_is_none_is_told_with_one_that_is(url: str) -> None:
     done = run("--url", url, code=1)
-    assert done.stderr == f"Error: --url: should be an address such as {asking.EXAMPLE}\n"
+    assert done.stderr == f"Error: --url: should be an address such as {gateway_client.EXAMPLE}\n"
 
 
 @pytest.mark.parametrize(

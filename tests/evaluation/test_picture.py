@@ -5,8 +5,8 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from tests.evaluation.test_summary import QUESTIONS, summarised
-from toolcrib.evaluation.picture import MAX_ROWS, picture
-from toolcrib.evaluation.question import Question, needs
+from toolcrib.evaluation.chart import MAX_ROWS, picture
+from toolcrib.evaluation.eval_query import Question, needs
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.evaluation import statistic
-from toolcrib.evaluation.statistic import Separation, differences, means
+from toolcrib.evaluation import statistics
+from toolcrib.evaluation.statistics import Separation, differences, means
 
 NAN = float("nan")
 SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8)

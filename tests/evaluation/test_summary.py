@@ -7,8 +7,8 @@ import pytest
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.search.engine import RANKERS
 from toolcrib.search.regex.ranker import Regex
-from toolcrib.evaluation.document import answer_document, means_document, summary_document
-from toolcrib.evaluation.question import Question, needs
+from toolcrib.evaluation.json_report import answer_document, means_document, summary_document
+from toolcrib.evaluation.eval_query import Question, needs
 from toolcrib.evaluation.summary import (
     AUC,
     MAX_VALUES,
@@ -17,7 +17,7 @@ from toolcrib.evaluation.summary import (
     means_over_sets,
     summary,
 )
-from toolcrib.evaluation.trial import Answer, answers, engine_for
+from toolcrib.evaluation.runner import Answer, answers, engine_for
 
 CATALOG = Catalog(
     [

@@ -229,8 +229,8 @@ def test_structured_output_is_left_to_langchain() -> None:
 
 
 def test_tools_are_read_once() -> None:
-    from toolcrib.frameworks import chat_model
+    from toolcrib.frameworks import langchain_model
 
-    reader = chat_model.Reader()
+    reader = langchain_model.Reader()
     given: BaseTool = TOOLS[0]
     assert reader.tool(given) is reader.tool(given)

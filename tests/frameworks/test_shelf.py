@@ -11,8 +11,8 @@ from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
 from toolcrib.errors import DuplicateTool, InvalidConfig
-from toolcrib.frameworks import shelf as module
-from toolcrib.frameworks.shelf import Shelf
+from toolcrib.frameworks import tool_index as module
+from toolcrib.frameworks.tool_index import Shelf
 
 ALWAYS = Disclosure(Activation(tools=0))
 MAIL = Tool("send_mail", "Send an e-mail.")

@@ -54,7 +54,7 @@ CASES = [
     ),
     (
         "evaluation/metric.py",
-        "import toolcrib.evaluation.trial",
+        "import toolcrib.evaluation.runner",
         "Imports point down inside the evaluation",
     ),
     (
@@ -119,7 +119,7 @@ CASES = [
         "Providers do not know each other",
     ),
     ("agent/newcomer.py", "", "Providers do not know each other"),
-    ("registry/entry.py", "import toolcrib.agent.event", "Imports point down"),
+    ("registry/entry.py", "import toolcrib.agent.events", "Imports point down"),
     ("agent/event.py", "import toolcrib.toolcrib", "Imports point down"),
     (
         "gateways/model/chat/tools.py",

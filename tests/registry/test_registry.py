@@ -17,7 +17,7 @@ from toolcrib.errors import (
     ToolDisabled,
     UnknownTool,
 )
-from toolcrib.registry.entry import Invocation, Outcome, Usage
+from toolcrib.registry.entries import Invocation, Outcome, Usage
 from toolcrib.registry.registry import Registry
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

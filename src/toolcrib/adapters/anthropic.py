@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.field import Fields, not_a_function
+from toolcrib.adapters.fields import Fields, not_a_function
 from toolcrib.adapters.history import History
-from toolcrib.adapters.plain import objects, plain, plain_list, text
+from toolcrib.adapters.plain_json import objects, plain, plain_list, text
 from toolcrib.core.calls import Answer, Call, Exchange
 from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses, own
-from toolcrib.adapters.field import field_names, kind, not_a_function, seen
+from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses
+from toolcrib.adapters import native
+from toolcrib.adapters.fields import field_names, kind, not_a_function, seen
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 
@@ -22,7 +23,7 @@ class _Format:
 
 
 _OWN = _Format(
-    "our own (name, description, input_schema, server, …)", own.recognises, own.tools_from_wire
+    "our own (name, description, input_schema, server, …)", native.recognises, native.tools_from_wire
 )
 _FORMATS = (
     _Format("Anthropic (name, input_schema)", anthropic.recognises, anthropic.tools_from_wire),
@@ -93,7 +94,7 @@ def _alone(container: Mapping[str, Any], field: str, member: object) -> object:
         return {**container, field: [member]}
     if not isinstance(member, Mapping):
         return member
-    given = {name: container[name] for name in own.ADDITIONS if name in container}
+    given = {name: container[name] for name in native.ADDITIONS if name in container}
     return {**given, **member}
 
 
@@ -102,7 +103,7 @@ def _tools(entry: object) -> list[Tool]:
         raise InvalidTool(f"a tool is an object, not {kind(entry)}")
     wire = _format(entry)
     tools = wire.tools_from_wire(entry)
-    additions = own.additions(entry) if wire is not _OWN else {}
+    additions = native.additions(entry) if wire is not _OWN else {}
     return [tool.replace(**additions) for tool in tools] if additions else tools
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.field import Fields, seen
+from toolcrib.adapters.fields import Fields, seen
 from toolcrib.adapters.history import History
-from toolcrib.adapters.plain import objects, plain, plain_list, text
+from toolcrib.adapters.plain_json import objects, plain, plain_list, text
 from toolcrib.core.calls import Answer, Call, Exchange
 from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.field import Fields
+from toolcrib.adapters.fields import Fields
 from toolcrib.adapters.history import History
-from toolcrib.adapters.plain import objects, plain, plain_list, text
+from toolcrib.adapters.plain_json import objects, plain, plain_list, text
 from toolcrib.core.calls import Answer, Call, Exchange
 from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Policy, Tool

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
-from toolcrib.adapters.plain import plain
+from toolcrib.adapters.plain_json import plain
 from toolcrib.adapters.wire import wire_named
-from toolcrib.agent.event import Answered, Called, Event, Finished, Said
+from toolcrib.agent.events import Answered, Called, Event, Finished, Said
 from toolcrib.agent.provider import Assembly, Message, Provider, Request, Spent
 from toolcrib.session.turn import Task
 from toolcrib.errors import InvalidConfig, Unfinished

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from toolcrib.files.catalog_file import read_catalog_file
-from toolcrib.cli.figures import print_meaning, print_means, print_summary
+from toolcrib.cli.eval_report import print_meaning, print_means, print_summary
 from toolcrib.cli.options import json_option
 from toolcrib.cli.printing import counted, fitted, note, plain, print_json, width, wrapped
 from toolcrib.core.catalog import Catalog
@@ -21,12 +21,12 @@ from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.ranker import Ranker
 from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.evaluation.document import answer_document, means_document, summary_document
+from toolcrib.evaluation.json_report import answer_document, means_document, summary_document
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, read_eval_sets
-from toolcrib.evaluation.picture import picture
+from toolcrib.evaluation.chart import picture
 from toolcrib.evaluation.pool import Pool, pooled
 from toolcrib.evaluation.summary import Summary, summary
-from toolcrib.evaluation.trial import Answer, answers, rankers_for
+from toolcrib.evaluation.runner import Answer, answers, rankers_for
 from toolcrib.encoder.default import SHIPPED
 from toolcrib.files.atomic_write import followed, write_whole
 

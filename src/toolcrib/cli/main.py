@@ -24,7 +24,7 @@ _COMMANDS = {
     "eval": ("toolcrib.cli.eval", "Measure how well search finds the right tools."),
     "forget": ("toolcrib.cli.forget", "See what was learned from use, and forget it."),
     "import": (
-        "toolcrib.cli.importing",
+        "toolcrib.cli.import_servers",
         "Bring the servers of your MCP clients into toolcrib.json.",
     ),
     "login": ("toolcrib.cli.login", "Log in to a server on HTTP that asks for it."),

@@ -16,7 +16,7 @@ from toolcrib.cli.options import (
     where_options,
 )
 from toolcrib.cli.printing import Table, plain, print_json, wrapped
-from toolcrib.cli.reason import reasons_in_json, reasons_in_words
+from toolcrib.cli.match_reasons import reasons_in_json, reasons_in_words
 from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
 from toolcrib.search.filters import Where
 from toolcrib.search.lexical.ranker import Lexical

@@ -13,7 +13,7 @@ from typing import Any, Final
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidCatalogFile, InvalidEvalSet, ToolcribError
-from toolcrib.evaluation.question import FACETS, Question, needs
+from toolcrib.evaluation.eval_query import FACETS, Question, needs
 from toolcrib.files.json_file import JsonFile, read_json_file
 
 TOOLS_FILE: Final = "tools.jsonl"

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.evaluation.metric import NAMES
-from toolcrib.evaluation.question import FACETS, Question
-from toolcrib.evaluation.statistic import (
+from toolcrib.evaluation.metrics import NAMES
+from toolcrib.evaluation.eval_query import FACETS, Question
+from toolcrib.evaluation.statistics import (
     Difference,
     Estimate,
     Separation,
@@ -20,7 +20,7 @@ from toolcrib.evaluation.statistic import (
     differences,
     means,
 )
-from toolcrib.evaluation.trial import Answer
+from toolcrib.evaluation.runner import Answer
 
 WRONGLY_REFUSED: Final = "wrongly refused"
 RIGHTLY_REFUSED: Final = "rightly refused"

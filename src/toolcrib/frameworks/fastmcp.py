@@ -21,7 +21,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.session.turn import MAX_LIMIT, Conversation
 from toolcrib.session.disclosure import Disclosure, Plan
 from toolcrib.search.engine import SearchEngine
-from toolcrib.frameworks.shelf import Shelf
+from toolcrib.frameworks.tool_index import Shelf
 
 
 class ToolcribSearchTransform(BaseSearchTransform):

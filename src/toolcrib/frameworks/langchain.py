@@ -20,8 +20,8 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from toolcrib.search.engine import Allowed
-from toolcrib.frameworks.chat_model import Reader, Step, noted
-from toolcrib.frameworks.shelf import Options, Shelf
+from toolcrib.frameworks.langchain_model import Reader, Step, noted
+from toolcrib.frameworks.tool_index import Options, Shelf
 
 
 class ToolcribState(TypedDict):

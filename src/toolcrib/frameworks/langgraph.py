@@ -16,8 +16,8 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command, Send
 
 from toolcrib.search.engine import Allowed
-from toolcrib.frameworks.chat_model import Reader, Step, noted
-from toolcrib.frameworks.shelf import Options, Shelf
+from toolcrib.frameworks.langchain_model import Reader, Step, noted
+from toolcrib.frameworks.tool_index import Options, Shelf
 
 
 class State(TypedDict):

@@ -16,7 +16,7 @@ from agents.run_config import ToolErrorFormatterArgs
 from agents.tool_context import ToolContext
 
 from toolcrib.adapters import openai_responses
-from toolcrib.adapters.plain import arguments_from_text
+from toolcrib.adapters.plain_json import arguments_from_text
 from toolcrib.core import tool as core
 from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
@@ -24,7 +24,7 @@ from toolcrib.session.turn import Conversation
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.session.session import Session
-from toolcrib.frameworks.shelf import Shelf
+from toolcrib.frameworks.tool_index import Shelf
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.adapters.history import History
-from toolcrib.adapters.plain import arguments_from_text
+from toolcrib.adapters.plain_json import arguments_from_text
 from toolcrib.core.calls import Call, Exchange
 from toolcrib.core.catalog import Catalog
 from toolcrib.session.turn import Conversation, Turn
@@ -24,7 +24,7 @@ from toolcrib.search.engine import Allowed, SearchEngine
 from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.core.prompts import SEARCH_NAME
-from toolcrib.frameworks.shelf import Shelf
+from toolcrib.frameworks.tool_index import Shelf
 
 # Pydantic AI keeps the usual name to itself where tools wait for a capability to be loaded.
 OTHER_SEARCH_NAME: Final = "find_tools"

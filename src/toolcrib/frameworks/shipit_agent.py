@@ -10,7 +10,7 @@ from shipit_agent.tools.base import ToolContext, ToolOutput
 from shipit_agent.tools.tool_search import ToolSearchTool as ShipitToolSearchTool
 
 from toolcrib.core.tool import Tool
-from toolcrib.frameworks.shelf import Options, Shelf
+from toolcrib.frameworks.tool_index import Options, Shelf
 from toolcrib.profiles import shipit
 from toolcrib.profiles.shipit import Context, Entry, Match
 

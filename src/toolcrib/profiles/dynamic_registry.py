@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from toolcrib.adapters.wire import wire_named
 from toolcrib.agent.agent import MAX_STEPS, Agent
-from toolcrib.agent.event import Finished
+from toolcrib.agent.events import Finished
 from toolcrib.agent.provider import Provider
 from toolcrib.core.calls import Answer, Call
 from toolcrib.core.catalog import Catalog

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, overload
 from pydantic_core import to_json
 
 from toolcrib.adapters.detection import tools_from_any
-from toolcrib.adapters.own import FIELDS
+from toolcrib.adapters.native import FIELDS
 from toolcrib.core.validation import check_schema, problems
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
@@ -35,7 +35,7 @@ from toolcrib.errors import (
     ToolDisabled,
     UnknownTool,
 )
-from toolcrib.registry.entry import (
+from toolcrib.registry.entries import (
     FIRST_VERSION,
     VERSION_SEPARATOR,
     Entry,

@@ -10,7 +10,7 @@ import click
 
 from toolcrib.cli.options import demo_catalog
 from toolcrib.cli.printing import Table, wrapped
-from toolcrib.cli.reason import reasons_in_words
+from toolcrib.cli.match_reasons import reasons_in_words
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.results import SearchResult
 from toolcrib.core.tool import Tool

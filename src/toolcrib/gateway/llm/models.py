@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.config.settings import Api, ModelUpstream
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.json_body import written

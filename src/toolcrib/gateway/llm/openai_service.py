@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from toolcrib.adapters.plain import objects
+from toolcrib.adapters.plain_json import objects
 from toolcrib.config.settings import ModelUpstream, SearchForModel
 from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.errors import RequestFailed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from toolcrib.adapters.plain import text
+from toolcrib.adapters.plain_json import text
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.json_body import read_reply
 from toolcrib.gateway.llm.conversation_memory import Memory, Recall

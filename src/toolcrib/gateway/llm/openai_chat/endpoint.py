@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from toolcrib.adapters.plain import objects
+from toolcrib.adapters.plain_json import objects
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.openai_chat.history import has_references
 from toolcrib.gateway.llm.openai_chat.stream import Stream

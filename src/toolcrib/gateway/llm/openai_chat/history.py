@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolcrib.adapters.openai_chat import references, turns_from_wire
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.core import prompts
 from toolcrib.session.session import Act
 from toolcrib.gateway.llm.conversation_memory import Recall

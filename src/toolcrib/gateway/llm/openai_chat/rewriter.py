@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from toolcrib.adapters.openai_chat import answers_to_wire, calls_from_wire
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.gateway.llm.openai_chat.history import acts, anchor, opening, restored, spelled_out
 from toolcrib.gateway.llm.openai_chat.tools import to_entry
 from toolcrib.gateway.llm.conversation_memory import Recall

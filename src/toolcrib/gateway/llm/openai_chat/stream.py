@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.openai_chat.rewriter import PARAGRAPH, TEXTS, Talk, finish

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from toolcrib.adapters.openai_chat import tools_from_wire
-from toolcrib.adapters.plain import text
+from toolcrib.adapters.plain_json import text
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote, unquote
 
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.config.settings import ModelUpstream
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.json_body import read_object

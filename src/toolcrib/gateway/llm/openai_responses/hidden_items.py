@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.conversation_memory import Recall
 

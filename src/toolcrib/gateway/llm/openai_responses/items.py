@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.core import prompts
 from toolcrib.session.turn import DESCRIPTION_CHARS
 from toolcrib.core.tool import SERVER_SEPARATOR

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from toolcrib.adapters.openai_responses import calls_from_wire, turns_from_wire
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.core.calls import Call
 from toolcrib.gateway.llm.conversation_memory import Recall
 from toolcrib.gateway.llm.openai_responses.hidden_items import Hidden, opening, restored, without_orphans

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolcrib.adapters.plain import text
+from toolcrib.adapters.plain_json import text
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.api_errors import openai_error

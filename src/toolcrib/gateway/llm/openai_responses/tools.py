@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from toolcrib.adapters.field import Fields, kind
-from toolcrib.adapters.plain import objects, text
+from toolcrib.adapters.fields import Fields, kind
+from toolcrib.adapters.plain_json import objects, text
 from toolcrib.core import prompts
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.core.tool import Tool

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.field import kind
+from toolcrib.adapters.fields import kind
 from toolcrib.errors import InvalidMessage
 
 

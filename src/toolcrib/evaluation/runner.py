@@ -14,8 +14,8 @@ from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Ranker
 from toolcrib.search.results import SearchResult
 from toolcrib.errors import InvalidQuery, SearchTimeout
-from toolcrib.evaluation.metric import DEPTH, Scores, scores
-from toolcrib.evaluation.question import Question
+from toolcrib.evaluation.metrics import DEPTH, Scores, scores
+from toolcrib.evaluation.eval_query import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from toolcrib.cli.printing import fitted, padded, plain, width, wrapped
-from toolcrib.evaluation.statistic import CONFIDENCE_LEVEL, MIN_SEPARATED
+from toolcrib.evaluation.statistics import CONFIDENCE_LEVEL, MIN_SEPARATED
 from toolcrib.evaluation.summary import (
     AUC,
     FIGURES,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.sax.saxutils import escape
 
-from toolcrib.evaluation.statistic import Estimate
+from toolcrib.evaluation.statistics import Estimate
 from toolcrib.evaluation.summary import AUC, Group, Summary
 
 FIGURES: Final = ("hit@5", "nDCG@10", "all-steps@5", AUC)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from toolcrib.adapters.field import Fields, seen
+from toolcrib.adapters.fields import Fields, seen
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 

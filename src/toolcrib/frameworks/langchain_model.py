@@ -16,7 +16,7 @@ from toolcrib.search.engine import Allowed
 from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
-from toolcrib.frameworks.shelf import Shelf
+from toolcrib.frameworks.tool_index import Shelf
 
 MAX_READ: Final = 20_000
 # Beside the stored session: what the results of the last turn's calls are still to be told with.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from toolcrib.evaluation.question import Question
+from toolcrib.evaluation.eval_query import Question
 
 DEPTH: Final = 10
 TOP: Final = 5
