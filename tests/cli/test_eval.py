@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.embedding.scripted import WordEmbedder
+from tests.embedders.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
 from toolcrib.cli.printing import fitted
 from toolcrib.embedders.vector_file import VectorStore

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateways.serving import COMMAND, Served, entry, environment, serving, until, written
+from tests.gateway.serving import COMMAND, Served, entry, environment, serving, until, written
 
 
 def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

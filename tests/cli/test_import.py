@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.config.client_files import ENVIRONMENT, machine, put, put_all
+from tests.config.clients.client_files import ENVIRONMENT, machine, put, put_all
 from toolcrib.cli.main import toolcrib
 from toolcrib.config.file_writes import MAX_BACKUPS
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateways.serving import COMMAND, WAIT_SECONDS, entry, environment, written
+from tests.gateway.serving import COMMAND, WAIT_SECONDS, entry, environment, written
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no pseudoterminals of this kind"

@@ -1,0 +1,355 @@
+"""Servers of every client, found in its own file and put into ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PureWindowsPath
+
+import pytest
+
+from tests.config.clients.client_files import machine, put, put_all
+from toolcrib.config.clients.locations import CLIENTS, Machine, places
+from toolcrib.config.loader import load
+from toolcrib.config.clients.importing import Found, discover, merge
+from toolcrib.errors import InvalidConfig
+
+
+def _found(made: Machine, *clients: str) -> dict[str, Found]:
+    return {one.name: one for one in discover(made, clients).found}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Machine:
+    made = machine(tmp_path)
+    put_all(made)
+    return made
+
+
+def test_every_client_has_a_place_on_every_system(tmp_path: Path) -> None:
+    home = tmp_path / "me"
+    seen = {
+        system: [place.path for place in places(Machine(system, home, {}, tmp_path))]
+        for system in ("darwin", "win32", "linux")
+    }
+    for paths in seen.values():
+        assert home / ".cursor" / "mcp.json" in paths
+        assert home / ".codex" / "config.toml" in paths
+        assert home / ".gemini" / "settings.json" in paths
+        assert home / ".claude.json" in paths
+        assert home / ".codeium" / "windsurf" / "mcp_config.json" in paths
+        assert tmp_path / ".mcp.json" in paths
+        assert tmp_path / ".vscode" / "mcp.json" in paths
+    library = home / "Library" / "Application Support"
+    assert library / "Claude" / "claude_desktop_config.json" in seen["darwin"]
+    assert library / "Code" / "User" / "mcp.json" in seen["darwin"]
+    roaming = home / "AppData" / "Roaming"
+    assert roaming / "Claude" / "claude_desktop_config.json" in seen["win32"]
+    assert roaming / "Code" / "User" / "mcp.json" in seen["win32"]
+    assert any("LocalCache" in path.parts for path in seen["win32"])
+    config = home / ".config"
+    assert config / "Claude" / "claude_desktop_config.json" in seen["linux"]
+    assert config / "Code - Insiders" / "User" / "mcp.json" in seen["linux"]
+    made = Machine("linux", home, {}, tmp_path)
+    assert {place.client for place in places(made)} == set(CLIENTS)
+
+
+def test_variables_say_where_files_are(tmp_path: Path) -> None:
+    variables = {
+        "APPDATA": "/roaming",
+        "LOCALAPPDATA": "/local",
+        "CODEX_HOME": "/codex",
+        "CLAUDE_CONFIG_DIR": "/claude",
+    }
+    made = Machine("win32", tmp_path, variables, tmp_path / "x")
+    paths = [str(place.path) for place in places(made)]
+    assert "/roaming/Claude/claude_desktop_config.json" in paths
+    assert "/codex/config.toml" in paths
+    assert "/claude/.claude.json" in paths
+    assert any(path.startswith("/local/Packages/Claude_") for path in paths)
+    linux = Machine("linux", tmp_path, {"XDG_CONFIG_HOME": "/xdg"}, tmp_path)
+    assert any(str(place.path).startswith("/xdg/Code/") for place in places(linux))
+
+
+def test_a_folder_on_windows_is_looked_for_as_claude_code_writes_it() -> None:
+    made = Machine("win32", Path("/h"), {}, PureWindowsPath("C:\\a\\b"))  # type: ignore[arg-type]
+    sections = [place.section for place in places(made) if place.section[0] == "projects"]
+    assert sections == [
+        ("projects", "C:\\a\\b", "mcpServers"),
+        ("projects", "C:/a/b", "mcpServers"),
+    ]
+
+
+def test_profiles_of_vscode_are_found(tmp_path: Path) -> None:
+    made = machine(tmp_path)
+    text = '{"servers": {"p": {"command": "x"}}}'
+    put(made.home / ".config" / "Code" / "User" / "profiles" / "-1a2b" / "mcp.json", text)
+    assert list(_found(made)) == ["p"]
+
+
+def test_claude_desktop_is_read(made: Machine) -> None:
+    found = _found(made, "claude-desktop")
+    assert found["filesystem"].entry == {
+        "command": "npx",
+        "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/Desktop"],
+    }
+    assert found["github"].entry["env"] == {"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_hush"}
+    assert "hush" not in repr(found)
+
+
+def test_claude_desktop_replaces_nothing_so_neither_do_we(tmp_path: Path) -> None:
+    made = machine(tmp_path)
+    path = made.home / ".config" / "Claude" / "claude_desktop_config.json"
+    put(path, '{"mcpServers": {"a": {"command": "sh", "args": ["-c", "echo ${X}"]}}}')
+    assert _found(made)["a"].entry["args"] == ["-c", "echo $${X}"]
+
+
+def test_claude_code_is_read(made: Machine) -> None:
+    found = _found(made, "claude-code")
+    assert list(found) == ["sentry", "airtable", "local", "shared", "needy"]
+    assert found["sentry"].entry == {"type": "http", "url": "https://mcp.sentry.dev/mcp"}
+    assert found["airtable"].entry["env"] == {"AIRTABLE_API_KEY": "${AIRTABLE_KEY:-none}"}
+    # What is for a folder is started in that folder.
+    assert found["local"].entry == {
+        "command": "./server.py",
+        "args": ["--here"],
+        "cwd": str(made.project),
+    }
+    assert found["shared"].entry == {"type": "sse", "url": "${BASE_URL:-https://example.com}/sse"}
+    assert found["needy"].entry["enabled"] is False
+    assert found["needy"].notes == (
+        "not set: UNSET_KEY",
+        'switched off: correct that, then remove "enabled": false',
+    )
+
+
+def test_all_folders_of_claude_code_can_be_asked_for(made: Machine) -> None:
+    found = {one.name: one for one in discover(made, ["claude-code"], all_projects=True).found}
+    assert found["elsewhere"].entry["cwd"] == "/other/project"
+    assert found["local"].entry["cwd"] == str(made.project)
+
+
+def test_cursor_is_read(made: Machine) -> None:
+    found = _found(made, "cursor")
+    assert found["github"].entry == {
+        "url": "https://api.githubcopilot.com/mcp/",
+        "headers": {"Authorization": "Bearer ${GITHUB_TOKEN}"},
+    }
+    assert found["events"].entry == {"url": "https://example.com/sse", "type": "sse"}
+    assert found["files"].entry == {
+        "command": "npx",
+        "args": ["-y", "files", f"{made.home}/x", "$${workspaceFolder}", "costs $${5}"],
+        "enabled": False,
+    }
+    assert found["files"].notes == (
+        "${workspaceFolder} means nothing here: write what it stands for",
+        "envFile is not taken over; see how the server gets its secrets",
+        'switched off: correct that, then remove "enabled": false',
+    )
+
+
+def test_a_folder_of_an_editor_is_known_in_the_folders_own_file(tmp_path: Path) -> None:
+    made = machine(tmp_path)
+    text = '{"mcpServers": {"a": {"command": "${workspaceFolder}/run", "cwd": "sub"}}}'
+    put(made.project / ".cursor" / "mcp.json", text)
+    assert _found(made)["a"].entry == {
+        "command": f"{made.project}/run",
+        "cwd": f"{made.project}/sub",
+    }
+
+
+def test_vscode_is_read(made: Machine) -> None:
+    found = _found(made, "vscode")
+    assert list(found) == ["perplexity", "learn", "old"]
+    assert found["perplexity"].entry["env"] == {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"}
+    assert found["perplexity"].entry["enabled"] is False
+    assert found["perplexity"].notes[0] == (
+        "the client asks for perplexity-key: set the variable PERPLEXITY_KEY"
+    )
+    assert found["learn"].entry == {"type": "http", "url": "https://learn.microsoft.com/api/mcp"}
+    assert found["old"].entry == {"command": "uvx", "args": ["old-server"]}
+
+
+def test_what_is_asked_for_may_be_set_already(tmp_path: Path) -> None:
+    made = machine(tmp_path, PERPLEXITY_KEY="x")
+    put_all(made)
+    assert "enabled" not in _found(made, "vscode")["perplexity"].entry
+
+
+def test_windsurf_is_read(made: Machine) -> None:
+    found = _found(made, "windsurf")
+    assert found["remote"].entry == {
+        "url": "https://example.com/mcp",
+        "headers": {"X-Key": "abc"},
+    }
+    assert found["git"].entry == {
+        "command": "uvx",
+        "args": ["mcp-server-git"],
+        "toolsBlocked": ["git_push"],
+        "enabled": False,
+    }
+
+
+def test_codex_is_read(made: Machine) -> None:
+    found = _found(made, "codex")
+    assert found["context7"].entry == {
+        "command": "npx",
+        "args": ["-y", "@upstash/context7-mcp", "$${literally}"],
+        "toolsAllowed": ["search"],
+        "connectSeconds": 20,
+        "callSeconds": 45,
+        "env": {
+            "MY_ENV_VAR": "MY_ENV_VALUE",
+            "LOCAL_TOKEN": "${LOCAL_TOKEN:-}",
+            "OTHER": "${OTHER:-}",
+        },
+    }
+    assert found["figma"].entry == {
+        "url": "https://mcp.figma.com/mcp",
+        "enabled": False,
+        "headers": {
+            "X-Figma-Region": "us-east-1",
+            "X-Team": "${FIGMA_TEAM}",
+            "Authorization": "Bearer ${FIGMA_OAUTH_TOKEN}",
+        },
+    }
+
+
+def test_gemini_is_read(made: Machine) -> None:
+    found = _found(made, "gemini")
+    assert found["python"].entry == {
+        "command": "python",
+        "args": ["-m", "my_mcp_server", "$5"],
+        "env": {"DATABASE_URL": "${DB_URL}", "API_KEY": "${DB_KEY}"},
+        "cwd": "/srv/server",
+        "toolsAllowed": ["safe_tool"],
+        "toolsBlocked": ["rm"],
+        "callSeconds": 15.0,
+    }
+    assert found["http"].entry == {"url": "http://localhost:3000/mcp", "callSeconds": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ("[]", "it is no object"),
+        ("{}", 'has neither "command" nor "url"'),
+        ('{"command": 1}', "should be a text, not a number"),
+        ('{"command": "x", "timeout": "long"}', "should be a number of milliseconds"),
+        ('{"url": "unix:/x"}', "should be an address"),
+    ],
+)
+def test_an_entry_that_cannot_be_used_says_why(tmp_path: Path, entry: str, fault: str) -> None:
+    made = machine(tmp_path)
+    put(made.home / ".cursor" / "mcp.json", f'{{"mcpServers": {{"a": {entry}}}}}')
+    assert fault in _found(made)["a"].fault
+
+
+def test_what_a_client_has_and_we_do_not_know_is_left_out_and_told(tmp_path: Path) -> None:
+    made = machine(tmp_path)
+    text = '{"mcpServers": {"a": {"url": "${env:GITHUB_TOKEN}", "magic": 1, "trust": true}}}'
+    put(made.home / ".cursor" / "mcp.json", text)
+    found = _found(made)["a"]
+    assert found.entry == {"url": "${GITHUB_TOKEN}"}
+    assert found.notes == ("left out what is unknown here: magic",)
+
+
+def test_our_own_entry_is_not_a_server_to_bring(tmp_path: Path) -> None:
+    made = machine(tmp_path)
+    servers = {
+        "a": {"command": "/usr/bin/toolcrib", "args": ["stdio"]},
+        "b": {"command": "C:\\bin\\toolcrib.exe"},
+        "c": {"command": "python", "args": ["-m", "toolcrib", "stdio"]},
+        "d": {"command": "uvx", "args": ["toolcrib", "stdio"]},
+        "e": {"url": "https://example.com"},
+    }
+    put(made.home / ".cursor" / "mcp.json", json.dumps({"mcpServers": servers}))
+    assert list(_found(made)) == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        (".cursor/mcp.json", "{", "line 1: column 2: the text ends in the middle"),
+        (".cursor/mcp.json", "[]", "mcpServers should be in an object; correct the file"),
+        (".cursor/mcp.json", '{"mcpServers": 1}', "mcpServers should be an object of servers"),
+        (".codex/config.toml", "[", "not valid TOML"),
+    ],
+)
+def test_a_broken_file_is_told_and_the_others_are_read(
+    made: Machine, name: str, text: str, fault: str
+) -> None:
+    path = put(made.home / name, text)
+    discovery = discover(made)
+    assert len(discovery.faults) == 1
+    assert str(path) in discovery.faults[0]
+    assert fault in discovery.faults[0]
+    assert len(discovery.found) > 5
+
+
+def test_a_file_without_anything_has_no_servers(tmp_path: Path) -> None:
+    made = machine(tmp_path)
+    put(made.home / ".cursor" / "mcp.json", " \n")
+    put(made.home / ".gemini" / "settings.json", "{}")
+    put(made.home / ".claude.json", '{"projects": 5}')
+    discovery = discover(made, ["cursor", "gemini"], all_projects=True)
+    assert (discovery.found, discovery.faults, len(discovery.files)) == ((), (), 2)
+
+
+def test_all_servers_come_into_one_file_and_clashing_names_are_changed(
+    made: Machine, tmp_path: Path
+) -> None:
+    path = tmp_path / "toolcrib.json"
+    merger = merge(path, discover(made).found, made.environment)
+    path.write_bytes(merger.after)
+    config = load(path, made.environment)
+    assert list(config.servers)[:2] == ["filesystem", "github"]
+    assert config.servers["github-cursor"].url == "https://api.githubcopilot.com/mcp/"
+    assert {brought.outcome for brought in merger.brought} == {"added"}
+    assert len(config.servers) == len(merger.brought) == 19
+    # And once more changes nothing.
+    again = merge(path, discover(made).found, made.environment)
+    assert again.after == again.before
+    assert {brought.outcome for brought in again.brought} == {"there already"}
+
+
+def test_our_file_keeps_its_comments_and_its_servers(made: Machine, tmp_path: Path) -> None:
+    text = (
+        '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"} // first\n  },\n'
+        '  "http": {"port": 1}\n}\n'
+    )
+    path = put(tmp_path / "toolcrib.json", text)
+    merger = merge(path, discover(made, ["windsurf"]).found, made.environment)
+    assert [(one.outcome, one.name) for one in merger.brought] == [
+        ("added", "remote"),
+        ("added", "git-windsurf"),
+    ]
+    after = merger.after.decode()
+    assert after.startswith(
+        '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"}, // first\n'
+    )
+    path.write_bytes(merger.after)
+    assert list(load(path, {}).servers) == ["git", "remote", "git-windsurf"]
+
+
+def test_a_third_of_one_name_has_a_number(tmp_path: Path) -> None:
+    made = machine(tmp_path)
+    for edition, command in (("Code", "x"), ("Code - Insiders", "y")):
+        path = made.home / ".config" / edition / "User" / "mcp.json"
+        put(path, f'{{"servers": {{"a": {{"command": "{command}"}}}}}}')
+    path = put(tmp_path / "toolcrib.json", '{"mcpServers": {"a": {"command": "z"}}}')
+    merger = merge(path, discover(made).found, {})
+    assert [one.name for one in merger.brought] == ["a-vscode", "a-vscode-2"]
+
+
+def test_a_file_of_ours_that_is_broken_is_not_touched(made: Machine, tmp_path: Path) -> None:
+    path = put(tmp_path / "toolcrib.json", '{\n  "mcpServer": {}\n}')
+    with pytest.raises(InvalidConfig, match='line 2: mcpServer: unknown key; did you mean "mcpS'):
+        merge(path, discover(made).found, made.environment)
+
+
+def test_half_a_character_is_written_as_json_writes_it(tmp_path: Path) -> None:
+    made = machine(tmp_path)
+    text = r'{"mcpServers": {"a": {"command": "x", "args": ["\ud800"]}}}'
+    put(made.home / ".cursor" / "mcp.json", text)
+    merger = merge(tmp_path / "toolcrib.json", discover(made).found, {})
+    assert rb'"\ud800"' in merger.after

@@ -1,0 +1,149 @@
+"""Requests, patterns and upstreams that mean no good."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.gateway.llm.anthropic.requests import BM25, REGEX, asking, by_pattern, held, says
+from tests.gateway.llm.anthropic.test_rewriter import keys, odd, search, values, words
+from tests.gateway.llm.raw_upstream import Answer, raw_upstream
+from tests.gateway.llm.serving import gateway_to
+from tests.support.scripted_model.server import Request
+from tests.support.scripted_model.turn import Turn
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.anthropic.stream import Relay
+
+HOSTILE = r"(a+)+\1$"
+OTHERS = 100
+
+
+def test_a_hostile_pattern_is_given_up_while_others_are_answered() -> None:
+    tools = [REGEX, *(held(f"trap_{number}", "a" * 5_000 + "!") for number in range(50))]
+
+    def script(request: Request) -> Turn:
+        is_first = len(request.body["messages"]) == 1
+        return (
+            Turn(by_pattern(HOSTILE)) if "hostile" in request.question and is_first else Turn("Hi")
+        )
+
+    with asking(script) as asked:
+        url = f"{asked.served.url}/v1/messages"
+
+        def post(said: str, offered: list[dict[str, Any]]) -> httpx2.Response:
+            body = {"model": "m", "messages": [says(said)], "tools": offered}
+            return client.post(url, json=body)
+
+        with httpx2.Client(timeout=60) as client, ThreadPoolExecutor(16) as threads:
+            hostile = [threads.submit(post, "hostile", tools) for _ in range(3)]
+            others = [threads.submit(post, "friendly", [REGEX, held("x")]) for _ in range(OTHERS)]
+            answers = [one.result(60) for one in others]
+            given_up = [one.result(60).json()["content"][1]["content"] for one in hostile]
+    assert [one.status_code for one in answers] == [200] * OTHERS
+    assert {one["error_code"] for one in given_up} == {"execution_time_exceeded"}
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[str]:
+    """A gateway before an upstream that takes anything."""
+    reply = b'{"type":"message","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"}'
+    anything = Answer([reply], kind="application/json", length=len(reply))
+    with raw_upstream(always=anything) as upstream, gateway_to(upstream.url) as served:
+        yield f"{served.url}/v1/messages"
+
+
+requests = st.fixed_dictionaries(
+    {"model": st.just("m") | values},
+    optional={
+        "messages": st.lists(odd, max_size=4) | odd,
+        "tools": st.lists(odd | st.just(REGEX) | st.just(BM25) | st.just(held("x")), max_size=5),
+        "tool_choice": odd,
+        "system": odd,
+        "stream": values,
+        "cache_control": odd,
+    },
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(body=requests, on=st.booleans())
+def test_no_request_makes_the_gateway_fail_or_hang(door: str, body: Any, on: bool) -> None:
+    headers = {"x-toolcrib-tool-search": "on"} if on else {}
+    answer = httpx2.post(door, content=json.dumps(body), headers=headers, timeout=30)
+    # 502 is for an upstream that does not stream, as this one never does.
+    assert answer.status_code in (200, 400, 404, 502), answer.text
+    assert answer.status_code == 200 or answer.json()["type"] == "error"
+
+
+event = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            [
+                "message_start",
+                "content_block_start",
+                "content_block_delta",
+                "content_block_stop",
+                "message_delta",
+                "message_stop",
+                "ping",
+                "error",
+                "other",
+            ]
+        )
+        | values
+    },
+    optional={
+        "index": st.integers(0, 2) | values,
+        "content_block": st.dictionaries(keys, values | words, max_size=4) | odd,
+        "delta": odd,
+        "message": odd,
+        "usage": odd,
+    },
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(event, max_size=12))
+def test_no_stream_is_odd_enough_to_be_stumbled_over(events: list[Any]) -> None:
+    relay = Relay(search({"messages": [says("Hi")], "tools": [REGEX, held("x")]}))
+    try:
+        told = [out for one in events for out in relay.feed(one)]
+        blocks, _ = relay.end_pass()
+        told += relay.end("end_turn")
+    except RequestFailed as fault:
+        assert fault.status == 502
+        return
+    json.dumps([told, blocks])
+    indexes = [one["index"] for one in told if one.get("type") == "content_block_start"]
+    assert indexes == list(range(len(indexes)))
+
+
+def test_pings_go_out_while_an_upstream_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.gateway.llm.endpoint.PING_SECONDS", 0.01)
+    monkeypatch.setattr("toolcrib.gateway.llm.endpoint.LOOK_SECONDS", 0.01)
+    go_on = threading.Event()
+
+    def script(request: Request) -> Turn:
+        if len(request.body["messages"]) == 1:
+            return Turn(by_pattern("x"))
+        go_on.wait(30)
+        return Turn("Done.")
+
+    with asking(script) as asked:
+        url = f"{asked.served.url}/v1/messages"
+        body = {"model": "m", "messages": [says("Hi")], "tools": [REGEX, held("x")], "stream": True}
+        seen = b""
+        with httpx2.stream("POST", url, json=body, timeout=30) as answer:
+            for chunk in answer.iter_bytes():
+                seen += chunk
+                if seen.count(b"event: ping") >= 3:
+                    go_on.set()
+    assert b"event: message_stop" in seen

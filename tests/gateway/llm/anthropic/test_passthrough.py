@@ -1,0 +1,162 @@
+"""Requests that are passed on as they are, and to whom."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+
+from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, asking, kinds, says
+from tests.gateway.llm.raw_upstream import Answer, message_end, message_start, raw_upstream, text
+from tests.gateway.llm.serving import gateway_to, serving
+from tests.support.scripted_model.turn import Failure, Raw, Turn
+from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.gateway.llm.gateway import Gateway
+
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+WHOLE = b'{ "type": "message",\n  "content": [] }'
+ODD = json.dumps({"messages": [says("Hi")], "model": "claude-opus-4-8", "tools": [REGEX]}, indent=3)
+
+
+@both
+def test_a_request_without_tools_is_passed_on_and_its_answer_comes_back(stream: bool) -> None:
+    with asking([Turn("Good day.")], stream=stream) as asked:
+        reply = asked.ask([], "Hi")
+        (request,) = asked.upstream
+    assert reply["content"][0]["text"] == "Good day."
+    assert request.headers["authorization"] == "Bearer secret"
+    assert "anthropic-version" in request.headers
+
+
+@both
+@pytest.mark.parametrize("status", [401, 429, 529])
+def test_an_error_of_the_upstream_is_passed_on_as_it_is(status: int, stream: bool) -> None:
+    with asking([Failure(status, "so it is")], stream=stream) as asked:
+        with pytest.raises(anthropic.APIStatusError, match="so it is") as raised:
+            asked.ask([], "Hi")
+        assert raised.value.status_code == status and len(asked.upstream) == 1
+
+
+@both
+def test_a_model_that_searches_by_itself_is_not_touched(stream: bool) -> None:
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": REGEX["name"], "input": {}}
+    with asking([Turn(Raw(use), "Done.")], stream=stream) as asked:
+        reply = asked.ask([REGEX, *HARBOUR], "Hi", model="claude-opus-4-8")
+        (request,) = asked.upstream
+    assert kinds(reply) == ["server_tool_use", "text"]
+    assert request.body["tools"] == [REGEX, *HARBOUR]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "headers", "treatment"),
+    [
+        ("claude-opus-4-8", {}, {}, "native"),
+        ("claude-opus-4-8", {"tool_search": "on"}, {}, "search"),
+        ("mine", {}, {}, "search"),
+        ("mine", {"tool_search": "off"}, {}, "search"),
+        ("mine", {"tool_search": "native"}, {}, "native"),
+        ("mine", {}, {"x-toolcrib-tool-search": "native"}, "native"),
+        ("claude-opus-4-8", {}, {"x-toolcrib-tool-search": "ON"}, "search"),
+    ],
+)
+def test_who_searches_depends_on_the_model_the_settings_and_the_request(
+    model: str, settings: dict[str, Any], headers: dict[str, str], treatment: str
+) -> None:
+    with asking([Turn("Done.")], **settings) as asked:
+        body = {"model": model, "messages": [says("Hi")], "tools": [REGEX, *HARBOUR]}
+        url = f"{asked.served.url}/v1/messages"
+        answer = httpx2.post(url, json=body, headers=headers, timeout=30)
+        (request,) = asked.upstream
+    assert answer.headers["x-toolcrib-treatment"] == treatment
+    assert answer.headers["x-toolcrib-upstream"] == "scripted"
+    assert len(request.body["tools"]) == (5 if treatment == "native" else 1)
+    assert not any(name.startswith("x-toolcrib") for name in request.headers)
+    if treatment == "search":
+        assert answer.headers["x-toolcrib-tools"] == "5"
+        assert answer.headers["x-toolcrib-tools-shown"] == "1"
+        assert int(answer.headers["x-toolcrib-tokens-saved"]) > 60
+
+
+def test_nothing_of_a_request_or_an_answer_is_changed_on_the_way() -> None:
+    streamed = [message_start(), text("Hi"), message_end()]
+    about = {"request-id": "req_1", "Server": "theirs"}
+    answers = [
+        Answer([WHOLE], kind="application/json", headers=about),
+        Answer(streamed),
+        Answer([gzip.compress(b"".join(streamed))], headers={"Content-Encoding": "gzip"}),
+        Answer(
+            [gzip.compress(WHOLE)], kind="application/json", headers={"Content-Encoding": "gzip"}
+        ),
+    ]
+    with raw_upstream(*answers) as upstream, gateway_to(upstream.url) as served:
+        url = f"{served.url}/v1/messages?beta=true"
+        whole = httpx2.post(url, content=ODD, timeout=30)
+        events, encoded, other = (httpx2.post(url, content=ODD, timeout=30) for _ in range(3))
+    assert other.content == whole.content and encoded.content == events.content
+    assert whole.content == WHOLE and whole.headers["request-id"] == "req_1"
+    # It is we who answer, and we say so once.
+    assert [len(whole.headers.get_list(name)) for name in ("server", "date")] == [1, 1]
+    assert events.content == b"".join(streamed)
+    assert upstream.bodies == [json.loads(ODD)] * 4
+
+
+def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> None:
+    answer = Answer([b"{}"], kind="application/json")
+    with raw_upstream(answer, answer) as small, raw_upstream(answer, answer) as large:
+        upstreams = (
+            ModelUpstream("small", url=small.url, models=("small-*", "tiny"), key="own"),
+            ModelUpstream("other", api="openai", url="http://127.0.0.1:9", models=("gpt-*",)),
+            ModelUpstream("large", url=large.url, models=("large-*",), headers={"X-Team": "a"}),
+        )
+        with serving(Gateway(ModelGateway(upstreams))) as served:
+            names, refused = [], {}
+            for model in ("small-2", "large-1", "tiny", "huge", "gpt-9"):
+                answer_ = httpx2.post(
+                    f"{served.url}/v1/messages",
+                    json={"model": model},
+                    headers={"x-api-key": "theirs"},
+                    timeout=30,
+                )
+                names.append(answer_.headers.get("x-toolcrib-upstream"))
+                if answer_.status_code == 404:
+                    refused[model] = answer_.json()["error"]
+    assert names == ["small", "large", "small", None, None]
+    assert {error["type"] for error in refused.values()} == {"not_found_error"}
+    assert "those there are have large-*, small-*, tiny; add it to" in refused["huge"]["message"]
+    assert refused["gpt-9"]["message"] == (
+        "upstream 'other' has the model 'gpt-9', but speaks OpenAI's APIs (/v1/chat/completions, "
+        "/v1/responses), not Anthropic's API (/v1/messages); ask it there, or add one with "
+        '"api": "messages" to `models` in the configuration'
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "kind"),
+    [
+        (b"{", 400, "invalid_request_error"),
+        (b"[]", 400, "invalid_request_error"),
+        (b'"\\ud800"', 400, "invalid_request_error"),
+        (b'{"a":' * 5_000 + b"1" + b"}" * 5_000, 400, "invalid_request_error"),
+        (b" " * (33 << 20), 413, "request_too_large"),
+    ],
+    ids=["cut", "list", "surrogate", "deep", "large"],
+)
+def test_a_body_that_cannot_be_read_is_refused(content: bytes, status: int, kind: str) -> None:
+    with asking([]) as asked:
+        answer = httpx2.post(f"{asked.served.url}/v1/messages", content=content, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
+
+
+def test_a_switch_that_is_none_is_refused() -> None:
+    with asking([]) as asked:
+        answer = httpx2.post(
+            f"{asked.served.url}/v1/messages",
+            json={"model": "m"},
+            headers={"x-toolcrib-tool-search": "maybe"},
+        )
+    assert answer.status_code == 400
+    assert "auto, on, off, native" in answer.json()["error"]["message"]

@@ -1,0 +1,419 @@
+"""What becomes of a request on its way to an upstream without tool search; nothing is sent here."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.gateway.llm.anthropic.requests import BM25, HARBOUR, REGEX, result, says, tool
+from toolcrib.config.settings import ModelGateway, SearchRanking
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.anthropic.validation import check, without_stale_references
+from toolcrib.gateway.llm.anthropic.history import plain_messages, server_id
+from toolcrib.gateway.llm.anthropic.tools import defers, listing, tools_from_entry
+from toolcrib.gateway.llm.anthropic.server_search import ServerSearch
+from toolcrib.gateway.llm.anthropic.usage import Usage
+from toolcrib.gateway.llm.toolset import Toolset
+
+
+def search(
+    body: dict[str, Any], ranking: SearchRanking = "exact", rounds: int = 10
+) -> ServerSearch:
+    listed = listing(body)
+    check(body, listed, 10_000)
+    return ServerSearch(body, listed, Toolset(listed.searchable, tools_from_entry), ranking, rounds)
+
+
+def searched(id: str, *names: str, **more: Any) -> list[dict[str, Any]]:
+    """The two blocks of a search."""
+    references = [{"type": "tool_reference", "tool_name": name} for name in names]
+    content = {"type": "tool_search_tool_search_result", "tool_references": references}
+    return [
+        {"type": "server_tool_use", "id": id, "name": REGEX["name"], "input": {"pattern": "x"}},
+        {"type": "tool_search_tool_result", "tool_use_id": id, "content": content, **more},
+    ]
+
+
+def said(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def outline(messages: list[Any]) -> list[tuple[str, list[str]]]:
+    return [
+        (one["role"], [block["type"] for block in one["content"]])
+        for one in messages
+        if isinstance(one["content"], list)
+    ]
+
+
+def plain(*messages: Any) -> list[Any]:
+    told: list[Any] = plain_messages(list(messages), lambda name: None)
+    return told
+
+
+def test_a_search_becomes_a_call_and_its_result() -> None:
+    text = {"type": "text", "text": "Hm."}
+    told = plain(says("Go"), said(text, *searched("srvtoolu_1", "a"), text))
+    assert outline(told) == [
+        ("assistant", ["text", "tool_use"]),
+        ("user", ["tool_result"]),
+        ("assistant", ["text"]),
+    ]
+    assert told[1]["content"][1]["id"] == told[2]["content"][0]["tool_use_id"] == "toolu_1"
+
+
+def test_what_a_user_says_after_a_paused_turn_comes_after_the_result() -> None:
+    told = plain(
+        says("Go"), said(*searched("srvtoolu_1")), {"role": "user", "content": [{"type": "text"}]}
+    )
+    assert outline(told) == [("assistant", ["tool_use"]), ("user", ["tool_result", "text"])]
+
+
+def test_a_search_that_had_to_wait_joins_the_results_it_waited_for() -> None:
+    use, answer = searched("srvtoolu_1", "a")
+    client = {"type": "tool_use", "id": "toolu_2", "name": "b", "caller": {"type": "direct"}}
+    told = plain(says("Go"), said(client, use), result("toolu_2"), said(answer, client))
+    assert outline(told) == [
+        ("assistant", ["tool_use", "tool_use"]),
+        ("user", ["tool_result", "tool_result"]),
+        ("assistant", ["tool_use"]),
+    ]
+    assert "caller" not in json.dumps(told)
+
+
+def test_errors_and_cache_breakpoints_are_carried_over() -> None:
+    mark = {"type": "ephemeral", "ttl": "1h"}
+    use, answer = searched("srvtoolu_1", "a", cache_control=mark)
+    failed = {"type": "tool_search_tool_result_error", "error_code": "unavailable"}
+    wrong = {"type": "tool_search_tool_result", "tool_use_id": "srvtoolu_2", "content": failed}
+    reference = {"type": "tool_reference", "tool_name": "a", "cache_control": mark}
+    told = plain(
+        said({**use, "cache_control": mark}, answer, wrong), result("toolu_9", [reference])
+    )
+    assert told[0]["content"][0]["cache_control"] == mark
+    first, second, third = told[1]["content"]
+    assert first["cache_control"] == mark and "is_error" not in first
+    assert (second["content"], second["is_error"]) == ("unavailable", True)
+    assert third["content"][0]["cache_control"] == mark and third["content"][0]["type"] == "text"
+
+
+def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
+    mark = {"type": "ephemeral"}
+    body: dict[str, Any] = {
+        "model": "m",
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": mark}],
+        "messages": [says("Go")],
+        "tools": [{**REGEX, "cache_control": mark}, tool("bell"), *HARBOUR],
+    }
+    talk = search(body)
+    sent = [talk.request()]
+    for number, pattern in enumerate(("tide", "boat")):
+        call = {"type": "tool_use", "id": f"toolu_{number}", "name": REGEX["name"]}
+        block = talk.opened({**call, "input": {"pattern": pattern}})
+        talk.add([block], talk.answers([block]))
+        sent.append(talk.request())
+    answers = [one["content"][0] for one in sent[2]["messages"] if one["role"] == "user"][1:]
+    # Two of four are the client's, so there is room for both results.
+    assert [one["cache_control"] for one in answers] == [mark, mark]
+    for first, second in pairwise(sent):
+        for part in ("tools", "messages"):
+            assert _unmarked(second[part])[: len(first[part])] == _unmarked(first[part])
+    content = json.loads(json.dumps(talk._content))
+    following = search({**body, "messages": [*body["messages"], said(*content), says("On")]})
+    *before, last = _unmarked(following.request()["messages"])
+    *earlier, results = _unmarked(sent[2]["messages"])
+    assert before == earlier
+    assert last["content"] == [*results["content"], {"type": "text", "text": "On"}]
+    assert following.request()["tools"] == sent[2]["tools"]
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unmarked(one) for one in value]
+    if isinstance(value, dict):
+        return {k: _unmarked(v) for k, v in value.items() if k != "cache_control"}
+    return value
+
+
+def test_without_a_breakpoint_of_the_client_there_are_none() -> None:
+    talk = search({"messages": [says("Go")], "tools": [REGEX, *HARBOUR]})
+    block = talk.opened({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}})
+    talk.add([block], talk.answers([block]))
+    assert "cache_control" not in json.dumps(talk.request())
+
+
+def test_a_model_that_was_told_to_search_is_told_so_once() -> None:
+    choice = {"type": "tool", "name": REGEX["name"], "disable_parallel_tool_use": True}
+    body = {"messages": [says("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
+    talk = search(body)
+    assert talk.request()["tool_choice"] == choice
+    block = talk.opened({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}})
+    talk.add([block], talk.answers([block]))
+    later = talk.request()["tool_choice"]
+    assert later == {"type": "auto", "disable_parallel_tool_use": True}
+
+
+def test_a_tool_that_has_to_be_called_is_shown() -> None:
+    choice = {"type": "tool", "name": "read_tide"}
+    body = {"messages": [says("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
+    assert [one["name"] for one in search(body).shown] == [REGEX["name"], "read_tide"]
+
+
+def test_more_searches_at_once_than_allowed_are_put_off() -> None:
+    talk = search({"messages": [says("Go")], "tools": [REGEX, *HARBOUR]})
+    calls = [
+        talk.opened({"type": "tool_use", "id": "same", "name": REGEX["name"], "input": {}})
+        for _ in range(10)
+    ]
+    assert len({call["id"] for call in calls}) == 10
+    codes = [one["content"].get("error_code") for one in talk.answers(calls)]
+    assert codes == ["invalid_tool_input"] * 8 + ["too_many_requests"] * 2
+
+
+@pytest.mark.parametrize(
+    ("ranking", "call", "first"),
+    [
+        ("default", (REGEX, {"pattern": "canvas"}), ["raise_sail"]),
+        ("exact", (BM25, {"query": "high water"}), ["read_tide"]),
+        ("hybrid", (REGEX, {"pattern": "^canvas$"}), ["raise_sail"]),
+        ("hybrid", (REGEX, {"pattern": "sail|boat", "limit": 1}), ["moor_boat"]),
+        ("hybrid", (REGEX, {"pattern": "("}), None),
+        ("default", (BM25, {"query": "hoist the canvas", "limit": 1}), ["raise_sail"]),
+    ],
+)
+def test_the_settings_say_how_tools_are_found(
+    ranking: SearchRanking, call: tuple[dict[str, str], dict[str, Any]], first: list[str] | None
+) -> None:
+    talk = search({"messages": [says("Go")], "tools": [REGEX, BM25, *HARBOUR]}, ranking)
+    entry, input = call
+    block = {"id": "srvtoolu_1", "name": entry["name"], "input": input}
+    content = talk.answers([block])[0]["content"]
+    names = [one["tool_name"] for one in content.get("tool_references", [])]
+    assert names[:1] == (first or [])
+    assert ("error_code" in content) == (first is None)
+
+
+# --------------------------------------------------------------------------------- MCP toolsets
+
+LISTED = {
+    "type": "mcp_toolset",
+    "mcp_server_name": "cal",
+    "default_config": {"enabled": True, "defer_loading": True},
+    "configs": {"now": {"defer_loading": False}, "wipe": {"enabled": False}},
+    "tools": [
+        {"name": "now", "description": "The time", "input_schema": {}},
+        {"name": "book", "description": "Book a meeting room", "input_schema": {}},
+        {"name": "wipe", "description": "Delete a meeting room", "input_schema": {}},
+    ],
+}
+
+
+def test_tools_of_an_mcp_server_are_switched_off_until_they_are_found() -> None:
+    body = {"messages": [says("Go")], "tools": [REGEX, LISTED]}
+    assert defers(LISTED) and not defers({**LISTED, "default_config": {}})
+    talk = search(body)
+    _, toolset = talk.request()["tools"]
+    assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}, "book": {"enabled": False}}
+    assert toolset["default_config"] == {"enabled": True}
+    block = {"id": "srvtoolu_1", "name": REGEX["name"], "input": {"pattern": "room"}}
+    (answer,) = talk.answers([block])
+    assert [one["tool_name"] for one in answer["content"]["tool_references"]] == ["cal_book"]
+    talk.add([{"type": "server_tool_use", **block}], [answer])
+    _, toolset = talk.request()["tools"]
+    assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
+    assert LISTED["configs"] == {"now": {"defer_loading": False}, "wipe": {"enabled": False}}
+
+
+def test_tools_of_an_mcp_server_that_nobody_lists_are_shown() -> None:
+    unlisted = {key: value for key, value in LISTED.items() if key != "tools"}
+    talk = search({"messages": [says("Go")], "tools": [REGEX, unlisted]})
+    _, toolset = talk.request()["tools"]
+    assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
+    assert "defer_loading" not in json.dumps(toolset)
+
+
+def test_deferral_is_also_read_where_one_proxy_puts_it() -> None:
+    custom = {**tool("flag"), "custom": {"defer_loading": True}}
+    shown = {**tool("lamp"), "custom": {"defer_loading": False, "x": 1}}
+    talk = search({"messages": [says("Go")], "tools": [REGEX, custom, shown]})
+    assert [one["name"] for one in talk.shown] == [REGEX["name"], "lamp"]
+    assert talk.shown[1]["custom"] == {"x": 1}
+
+
+# --------------------------------------------------------------------------------- what is left
+
+
+def test_stale_references_can_be_dropped() -> None:
+    body = {
+        "tools": [REGEX, *HARBOUR],
+        "messages": [
+            says("Go"),
+            said(*searched("srvtoolu_1", "read_tide", "lost")),
+            result("toolu_1", [{"type": "tool_reference", "tool_name": "lost"}]),
+        ],
+    }
+    listed = listing(body)
+    with pytest.raises(RequestFailed, match="'lost'"):
+        check(body, listed, 9)
+    kept = without_stale_references(body, listed)
+    check(kept, listed, 9)
+    assert "lost" not in json.dumps(kept) and "read_tide" in json.dumps(kept)
+    assert without_stale_references(kept, listed) == kept
+
+
+@pytest.mark.parametrize(
+    ("messages", "says_what"),
+    [
+        (
+            [
+                result(
+                    "toolu_1",
+                    [{"type": "tool_reference", "tool_name": "read_tide"}, {"type": "text"}],
+                )
+            ],
+            "mixed",
+        ),
+        (
+            [
+                said(
+                    {
+                        "type": "server_tool_use",
+                        "id": "srvtoolu_1",
+                        "name": REGEX["name"],
+                        "input": {"query": "x"},
+                    },
+                    searched("srvtoolu_1")[1],
+                )
+            ],
+            "takes `pattern`",
+        ),
+        (
+            [said({**searched("srvtoolu_1")[0], "name": BM25["name"]})],
+            "but no `tool_search_tool_bm25`",
+        ),
+    ],
+)
+def test_other_faults_of_a_history_are_told(messages: list[Any], says_what: str) -> None:
+    body = {"tools": [REGEX, *HARBOUR], "messages": [says("Go"), *messages]}
+    with pytest.raises(RequestFailed, match=says_what):
+        check(body, listing(body), 9)
+
+
+def test_usage_adds_up_whatever_it_consists_of() -> None:
+    usage = Usage()
+    usage.add({"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}})
+    usage.add({"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}})
+    usage.add(None, {"tier": "y", "list": [2], "input_tokens": None})
+    assert usage.told(searched=False) == {
+        "input_tokens": 8,
+        "output_tokens": 7,
+        "cache": {"a": 3, "b": None},
+        "tier": "y",
+        "list": [1, 2],
+    }
+    assert "server_tool_use" in usage.told(searched=True)
+
+
+def test_a_toolset_is_kept_for_the_next_request_and_as_many_as_fit() -> None:
+    gateway = Gateway(ModelGateway(engine_cache=2))
+    first = gateway.toolset(HARBOUR, tools_from_entry)
+    assert gateway.toolset(deepcopy(HARBOUR), tools_from_entry) is first
+    changed = [{**HARBOUR[0], "description": "?"}, *HARBOUR[1:]]
+    assert gateway.toolset(changed, tools_from_entry) is not first
+    other = gateway.toolset(HARBOUR[:2], tools_from_entry)
+    gateway.toolset(HARBOUR[:3], tools_from_entry)
+    assert gateway.toolset(HARBOUR[:2], tools_from_entry) is other
+    assert gateway.toolset(changed, tools_from_entry) is not first
+
+
+def test_entries_that_are_no_tools_are_not_found() -> None:
+    entries: list[dict[str, Any]] = [
+        {"name": 7},
+        {"name": "a\nb"},
+        {"name": "bell", "input_schema": 3},
+        {},
+    ]
+    assert [one.name for one in Toolset(entries, tools_from_entry).tools] == ["bell"]
+
+
+def test_ids_are_those_of_the_api_whatever_the_upstream_gives() -> None:
+    assert server_id("toolu_01Ab") == "srvtoolu_01Ab"
+    other = server_id("call_7")
+    assert other.startswith("srvtoolu_01") and len(other) == 33 and other == server_id("call_7")
+    assert server_id("call_7", {other}) not in ("", other)
+
+
+keys = st.sampled_from(
+    [
+        "type",
+        "name",
+        "id",
+        "content",
+        "role",
+        "input",
+        "tool_use_id",
+        "tool_references",
+        "tool_name",
+        "custom",
+        "defer_loading",
+        "configs",
+        "default_config",
+        "tools",
+        "mcp_server_name",
+        "cache_control",
+        "caller",
+        "input_schema",
+        "description",
+    ]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=12,
+)
+words = st.sampled_from(
+    [
+        "assistant",
+        "user",
+        "tool_use",
+        "tool_result",
+        "tool_reference",
+        "server_tool_use",
+        "tool_search_tool_result",
+        "tool_search_tool_search_result",
+        "tool_search_tool_regex",
+        "tool_search_tool_bm25_20251119",
+        "mcp_toolset",
+        "srvtoolu_1",
+        True,
+    ]
+)
+objects = st.dictionaries(keys, values | words, max_size=6)
+odd = st.recursive(
+    objects | values | words,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(odd, max_size=5) | odd, st.lists(odd, max_size=5) | odd)
+def test_no_request_is_odd_enough_to_be_stumbled_over(messages: Any, tools: Any) -> None:
+    body = {"messages": messages, "tools": tools}
+    before = deepcopy(body)
+    try:
+        talk = search(body)
+    except RequestFailed as refused:
+        assert refused.status == 400
+        return
+    calls = talk.waiting()
+    talk.add((), talk.answers(calls))
+    json.dumps(talk.request())
+    assert body == before

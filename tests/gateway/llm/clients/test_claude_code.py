@@ -1,0 +1,112 @@
+"""Claude Code itself, before a model without tool search, with an MCP server of its own.
+
+It comes from npm, so this is asked for by an environment variable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.gateway.llm.serving import gateway_to
+from tests.gateway.serving import entry
+from tests.support.npm import folder_of, install
+from tests.support.scripted_model.server import Request, ScriptedModel
+from tests.support.scripted_model.turn import ToolCall, Turn
+
+PACKAGE: Final = "@anthropic-ai/claude-code"
+VERSION: Final = "2.1.197"
+TIDE: Final = "mcp__harbour__read_tide"
+QUESTION: Final = "When is high tide?"
+SECONDS: Final = 300
+READ_TIDE: Final[dict[str, Any]] = {
+    "name": "read_tide",
+    "description": "Tell when the water is high",
+    "inputSchema": {"type": "object", "properties": {"place": {"type": "string"}}},
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, which npm has in a package for each kind of machine."""
+    folder = folder_of("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
+    modules = install(folder, [f"{PACKAGE}@{VERSION}"])
+    found = sorted(modules.glob(f"{PACKAGE}-*/claude"))
+    if not found:
+        pytest.skip(f"{PACKAGE} has no program for this machine")
+    return found[0]
+
+
+def ask(program: Path, url: str, folder: Path, **more: str) -> dict[str, Any]:
+    """What Claude Code says at the end, with an MCP server that gives back what it is given."""
+    server = {name: entry(READ_TIDE, "echo")[name] for name in ("command", "args")}
+    servers = folder / "servers.json"
+    servers.write_text(json.dumps({"mcpServers": {"harbour": server}}), encoding="utf-8")
+    options = ["--mcp-config", str(servers), "--strict-mcp-config", "--allowedTools", TIDE]
+    done = subprocess.run(
+        [program, "-p", QUESTION, "--model", "plain-model", *options, "--output-format", "json"],
+        cwd=folder,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "sk-ant-test",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            **more,
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+def sailor(search: ToolCall) -> Any:
+    """A model that searches for its tool in this way, calls it, and says what came of it."""
+
+    def turn(request: Request) -> Turn:
+        if any("Brest" in result for result in request.results):
+            return Turn("High tide is at noon.")
+        if TIDE in request.tool_names:
+            return Turn(ToolCall(TIDE, {"place": "Brest"}))
+        return Turn(search) if search.name in request.tool_names else Turn("Hello.")
+
+    return turn
+
+
+def test_its_own_search_loads_tools_on_a_model_that_has_none(program: Path, tmp_path: Path) -> None:
+    search = ToolCall("ToolSearch", {"query": f"select:{TIDE}", "max_results": 5})
+    with ScriptedModel(sailor(search)) as model, gateway_to(model.url) as served:
+        said = ask(program, served.url, tmp_path, ENABLE_TOOL_SEARCH="true")
+    assert said["result"] == "High tide is at noon."
+    shown = [one.tool_names for one in model.requests if "ToolSearch" in one.tool_names]
+    assert TIDE not in shown[0] and TIDE in shown[-1]
+    assert shown[-1][: len(shown[0])] == shown[0], "what is found comes after, so caches hold"
+    sent = json.dumps([one.body for one in model.requests])
+    assert "defer_loading" not in sent and '"tool_reference"' not in sent
+
+
+def test_without_its_search_ours_is_put_between_and_it_sees_an_ordinary_call(
+    program: Path, tmp_path: Path
+) -> None:
+    search = ToolCall("search_tools", {"query": "when is the water high"})
+    with ScriptedModel(sailor(search)) as model, gateway_to(model.url) as served:
+        said = ask(
+            program,
+            served.url,
+            tmp_path,
+            ENABLE_TOOL_SEARCH="false",
+            ANTHROPIC_CUSTOM_HEADERS="x-toolcrib-tool-search: on",
+        )
+    assert said["result"] == "High tide is at noon."
+    shown = [one.tool_names for one in model.requests if "search_tools" in one.tool_names]
+    assert shown[0] == ("search_tools",) and TIDE in shown[-1]

@@ -1,0 +1,155 @@
+"""OpenAI's clients for node, and Codex, before a model without tool search.
+
+They come from npm, so this is asked for by an environment variable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.llm.openai_responses.requests import deferred
+from tests.gateway.llm.serving_openai import bench, chat_functions
+from tests.gateway.serving import entry
+from tests.support.npm import folder_of, install
+from tests.support.scripted_model.server import Request
+from tests.support.scripted_model.turn import ToolCall, Turn
+
+PACKAGES = ("openai@6.49.0", "@openai/codex@0.166.0")
+
+LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
+RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = folder_of("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
+    return install(folder, PACKAGES)
+
+
+def node(modules: Path, folder: Path, script: str, **values: Any) -> Any:
+    """What a script prints, as JSON; it has the values as `given`."""
+    path = folder / "script.mjs"
+    module = modules / "openai" / "index.mjs"
+    path.write_text(
+        f"import OpenAI from {json.dumps(module.as_uri())};\n"
+        f"const given = {json.dumps(values)};\n"
+        "const client = new OpenAI({baseURL: given.url + '/v1', apiKey: 'x', maxRetries: 0});\n"
+        f"{script}\n"
+    )
+    program = shutil.which("node")
+    assert program, "node is needed"
+    done = subprocess.run([program, path], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_node_client_rebuilds_a_streamed_search(modules: Path, tmp_path: Path) -> None:
+    script = """
+    const stream = client.responses.stream({model: 'm', input: 'A dollar?', tools: given.tools});
+    const kinds = [];
+    for await (const event of stream) kinds.push(event.type);
+    const final = await stream.finalResponse();
+    console.log(JSON.stringify({kinds, output: final.output}));
+    """
+    with bench([Turn(LOOK), Turn(RATE)]) as one:
+        told = node(modules, tmp_path, script, url=one.url, tools=deferred())
+    assert [item["type"] for item in told["output"]] == [
+        "tool_search_call",
+        "tool_search_output",
+        "function_call",
+    ]
+    assert told["output"][2]["namespace"] == "get_exchange_rate"
+    assert told["kinds"][-1] == "response.completed"
+
+
+def test_the_node_client_sees_an_ordinary_completion(modules: Path, tmp_path: Path) -> None:
+    script = """
+    const messages = [{role: 'user', content: 'A dollar?'}];
+    const ask = {model: 'm', messages, tools: given.tools};
+    const whole = await client.chat.completions.create(ask);
+    const stream = client.chat.completions.stream(ask);
+    const streamed = await stream.finalChatCompletion();
+    console.log(JSON.stringify([whole, streamed].map((one) => one.choices[0].message.tool_calls)));
+    """
+    with bench([Turn(LOOK), Turn(RATE)] * 2, threshold_tools=3) as one:
+        told = node(modules, tmp_path, script, url=one.url, tools=chat_functions())
+    assert [[call["function"]["name"] for call in calls] for calls in told] == [
+        ["get_exchange_rate"],
+        ["get_exchange_rate"],
+    ]
+
+
+def codex(modules: Path, folder: Path, url: str, question: str, **more: Any) -> str:
+    """What Codex prints when it is asked something through the gateway; `more` are its settings."""
+    program = shutil.which("node")
+    assert program, "node is needed"
+    settings = {
+        "model_provider": "toolcrib",
+        "model": "gpt-5.4",
+        "model_providers.toolcrib.name": "Toolcrib",
+        "model_providers.toolcrib.base_url": f"{url}/v1",
+        "model_providers.toolcrib.env_key": "TOOLCRIB_TEST_KEY",
+        "model_providers.toolcrib.wire_api": "responses",
+        **more,
+    }
+    options = [part for name in settings for part in ("-c", f"{name}={json.dumps(settings[name])}")]
+    script = modules / "@openai" / "codex" / "bin" / "codex.js"
+    done = subprocess.run(
+        [program, script, "exec", "--skip-git-repo-check", *options, question],
+        cwd=folder,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "CODEX_HOME": str(folder),
+            "TOOLCRIB_TEST_KEY": "x",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_codex_works_through_the_gateway(modules: Path, tmp_path: Path) -> None:
+    with bench(lambda _: Turn("The answer is four."), {"tool_search": "on"}) as one:
+        said = codex(modules, tmp_path, one.url, "What is two and two?")
+        assert "The answer is four." in said
+        assert one.requests
+        assert all(request.path == "/v1/responses" for request in one.requests)
+
+
+def test_codex_calls_a_tool_of_its_own_server_that_the_model_had_to_search(
+    modules: Path, tmp_path: Path
+) -> None:
+    tide = {
+        "name": "read_tide",
+        "description": "Tell when the water is high",
+        "inputSchema": {"type": "object", "properties": {"place": {"type": "string"}}},
+        "annotations": {"readOnlyHint": True},
+    }
+    server = entry(tide, "echo")
+
+    def script(request: Request) -> Turn:
+        if any("Brest" in result for result in request.results):
+            return Turn("High tide is at noon.")
+        found = next((name for name in request.tool_names if name.endswith("read_tide")), None)
+        if found is None:
+            return Turn(ToolCall("search_tools", {"query": "when is the water high"}))
+        return Turn(ToolCall(found, {"place": "Brest"}))
+
+    with bench(script, {"tool_search": "on"}) as one:
+        settings = {f"mcp_servers.harbour.{name}": server[name] for name in ("command", "args")}
+        said = codex(modules, tmp_path, one.url, "When is high tide?", **settings)
+        assert "High tide is at noon." in said
+        shown = [request.tool_names for request in one.requests]
+    assert not any(name.endswith("read_tide") for name in shown[0])
+    assert any(name.endswith("read_tide") for name in shown[-1])

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.gateway.llm.openai_chat.test_chat_rewriter import call, reply, search, sparing, talk
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.openai_chat.stream import Stream
+from toolcrib.gateway.llm.openai_chat.rewriter import Talk
+
+Json = dict[str, Any]
+SHELF = sparing()
+
+
+def chunk(reason: str | None = None, id: str = "c1", **delta: Any) -> Json:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+    return {"id": id, "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
+
+
+def pieces(call: Json, index: int, size: int = 5) -> Iterable[Json]:
+    function = call["function"]
+    head = {**call, "function": {**function, "arguments": ""}}
+    yield chunk(tool_calls=[{"index": index, **head}])
+    text = function["arguments"]
+    for start in range(0, len(text), size):
+        piece = {"arguments": text[start : start + size]}
+        yield chunk(tool_calls=[{"index": index, "function": piece}])
+
+
+def said(stream: Stream, chunks: Iterable[Json]) -> list[Json]:
+    return [sent for one in chunks for sent in stream.event(one)]
+
+
+def deltas(chunks: Iterable[Json]) -> list[Json]:
+    return [one["choices"][0]["delta"] for one in chunks if one["choices"]]
+
+
+def whole(chunks: Iterable[Json]) -> tuple[str, list[Json], Any]:
+    """The message, put together as a client does it."""
+    content, reason = "", None
+    calls: dict[int, Json] = {}
+    for one in chunks:
+        for choice in one["choices"]:
+            content += choice["delta"].get("content") or ""
+            reason = choice["finish_reason"] or reason
+            for piece in choice["delta"].get("tool_calls") or []:
+                made = calls.setdefault(piece["index"], {"function": {"arguments": ""}})
+                function = piece.get("function", {})
+                made["function"]["arguments"] += function.get("arguments", "")
+                made["function"]["name"] = function.get("name") or made["function"].get("name")
+                made["id"] = piece.get("id") or made.get("id")
+    return content, [calls[index] for index in sorted(calls)], reason
+
+
+def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
+    stream = Stream(talk(shelf=SHELF))
+    assert deltas(said(stream, [chunk(role="assistant", content="")])) == [
+        {"role": "assistant", "content": ""}
+    ]
+    assert deltas(said(stream, [chunk(content="I look.")])) == [{"content": "I look."}]
+    assert said(stream, pieces(search(), 0)) == []
+    assert said(stream, [chunk("tool_calls")]) == []
+    assert stream.is_ended
+    assert stream.end() is None
+    second = [chunk(id="c2", role="assistant", content=""), chunk(id="c2", content="Found.")]
+    sent = said(stream, [*second, *pieces(call("get_exchange_rate", currency="USD"), 0)])
+    assert deltas(sent)[0] == {"content": "\n\nFound."}
+    assert {one["id"] for one in sent} == {"c1"}
+    sent += said(stream, [chunk("tool_calls")])
+    last = stream.end()
+    assert last is not None
+    assert whole([*sent, *last]) == (
+        "\n\nFound.",
+        [
+            {
+                "id": "call_1",
+                "function": {"arguments": '{"currency": "USD"}', "name": "get_exchange_rate"},
+            }
+        ],
+        "tool_calls",
+    )
+
+
+def test_calls_of_the_client_are_numbered_as_if_there_were_no_search() -> None:
+    stream = Stream(talk(shelf=SHELF))
+    sent = said(stream, [*pieces(search(), 0), *pieces(call("mine", a=1), 1), chunk("tool_calls")])
+    assert sent[0]["choices"][0]["delta"]["tool_calls"][0]["index"] == 0
+    last = stream.end()
+    assert last is not None
+    _, calls, reason = whole([*sent, *last])
+    assert [one["function"]["name"] for one in calls] == ["mine"]
+    assert reason == "tool_calls"
+
+
+def test_a_call_that_is_checked_first_comes_whole_at_the_end() -> None:
+    stream = Stream(talk(shelf=SHELF))
+    assert said(stream, [*pieces(call("book_flight", destination="Rome"), 0), chunk("stop")]) == []
+    last = stream.end()
+    assert last is not None
+    assert whole(last)[1][0]["function"]["arguments"] == '{"destination": "Rome"}'
+    assert whole(last)[2] == "tool_calls"
+
+
+def test_the_cost_of_all_rounds_is_told_once_at_the_end() -> None:
+    stream = Stream(talk(shelf=SHELF))
+    cost: Json = {"id": "c1", "choices": [], "usage": {"total_tokens": 5}}
+    empty = {**chunk("tool_calls"), "usage": None}
+    assert said(stream, [*pieces(search(), 0), empty, cost]) == []
+    assert stream.end() is None
+    sent = said(stream, [{**chunk(content="Hi"), "usage": None}, chunk("stop"), cost])
+    last = stream.end()
+    assert last is not None
+    assert sent[0]["usage"] is None
+    assert [one.get("usage") for one in last] == [None, {"total_tokens": 10}]
+    assert last[-1]["choices"] == []
+
+
+def test_an_error_in_the_stream_goes_through_and_ends_it() -> None:
+    stream = Stream(talk(shelf=SHELF))
+    error: Json = {"error": {"message": "overloaded"}}
+    assert said(stream, [error]) == [error]
+    assert stream.is_ended and stream.is_final
+    assert stream.end() == []
+
+
+def test_a_stream_that_breaks_off_says_so_in_the_words_of_whoever_knows_them() -> None:
+    stream = Stream(talk(shelf=SHELF))
+    assert not stream.is_ended
+    assert b'"message":"gone"' in stream.error(RequestFailed("gone", 502), None)
+    assert stream.error(RequestFailed("gone", 502), {"message": "busy"}) == (
+        b'data: {"error":{"message":"busy"}}\n\n'
+    )
+    assert stream.closing() == b"data: [DONE]\n\n"
+
+
+def test_calls_of_other_kinds_and_without_a_name_lose_nothing() -> None:
+    stream = Stream(talk(shelf=SHELF))
+    custom = {"index": 0, "id": "x", "type": "custom", "custom": {"name": "c", "input": "ab"}}
+    more = {"index": 0, "custom": {"input": "cd"}}
+    nameless = {"index": 1, "id": "y", "type": "function", "function": {"arguments": "{}"}}
+    sent = said(stream, [chunk(tool_calls=[custom]), chunk(tool_calls=[more, nameless])])
+    assert [one["tool_calls"] for one in deltas(sent)] == [[custom], [more]]
+    said(stream, [chunk("tool_calls")])
+    last = stream.end()
+    assert last is not None
+    late = deltas(last)[0]["tool_calls"]
+    assert late == [{"index": 1, "id": "y", "type": "function", "function": {"arguments": "{}"}}]
+
+
+CALLS = st.lists(st.sampled_from(["search_tools", "send_email", "mine", "book_flight"]), max_size=4)
+
+
+@settings(max_examples=30)
+@given(CALLS, st.text(max_size=12), st.integers(1, 9))
+def test_a_stream_comes_to_the_same_as_a_whole_answer(
+    names: list[str], content: str, size: int
+) -> None:
+    field = {"send_email": "recipient", "book_flight": "destination"}
+    calls = [
+        search(id=f"call_{at}")
+        if name == "search_tools"
+        else call(name, f"call_{at}", **{field.get(name, "a"): "x"})
+        for at, name in enumerate(names)
+    ]
+    at_once = _talk().reply(reply(*calls, content=content or None))
+    stream = Stream(_talk())
+    given = [chunk(role="assistant", content="")]
+    given += [chunk(content=content[at : at + size]) for at in range(0, len(content), size)]
+    given += [one for at, made in enumerate(calls) for one in pieces(made, at, size)]
+    sent = said(stream, [*given, chunk("tool_calls" if calls else "stop")])
+    last = stream.end()
+    if at_once is None:
+        assert last is None
+        return
+    assert last is not None
+    words, made, reason = whole([*sent, *last])
+    (choice,) = at_once["choices"]
+    assert words == (choice["message"].get("content") or "")
+    assert reason == choice["finish_reason"]
+    wanted = choice["message"].get("tool_calls") or []
+    assert sorted(one["id"] for one in made) == sorted(one["id"] for one in wanted)
+    for one in wanted:
+        (same,) = [other for other in made if other["id"] == one["id"]]
+        assert same["function"] == one["function"]
+
+
+def _talk() -> Talk:
+    return talk(shelf=SHELF)

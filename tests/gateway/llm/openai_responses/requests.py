@@ -1,0 +1,120 @@
+"""Requests and replies of the Responses API for the tests of its pure parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.gateway.llm.serving_openai import functions, parameters
+from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.gateway.llm.conversation_memory import Memory, Recall
+from toolcrib.gateway.llm.openai_responses.rewriter import Talk
+from toolcrib.gateway.llm.openai_responses.tools import Rack, rack_of
+
+Json = dict[str, Any]
+SEARCH: Json = {"type": "tool_search"}
+USER: Json = {"role": "user", "content": "What is a dollar in euros?"}
+CRM: Json = {
+    "type": "namespace",
+    "name": "crm",
+    "description": "Customers and what they have ordered",
+    "tools": [
+        {"type": "function", "name": "get_profile", "parameters": parameters("customer")},
+        {
+            "type": "function",
+            "name": "list_orders",
+            "description": "List the orders of a customer",
+            "parameters": parameters("customer"),
+            "defer_loading": True,
+        },
+        {
+            "type": "function",
+            "name": "cancel_order",
+            "description": "Cancel an order",
+            "parameters": parameters("order"),
+            "defer_loading": True,
+        },
+    ],
+}
+MCP: Json = {
+    "type": "mcp",
+    "server_label": "wiki",
+    "server_description": "Pages of the company's encyclopedia",
+    "server_url": "https://wiki.example/mcp",
+    "authorization": "a secret",
+    "defer_loading": True,
+}
+CLIENT: Json = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Find tools",
+    "parameters": {"type": "object", "properties": {"goal": {"type": "string"}}},
+}
+
+
+def deferred() -> list[Json]:
+    return [SEARCH, *functions(defer_loading=True)]
+
+
+def sparing(tools: list[Json] | None = None) -> Rack:
+    return rack_of(tools or functions(), Disclosure(Activation(tools=1)))
+
+
+def talk(input: Any = None, tools: list[Json] | None = None, **more: Any) -> Talk:
+    """A talk about these tools; by default about six that are deferred."""
+    given = deferred() if tools is None else tools
+    rack = more.pop("rack", None) or rack_of(given)
+    body = {"model": "m", "input": input or [USER], "tools": given, **more.pop("body", {})}
+    settings: Json = {"recall": recall(), "max_rounds": 10, **more}
+    return Talk(body, rack, **settings)
+
+
+def recall() -> Recall:
+    return Recall(Memory(100), "somebody")
+
+
+def call(name: str, id: str = "call_1", **arguments: Any) -> Json:
+    return {
+        "id": f"fc_{id}",
+        "type": "function_call",
+        "status": "completed",
+        "call_id": id,
+        "name": name,
+        "arguments": json.dumps(arguments),
+    }
+
+
+def search(query: str = "exchange rate of currencies", id: str = "call_s") -> Json:
+    return call("search_tools", id, query=query)
+
+
+def said(text: str) -> Json:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {
+        "id": f"msg_{text}",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": content,
+    }
+
+
+def response(*output: Json, id: str = "resp_1", status: str = "completed", **more: Any) -> Json:
+    usage = {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 2}, "output_tokens": 1}
+    return {
+        "id": id,
+        "object": "response",
+        "status": status,
+        "output": list(output),
+        "usage": usage,
+        "tools": ["what the upstream was sent"],
+        **more,
+    }
+
+
+def names(body: Json) -> list[str]:
+    return [tool.get("name", tool["type"]) for tool in body.get("tools", [])]
+
+
+def kinds(items: Any) -> list[str]:
+    return [item.get("type", "message") for item in items]

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.gateway.llm.openai_responses.requests import (
+    CLIENT,
+    CRM,
+    MCP,
+    SEARCH,
+    USER,
+    Json,
+    call,
+    deferred,
+    kinds,
+    names,
+    talk,
+)
+from tests.gateway.llm.serving_openai import functions
+from toolcrib.errors import RequestFailed
+
+ALL = [*deferred(), CRM, MCP]
+
+
+def found(*tools: Json, id: str | None = None, **more: Any) -> Json:
+    return {
+        "type": "tool_search_output",
+        "execution": "server",
+        "call_id": id,
+        "status": "completed",
+        "tools": list(tools),
+        **more,
+    }
+
+
+def searched(*paths: str, id: str | None = None, **more: Any) -> Json:
+    return {
+        "type": "tool_search_call",
+        "execution": "server",
+        "call_id": id,
+        "status": "completed",
+        "arguments": {"paths": list(paths)},
+        **more,
+    }
+
+
+def answers(body: Json) -> list[list[str]]:
+    """The names of the tools that each search in a request was answered with."""
+    told = [item["output"] for item in body["input"] if item.get("type") == "function_call_output"]
+    return [[one["name"] for one in json.loads(text)["found"]] for text in told if "found" in text]
+
+
+def test_a_search_in_the_history_becomes_a_call_and_its_tools_are_loaded() -> None:
+    tool = functions(defer_loading=True)[1]
+    body = talk([USER, {**searched("send_email"), "id": "tsc_7"}, found(tool)]).body()
+    assert names(body) == ["search_tools", "send_email"]
+    assert kinds(body["input"]) == ["message", "function_call", "function_call_output"]
+    asked, told = body["input"][1:]
+    assert asked["call_id"] == told["call_id"] == "call_7"
+    assert asked["arguments"] == '{"queries":["send_email"]}'
+    assert answers(body) == [["send_email"]]
+
+
+@pytest.mark.parametrize("key", ["paths", "queries"])
+def test_without_ids_and_with_rewritten_arguments_each_output_finds_its_call(key: str) -> None:
+    tools = functions(defer_loading=True)
+    calls = [{**searched(), "arguments": {key: [tool["name"]]}} for tool in tools[:2]]
+    body = talk([USER, *calls, found(tools[0]), found(tools[1])]).body()
+    ids = [item["call_id"] for item in body["input"][1:]]
+    assert ids[:2] == ids[2:] and len(set(ids)) == 2
+    assert answers(body) == [["get_exchange_rate"], ["send_email"]]
+
+
+def test_a_call_without_its_output_is_answered_again_from_its_paths() -> None:
+    paths = ["play_song", "crm", "wiki", "gone"]
+    body = talk([USER, searched(*paths)], ALL).body()
+    assert answers(body) == [["play_song", "crm___list_orders", "crm___cancel_order", "wiki"]]
+    assert names(body)[-4:] == ["play_song", "crm___list_orders", "crm___cancel_order", "mcp"]
+    assert body["tools"][-1]["authorization"] == "a secret"
+
+
+def test_an_output_without_its_call_is_given_one() -> None:
+    body = talk([USER, found(functions(defer_loading=True)[4])]).body()
+    assert kinds(body["input"]) == ["message", "function_call", "function_call_output"]
+    assert body["input"][1]["arguments"] == '{"queries":["play_song"]}'
+
+
+def test_a_client_may_load_tools_that_the_request_does_not_list() -> None:
+    new = {"type": "function", "name": "new_tool", "parameters": {}, "defer_loading": True}
+    space = {**CRM, "tools": CRM["tools"][1:2]}
+    history = [
+        USER,
+        {**searched(id="call_9"), "execution": "client", "arguments": {"goal": "anything"}},
+        found(new, space, functions(defer_loading=True)[0], id="call_9", execution="client"),
+        {**call("new_tool", "call_a"), "namespace": "new_tool"},
+        {"type": "function_call_output", "call_id": "call_a", "output": "done"},
+    ]
+    body = talk(history, [CLIENT, *functions(defer_loading=True)]).body()
+    assert names(body) == ["tool_search", "new_tool", "crm___list_orders", "get_exchange_rate"]
+    assert "defer_loading" not in json.dumps(body["tools"])
+    assert body["input"][1]["arguments"] == '{"goal":"anything"}'
+    assert body["input"][3]["name"] == "new_tool" and "namespace" not in body["input"][3]
+
+
+def test_additional_tools_are_there_without_a_search() -> None:
+    more = {"type": "additional_tools", "role": "developer", "tools": [functions()[0]]}
+    one = talk([USER, more, call("get_exchange_rate", currency="USD")], [])
+    body = one.body()
+    assert names(body) == ["get_exchange_rate"]
+    assert kinds(body["input"]) == ["message", "function_call"]
+    assert "namespace" not in one.to_client(call("get_exchange_rate"))
+
+
+def test_a_namespace_goes_out_as_part_of_the_name_and_comes_back_as_it_was() -> None:
+    item = {**call("list_orders", customer="a"), "namespace": "crm"}
+    one = talk([USER, item], ALL)
+    (sent,) = one.body()["input"][1:]
+    assert sent["name"] == "crm___list_orders" and "namespace" not in sent
+    assert one.to_client(sent) == item
+    assert "crm___list_orders" in names(one.body())
+
+
+def test_a_call_of_a_function_in_no_namespace_has_none() -> None:
+    tools = [SEARCH, functions()[0], *functions(defer_loading=True)[1:]]
+    one = talk([USER, call("get_exchange_rate")], tools)
+    assert one.body()["input"][1] == call("get_exchange_rate")
+    assert one.to_client(call("get_exchange_rate")) == call("get_exchange_rate")
+    assert one.to_client(call("send_email"))["namespace"] == "send_email"
+    assert one.to_client(call("unheard_of")) == call("unheard_of")
+
+
+@pytest.mark.parametrize("name", ["send_email", "list_orders"])
+def test_a_call_that_lost_its_namespace_is_refused_in_the_words_of_the_api(name: str) -> None:
+    with pytest.raises(RequestFailed) as raised:
+        talk([USER, USER, call(name)], ALL)
+    assert str(raised.value) == (
+        f"Missing namespace for function_call '{name}'. It does not exist in the default "
+        "namespace. Round-trip the model's function_call item with its namespace field included."
+    )
+    assert raised.value.param == "input[2].namespace"
+
+
+def test_a_call_of_a_tool_that_is_gone_is_no_fault() -> None:
+    history = [USER, call("gone"), {**call("away", "call_2"), "namespace": "old"}]
+    body = talk(history, ALL).body()
+    assert [item["name"] for item in body["input"][1:]] == ["gone", "old___away"]
+
+
+def test_custom_tools_have_namespaces_too() -> None:
+    custom = {"type": "custom", "name": "shell", "description": "Run", "defer_loading": True}
+    used = {"type": "custom_tool_call", "call_id": "c", "name": "shell", "input": "ls"}
+    one = talk([USER, {**used, "namespace": "shell"}], [SEARCH, custom])
+    assert one.body()["input"][1] == used
+    assert one.to_client(used) == {**used, "namespace": "shell"}
+    assert one.body()["tools"][-1] == {"type": "custom", "name": "shell", "description": "Run"}
+
+
+def test_a_text_stays_a_text_and_what_nobody_knows_stays_as_it_is() -> None:
+    assert talk("Hello").body()["input"] == "Hello"
+    strange = {"type": "item_reference", "id": "rs_1"}
+    body = talk([USER, strange], body={"unheard_of": [1]}).body()
+    assert body["input"] == [USER, strange] and body["unheard_of"] == [1]

@@ -1,0 +1,247 @@
+"""Responses through the gateway, with OpenAI's own client as the judge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import openai
+import pytest
+from openai.types.responses import Response
+
+from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, SEARCH, USER, Json, deferred
+from tests.gateway.llm.serving_openai import Bench, bench, functions
+from tests.support.scripted_model.turn import Failure, ToolCall, Turn
+
+LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
+RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
+
+
+def ask(one: Bench, input: Any = None, tools: Any = None, **more: Any) -> Response:
+    given: Json = {"model": "m", "input": input or [USER], "tools": deferred(), **more}
+    if tools is not None:
+        given["tools"] = tools
+    response: Response = one.client.responses.create(**given)
+    return response
+
+
+def streamed(one: Bench, input: Any = None, tools: Any = None, **more: Any) -> Response:
+    given: Json = {"model": "m", "input": input or [USER], "tools": deferred(), **more}
+    if tools is not None:
+        given["tools"] = tools
+    with one.client.responses.stream(**given) as stream:
+        numbers = [event.sequence_number for event in stream]
+        assert numbers == list(range(len(numbers)))
+        final: Response = stream.get_final_response()
+        return final
+
+
+WAYS = pytest.mark.parametrize("way", [ask, streamed])
+
+
+def kinds(response: Response) -> list[str]:
+    return [item.type for item in response.output]
+
+
+def replayed(response: Response) -> list[Json]:
+    """The output as a client sends it back."""
+    dumped: Json = response.model_dump(mode="json", exclude_unset=True)
+    for item in dumped["output"]:
+        item.pop("parsed_arguments", None)
+    items: list[Json] = dumped["output"]
+    return items
+
+
+def answer(response: Response, text: str = "0.9") -> list[Json]:
+    return [
+        {"type": "function_call_output", "call_id": item.call_id, "output": text}
+        for item in response.output
+        if item.type == "function_call"
+    ]
+
+
+@WAYS
+def test_hosted_search_over_functions_completes_a_task(way: Any) -> None:
+    with bench([Turn("I look.", LOOK), Turn(RATE), Turn("0.9 euros.")]) as one:
+        first = way(one)
+        assert kinds(first) == [
+            "message",
+            "tool_search_call",
+            "tool_search_output",
+            "function_call",
+        ]
+        _, asked, found, used = first.output
+        assert asked.type == "tool_search_call" and asked.execution == "server"
+        assert asked.arguments == {"paths": ["get_exchange_rate"]}
+        assert found.type == "tool_search_output" and found.tools[0].type == "function"
+        assert found.tools[0].defer_loading is True
+        assert used.type == "function_call" and used.namespace == "get_exchange_rate"
+        last = way(one, [USER, *replayed(first), *answer(first)])
+        assert last.output_text == "0.9 euros."
+        assert [request.tool_names for request in one.requests] == [
+            ("search_tools",),
+            ("search_tools", "get_exchange_rate"),
+            ("search_tools", "get_exchange_rate"),
+        ]
+
+
+@WAYS
+def test_hosted_search_over_a_namespace_round_trips_it(way: Any) -> None:
+    look = ToolCall("search_tools", {"queries": ["crm"]})
+    used = ToolCall("crm___list_orders", {"customer": "a"})
+    with bench([Turn(look), Turn(used), Turn("Two orders.")]) as one:
+        tools = [SEARCH, CRM]
+        first = way(one, tools=tools)
+        found, call = first.output[1], first.output[2]
+        assert found.type == "tool_search_output" and found.tools[0].type == "namespace"
+        assert [member.name for member in found.tools[0].tools] == ["list_orders", "cancel_order"]
+        assert call.type == "function_call"
+        assert (call.name, call.namespace) == ("list_orders", "crm")
+        history = [USER, *replayed(first), *answer(first)]
+        assert way(one, history, tools).output_text == "Two orders."
+        assert one.requests[2].body["input"][-2]["name"] == "crm___list_orders"
+        for item in history:
+            item.pop("namespace", None)
+        with pytest.raises(openai.BadRequestError) as raised:
+            way(one, history, tools)
+        assert raised.value.message.count("Missing namespace for function_call 'list_orders'")
+        assert raised.value.param == "input[3].namespace"
+
+
+@WAYS
+def test_a_client_that_searches_completes_a_task(way: Any) -> None:
+    look = ToolCall("tool_search", {"goal": "send a letter"})
+    used = ToolCall("send_letter", {})
+    new = {"type": "function", "name": "send_letter", "parameters": {}, "defer_loading": True}
+    with bench([Turn(look), Turn(used), Turn("Sent.")]) as one:
+        first = way(one, tools=[CLIENT])
+        (asked,) = first.output
+        assert asked.type == "tool_search_call" and asked.execution == "client"
+        assert asked.arguments == {"goal": "send a letter"}
+        output = {
+            "type": "tool_search_output",
+            "execution": "client",
+            "call_id": asked.call_id,
+            "status": "completed",
+            "tools": [new],
+        }
+        history = [USER, *replayed(first), output]
+        second = way(one, history, [CLIENT])
+        (call,) = second.output
+        assert call.type == "function_call" and call.namespace == "send_letter"
+        history += [*replayed(second), *answer(second)]
+        assert way(one, history, [CLIENT]).output_text == "Sent."
+        assert one.requests[2].tool_names == ("tool_search", "send_letter")
+
+
+@WAYS
+def test_a_client_that_knows_nothing_completes_a_task(way: Any) -> None:
+    with bench([Turn(LOOK), Turn(RATE), Turn("0.9 euros.")], threshold_tools=3) as one:
+        first = way(one, tools=functions())
+        assert kinds(first) == ["function_call"]
+        assert first.usage is not None and first.usage.input_tokens > 300
+        history = [USER, *replayed(first), *answer(first)]
+        assert way(one, history, functions()).output_text == "0.9 euros."
+        before, after = (request.body["input"] for request in one.requests[1:])
+        assert after[: len(before)] == before
+
+
+@WAYS
+def test_history_that_was_trimmed_hides_the_tool_again(way: Any) -> None:
+    with bench([Turn(LOOK), Turn(RATE), Turn("Yes?")]) as one:
+        way(one)
+        way(one, [USER])
+        assert one.requests[-1].tool_names == ("search_tools",)
+
+
+@WAYS
+def test_deferral_without_tool_search_is_refused_in_the_words_of_the_api(way: Any) -> None:
+    with bench([]) as one, pytest.raises(openai.BadRequestError) as raised:
+        way(one, tools=functions(defer_loading=True))
+    assert raised.value.body == {
+        "message": "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.",
+        "type": "invalid_request_error",
+        "param": "tools.defer_loading",
+        "code": "invalid_value",
+    }
+
+
+def test_the_async_client_gets_the_same_streamed_and_not() -> None:
+    async def both(url: str) -> list[list[str]]:
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="x") as client:
+            given: Json = {"model": "m", "input": "A dollar?", "tools": deferred()}
+            whole = await client.responses.create(**given)
+            async with client.responses.stream(**given) as stream:
+                streamed = await stream.get_final_response()
+            return [kinds(whole), kinds(streamed)]
+
+    with bench([Turn(LOOK), Turn(RATE)] * 2) as one:
+        told = asyncio.run(both(one.url))
+        assert told == [["tool_search_call", "tool_search_output", "function_call"]] * 2
+
+
+def test_models_that_search_themselves_are_not_touched() -> None:
+    with bench(lambda request: Turn("Hm.")) as one:
+        for model, header in (("gpt-5.4", ""), ("m", "native")):
+            extra = {"x-toolcrib-tool-search": header} if header else {}
+            ask(one, model=model, extra_headers=extra)
+            assert one.requests[-1].body["tools"] == deferred()
+        ask(one, model="gpt-5.4-nano")
+        assert one.requests[-1].tool_names == ("search_tools",)
+
+
+def test_what_cannot_run_in_the_background_says_so_and_the_rest_does() -> None:
+    with bench(lambda request: Turn("Hm."), threshold_tools=3) as one:
+        ask(one, tools=functions(), background=True)
+        assert len(one.requests[0].body["tools"]) == 6
+        with pytest.raises(openai.BadRequestError, match="background"):
+            ask(one, background=True)
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
+def test_errors_of_the_upstream_come_through_with_status_and_words(status: int) -> None:
+    with bench(lambda request: Failure(status, "so it is")) as one:
+        for way in (ask, streamed):
+            with pytest.raises(openai.APIStatusError, match="so it is") as raised:
+                way(one)
+            assert raised.value.status_code == status
+        assert len(one.requests) == 2
+
+
+def test_an_error_in_a_later_round_is_the_upstreams_own() -> None:
+    for way in (ask, streamed):
+        script: list[Turn | Failure] = [Turn("I look.", LOOK), Failure(400, "no more")]
+        with bench(script) as one, pytest.raises(openai.APIError, match="no more"):
+            way(one)
+
+
+def test_the_whole_history_of_a_mixed_turn_is_answered() -> None:
+    now = {**functions()[0], "name": "now"}
+    both = Turn(ToolCall("now", {"currency": "x"}), LOOK)
+    for tools in ([now, *deferred()], [{**now, "defer_loading": False}, *functions()]):
+        with bench([both, Turn("Done.")], {"tool_search": "on"}) as one:
+            first = ask(one, tools=tools)
+            history = [USER, *replayed(first), *answer(first)]
+            assert ask(one, history, tools).output_text == "Done."
+            assert one.requests[1].tool_names == ("now", "search_tools", "get_exchange_rate")
+
+
+def test_stored_responses_are_asked_for_at_the_upstream() -> None:
+    with bench([]) as one, pytest.raises(openai.APIStatusError):
+        one.client.responses.retrieve("resp_1")
+
+
+def test_no_secret_of_a_server_comes_back() -> None:
+    mcp = {
+        "type": "mcp",
+        "server_label": "wiki",
+        "server_description": "Pages of an encyclopedia",
+        "server_url": "https://wiki.example/mcp",
+        "authorization": "hush",
+        "defer_loading": True,
+    }
+    with bench([Turn(ToolCall("search_tools", {"query": "wiki"})), Turn("Hm.")]) as one:
+        done = ask(one, tools=[SEARCH, mcp])
+        assert "hush" not in json.dumps(done.model_dump(mode="json")["output"])
+        assert one.requests[1].body["tools"][1]["authorization"] == "hush"

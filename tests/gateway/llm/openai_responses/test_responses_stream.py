@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tests.gateway.llm.openai_responses.requests import (
+    CLIENT,
+    Json,
+    call,
+    deferred,
+    recall,
+    response,
+    said,
+    search,
+    sparing,
+    talk,
+)
+from tests.gateway.llm.serving_openai import functions
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.openai_responses.stream import Stream
+
+
+def events(*items: Json, id: str = "resp_1", status: str = "completed") -> Iterator[Json]:
+    """A response as an upstream streams it."""
+    head: Json = {"id": id, "status": "in_progress", "output": [], "tools": [], "usage": None}
+    yield {"type": "response.created", "response": head}
+    yield {"type": "response.in_progress", "response": head}
+    for place, item in enumerate(items):
+        empty: Json = {"arguments": ""} if "arguments" in item else {"content": []}
+        begun = {**item, **empty, "status": "in_progress"}
+        where = {"output_index": place, "item_id": item["id"]}
+        yield {"type": "response.output_item.added", "output_index": place, "item": begun}
+        if item["type"] == "function_call":
+            writing = "response.function_call_arguments"
+            yield {"type": f"{writing}.delta", **where, "delta": item["arguments"]}
+            done = {"name": item["name"], "arguments": item["arguments"]}
+            yield {"type": f"{writing}.done", **where, **done}
+        else:
+            yield {"type": "response.output_text.delta", **where, "delta": "…"}
+        yield {"type": "response.output_item.done", "output_index": place, "item": item}
+    whole = response(*items, id=id, status=status)
+    yield {"type": f"response.{status}", "response": whole}
+
+
+def run(stream: Stream, given: Iterable[Json]) -> list[Json]:
+    sent: list[Json] = []
+    for event in given:
+        sent += stream.event(event)
+        if stream.wants_search:
+            sent += stream.search()
+    return sent
+
+
+def story(sent: Iterable[Json]) -> list[tuple[str, Any, str]]:
+    return [
+        (
+            one["type"].removeprefix("response."),
+            one.get("output_index"),
+            one.get("item", {}).get("type", ""),
+        )
+        for one in sent
+    ]
+
+
+def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
+    stream = Stream(talk())
+    sent = run(stream, events(search()))
+    assert stream.end() is None
+    sent += run(stream, events(call("get_exchange_rate", currency="x"), id="resp_2"))
+    last = stream.end()
+    assert last is not None
+    sent += last
+    assert story(sent) == [
+        ("created", None, ""),
+        ("in_progress", None, ""),
+        ("output_item.added", 0, "tool_search_call"),
+        ("output_item.done", 0, "tool_search_call"),
+        ("output_item.added", 1, "tool_search_output"),
+        ("output_item.done", 1, "tool_search_output"),
+        ("output_item.added", 2, "function_call"),
+        ("function_call_arguments.delta", 2, ""),
+        ("function_call_arguments.done", 2, ""),
+        ("output_item.done", 2, "function_call"),
+        ("completed", None, ""),
+    ]
+    assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
+    begun, done, found = sent[2]["item"], sent[3]["item"], sent[4]["item"]
+    assert (begun["status"], begun["arguments"]) == ("in_progress", {})
+    assert (done["status"], done["arguments"]) == ("completed", {"paths": ["get_exchange_rate"]})
+    assert found["tools"] == [functions(defer_loading=True)[0]]
+    assert sent[6]["item"]["namespace"] == "get_exchange_rate"
+    whole = sent[-1]["response"]
+    assert whole["id"] == sent[0]["response"]["id"] == "resp_1"
+    assert whole["output"] == [one["item"] for one in sent if one["type"].endswith("item.done")]
+    assert whole["usage"]["input_tokens"] == 20
+    assert whole["tools"] == deferred()
+
+
+def test_what_the_upstream_stored_is_found_by_the_id_that_the_client_knows() -> None:
+    kept = recall()
+    stream = Stream(talk(recall=kept))
+    run(stream, events(search()))
+    assert stream.end() is None
+    run(stream, events(call("get_exchange_rate", currency="x"), id="resp_2"))
+    assert stream.end() is not None
+    later = talk("Go on", recall=kept, body={"previous_response_id": "resp_1"}).body()
+    assert later["previous_response_id"] == "resp_2"
+    assert [tool["name"] for tool in later["tools"]] == ["search_tools", "get_exchange_rate"]
+
+
+def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
+    stream = Stream(talk(rack=sparing(), tools=functions()))
+    sent = run(stream, events(said("I look."), search()))
+    assert stream.end() is None
+    sent += run(stream, events(said("Found."), call("get_exchange_rate", currency="x")))
+    last = stream.end()
+    assert last is not None
+    sent += last
+    assert [kind for _, _, kind in story(sent) if kind] == [
+        "message",
+        "message",
+        "message",
+        "message",
+        "function_call",
+        "function_call",
+    ]
+    places = [place for what, place, _ in story(sent) if what == "output_item.added"]
+    assert places == [0, 1, 2]
+    assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
+    assert "search_tools" not in json.dumps(sent)
+
+
+def test_text_is_not_kept_back_by_a_search_beside_it() -> None:
+    stream = Stream(talk(rack=sparing(), tools=functions()))
+    seen = [
+        one["type"]
+        for event in list(events(said("I look."), search()))[:4]
+        for one in stream.event(event)
+    ]
+    assert seen[-1] == "response.output_text.delta"
+
+
+def test_a_call_that_is_checked_first_is_streamed_whole() -> None:
+    stream = Stream(talk())
+    sent = run(stream, events(call("book_flight", destination="Rome")))
+    assert story(sent[2:]) == [
+        ("output_item.added", 0, "function_call"),
+        ("function_call_arguments.delta", 0, ""),
+        ("function_call_arguments.done", 0, ""),
+        ("output_item.done", 0, "function_call"),
+    ]
+    assert sent[2]["item"]["arguments"] == "" and sent[2]["item"]["status"] == "in_progress"
+    assert sent[3]["delta"] == sent[4]["arguments"] == '{"destination": "Rome"}'
+    hidden = Stream(talk())
+    assert story(run(hidden, events(call("book_flight", where="Rome")))[2:]) == []
+    assert hidden.end() is None
+
+
+def test_the_search_of_a_client_is_streamed_to_it() -> None:
+    stream = Stream(talk(tools=[CLIENT, *functions(defer_loading=True)]))
+    sent = run(stream, events(call("tool_search", goal="mail")))
+    assert story(sent[2:]) == [
+        ("output_item.added", 0, "tool_search_call"),
+        ("output_item.done", 0, "tool_search_call"),
+    ]
+    assert sent[3]["item"]["arguments"] == {"goal": "mail"}
+    assert stream.end() is not None
+
+
+def test_errors_and_what_nobody_knows_go_through_with_their_numbers() -> None:
+    stream = Stream(talk())
+    unknown = {"type": "response.news", "sequence_number": 77}
+    assert run(stream, [unknown]) == [{"type": "response.news", "sequence_number": 0}]
+    odd: Json = {"type": "response.output_item.added", "item": None, "output_index": 0}
+    assert run(stream, [odd, {**odd, "type": "response.output_item.done"}])[0]["item"] is None
+    assert not stream.is_ended
+    run(stream, [{"type": "error", "message": "overloaded"}])
+    assert stream.is_ended and stream.is_final
+    assert stream.end() == []
+
+
+def test_a_stream_that_breaks_off_says_so_as_the_api_and_as_its_sdk_read_it() -> None:
+    stream = Stream(talk())
+    broke = stream.error(RequestFailed("gone", 502), None)
+    assert broke.startswith(b"event: error\n")
+    told = json.loads(broke.partition(b"data: ")[2])
+    assert told["type"] == "error" and told["message"] == told["error"]["message"] == "gone"
+    own = json.loads(stream.error(RequestFailed("x"), {"message": "busy"}).partition(b"data: ")[2])
+    assert own["error"] == {"message": "busy"} and own["sequence_number"] == 1
+
+
+def test_items_that_were_never_begun_are_taken_as_they_end() -> None:
+    stream = Stream(talk())
+    done = [event for event in events(said("Hi."), search()) if not event["type"].endswith("added")]
+    sent = run(stream, done)
+    whole = [story for story in story(sent) if story[0] == "output_item.done"]
+    assert whole == [
+        ("output_item.done", 0, "message"),
+        ("output_item.done", 1, "tool_search_call"),
+        ("output_item.done", 2, "tool_search_output"),
+    ]
+
+
+def test_an_incomplete_response_ends_as_such() -> None:
+    stream = Stream(talk())
+    sent = run(stream, events(said("I am"), status="incomplete"))
+    last = stream.end()
+    assert sent and last is not None
+    assert last[0]["type"] == "response.incomplete"

@@ -1,0 +1,88 @@
+"""A gateway before a scripted model, and the official client of OpenAI before the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import openai
+
+from tests.gateway.llm.serving import serving
+from tests.support.scripted_model.server import Request, Script, ScriptedModel
+from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.gateway.llm.gateway import Gateway
+
+
+class Bench:
+    """The model, the gateway and a client, in a row."""
+
+    def __init__(self, model: ScriptedModel, url: str) -> None:
+        self.model = model
+        self.url = url
+        self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0)
+
+    @property
+    def requests(self) -> list[Request]:
+        """What the model was asked."""
+        return self.model.requests
+
+
+@contextmanager
+def bench(
+    script: Script, upstream: dict[str, Any] | None = None, **settings: Any
+) -> Iterator[Bench]:
+    """A scripted model behind a gateway; `settings` are the gateway's, `upstream` its upstream's."""
+    with ScriptedModel(script) as model:
+        one = ModelUpstream("scripted", api="openai", url=model.url, **(upstream or {}))
+        with serving(Gateway(ModelGateway((one,), **settings))) as served:
+            made = Bench(model, served.url)
+            with made.client:
+                yield made
+
+
+WORDS = (
+    ("get_exchange_rate", "Look up the exchange rate of two currencies", "currency"),
+    ("send_email", "Send an electronic letter to somebody", "recipient"),
+    ("book_flight", "Reserve a seat on an airplane", "destination"),
+    ("resize_image", "Make a picture larger or smaller", "width"),
+    ("play_song", "Play music by its title", "title"),
+    ("water_plants", "Water the plants in the garden", "minutes"),
+)
+
+
+def parameters(field: str) -> dict[str, Any]:
+    """The schema of a tool with one field."""
+    return {
+        "type": "object",
+        "properties": {field: {"type": "string", "description": f"The {field}"}},
+        "required": [field],
+        "additionalProperties": False,
+    }
+
+
+def functions(**more: Any) -> list[dict[str, Any]]:
+    """Six tools in the form of the Responses API."""
+    return [
+        {
+            "type": "function",
+            "name": name,
+            "description": about,
+            "parameters": parameters(field),
+            "strict": True,
+            **more,
+        }
+        for name, about, field in WORDS
+    ]
+
+
+def chat_functions(**more: Any) -> list[dict[str, Any]]:
+    """The same in the form of Chat Completions."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": name, "description": about, "parameters": parameters(field)},
+            **more,
+        }
+        for name, about, field in WORDS
+    ]

@@ -1,0 +1,129 @@
+"""Clients that stop reading, read slowly, or wait for a model that says nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.gateway.llm.openai_chat.test_chat_stream import chunk
+from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, says
+from tests.gateway.llm.raw_upstream import (
+    Answer,
+    message_end,
+    message_start,
+    raw_upstream,
+    text,
+)
+from tests.gateway.llm.openai_responses.requests import deferred, said
+from tests.gateway.llm.openai_responses.test_responses_stream import events
+from tests.gateway.llm.serving import gateway_to, serving
+from tests.gateway.llm.serving_openai import chat_functions
+from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, written
+from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.gateway.llm import endpoint
+from toolcrib.gateway.llm.gateway import Gateway
+
+either = pytest.mark.parametrize("tools", [[], [REGEX, *HARBOUR]], ids=["passed on", "searched"])
+
+
+def messages(tools: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"model": "m", "messages": [says("Hi")], "stream": True, "tools": tools}
+
+
+def posted(url: str, body: dict[str, Any]) -> socket.socket:
+    """A connection on which a request was sent, and nothing was read."""
+    data = json.dumps(body).encode()
+    host, port = url.removeprefix("http://").split(":")
+    head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
+    client.connect((host, int(port)))
+    client.sendall(head.encode() + data)
+    return client
+
+
+@either
+def test_a_client_that_stops_reading_is_given_up(
+    tools: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(door, "LOOK_SECONDS", 0.05)
+    endless = Answer([message_start(), *[text("on and on " * 900)] * 20_000])
+    with (
+        raw_upstream(endless) as upstream,
+        gateway_to(upstream.url) as served,
+        posted(served.url, messages(tools)),
+    ):
+        # The upstream is let go, so that nobody pays for what nobody reads.
+        assert upstream.gone.wait(60)
+
+
+@either
+def test_a_client_that_reads_slowly_gets_everything(tools: list[dict[str, Any]]) -> None:
+    long = [text("on and on " * 900) for _ in range(150)]
+    stream = [message_start(), *long, message_end()]
+    with (
+        raw_upstream(Answer(stream)) as upstream,
+        gateway_to(upstream.url) as served,
+        posted(served.url, messages(tools)) as client,
+    ):
+        got = b""
+        while not got.endswith(b"\r\n0\r\n\r\n") and (piece := client.recv(40_000)):
+            got += piece
+    assert got.count(b"on and on ") == 150 * 900
+    assert got.count(b"event: message_stop") == 1
+
+
+def test_a_stream_in_an_encoding_that_we_cannot_read_is_left_alone() -> None:
+    sent = b"\x1b\x07\x00 no events at all"
+    odd = Answer([sent], headers={"Content-Encoding": "br"})
+    with raw_upstream(odd) as upstream, gateway_to(upstream.url) as served:
+        url = f"{served.url}/v1/messages"
+        with httpx2.stream("POST", url, json=messages([]), timeout=30) as answer:
+            assert answer.headers["content-encoding"] == "br"
+            assert b"".join(answer.iter_raw()) == sent
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "first", "last"),
+    [
+        (
+            "chat/completions",
+            {"messages": [says("Hi")], "tools": chat_functions()},
+            CHAT_SEARCH,
+            written([chunk(role="assistant", content="Done."), chunk("stop")])
+            + b"data: [DONE]\n\n",
+        ),
+        (
+            "responses",
+            {"input": "Hi", "tools": deferred()},
+            RESPONSE_SEARCH,
+            written(events(said("Done."))),
+        ),
+    ],
+    ids=["chat", "responses"],
+)
+def test_a_client_hears_something_while_a_later_round_is_silent(
+    path: str, asked: Any, first: bytes, last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(door, "LOOK_SECONDS", 0.01)
+    heard = threading.Event()
+    slow = Answer([lambda: heard.wait(30), last])
+    with raw_upstream(Answer([first]), slow) as raw:
+        upstream = ModelUpstream("slow", api="openai", url=raw.url)
+        with serving(Gateway(ModelGateway((upstream,), threshold_tools=3))) as served:
+            body = {"model": "m", "stream": True, **asked}
+            got = b""
+            url = f"{served.url}/v1/{path}"
+            with httpx2.stream("POST", url, json=body, timeout=60) as answer:
+                for piece in answer.iter_bytes():
+                    got += piece
+                    if got.count(b": searching\n\n") >= 3:
+                        heard.set()
+    assert heard.is_set() and b"Done." in got

@@ -1,0 +1,173 @@
+"""Upstreams that die, stall, lie and talk nonsense: the client gets an error it understands, and soon."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import openai
+import pytest
+
+from tests.gateway.llm.openai_chat.test_chat_stream import chunk, pieces
+from tests.gateway.llm.openai_chat.test_chat_rewriter import search as chat_search
+from tests.gateway.llm.raw_upstream import Answer, raw_upstream
+from tests.gateway.llm.openai_responses.requests import deferred, said, search
+from tests.gateway.llm.openai_responses.test_responses_stream import events
+from tests.gateway.llm.serving import serving
+from tests.gateway.llm.serving_openai import chat_functions
+from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.gateway.llm.gateway import Gateway
+
+Json = dict[str, Any]
+
+
+def written(bodies: Any) -> bytes:
+    return b"".join(b"data: " + json.dumps(body).encode() + b"\n\n" for body in bodies)
+
+
+CHAT_TEXT = written([chunk(role="assistant", content="I am")])
+CHAT_SEARCH = written([*pieces(chat_search(), 0), chunk("tool_calls")]) + b"data: [DONE]\n\n"
+RESPONSE_TEXT = written(list(events(said("I am")))[:4])
+RESPONSE_SEARCH = written(events(search()))
+
+
+def answer(body: bytes, status: int = 200, kind: str = "text/event-stream") -> Answer:
+    return Answer([body], status, kind)
+
+
+def stalling(body: bytes, kind: str = "text/event-stream") -> Answer:
+    """An answer that goes silent before its end."""
+    return Answer([body, partial(threading.Event().wait, 20)], kind=kind, length=len(body) + 9)
+
+
+@contextmanager
+def client_of(*answers: Answer, read_seconds: float = 60) -> Iterator[openai.OpenAI]:
+    with raw_upstream(*answers) as raw:
+        upstream = ModelUpstream(
+            "faulty", api="openai", url=raw.url, read_seconds=read_seconds, retries=0
+        )
+        gateway = Gateway(ModelGateway((upstream,), threshold_tools=3))
+        with (
+            serving(gateway) as served,
+            openai.OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0) as client,
+        ):
+            yield client
+
+
+def chat(client: openai.OpenAI, stream: bool) -> list[Any]:
+    given: Json = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": chat_functions(),
+        "stream": stream,
+    }
+    answer = client.chat.completions.create(**given)
+    return list(answer) if stream else [answer]
+
+
+def responses(client: openai.OpenAI, stream: bool) -> list[Any]:
+    given: Json = {"model": "m", "input": "Hi", "tools": deferred(), "stream": stream}
+    answer = client.responses.create(**given)
+    return list(answer) if stream else [answer]
+
+
+APIS = pytest.mark.parametrize(
+    ("ask", "text", "search"),
+    [(chat, CHAT_TEXT, CHAT_SEARCH), (responses, RESPONSE_TEXT, RESPONSE_SEARCH)],
+    ids=["chat", "responses"],
+)
+
+
+@APIS
+def test_an_upstream_that_dies_in_the_middle_of_a_stream(
+    ask: Any, text: bytes, search: bytes
+) -> None:
+    for dying in (answer(text), Answer([text], length=len(text) + 100)):
+        with client_of(dying) as client, pytest.raises(openai.APIError, match="broke"):
+            ask(client, True)
+    later = client_of(answer(search), answer(text))
+    with later as client, pytest.raises(openai.APIError, match="broke"):
+        ask(client, True)
+
+
+@APIS
+def test_an_upstream_that_stalls(ask: Any, text: bytes, search: bytes) -> None:
+    silent = client_of(stalling(text), read_seconds=1.5)
+    with silent as client, pytest.raises(openai.APIError, match=r"silent for 1\.5 s"):
+        ask(client, True)
+    whole = stalling(b'{"id":', "application/json")
+    silent = client_of(whole, read_seconds=1.5)
+    with silent as client, pytest.raises(openai.APIStatusError) as raised:
+        ask(client, False)
+    assert raised.value.status_code == 504
+
+
+@APIS
+def test_an_upstream_that_does_not_hang_up_after_its_end(
+    ask: Any, text: bytes, search: bytes
+) -> None:
+    end = Answer([text + search, partial(threading.Event().wait, 20)])
+    done = answer(json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json")
+    with client_of(end, done) as client, pytest.raises(openai.APIError, match="enough"):
+        ask(client, True)
+
+
+@APIS
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"data: {not json\n\n",
+        b"data: [1]\n\n",
+        b"data: \xff\xfe\n\n",
+        b"data: " + b"[" * 5_000 + b"\n\n",
+    ],
+)
+def test_an_upstream_that_talks_nonsense(
+    ask: Any, text: bytes, search: bytes, nonsense: bytes
+) -> None:
+    streamed, whole = answer(text + nonsense), answer(nonsense[6:], kind="application/json")
+    says = pytest.raises(openai.APIError, match="the upstream sent JSON that")
+    with client_of(streamed) as client, says:
+        ask(client, True)
+    with client_of(whole) as client, pytest.raises(openai.APIStatusError) as raised:
+        ask(client, False)
+    assert raised.value.status_code == 502
+
+
+@APIS
+def test_an_upstream_that_is_too_busy_is_quoted(ask: Any, text: bytes, search: bytes) -> None:
+    body = json.dumps({"error": {"message": "slow down", "type": "rate", "code": "x"}}).encode()
+    for status in (429, 529):
+        busy = answer(body, status, "application/json")
+        for stream in (False, True):
+            with client_of(busy) as client, pytest.raises(openai.APIStatusError) as raised:
+                ask(client, stream)
+            assert raised.value.status_code == status
+            assert raised.value.body == {"message": "slow down", "type": "rate", "code": "x"}
+        later = client_of(answer(search), busy)
+        with later as client, pytest.raises(openai.APIError, match="slow down"):
+            ask(client, True)
+
+
+@APIS
+def test_an_upstream_that_answers_in_the_other_manner(ask: Any, text: bytes, search: bytes) -> None:
+    says = pytest.raises(openai.APIStatusError, match="did not answer with a stream")
+    with client_of(answer(b"{}", kind="application/json")) as client, says:
+        ask(client, True)
+    with client_of(answer(text)) as client, pytest.raises(openai.APIStatusError):
+        ask(client, False)
+
+
+def test_an_upstream_that_is_not_there() -> None:
+    upstream = ModelUpstream("nowhere", api="openai", url="http://127.0.0.1:1", retries=1)
+    with (
+        serving(Gateway(ModelGateway((upstream,)))) as served,
+        openai.OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0) as client,
+        pytest.raises(openai.APIStatusError, match="cannot be reached") as raised,
+    ):
+        chat(client, True)
+    assert raised.value.status_code == 502

@@ -1,0 +1,197 @@
+"""Requests and replies that nobody would send: nothing fails that we did not mean to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.gateway.llm.raw_upstream import Answer, raw_upstream
+from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, MCP, SEARCH, deferred
+from tests.gateway.llm.serving import serving
+from tests.gateway.llm.serving_openai import chat_functions, functions
+from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.json_body import written
+from toolcrib.gateway.llm.openai_chat.stream import Stream as ChatStream
+from toolcrib.gateway.llm.openai_chat.rewriter import Talk as ChatTalk
+from toolcrib.gateway.llm.openai_chat.tools import deferring_shelf, sparing_shelf
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.conversation_memory import Memory, Recall
+from toolcrib.gateway.llm.openai_responses.stream import Stream
+from toolcrib.gateway.llm.openai_responses.rewriter import Talk
+from toolcrib.gateway.llm.openai_responses.tools import rack_of
+
+Json = dict[str, Any]
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 3),
+    st.sampled_from(["", "x", "search_tools", "send_email", "crm", "call_1", "{}", "[1]", "\n"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+KINDS = st.sampled_from(
+    [
+        "function",
+        "custom",
+        "namespace",
+        "mcp",
+        "tool_search",
+        "message",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "tool_search_call",
+        "tool_search_output",
+        "additional_tools",
+        "reasoning",
+        "response.created",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.function_call_arguments.done",
+        "response.completed",
+        "error",
+    ]
+)
+FIELDS = [
+    "id", "role", "name", "namespace", "description", "parameters", "defer_loading", "execution",
+    "call_id", "tool_call_id", "arguments", "output", "content", "tools", "function", "custom",
+    "server_label", "index", "delta", "tool_calls", "choices", "message", "finish_reason", "usage",
+    "status", "item", "output_index", "response", "error", "paths", "text", "tool_name",
+]  # fmt: skip
+
+
+def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
+    fields = st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6)
+    return st.builds(lambda kind, more: {"type": kind, **more}, KINDS | VALUES, fields)
+
+
+THINGS = _objects(
+    VALUES | _objects(VALUES) | st.lists(_objects(VALUES | _objects(VALUES)), max_size=3)
+)
+LISTS = st.lists(THINGS, max_size=4)
+
+
+def _quietly(work: Callable[[], Any]) -> Any:
+    """What comes of it, unless it is refused on purpose."""
+    with suppress(RequestFailed):
+        return work()
+
+
+@settings(max_examples=50)
+@given(LISTS, LISTS, LISTS, VALUES)
+def test_chat_completions_take_anything(
+    tools: list[Json], messages: list[Json], replies: list[Json], choice: Any
+) -> None:
+    sparing = Disclosure(Activation(tools=2))
+    for shelf in (
+        sparing_shelf([*tools, *chat_functions()], sparing),
+        deferring_shelf([*tools, *chat_functions(defer_loading=True)], client_loads=False),
+    ):
+        body = {"messages": messages, "tools": tools, "tool_choice": choice}
+
+        def talk(shelf: Any = shelf, body: Json = body) -> ChatTalk:
+            return ChatTalk(body, shelf, Recall(Memory(10), "x"), 3)
+
+        whole = talk()
+        for reply in replies:
+            written(whole.body())
+            whole.reply({"choices": [{"message": reply}], "usage": reply.get("usage")})
+            whole.reply(reply)
+        stream = ChatStream(talk())
+        for reply in replies:
+            sent = [*stream.event(reply), *stream.event({"choices": [{"delta": reply}]})]
+            written(sent)
+        written(stream.end())
+
+
+@settings(max_examples=50)
+@given(LISTS, LISTS, LISTS, VALUES)
+def test_responses_take_anything(
+    tools: list[Json], items: list[Json], replies: list[Json], choice: Any
+) -> None:
+    for known in (
+        [*deferred(), CRM, MCP],
+        [CLIENT, *functions(defer_loading=True)],
+        functions(),
+    ):
+        rack = _quietly(lambda: rack_of([*tools, *known], Disclosure(Activation(tools=2))))  # noqa: B023
+        rack = rack or rack_of([SEARCH])
+        body = {"input": items, "tools": tools, "tool_choice": choice, "previous_response_id": "x"}
+
+        def talk(rack: Any = rack, body: Json = body) -> Any:
+            return _quietly(lambda: Talk(body, rack, Recall(Memory(10), "x"), 3))
+
+        whole = talk()
+        if whole is None:
+            continue
+        for reply in replies:
+            written(whole.body())
+            whole.reply({"output": [reply, *replies], "usage": reply.get("usage")})
+            whole.reply(reply)
+        stream = Stream(talk())
+        for reply in replies:
+            written(list(stream.event(reply)))
+            if stream.wants_search:
+                written(stream.search())
+            if stream.is_ended:
+                written(stream.end())
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[httpx2.Client]:
+    """A gateway whose upstream refuses everything."""
+    refusal = Answer([b'{"error":{"message":"no"}}'], 422, "application/json")
+    with raw_upstream(always=refusal) as raw:
+        upstream = ModelUpstream("faulty", api="openai", url=raw.url, retries=0)
+        gateway = Gateway(ModelGateway((upstream,), threshold_tools=2))
+        with serving(gateway) as served, httpx2.Client(base_url=served.url, timeout=60) as client:
+            yield client
+
+
+BODIES = st.dictionaries(
+    st.sampled_from(["model", "messages", "input", "tools", "tool_choice", "stream", "n"]),
+    VALUES | LISTS,
+    max_size=7,
+)
+
+
+@settings(max_examples=30)
+@given(body=BODIES)
+def test_no_body_makes_the_gateway_fail_or_hang(door: httpx2.Client, body: Json) -> None:
+    for path in ("/v1/chat/completions", "/v1/responses"):
+        assert door.post(path, json=body).status_code in (400, 422)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"x"',
+        b"\xff",
+        b'{"a":' * 3_000,
+        b'{"input":"\\ud800"}',
+        b"1" * 9_999,
+    ],
+)
+def test_what_is_no_json_object_is_refused(door: httpx2.Client, data: bytes) -> None:
+    for path in ("/v1/chat/completions", "/v1/responses"):
+        answer = door.post(path, content=data)
+        assert answer.status_code in (400, 422)
+        assert answer.json()["error"]["message"]

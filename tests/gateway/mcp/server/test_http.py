@@ -1,0 +1,273 @@
+"""The gateway over real HTTP, on a loopback port."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from tests.gateway.mcp.harness import MODERN, config_of, names, plain, served, told
+from toolcrib.config.settings import Auth, Http, Key, Profile
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.gateway.app import doors
+from toolcrib.gateway.middleware import Guard
+from toolcrib.gateway.metrics import Metrics
+from toolcrib.hub.hub import Service
+from toolcrib.storage import open_store
+
+pytestmark = pytest.mark.anyio
+
+ZOO = plain("zoo", ["lion", "bear", "wolf", "echo", "pid"])
+SEA = plain("sea", ["whale", "shark", "squid"], MODERN)
+CONFIG = replace(
+    config_of(
+        ZOO, SEA, profiles=[Profile("wet", servers=("sea",))], mode="dynamic", max_tools_limit=3
+    ),
+    http=Http(max_body_bytes=100_000),
+    auth=Auth((Key.of("key of all"), Key.of("key of the sea", "wet", "diver"))),
+)
+BOTH = pytest.mark.parametrize("era", ["legacy", MODERN])
+# Two hundred sessions take half a minute of one core; the same is tested without HTTP.
+HEAVY = bool(os.environ.get("TOOLCRIB_HEAVY_TESTS"))
+SEARCH = "search_available_tools"
+JSON = {"accept": "application/json, text/event-stream"}
+
+
+@pytest.fixture(scope="module")
+async def url() -> AsyncIterator[str]:
+    service = Service(CONFIG, open_store("sqlite://"))
+    service._engine = SearchEngine(service.engine.catalog, {"lexical": Lexical()})
+    app = doors(service, Metrics())
+    guarded = Guard(app, CONFIG.http, CONFIG.auth)
+
+    async def either(scope: Any, receive: Any, send: Any) -> None:
+        """With the guard for those who come with a key, without for all others."""
+        has_key = any(name == b"authorization" for name, _ in scope.get("headers", ()))
+        await (guarded if has_key else app)(scope, receive, send)
+
+    try:
+        async with served(either) as address, httpx2.AsyncClient() as http:
+            with anyio.fail_after(60):
+                while (await post(http, address, "tools/list"))["result"]["tools"].__len__() < 4:
+                    await anyio.sleep(0.05)
+            yield address
+    finally:
+        service.close()
+
+
+async def post(http: httpx2.AsyncClient, url: str, method: str, **params: Any) -> Any:
+    """A request as curl would send it: no handshake, no session."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    response = await http.post(f"{url}/mcp", json=body)
+    assert response.status_code == 200
+    return response.json()
+
+
+@BOTH
+async def test_the_official_client_lists_searches_and_calls(url: str, era: str) -> None:
+    async with Client(f"{url}/mcp", mode=era) as connected:
+        listed = await names(connected)
+        assert await told(connected, "zoo___echo", {"text": "hello"}) == "hello"
+        assert "sea___whale" in await told(connected, SEARCH, {"query": "whale"})
+        after = await names(connected)
+    if era == MODERN:
+        assert listed == after == ["search_tools", "describe_tool", "call_tool"]
+    else:
+        assert listed[-1] == SEARCH
+        assert after == ["sea___whale", SEARCH]
+
+
+async def test_one_session_hears_of_its_search_before_the_result_and_no_other(url: str) -> None:
+    heard: list[str] = []
+    overheard: list[str] = []
+
+    async def hear(message: Any) -> None:
+        heard.append(getattr(message, "method", ""))
+
+    async def overhear(message: Any) -> None:
+        overheard.append(getattr(message, "method", ""))
+
+    async with (
+        Client(f"{url}/mcp", mode="legacy", message_handler=hear) as one,
+        Client(f"{url}/mcp", mode="legacy", message_handler=overhear) as other,
+    ):
+        await told(one, SEARCH, {"query": "squid"})
+        heard.append("result")
+        assert heard == ["notifications/tools/list_changed", "result"]
+        assert len(await names(other)) == 4
+    assert overheard == []
+
+
+@BOTH
+async def test_a_path_chooses_a_profile(url: str, era: str) -> None:
+    async with Client(f"{url}/mcp/p/wet", mode=era) as connected:
+        assert await names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
+        assert (await connected.call_tool("zoo___echo", {"text": "x"})).is_error
+    with pytest.raises((MCPError, ExceptionGroup)):
+        async with Client(f"{url}/mcp/p/nowhere", mode=era) as connected:
+            await connected.list_tools()
+
+
+@asynccontextmanager
+async def with_key(url: str, key: str) -> AsyncIterator[Any]:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        streamable_http_client(url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+@BOTH
+async def test_a_key_chooses_a_profile_and_opens_no_other(url: str, era: str) -> None:
+    async with Client(with_key(f"{url}/mcp", "key of the sea"), mode=era) as connected:
+        assert await names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
+    async with Client(with_key(f"{url}/mcp/p/wet", "key of all"), mode=era) as connected:
+        assert len(await names(connected)) == 3
+    headers = {"Authorization": "Bearer key of the sea"}
+    async with httpx2.AsyncClient(headers=headers) as http:
+        refused = await http.post(f"{url}/mcp/p/dry", json={})
+        assert refused.status_code == 403
+        assert "does not open this profile" in refused.text
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer wrong"}) as http:
+        assert (await http.post(f"{url}/mcp", json={})).status_code == 401
+
+
+async def test_a_session_of_one_profile_is_of_no_use_to_another(url: str) -> None:
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "c", "version": "1"},
+        },
+    }
+    async with httpx2.AsyncClient(headers=JSON) as http:
+        opened = await http.post(f"{url}/mcp", json=hello)
+        session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await http.post(f"{url}/mcp", json=ready, headers=session)
+        request = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        own = await http.post(f"{url}/mcp", json=request, headers=session)
+        other = await http.post(f"{url}/mcp/p/wet", json=request, headers=session)
+    assert "zoo___bear" in own.text
+    assert "another profile" in other.text
+    assert "sea___" not in other.text
+
+
+async def test_curl_needs_no_handshake(url: str) -> None:
+    async with httpx2.AsyncClient() as http:
+        listed = await post(http, url, "tools/list")
+        found = await post(http, url, "tools/call", name=SEARCH, arguments={"query": "whale"})
+        called = await post(http, url, "tools/call", name="zoo___echo", arguments={"text": "hi"})
+        wrong = await post(http, url, "tools/call", name=SEARCH, arguments={})
+        unknown = await post(http, url, "no/such/method")
+        ping = await post(http, url, "ping")
+    assert listed["result"]["tools"][-1]["name"] == SEARCH
+    assert found["result"]["content"][0]["text"].startswith("Found 1 matching tools:\n\n1. sea___")
+    assert called["result"]["content"][0]["text"] == "hi"
+    assert wrong["error"]["code"] == -32602
+    assert wrong["error"]["message"] == "Missing required 'query' parameter"
+    assert unknown["error"]["code"] == -32601
+    assert ping["result"] == {}
+
+
+async def test_curl_is_told_in_events_that_the_list_has_changed(url: str) -> None:
+    body = {
+        "jsonrpc": "2.0",
+        "id": 5,
+        "method": "tools/call",
+        "params": {"name": SEARCH, "arguments": {"query": "whale"}},
+    }
+    async with httpx2.AsyncClient(headers=JSON) as http:
+        response = await http.post(f"{url}/mcp", json=body)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(line[6:]) for line in response.text.split("\n") if line[:6] == "data: "]
+    assert events[0] == {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    assert events[1]["id"] == 5
+    assert len(events) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"not json", 400),
+        (b"[]", 400),
+        (b"{}", 400),
+        (b'{"jsonrpc":"2.0","method":7,"id":1}', 400),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\\ud800"}}', 400),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":NaN}}', 400),
+        (b"[" * 50_000, 400),
+        (b'{"x":"' + b"x" * 150_000 + b'"}', 413),
+    ],
+)
+async def test_what_is_no_request_is_refused(url: str, body: bytes, status: int) -> None:
+    async with httpx2.AsyncClient(headers=JSON) as http:
+        headers = {"content-type": "application/json"}
+        response = await http.post(f"{url}/mcp", content=body, headers=headers)
+    assert response.status_code == status
+    assert response.text
+
+
+async def test_odd_parameters_are_answered_with_an_error(url: str) -> None:
+    async with httpx2.AsyncClient() as http:
+        for params in ({}, {"name": 7}, {"name": "zoo___echo", "arguments": [1]}):
+            answer = await post(http, url, "tools/call", **params)
+            assert answer["error"]["code"] == -32602
+        nothing = await post(http, url, "tools/call", name="zoo___nothing\nx", arguments=None)
+    assert nothing["result"]["isError"] is True
+
+
+async def test_it_says_how_it_is(url: str) -> None:
+    async with httpx2.AsyncClient() as http:
+        health = await http.get(f"{url}/health")
+    assert health.json()["status"] == "ok"
+
+
+async def test_many_sessions_with_lists_of_their_own(url: str) -> None:
+    """Each finds another tool, and sees that one only, whatever all the others do."""
+    count = 200 if HEAVY else 12
+    animals = ["lion", "bear", "wolf", "whale", "shark", "squid"]
+    wrong: list[Any] = []
+    ready = 0
+    everybody = anyio.Event()
+
+    async def visit(number: int) -> None:
+        nonlocal ready
+        animal = animals[number % len(animals)]
+        transport = streamable_http_client(f"{url}/mcp", http_client=http)
+        async with Client(transport, mode="legacy") as connected:
+            await told(connected, SEARCH, {"query": animal})
+            said = f"{number} was here"
+            echo = await told(connected, "zoo___echo", {"text": said})
+            ready += 1
+            if ready == count:
+                everybody.set()
+            await everybody.wait()
+            listed = await names(connected)
+            if echo != said or [name.partition("___")[2] for name in listed[:-1]] != [animal]:
+                wrong.append((number, echo, listed))
+
+    unlimited = httpx2.Limits(max_connections=None)
+    with anyio.fail_after(120):
+        async with (
+            httpx2.AsyncClient(limits=unlimited, timeout=60) as http,
+            anyio.create_task_group() as tasks,
+        ):
+            for number in range(count):
+                tasks.start_soon(visit, number)
+    assert wrong == []

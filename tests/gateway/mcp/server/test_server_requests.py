@@ -1,0 +1,193 @@
+"""What servers ask of clients while a call is under way, between the two eras on both sides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from tests.gateway.mcp.harness import MODERN, client, config_of, gateway, plain, told, until
+from toolcrib.gateway.mcp.server.server_requests import MAX_ROUNDS, _Held
+from toolcrib.gateway.mcp.server.router import Front
+
+pytestmark = pytest.mark.anyio
+
+OLD = plain("old", ["ask", "echo"], given={"call_seconds": 20.0})
+NEW = plain("new", ["ask", "echo"], MODERN)
+FORM = {
+    "mode": "form",
+    "message": "Which one?",
+    "requestedSchema": {"type": "object", "properties": {"which": {"type": "string"}}},
+}
+SAMPLING = {
+    "messages": [{"role": "user", "content": {"type": "text", "text": "Say a word."}}],
+    "maxTokens": 10,
+}
+
+
+@pytest.fixture(scope="module")
+async def front() -> AsyncIterator[Front]:
+    async with gateway(config_of(OLD, NEW)) as made:
+        yield made
+
+
+def asked(front: Front, era: str) -> Client:
+    """A client that answers all that a server may ask."""
+
+    async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"which": params.message})
+
+    async def sample(ctx: Any, params: Any) -> types.CreateMessageResult:
+        said = types.TextContent(text="word")
+        return types.CreateMessageResult(role="assistant", content=said, model="scripted")
+
+    async def roots(ctx: Any) -> types.ListRootsResult:
+        return types.ListRootsResult(roots=[types.Root(uri="file:///here")])  # type: ignore[arg-type]
+
+    return client(
+        front,
+        era,
+        elicitation_callback=elicit,
+        sampling_callback=sample,
+        list_roots_callback=roots,
+    )
+
+
+@pytest.mark.parametrize("era", ["legacy", MODERN])
+@pytest.mark.parametrize("server", ["old", "new"])
+@pytest.mark.parametrize(
+    ("method", "params", "answer"),
+    [
+        ("elicitation/create", FORM, {"action": "accept", "content": {"which": "Which one?"}}),
+        ("sampling/createMessage", SAMPLING, {"model": "scripted", "role": "assistant"}),
+        ("roots/list", {}, {"roots": [{"uri": "file:///here"}]}),
+    ],
+)
+async def test_a_server_gets_its_answer_in_all_combinations(
+    front: Front, era: str, server: str, method: str, params: Any, answer: dict[str, Any]
+) -> None:
+    async with asked(front, era) as connected:
+        given = {"method": method, "params": params}
+        text = await told(connected, f"{server}___ask", given)
+        through = await told(
+            connected, "call_tool", {"name": f"{server}___ask", "arguments": given}
+        )
+    for said in (text, through):
+        got = json.loads(said)
+        got = got if server == "old" else got[0]["q"]
+        assert answer.items() <= got.items()
+
+
+@pytest.mark.parametrize("era", ["legacy", MODERN])
+async def test_a_client_that_cannot_be_asked_is_not(front: Front, era: str) -> None:
+    async with client(front, era) as connected:
+        given = {"method": "elicitation/create", "params": FORM}
+        assert "cannot do elicitation/create" in await told(connected, "old___ask", given)
+
+
+async def test_a_server_cannot_ask_anything_else(front: Front) -> None:
+    async with asked(front, "legacy") as connected:
+        text = await told(connected, "old___ask", {"method": "resources/list", "params": {}})
+    assert "cannot do resources/list" in text
+
+
+async def ask_raw(connected: Client, **more: Any) -> dict[str, Any]:
+    params = {"name": "old___ask", "arguments": {"method": "roots/list"}, **more}
+    data: dict[str, Any] = {"method": "tools/call", "params": params}
+    opts: Any = {}
+    connected.session._stamp(data, opts)
+    return await connected.session._dispatcher.send_raw_request("tools/call", data["params"], opts)
+
+
+async def test_a_question_can_be_answered_only_once_and_only_about_its_call(front: Front) -> None:
+    async with asked(front, MODERN) as connected:
+        first = await ask_raw(connected)
+        assert first["resultType"] == "input_required"
+        assert first["inputRequests"] == {"1": {"method": "roots/list"}}
+        state = first["requestState"]
+        responses: dict[str, Any] = {"1": {"roots": []}}
+        done = await ask_raw(connected, requestState=state, inputResponses=responses)
+        assert done["resultType"] == "complete"
+        # The token is used up. To call anew would do a second time what was done.
+        with pytest.raises(MCPError, match="no longer open"):
+            await ask_raw(connected, requestState=state, inputResponses=responses)
+        again = await ask_raw(connected)
+        assert again["resultType"] == "input_required"
+        with pytest.raises(MCPError, match="is missing"):
+            await ask_raw(connected, requestState=again["requestState"], inputResponses={})
+    await until(lambda: front.fleet.upstreams["old"].state == "started")
+
+
+async def test_a_question_that_nobody_answers_is_forgotten(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = front.fleet.upstreams["old"]
+    monkeypatch.setattr(upstream, "server", plain("old", given={"answer_seconds": 0.3}))
+    async with asked(front, MODERN) as connected:
+        first = await ask_raw(connected)
+        assert first["resultType"] == "input_required"
+        await until(lambda: not front._relay._bridge._held)
+        assert upstream.state == "started"
+
+
+async def test_the_answer_may_come_from_the_client_that_says_no(front: Front) -> None:
+    async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="decline")
+
+    for era in ("legacy", MODERN):
+        async with client(front, era, elicitation_callback=elicit) as connected:
+            for server in ("old", "new"):
+                given = {"method": "elicitation/create", "params": FORM}
+                assert "decline" in await told(connected, f"{server}___ask", given)
+
+
+async def test_an_answer_that_comes_too_late_is_not_taken_for_another(front: Front) -> None:
+    """The server gives up on a question and asks the next; then the first is answered."""
+    held = _Held(cast(Any, SimpleNamespace(key=1)), (None, "old", "tools/call", "ask"))
+    try:
+        with anyio.move_on_after(0.05):
+            await held.ask("roots/list", None)
+        first = await held.next()
+        async with anyio.create_task_group() as tasks:
+            answers: list[Any] = []
+
+            async def ask() -> None:
+                answers.append(await held.ask("roots/list", {"second": True}))
+
+            tasks.start_soon(ask)
+            second = await held.next()
+            assert isinstance(first, tuple)
+            assert isinstance(second, tuple)
+            for number, answer in ((first[0], {"to": 1}), (second[0], {"to": 2})):
+                held.open = number
+                held.answer(held.client, answer)
+        assert answers == [{"to": 2}]
+        for _ in range(MAX_ROUNDS):
+            with anyio.move_on_after(0.02), suppress(MCPError):
+                await held.ask("roots/list", None)
+        with pytest.raises(MCPError, match="no more than 10 questions"):
+            await held.ask("roots/list", None)
+        # There is room for the end of the call whatever the server asked.
+        held.end({})
+    finally:
+        held.close()
+
+
+async def test_what_goes_wrong_in_the_background_ends_nothing_else(
+    front: Front, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("of no importance")
+
+    front.fleet.start_soon(fail)
+    await until(lambda: "background failed" in caplog.text)
+    async with client(front) as connected:
+        assert await told(connected, "old___echo", {"text": "on"}) == "on"

@@ -1,0 +1,310 @@
+"""The official SDK's own server behind the gateway, over real HTTP and SSE, in both eras."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.server import NotificationOptions, Server
+from mcp.server.sse import SseServerTransport
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourceUpdated,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+
+from tests.gateway.mcp.harness import (
+    MODERN,
+    client,
+    config_of,
+    gateway,
+    names,
+    served,
+    text_of,
+    told,
+)
+from toolcrib.config.settings import Server as Configured
+from toolcrib.gateway.mcp.upstream import connection as links
+from toolcrib.gateway.mcp.upstream import supervisor
+from toolcrib.gateway.mcp.server.router import Front
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
+BOTH = pytest.mark.parametrize("era", ["legacy", MODERN])
+
+
+class Official:
+    """A server built with the SDK, which tells both eras of its changes."""
+
+    def __init__(self) -> None:
+        self.tools = ["greet", "ask", "region"]
+        self.headers: list[dict[str, str]] = []
+        self.sessions: list[Any] = []
+        self.bus = InMemorySubscriptionBus()
+        self.server: Server[Any] = _Announcing(
+            "official",
+            version="1",
+            instructions="Greets people politely.",
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+            on_list_resources=self.list_resources,
+            on_subscriptions_listen=ListenHandler(self.bus),
+        )
+
+    async def list_tools(self, ctx: Any, params: Any) -> types.ListToolsResult:
+        self.sessions.append(ctx.session)
+        schema = {"type": "object", "properties": {"who": {"type": "string"}}}
+        regional: dict[str, Any] = {
+            "type": "object",
+            "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+        }
+        schemas = {"region": regional}
+        listed = [
+            types.Tool(name=name, description=f"To {name}.", input_schema=schemas.get(name, schema))
+            for name in self.tools
+        ]
+        return types.ListToolsResult(tools=listed, ttl_ms=0, cache_scope="private")
+
+    async def list_resources(self, ctx: Any, params: Any) -> types.ListResourcesResult:
+        memo = types.Resource(uri="memo://one", name="one")
+        return types.ListResourcesResult(resources=[memo], ttl_ms=0, cache_scope="private")
+
+    async def call_tool(self, ctx: Any, params: Any) -> Any:
+        self.headers.append(dict(ctx.request.headers) if ctx.request else {})
+        if params.name == "ask" and ctx.protocol_version != MODERN:
+            answer = await ctx.session.elicit_form("Who?", {"type": "object", "properties": {}})
+            return said(str(answer.action))
+        who = (params.arguments or {}).get("who", "world")
+        return said(f"{params.name} {who}")
+
+    async def change(self) -> None:
+        self.tools.append(f"tool{len(self.tools)}")
+        await self.bus.publish(ToolsListChanged())
+        for session in self.sessions:
+            await session.send_tool_list_changed()
+
+
+class _Announcing(Server[Any]):
+    def create_initialization_options(self, *args: Any, **given: Any) -> Any:
+        return super().create_initialization_options(NotificationOptions(tools_changed=True))
+
+
+def said(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)])
+
+
+@pytest.fixture(scope="module")
+async def official() -> AsyncIterator[tuple[Official, Front]]:
+    """One server of the SDK, configured twice: once for each era."""
+    made = Official()
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(served(made.server.streamable_http_app()))
+        old = Configured("old", transport="http", url=f"{url}/mcp", era="legacy")
+        new = Configured("new", transport="http", url=f"{url}/mcp", headers={"x-token": "secret"})
+        gone = Configured("gone", transport="http", url="http://127.0.0.1:9/mcp")
+        wrong = Configured("wrong", transport="http", url=f"{url}/nowhere")
+        config = config_of(old, new, gone, wrong)
+        yield made, await stack.enter_async_context(gateway(config))
+
+
+@BOTH
+async def test_a_server_over_http_in_both_eras(official: tuple[Official, Front], era: str) -> None:
+    _, front = official
+    assert front.fleet.upstreams["old"].link.protocol == "2025-11-25"  # type: ignore[union-attr]
+    assert front.fleet.upstreams["new"].link.protocol == MODERN  # type: ignore[union-attr]
+    async with client(front, era) as connected:
+        assert {"old___greet", "new___greet"} <= set(await names(connected))
+        for server in ("old", "new"):
+            assert await told(connected, f"{server}___greet", {"who": "Ann"}) == "greet Ann"
+
+
+async def test_what_cannot_be_reached_is_said_without_secrets(
+    official: tuple[Official, Front],
+) -> None:
+    _, front = official
+    trouble = front.fleet.trouble()
+    assert "could not be reached" in trouble["gone"]
+    assert "404" in trouble["wrong"] or "Not Found" in trouble["wrong"]
+    assert "secret" not in str(trouble)
+
+
+async def test_headers_go_to_their_server_and_arguments_where_schemas_ask(
+    official: tuple[Official, Front],
+) -> None:
+    made, front = official
+    async with client(front) as connected:
+        await told(connected, "new___region", {"region": "north"})
+        assert made.headers[-1]["x-token"] == "secret"
+        assert made.headers[-1]["mcp-param-region"] == "north"
+        await told(connected, "old___region", {"region": "north"})
+        assert "x-token" not in made.headers[-1]
+
+
+@BOTH
+async def test_a_server_over_http_asks_a_client_of_either_era(
+    official: tuple[Official, Front], era: str
+) -> None:
+    async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={})
+
+    _, front = official
+    async with client(front, era, elicitation_callback=elicit) as connected:
+        assert await told(connected, "old___ask") == "accept"
+
+
+async def test_changes_of_its_tools_are_noticed_in_both_eras(
+    official: tuple[Official, Front],
+) -> None:
+    made, front = official
+    async with client(front) as connected:
+        await made.change()
+        new = made.tools[-1]
+        with anyio.fail_after(20):
+            while not {f"old___{new}", f"new___{new}"} <= set(await names(connected)):
+                await anyio.sleep(0.05)
+
+
+async def test_a_resource_that_is_followed_by_a_modern_client_of_a_modern_server(
+    official: tuple[Official, Front],
+) -> None:
+    made, front = official
+    async with client(front) as connected:
+        await connected.list_resources()
+        async with connected.listen(resource_subscriptions=["memo://one", "memo://two"]) as changes:
+            with anyio.move_on_after(20) as waited:
+                async with anyio.create_task_group() as tasks:
+
+                    async def touch() -> None:
+                        while True:
+                            await made.bus.publish(ResourceUpdated(uri="memo://two"))
+                            await anyio.sleep(0.05)
+
+                    tasks.start_soon(touch)
+                    event: Any = await anext(changes)
+                    tasks.cancel_scope.cancel()
+            assert not waited.cancelled_caught
+    assert str(event.uri) == "memo://two"
+
+
+async def test_a_server_in_trouble_is_named_and_used_again_when_it_is_well() -> None:
+    made = Official()
+    app = made.server.streamable_http_app(stateless_http=True, json_response=True)
+    down = False
+
+    async def sometimes(scope: Any, receive: Any, send: Any) -> None:
+        if down and scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 503, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await app(scope, receive, send)
+
+    async with served(sometimes) as url:
+        config = config_of(Configured("web", transport="http", url=f"{url}/mcp"))
+        async with gateway(config) as front, client(front) as connected:
+            assert await told(connected, "web___greet") == "greet world"
+            down = True
+            result = await connected.call_tool("web___greet", {})
+            assert result.is_error
+            assert "web is not reachable" in text_of(result.content[0])
+            down = False
+            assert await told(connected, "web___greet") == "greet world"
+
+
+async def test_a_server_that_was_started_anew_has_lost_our_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
+    before, after = (Official().server.streamable_http_app() for _ in range(2))
+    restarted = False
+
+    async def one_after_the_other(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            async with before.router.lifespan_context(before), after.router.lifespan_context(after):
+                await receive()
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await (after if restarted else before)(scope, receive, send)
+
+    async with served(one_after_the_other) as url:
+        web = Configured("web", transport="http", url=f"{url}/mcp", era="legacy")
+        async with gateway(config_of(web)) as front, client(front) as connected:
+            assert await told(connected, "web___greet") == "greet world"
+            restarted = True
+            assert (await connected.call_tool("web___greet", {})).is_error
+            with anyio.fail_after(20):
+                while (await connected.call_tool("web___greet", {})).is_error:
+                    await anyio.sleep(0.05)
+
+
+def sse_app(server: Server[Any]) -> Starlette:
+    """The older way to reach a server over HTTP: one stream for answers, posts for questions."""
+    transport = SseServerTransport("/messages/")
+
+    async def listen(request: Request) -> Response:
+        scope, receive, send = request.scope, request.receive, request._send
+        async with transport.connect_sse(scope, receive, send) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+        return Response()
+
+    routes = [Route("/sse", listen), Mount("/messages/", app=transport.handle_post_message)]
+    return Starlette(routes=routes)
+
+
+@BOTH
+async def test_a_server_that_is_reached_by_sse(era: str) -> None:
+    made = Official()
+    async with served(sse_app(made.server)) as url:
+        old = Configured("old", transport="sse", url=f"{url}/sse", era="legacy")
+        async with gateway(config_of(old)) as front, client(front, era) as connected:
+            assert await told(connected, "old___greet", {"who": "Bo"}) == "greet Bo"
+
+
+async def test_an_answer_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "MAX_LINE_BYTES", 1_000_000)
+    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
+    app = Official().server.streamable_http_app(stateless_http=True, json_response=True)
+    cut_off = anyio.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-name") != b"ask":
+            await app(scope, receive, send)
+            return
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            cut_off.set()
+
+        head = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            while not cut_off.is_set():
+                await send({"type": "http.response.body", "body": b"x" * 9999, "more_body": True})
+                await anyio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+    async with served(endless) as url:
+        web = Configured("web", transport="http", url=f"{url}/mcp", call_seconds=5)
+        async with gateway(config_of(web)) as front, client(front) as connected:
+            with anyio.fail_after(60):
+                with suppress(MCPError):
+                    assert (await connected.call_tool("web___ask", {})).is_error
+                await cut_off.wait()
+            with anyio.fail_after(20):
+                while (await connected.call_tool("web___greet", {})).is_error:
+                    await anyio.sleep(0.05)

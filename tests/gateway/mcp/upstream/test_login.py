@@ -1,0 +1,250 @@
+"""Servers that ask who one is: the login, the token that is kept, and its renewal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp.shared.auth import OAuthClientInformationFull
+
+from tests.gateway.mcp.harness import client, config_of, gateway, served, told, until
+from tests.gateway.mcp.oauth_server import Authority, guarded_app
+from tests.gateway.serving import environment, written
+from toolcrib.config.settings import Config, Server
+from toolcrib.errors import LoginFailed
+from toolcrib.gateway.mcp.upstream import login as logins
+from toolcrib.gateway.mcp.upstream import supervisor
+from toolcrib.gateway.mcp.admin.doctor import check_up
+from toolcrib.gateway.mcp.upstream.login import login
+from toolcrib.gateway.mcp.upstream.oauth_tokens import Grant, TokenFile
+from toolcrib.hub.paths import tokens_folder
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def guarded(**given: Any) -> AsyncIterator[tuple[Authority, Server]]:
+    """A server that asks for a login, as it is configured."""
+    authority = Authority()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    origin = f"http://127.0.0.1:{port}"
+    async with served(guarded_app(authority, origin, **given), port=port):
+        yield authority, Server("safe", transport="http", url=f"{origin}/mcp")
+
+
+async def visit(address: str) -> str:
+    """What a browser does with an address."""
+    async with httpx2.AsyncClient(follow_redirects=True) as browser:
+        return (await browser.get(address)).text
+
+
+async def logged_in(server: Server, **given: Any) -> Grant | None:
+    """Log in as a person who says yes in the browser."""
+    visits: list[asyncio.Task[str]] = []
+    try:
+        return await login(
+            server, lambda address: visits.append(asyncio.create_task(visit(address))), **given
+        )
+    finally:
+        for one in visits:
+            await one
+
+
+def configured(tmp_path: Path, server: Server) -> Config:
+    return replace(config_of(server), store=f"sqlite:///{tmp_path / 'crib.db'}")
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(upstream, "LONGEST_PAUSE", 0.2)
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_a_server_that_asks_for_a_login_says_how_and_is_used_after_it(
+    tmp_path: Path, era: Any
+) -> None:
+    async with guarded() as (authority, server):
+        server = replace(server, era=era)
+        config = configured(tmp_path, server)
+        async with gateway(config) as front, client(front) as connected:
+            safe = front.fleet.upstreams["safe"]
+            assert "run `toolcrib login safe`" in safe.trouble
+            grant = await logged_in(server)
+            assert grant
+            folder = tokens_folder(config)
+            assert folder
+            file = TokenFile(folder, server)
+            file.save(grant)
+            # It is tried again by itself.
+            await until(lambda: safe.link, 60)
+            assert await told(connected, "safe___greet") == "welcome"
+            # A token that is refused is renewed, and the call is none the wiser.
+            authority.access.clear()
+            assert await told(connected, "safe___greet") == "welcome"
+            assert authority.renewals == 1
+            renewed = file.load()
+            assert renewed and renewed.access_token != grant.access_token
+            # So is one whose time is up, before it is refused.
+            file.save(replace(renewed, expires=1.0))
+            assert await told(connected, "safe___greet") == "welcome"
+            assert authority.renewals == 2
+            # When the login itself is over, that is said again.
+            authority.access.clear()
+            authority.refresh.clear()
+            assert "not reachable" in await told(connected, "safe___greet")
+            await until(lambda: "run `toolcrib login safe`" in safe.trouble, 60)
+        if sys.platform != "win32":
+            assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+            assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
+        assert grant.access_token not in repr(grant)
+
+
+async def test_a_login_in_the_midst_of_a_start_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with guarded() as (_, server):
+        grant = await logged_in(server)
+        # The first request of all has no token yet; the next one, of the same start, has.
+        loads = iter([None])
+        monkeypatch.setattr(TokenFile, "load", lambda file: next(loads, grant))
+        async with gateway(configured(tmp_path, server)) as front, client(front) as connected:
+            assert front.fleet.upstreams["safe"].failures == 0
+            assert await told(connected, "safe___greet") == "welcome"
+
+
+async def test_many_requests_renew_a_token_once(tmp_path: Path) -> None:
+    async with guarded() as (authority, server):
+        config = configured(tmp_path, server)
+        grant = await logged_in(server)
+        folder = tokens_folder(config)
+        assert grant and folder
+        TokenFile(folder, server).save(grant)
+        async with gateway(config) as front, client(front) as connected:
+            authority.access.clear()
+            async with anyio.create_task_group() as tasks:
+                for _ in range(10):
+                    tasks.start_soon(told, connected, "safe___greet")
+            assert authority.renewals == 1
+
+
+async def test_a_token_is_shown_to_no_other_address(tmp_path: Path) -> None:
+    server = Server("safe", url="https://one.example/mcp")
+    file = TokenFile(tmp_path / "tokens", server)
+    file.save(Grant("secret", "https://one.example/token", "client"))
+    assert TokenFile(tmp_path / "tokens", server).load()
+    other = TokenFile(tmp_path / "tokens", replace(server, url="https://two.example/mcp"))
+    assert other.load() is None
+    file.path.rename(other.path)
+    assert other.load() is None
+    other.path.write_text("{ broken", encoding="utf-8")
+    assert other.load() is None
+    assert other.forget() and not other.forget()
+
+
+async def test_doctor_says_how_to_log_in(tmp_path: Path) -> None:
+    async with guarded() as (_, server):
+        (report,) = await check_up(configured(tmp_path, server), {}, lambda started: None)
+    assert [one.cure for one in report.findings if "toolcrib login safe" in one.cure]
+
+
+async def test_a_server_that_asks_for_nothing_needs_no_login() -> None:
+    async with guarded() as (_, server):
+        open_one = replace(server, url=server.url.removesuffix("/mcp"))
+        assert await logged_in(open_one) is None
+
+
+async def test_a_client_that_was_registered_by_hand(tmp_path: Path) -> None:
+    async with guarded(registers=False) as (authority, server):
+        with pytest.raises(LoginFailed, match="set its `oauthClientId`"):
+            await logged_in(server)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        back: Any = [f"http://127.0.0.1:{port}/callback"]
+        authority.clients["ours"] = OAuthClientInformationFull(
+            client_id="ours",
+            client_secret="of the client",
+            token_endpoint_auth_method="client_secret_post",
+            redirect_uris=back,
+        )
+        known = replace(server, oauth_client_id="ours", oauth_client_secret="of the client")
+        grant = await logged_in(known, port=port)
+        assert grant and grant.client_secret == "of the client"
+        # The secret goes with a renewal too.
+        config = configured(tmp_path, known)
+        folder = tokens_folder(config)
+        assert folder
+        TokenFile(folder, known).save(replace(grant, expires=1.0))
+        async with gateway(config) as front, client(front) as connected:
+            assert await told(connected, "safe___greet") == "welcome"
+        assert authority.renewals == 1
+
+
+async def test_a_login_that_comes_to_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with guarded() as (authority, server):
+        authority.says_no = True
+        with pytest.raises(LoginFailed, match="The person said no"):
+            await logged_in(server)
+        monkeypatch.setattr(logins, "LOGIN_SECONDS", 1.0)
+        with pytest.raises(LoginFailed, match="nobody logged in to safe"):
+            await login(server, lambda address: None)
+    with pytest.raises(LoginFailed, match="could not be reached"):
+        await login(server, lambda address: None)
+
+
+async def test_only_the_answer_to_our_question_is_taken() -> None:
+    async with guarded() as (_, server), anyio.create_task_group() as tasks:
+
+        async def browse(address: str) -> None:
+            back = re.findall(r"redirect_uri=([^&]+)", address)[0]
+            callback = str(httpx2.QueryParams(f"u={back}")["u"])
+            for wrong in ("?code=stolen&state=guessed", "?code=stolen", ""):
+                assert "nothing here" in await visit(callback + wrong)
+            assert "nothing here" in await visit(callback.replace("callback", "other"))
+            assert "You are logged in" in await visit(address)
+
+        def show(address: str) -> None:
+            tasks.start_soon(browse, address)
+
+        assert await login(server, show)
+
+
+async def test_the_command_logs_in_and_forgets(tmp_path: Path) -> None:
+    async with guarded() as (_, server):
+        written(tmp_path / "toolcrib.json", {"mcpServers": {"safe": {"url": server.url}}})
+
+        async def run(*arguments: str, said: Callable[[str], Any] | None = None) -> str:
+            command = [sys.executable, "-m", "toolcrib", "login", *arguments]
+            heard = ""
+            async with await anyio.open_process(
+                command, cwd=tmp_path, env=environment(), stderr=None if said is None else -1
+            ) as process:
+                if said and process.stderr:
+                    while not (found := re.search(r"http://\S+authorize\S+\n", heard)):
+                        heard += (await process.stderr.receive()).decode()
+                    await said(found[0].strip())
+                assert process.stdout
+                out = b"".join([chunk async for chunk in process.stdout])
+            return out.decode()
+
+        assert "Logged in to safe" in await run("safe", "--no-browser", said=visit)
+        (kept,) = (tmp_path / "toolcrib.tokens").glob("*.json")
+        assert json.loads(kept.read_text())["url"] == server.url
+        assert "Forgotten: safe" in await run("safe", "--forget")
+        assert "There was no token of safe" in await run("safe", "--forget")
+        assert not kept.exists()

@@ -1,0 +1,196 @@
+"""The gateway as it is run: a process of its own, started, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+
+from tests.gateway.mcp.harness import MODERN, SERVERS, names, told
+from tests.gateway.mcp.upstream.test_faults import is_running
+from toolcrib.gateway.mcp.upstream.child_processes import RUNNING, all_started, start
+
+pytestmark = pytest.mark.anyio
+
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+# Each start of a gateway takes seconds; with this variable more of them are made.
+HEAVY = bool(os.environ.get("TOOLCRIB_HEAVY_TESTS"))
+PYTHON = {"command": sys.executable}
+
+
+def configured(folder: Path, **servers: list[str]) -> Path:
+    """A configuration whose servers are scripts with these arguments."""
+    entries = {
+        name: {**PYTHON, "args": ["-I", "-S", str(SERVERS / args[0]), *args[1:]]}
+        for name, args in servers.items()
+    }
+    path = folder / "toolcrib.json"
+    path.write_text(json.dumps({"mcpServers": entries}))
+    return path
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SOURCE)}
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "toolcrib", *args]
+
+
+def zoo(*tools: str, era: str = "legacy") -> list[str]:
+    return ["plain.py", json.dumps({"tag": "zoo", "era": era, "tools": list(tools)})]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"] if HEAVY else ["auto"])
+async def test_a_client_of_either_era_on_standard_input_and_output(
+    tmp_path: Path, mode: str
+) -> None:
+    note = tmp_path / "child"
+    config = configured(
+        tmp_path,
+        zoo=zoo("echo", "pid", era=MODERN if mode == "auto" else "legacy"),
+        tree=["faulty.py", "tree", str(note)],
+    )
+    launched = command("stdio", "--config", str(config))
+    params = StdioServerParameters(command=launched[0], args=launched[1:], env=environment())
+    async with Client(params, mode=mode) as connected:
+        assert connected.protocol_version == ("2025-11-25" if mode == "legacy" else MODERN)
+        with anyio.fail_after(60):
+            while len(await names(connected)) < 3:
+                await anyio.sleep(0.05)
+        assert await told(connected, "zoo___echo", {"text": "through"}) == "through"
+        child = int(note.read_text())
+        server = int(await told(connected, "zoo___pid"))
+    with anyio.fail_after(20):
+        while is_running(child) or is_running(server):
+            await anyio.sleep(0.05)
+
+
+@asynccontextmanager
+async def serving(config: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        command("serve", "--config", str(config), "--port", str(port)),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        async with httpx2.AsyncClient() as http:
+            with anyio.fail_after(60):
+                while not await answers(http, f"{url}/health"):
+                    assert process.poll() is None
+                    await anyio.sleep(0.05)
+        yield process, url
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def answers(http: httpx2.AsyncClient, url: str) -> bool:
+    try:
+        return (await http.get(url)).status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+async def test_it_answers_from_what_it_knows_after_it_was_killed(tmp_path: Path) -> None:
+    async def ask(method: str, **params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with httpx2.AsyncClient(timeout=30) as http:
+            return (await http.post(f"{url}/mcp", json=body)).json()["result"]
+
+    mute = tmp_path / "mute"
+    # A server that comes up once, and when it is started again never says a word.
+    code = (
+        "import pathlib, sys, time; mark = pathlib.Path(sys.argv[3]); "
+        "time.sleep(600) if mark.exists() else mark.touch(); exec(open(sys.argv[2]).read())"
+    )
+    plain = str(SERVERS / "plain.py")
+    spec = json.dumps({"tools": ["lion", "pid"], "era": "legacy"})
+    start = f"import sys; sys.argv[1:1] = [{spec!r}]; {code}"
+    entry = {**PYTHON, "args": ["-c", start, plain, str(mute)]}
+    path = tmp_path / "toolcrib.json"
+    path.write_text(json.dumps({"mcpServers": {"zoo": entry}}))
+    async with serving(path) as (process, url):
+        with anyio.fail_after(60):
+            while not (await ask("tools/list"))["tools"]:
+                await anyio.sleep(0.05)
+        called = await ask("tools/call", name="zoo___pid", arguments={})
+        server = int(called["content"][0]["text"])
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with anyio.fail_after(20):
+        # It has lost its input, and leaves.
+        while is_running(server):
+            await anyio.sleep(0.05)
+    async with serving(path) as (process, url):
+        listed = await ask("tools/list")
+        assert [tool["name"] for tool in listed["tools"]] == ["zoo___lion", "zoo___pid"]
+        process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(30):
+            while process.poll() is None:
+                await anyio.sleep(0.05)
+
+
+async def test_a_process_that_is_being_started_is_waited_for_and_known_at_once() -> None:
+    may_open = anyio.Event()
+
+    async def opening() -> anyio.abc.Process:
+        await may_open.wait()
+        return await anyio.open_process([sys.executable, "-c", "input()"])
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(start, opening())
+        await anyio.sleep(0)
+        # For so long at most: a start may hang.
+        await all_started(0.05)
+        before = dict(RUNNING)
+        may_open.set()
+        await all_started(60)
+    (pid,) = RUNNING.keys() - before.keys()
+    process = RUNNING.pop(pid)
+    await process.aclose()
+
+
+async def test_it_takes_its_servers_with_it_when_it_is_asked_to_end(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    config = configured(tmp_path, tree=["faulty.py", "tree", str(note)])
+    process = subprocess.Popen(
+        command("stdio", "--config", str(config)),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with anyio.fail_after(60):
+            while not note.exists() or not note.read_text():
+                await anyio.sleep(0.05)
+        child = int(note.read_text())
+        assert is_running(child)
+        process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(30):
+            while process.poll() is None or is_running(child):
+                await anyio.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin
+        process.stdin.close()

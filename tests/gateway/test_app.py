@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.client import IncompleteRead
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from tests.gateway.serving import COMMAND, Served, entry, environment, serving, until, written
+
+ADMIN, WRITER = "the-key-of-the-admin", "the-key-of-the-writer"
+SECRET = "hunter22"
+DRAFT = {
+    "name": "draft_letter",
+    "description": "Write the first version of a letter.",
+    "inputSchema": {"type": "object"},
+}
+CONFIG: dict[str, Any] = {
+    "mcpServers": {
+        "office": entry("echo", "fail", DRAFT),
+        "vault": entry("echo", tag="vault"),
+        "broken": {
+            "command": sys.executable,
+            "args": ["-c", "import os; raise SystemExit('no: ' + os.environ['ITS_TOKEN'])"],
+            "env": {"ITS_TOKEN": SECRET},
+        },
+    },
+    "toolSearch": {"maxToolsLimit": 2, "mode": "search"},
+    "profiles": {"writer": {"servers": ["office"], "confidentFrom": 1.0}},
+    "auth": {
+        "keys": [
+            {"key": ADMIN, "name": "admin"},
+            {"key": WRITER, "name": "writer", "profile": "writer"},
+        ]
+    },
+}
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+def request(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 2, "method": method, "params": params}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gateway")
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Served]:
+    config = written(folder / "toolcrib.json", CONFIG)
+    with serving(folder, "--config", str(config), "--json-log") as gateway:
+        until(lambda: gateway.servers(ADMIN)["office"]["state"] == "started")
+        until(lambda: gateway.servers(ADMIN)["vault"]["state"] == "started")
+        until(lambda: gateway.servers(ADMIN)["broken"]["trouble"])
+        yield gateway
+
+
+@pytest.mark.parametrize(
+    "path", ["/mcp", "/mcp/p/writer", "/api/servers", "/api/tools", "/metrics", "/openapi.json"]
+)
+def test_nothing_is_told_without_a_key(served: Served, path: str) -> None:
+    reply = served.ask(path)
+    assert reply.status == 401
+    assert "office" not in reply.text
+    assert served.ask(path, "a-key-of-nobody").status == 401
+
+
+def test_health_is_for_everybody_and_its_reasons_are_for_those_with_a_key(served: Served) -> None:
+    assert served.ask("/health").json == {"status": "degraded", "reasons": []}
+    told = served.ask("/health", ADMIN).json
+    assert told["status"] == "degraded"
+    assert [reason for reason in told["reasons"] if reason.startswith("broken is not reachable")]
+
+
+def test_a_profile_is_told_of_its_own_servers_only(served: Served) -> None:
+    assert served.ask("/health", WRITER).json["reasons"] == []
+    reply = served.ask("/metrics", WRITER)
+    assert (reply.status, "vault" in reply.text) == (403, False)
+
+
+def test_a_page_that_points_its_own_name_at_this_machine_is_refused(served: Served) -> None:
+    assert served.ask("/api/servers", ADMIN, Host="evil.example").status == 403
+    assert served.ask("/api/servers", ADMIN, Origin="https://evil.example").status == 403
+
+
+def test_servers_are_told_with_their_states_and_tools(served: Served) -> None:
+    office = served.servers(ADMIN)["office"]
+    assert office["tools"] == 3
+    assert office["tokens"] > 0
+    assert office["transport"] == "stdio"
+    assert served.servers(ADMIN)["broken"]["state"] == "configured"
+
+
+def test_a_key_with_a_profile_sees_no_more_than_its_profile(served: Served) -> None:
+    assert list(served.servers(WRITER)) == ["office"]
+    tools = served.ask("/api/tools", WRITER).json
+    assert {tool["server"] for tool in tools["tools"]} == {"office"}
+    assert served.ask("/api/stats", WRITER).json["tools"] == tools["total"] == 3
+    found = served.ask("/api/search?query=echo", WRITER).json
+    assert [hit["tool"]["name"] for hit in found["hits"]] == ["office___echo"]
+    listed = served.ask("/mcp", WRITER, request("tools/list")).text
+    assert "vault" not in listed
+
+
+def test_a_profile_says_how_sure_a_search_must_be(served: Served) -> None:
+    asked = "/api/search?query=write%20a%20letter"
+    found, picky = served.ask(asked, ADMIN).json, served.ask(asked, WRITER).json
+    assert (found["confident"], picky["confident"]) == (True, False)
+    assert found["hits"][0]["tool"] == picky["hits"][0]["tool"]
+    assert served.ask("/api/search?query=echo", WRITER).json["confident"]
+
+
+def test_a_key_with_a_profile_opens_no_other(served: Served) -> None:
+    listed = request("tools/list")
+    assert served.ask("/mcp/p/writer", WRITER, listed).status == 200
+    assert served.ask("/mcp/p/writer", ADMIN, listed).status == 200
+    assert served.ask("/mcp/p/other", WRITER, listed).status == 403
+
+
+def test_tools_come_in_pages(served: Served) -> None:
+    first = served.ask("/api/tools?limit=1&offset=1", ADMIN).json
+    assert [tool["name"] for tool in first["tools"]] == ["office___fail"]
+    assert first["total"] == 4
+    assert served.ask("/api/tools?server=vault", ADMIN).json["total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("search", "say in `query`"),
+        ("search?query=x&limit=100000", "`limit` has to be a whole number"),
+        ("tools?offset=-1", "`offset` has to be a whole number"),
+        ("tools?limit=%D9%A3", "`limit` has to be a whole number"),
+    ],
+)
+def test_a_wrong_question_is_told_what_is_wrong(served: Served, query: str, says: str) -> None:
+    reply = served.ask(f"/api/{query}", ADMIN)
+    assert reply.status == 400
+    assert says in reply.json["error"]
+
+
+def test_what_is_not_there_is_an_error_as_the_others_are(served: Served) -> None:
+    reply = served.ask("/api/nothing", ADMIN)
+    assert reply.status == 404
+    assert reply.json == {"error": "there is nothing here; /openapi.json tells what there is"}
+
+
+def test_every_answer_is_as_the_description_says(served: Served) -> None:
+    described = served.ask("/openapi.json", ADMIN).json
+    assert described["openapi"] == "3.1.0"
+    for path, operations in described["paths"].items():
+        asked = f"{path}?query=write%20a%20letter" if path == "/api/search" else path
+        reply = served.ask(asked, ADMIN)
+        assert reply.status == 200
+        content = operations["get"]["responses"]["200"]["content"]
+        (kind,) = content
+        assert reply.headers["content-type"].startswith(kind)
+        if kind == "application/json":
+            schema = {**content[kind]["schema"], "components": described["components"]}
+            jsonschema_rs.validator_for(schema).validate(reply.json)
+    wrong = served.ask("/api/search", ADMIN)
+    error = {"$ref": "#/components/schemas/Error", "components": described["components"]}
+    jsonschema_rs.validator_for(error).validate(wrong.json)
+
+
+def test_figures_are_told_to_prometheus(served: Served) -> None:
+    def figures() -> dict[str, float]:
+        lines = served.ask("/metrics", ADMIN).text.splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    before = figures()
+    assert before['toolcrib_servers{state="started"}'] == 2
+    assert before["toolcrib_servers_unreachable"] == 1
+    assert before['toolcrib_tools{server="office"}'] == 3
+    served.ask("/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"}))
+    served.ask("/mcp", ADMIN, request("tools/call", name="office___fail", arguments={}))
+    served.ask("/mcp", ADMIN, request("tools/call", name="search_tools", arguments={"query": "x"}))
+    after = figures()
+    for name, more in {
+        'toolcrib_calls_total{server="office"}': 2,
+        'toolcrib_call_failures_total{server="office"}': 1,
+        "toolcrib_searches_total": 1,
+    }.items():
+        assert after[name] - before.get(name, 0) == more
+    assert after['toolcrib_call_seconds_total{server="office"}'] > 0
+    assert after['toolcrib_http_requests_total{door="/mcp",status="200"}'] >= 3
+
+
+def test_what_clients_are_spared_is_counted(served: Served) -> None:
+    def counts() -> dict[str, int]:
+        counted: dict[str, int] = served.ask("/api/stats", ADMIN).json["counts"]
+        return counted
+
+    before = counts().get("listings", 0)
+    served.ask("/mcp", ADMIN, request("tools/list"))
+    until(lambda: counts().get("listings", 0) > before)
+    told = counts()
+    sent = told["tokens_listed"] + told["tokens_found"]
+    assert told["tokens_saved"] == told["tokens_of_all"] - sent
+
+
+def test_a_session_stays_with_the_key_that_opened_it(served: Served) -> None:
+    opened = served.ask("/mcp", ADMIN, HELLO)
+    session = opened.headers["mcp-session-id"]
+    marks = {"mcp_session_id": session, "mcp_protocol_version": "2025-11-25"}
+    assert served.ask("/mcp", ADMIN, request("tools/list"), **marks).status == 200
+    stolen = served.ask("/mcp", WRITER, request("tools/list"), **marks)
+    assert stolen.status == 404
+    assert "echo" not in stolen.text
+
+
+def test_the_log_is_json_and_tells_no_secret(served: Served) -> None:
+    until(lambda: "it said" in (served.servers(ADMIN)["broken"]["trouble"] or ""))
+    served.ask("/api/tools", ADMIN)
+    until(lambda: "GET /api/tools" in served.logged())
+    lines = served.logged().splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    paths = [event for event in events if event["message"].startswith("GET /api/tools")]
+    assert paths[-1]["principal"] == "admin"
+    assert paths[-1]["request_id"]
+    assert [event for event in events if event.get("server") == "broken"]
+    assert ADMIN not in served.logged()
+    assert SECRET not in served.logged()
+    assert SECRET not in served.ask("/health", ADMIN).text
+    assert "it said: no: [redacted]" in served.servers(ADMIN)["broken"]["trouble"]
+
+
+def _is_refused(served: Served, key: str) -> bool:
+    try:
+        return served.ask("/api/stats", key).status == 401
+    except IncompleteRead:
+        # The key was taken away under way, and what was being answered with it is cut off.
+        return False
+
+
+def test_an_edit_of_the_configuration_takes_effect_at_once(served: Served, folder: Path) -> None:
+    path = folder / "toolcrib.json"
+    served.ask("/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"}))
+    servers = {"office": CONFIG["mcpServers"]["office"], "new": entry("ping", tag="new")}
+    written(path, {**CONFIG, "mcpServers": servers})
+    until(lambda: served.servers(ADMIN).get("new", {}).get("state") == "started")
+    assert list(served.servers(ADMIN)) == ["office", "new"]
+    assert served.servers(ADMIN)["office"]["calls"] >= 1, "it was left alone"
+    assert served.ask("/api/search?query=new___ping", ADMIN).json["hits"]
+    assert "added new" in served.logged()
+
+    # Keys come and go at once; what cannot change while it runs is said.
+    keys = [*CONFIG["auth"]["keys"], {"key": "the-key-of-a-guest", "name": "guest"}]
+    http = {"port": 1, "maxSessions": 7}
+    says = "import os; raise SystemExit('I was given ' + os.environ['ITS_KEY'])"
+    leaky = {"command": sys.executable, "args": ["-c", says], "env": {"ITS_KEY": "a-later-secret"}}
+    later = {**servers, "leaky": leaky}
+    edited = {**CONFIG, "mcpServers": later, "auth": {"keys": keys}, "http": http}
+    written(path, edited)
+    until(lambda: served.ask("/api/stats", "the-key-of-a-guest").status == 200)
+    notice = "start the gateway again for what changed in http"
+    assert served.ask("/api/stats", ADMIN).json["notices"] == [notice]
+    assert notice in served.ask("/health", ADMIN).json["reasons"]
+    assert served.ask("/health", WRITER).json["reasons"] == []
+    shown = subprocess.run(
+        [*COMMAND, "status", "--url", served.url, "--key", ADMIN],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert f"! {notice}" in shown.stdout, shown.stderr
+    assert notice in served.logged()
+    until(lambda: "I was given" in served.logged())
+    assert "a-later-secret" not in served.logged()
+    written(path, {**edited, "mcpServers": servers, "auth": CONFIG["auth"], "http": {}})
+    until(lambda: _is_refused(served, "the-key-of-a-guest"))
+    assert served.ask("/api/stats", ADMIN).json["notices"] == []
+
+    path.write_text("{ this is no JSON", encoding="utf-8")
+    until(lambda: "the configuration is kept as it was" in served.logged())
+    assert list(served.servers(ADMIN)) == ["office", "new"]
+    (notice,) = served.ask("/api/stats", ADMIN).json["notices"]
+    assert notice.startswith("the configuration is kept as it was")
+
+    written(path, {**CONFIG, "mcpServers": {"office": entry("echo", "other", tag="office")}})
+    until(lambda: list(served.servers(ADMIN)) == ["office"])
+    until(lambda: served.servers(ADMIN)["office"]["tools"] == 2)
+    assert served.ask("/api/search?query=new___ping", ADMIN).json["confident"] is False

@@ -1,0 +1,182 @@
+"""The model APIs behind the guard, as `toolcrib serve` has them beside the MCP door."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.gateway.llm.anthropic.requests import BM25, HARBOUR
+from tests.gateway.llm.serving_openai import chat_functions, functions
+from tests.gateway.serving import COMMAND, Served, environment, serving, written
+from tests.support.scripted_model.server import Request, ScriptedModel
+from tests.support.scripted_model.turn import ToolCall, Turn
+
+ADMIN, PLAIN = "the-key-of-the-admin", "the-key-of-the-plain"
+THEIRS = "a-key-for-the-upstream"
+
+
+def sailor(request: Request) -> Turn:
+    """A model that searches, and calls what it has found."""
+    wanted = {"read_tide": {"text": "today"}, "get_exchange_rate": {"currency": "USD"}}
+    found = next((name for name in wanted if name in request.tool_names), None)
+    if found is not None:
+        return Turn(ToolCall(found, wanted[found]))
+    name = next((name for name in request.tool_names if "search" in name), None)
+    return Turn(ToolCall(name, {"query": "tide or exchange rate"})) if name else Turn("No tools.")
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[ScriptedModel]:
+    with ScriptedModel(sailor) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def served(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("models")
+    config = {
+        "models": {
+            "sea": {"api": "messages", "url": model.url, "search": "exact"},
+            "land": {"api": "openai", "url": model.url, "key": "own-key-of-land"},
+        },
+        "modelGateway": {"thresholdTools": 3},
+        "auth": {
+            "keys": [
+                {"key": ADMIN, "name": "admin"},
+                {"key": PLAIN, "name": "plain", "toolSearch": "off"},
+            ]
+        },
+    }
+    path = written(folder / "toolcrib.json", config)
+    with serving(folder, "--config", str(path), "--json-log") as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/responses/resp_1",
+        "/v1/models",
+        "/v1/openapi.json",
+    ],
+)
+def test_no_model_is_asked_without_a_key(served: Served, model: ScriptedModel, path: str) -> None:
+    asked = len(model.requests)
+    is_asked_for = path in ("/v1/models", "/v1/openapi.json", "/v1/responses/resp_1")
+    body = None if is_asked_for else {"model": "m"}
+    for key in ("", "a-key-of-nobody"):
+        reply = served.ask(path, key, body)
+        assert reply.status == 401
+        assert reply.json["error"]["type"] == "authentication_error"
+    assert len(model.requests) == asked
+
+
+def test_the_official_clients_search_through_the_app_and_its_key_stays_here(
+    served: Served, model: ScriptedModel
+) -> None:
+    model.requests.clear()
+    headers = {"api-key": THEIRS}
+    with anthropic.Anthropic(base_url=served.url, api_key=ADMIN, max_retries=0) as client:
+        said: Any = client.messages.create(
+            model="m",
+            max_tokens=9,
+            messages=[{"role": "user", "content": "Tide?"}],
+            tools=[BM25, *HARBOUR],  # type: ignore[list-item]
+            extra_headers=headers,
+        )
+    assert [block.type for block in said.content] == [
+        "server_tool_use",
+        "tool_search_tool_result",
+        "tool_use",
+    ]
+    assert said.content[0].caller.type == "direct"
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key=ADMIN, max_retries=0) as client2:
+        tools: Any = functions()
+        made = client2.responses.create(model="m", input="A dollar?", tools=tools)
+        assert [item.type for item in made.output] == ["function_call"]
+        chat_tools: Any = chat_functions()
+        chat: Any = client2.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "A dollar?"}], tools=chat_tools
+        )
+        assert chat.choices[0].message.tool_calls[0].function.name == "get_exchange_rate"
+    sent = [request.headers for request in model.requests]
+    assert ADMIN not in json.dumps([dict(one) for one in sent])
+    keys = [one.get("api-key") or one.get("authorization") for one in sent]
+    assert set(keys) == {THEIRS, "Bearer own-key-of-land"}
+    assert ADMIN not in served.logged() and THEIRS not in served.logged()
+
+
+def test_a_key_switches_tool_search_and_a_request_switches_it_again(
+    served: Served, model: ScriptedModel
+) -> None:
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "A dollar?"}],
+        "tools": chat_functions(),
+    }
+    treated = [
+        served.ask("/v1/chat/completions", key, body, **headers).headers["x-toolcrib-treatment"]
+        for key, headers in (
+            (ADMIN, {}),
+            (PLAIN, {}),
+            (PLAIN, {"x_toolcrib_tool_search": "on"}),
+        )
+    ]
+    assert treated == ["transparent", "off", "transparent"]
+
+
+def test_tokens_that_were_saved_are_in_the_figures_and_the_status(
+    served: Served, tmp_path: Path
+) -> None:
+    body = {"model": "m", "input": "A dollar?", "tools": functions()}
+    saved = int(served.ask("/v1/responses", ADMIN, body).headers["x-toolcrib-tokens-saved"])
+    assert saved > 0
+    lines = served.ask("/metrics", ADMIN).text.splitlines()
+    figures = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert int(figures['toolcrib_model_tokens_saved_total{upstream="land"}']) >= saved
+    counted = 'toolcrib_model_requests_total{upstream="land",treatment="transparent"}'
+    assert int(figures[counted]) >= 1
+    counts = served.ask("/api/stats", ADMIN).json["counts"]
+    assert counts["model_tokens_saved"] >= saved
+    done = subprocess.run(
+        [*COMMAND, "status", "--url", served.url, "--key", ADMIN],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "requests to models with tools held back spared them about" in done.stdout
+
+
+def test_tokens_are_counted_and_the_paths_are_described(served: Served) -> None:
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Tide?"}],
+        "tools": [BM25, *HARBOUR],
+    }
+    shown = {**body, "tools": [{**tool, "defer_loading": False} for tool in HARBOUR]}
+    held, all_shown = (
+        served.ask("/v1/messages/count_tokens", ADMIN, one).json["input_tokens"]
+        for one in (body, {**shown, "tools": [BM25, *shown["tools"]]})
+    )
+    assert held < all_shown
+    assert served.ask("/v1/openapi.json", ADMIN).json["openapi"].startswith("3.")
+    missing, wrong = served.ask("/v1/nothing", ADMIN), served.ask("/v1/messages", ADMIN)
+    assert (missing.status, wrong.status) == (404, 405)
+    # In the form of either API.
+    assert missing.json["type"] == "error" and missing.json["error"]["type"] == "not_found_error"
+    assert missing.json["error"]["code"] is None
+    assert wrong.json["error"]["message"].startswith("GET is not answered here")

@@ -1,0 +1,88 @@
+"""A gateway searches with the embedder that its configuration names, and with ours while it is down."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.embedders.endpoint import Endpoint, refusal, serving
+from toolcrib.config.reading import read
+from toolcrib.config.settings import Config, Server
+from toolcrib.errors import InvalidConfig
+from toolcrib.gateway.secrets import secrets_in
+from toolcrib.hub.startup import open_service
+from toolcrib.hub.hub import Service, manifest_of
+
+SERVER = Server("shop", command="shop")
+TOOLS = [
+    {"name": "refund", "description": "Give a customer the money back.", "inputSchema": {}},
+    {"name": "ship", "description": "Send an order.", "inputSchema": {}},
+]
+
+
+def _config(folder: Path, endpoint: Endpoint, **more: Any) -> Config:
+    document = {
+        "mcpServers": {"shop": {"command": "shop"}},
+        "embedding": {"url": endpoint.url, "model": "tiny", "key": "${EMBEDDER_KEY}", **more},
+    }
+    return read(document, {"EMBEDDER_KEY": "very secret"}, folder / "toolcrib.json")
+
+
+def _opened(config: Config) -> Service:
+    service = open_service(config)
+    service.learn(SERVER, manifest_of(SERVER, TOOLS, {}))
+    return service
+
+
+def test_queries_and_tools_are_read_by_it_with_their_marks_and_tools_only_once(
+    tmp_path: Path,
+) -> None:
+    with serving() as endpoint:
+        config = _config(tmp_path, endpoint, queryPrefix="q: ", toolPrefix="t: ", dimensions=2)
+        with closing(_opened(config)) as service:
+            service.view().engine.search("reimburse the buyer")
+            assert service.embedder_fault == ""
+        texts = [text for asked in endpoint.asked for text in asked["input"]]
+        assert texts.count("q: reimburse the buyer") == 1
+        assert len([text for text in texts if text.startswith("t: ")]) == len(TOOLS)
+        assert {asked["model"] for asked in endpoint.asked} == {"tiny"}
+        assert {asked["dimensions"] for asked in endpoint.asked} == {2}
+        assert endpoint.headers[0]["authorization"] == "Bearer very secret"
+        endpoint.asked.clear()
+        with closing(_opened(config)) as service:
+            service.view().engine.search("send the parcel")
+        assert [asked["input"] for asked in endpoint.asked] == [["q: send the parcel"]]
+
+
+def test_while_it_is_down_ours_answers_and_it_is_said(tmp_path: Path) -> None:
+    with serving() as endpoint:
+        endpoint.script = [refusal(401, "no")] * 9
+        with closing(_opened(_config(tmp_path, endpoint))) as service:
+            found = service.view().engine.search("reimburse the buyer")
+            assert found.hits[0].tool.name == "refund"
+            assert any("the embedder is down" in note for note in found.notes)
+            assert "check it" in service.embedder_fault
+            assert "very secret" not in service.embedder_fault
+
+
+def test_its_key_is_a_secret(tmp_path: Path) -> None:
+    config = _config(tmp_path, Endpoint(), url="http://localhost:11434/v1")
+    assert "very secret" in set(secrets_in(config))
+    assert "very secret" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"url": "http://localhost/v1"}, "embedding.model"),
+        ({"model": "tiny"}, "embedding.url"),
+        ({"url": "localhost", "model": "tiny"}, "embedding.url"),
+        ({"url": "http://localhost/v1", "modle": "tiny"}, "model"),
+    ],
+)
+def test_what_is_half_told_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        read({"embedding": given}, {})

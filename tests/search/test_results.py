@@ -1,0 +1,232 @@
+"""Several needs at once, and hits that do the same on several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Barrier, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.search.meaning import Slow, Vectors, Words
+from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.search.engine import MAX_LIMIT, MAX_QUERIES
+from toolcrib.search.feedback.experience import Experience, Use
+from toolcrib.search.dense.index import Dense, DenseIndex
+from toolcrib.search.feedback.ranker import Experienced
+from toolcrib.search.hybrid.fusion import Hybrid
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.results import Hit
+from toolcrib.errors import InvalidQuery
+
+SALT = b"sixteen bytes or more"
+
+
+@pytest.fixture
+def words(office: Catalog) -> SearchEngine:
+    return SearchEngine(office, {"lexical": Lexical()})
+
+
+def test_several_needs_are_covered_before_any_is_covered_twice(words: SearchEngine) -> None:
+    needs = ["send an email", "weather forecast", "bill a customer"]
+    result = words.search(needs, limit=3)
+    best = [words.search(need).hits[0].tool.name for need in needs]
+    assert sorted(hit.tool.name for hit in result) == sorted(best)
+    assert [part.query for part in result.parts] == needs
+    assert result.more
+    assert result.confidence == max(part.confidence for part in result.parts)
+
+
+def test_the_best_tool_of_a_weak_need_comes_before_the_second_of_a_strong_one() -> None:
+    tools = [
+        Tool(name, "Send an email") for name in ("send_email", "email_send", "send_bulk_email")
+    ]
+    engine = SearchEngine(Catalog([*tools, Tool("forecast", "The weather")]), {"any": Lexical()})
+    vague = "plan by the weather what we do on our trip to some mountains"
+    first, second, third = engine.search(["send an email", vague], limit=3)
+    assert [first.tool.name, second.tool.name] == ["send_email", "forecast"]
+    assert second.score < third.score
+
+
+def test_blanks_among_needs_ask_for_nothing(words: SearchEngine) -> None:
+    result = words.search(["", "weather", " \n"])
+    assert result.hits == words.search("weather").hits
+    assert [part.query for part in result.parts] == ["weather"]
+    assert words.search([" ", ""], limit=3).hits == words.search("", limit=3).hits
+    with pytest.raises(InvalidQuery, match="must be text"):
+        words.search(["weather", 5])  # type: ignore[list-item]
+
+
+def test_needs_that_nothing_serves_are_told_if_another_is_served(words: SearchEngine) -> None:
+    both = words.search(["send email", "zzqxzz", "send email"])
+    assert (both.confident, both.unserved) == (True, ("zzqxzz",))
+    neither = words.search(["zzqxzz", "qqzzxq"])
+    assert (neither.confident, neither.unserved) == (False, ())
+
+
+def test_a_result_can_be_held_to_more_or_less_confidence(words: SearchEngine) -> None:
+    result = words.search(["email zzqxzz", "zzqxzz"])
+    assert 0.5 < result.confidence < 1
+    strict, lenient = result.held_to(1.0), result.held_to(0.0)
+    assert (strict.confident, result.confident, lenient.confident) == (False, True, True)
+    assert [part.confident for part in result.parts] == [True, False]
+    assert [part.confident for part in strict.parts] == [False, False]
+    assert (strict.unserved, result.unserved, lenient.unserved) == ((), ("zzqxzz",), ("zzqxzz",))
+    assert strict.hits == result.hits
+    assert not words.search("zzqxzz").held_to(0.0).confident
+
+
+def test_needs_are_served_as_far_as_each_has_a_hit_that_is_sure_enough(
+    words: SearchEngine,
+) -> None:
+    result = words.search(["send email", "email zzqxzz qqzzxq vvkkqz"])
+    assert result.unserved == ("email zzqxzz qqzzxq vvkkqz",)
+    assert result.held_to(0.0).unserved == ()
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "fast", "lexical", "dense"])
+def test_who_asks_for_a_tool_by_name_is_sure_to_be_served(office: Catalog, mode: str) -> None:
+    for name in ("send_email", "send email"):
+        assert SearchEngine(office).search(name, mode=mode).confidence == 1.0
+
+
+def test_needs_page_as_far_as_one_does(words: SearchEngine) -> None:
+    assert words.search(["email"], limit=MAX_LIMIT, offset=1).hits == words.search("email").hits[1:]
+
+
+def test_a_tool_that_serves_two_needs_is_there_once(words: SearchEngine) -> None:
+    result = words.search(("send an email", "email somebody"), limit=20)
+    names = [hit.tool.name for hit in result]
+    assert len(names) == len(set(names))
+    assert not result.more
+    pages = [words.search(["email", "weather"], limit=2, offset=at).hits for at in (0, 2)]
+    assert (*pages[0], *pages[1]) == words.search(["email", "weather"], limit=4).hits
+
+
+@pytest.mark.parametrize("needs", [[], ["rain"] * (MAX_QUERIES + 1)])
+def test_needs_are_bounded(words: SearchEngine, needs: list[str]) -> None:
+    with pytest.raises(InvalidQuery, match="needs at once"):
+        words.search(needs)
+
+
+def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
+    catalog = Catalog(
+        [
+            Tool("forecast", "The weather of tomorrow", server="sky"),
+            Tool("forecast", "The weather of tomorrow", server="sun"),
+            Tool("forecast_again", "The weather of tomorrow", server="sky"),
+            Tool("send_email", "Send an email about the weather", server="mail"),
+        ]
+    )
+    for ranker in (Dense(Words()), Hybrid(Lexical(), Dense(Words()))):
+        engine = SearchEngine(catalog, {"meaning": ranker})
+        groups = engine.groups(engine.search("weather"))
+        same = next(group for group in groups if group.others)
+        servers = [one.tool.server for one in (same.best, *same.others)]
+        assert sorted(servers) == ["sky", "sun"]
+        assert sum(1 + len(group.others) for group in groups) == len(engine.search("weather"))
+
+
+def test_tools_of_the_same_words_do_the_same_whatever_their_servers_mean() -> None:
+    servers = ("mail", "money")
+    catalog = Catalog([Tool("send", "Send a ticket", server=server) for server in servers])
+    engine = SearchEngine(catalog, {"meaning": Hybrid(Lexical(), Dense(Words()))})
+    (group,) = engine.groups(engine.search("send a ticket"))
+    assert len(group.others) == 1
+    for said in ("Send", ""):
+        hit = Hit(Tool("send", said), 1.0, 0, lambda slot: ())
+        assert not group.best.says_the_same(hit)
+    # Two that say nothing do not say the same.
+    assert not hit.says_the_same(hit)
+
+
+def test_without_vectors_nothing_is_grouped(words: SearchEngine) -> None:
+    result = words.search("email")
+    assert [group.best for group in words.groups(result)] == list(result)
+    assert not any(group.others for group in words.groups(result))
+    experienced = Experienced(Lexical(), Experience(SALT))
+    engine = SearchEngine(words.catalog, {"learned": experienced})
+    result = engine.search("email")
+    assert [group.best for group in engine.groups(result)] == list(result)
+    assert engine.settle() == 0
+    assert Dense(Words()).fit(Catalog()).alike([0, 1]).tolist() == [[1, 0], [0, 1]]
+
+
+def test_what_was_learned_changes_nothing_about_what_fits() -> None:
+    catalog = Catalog(
+        [Tool("forecast", "The weather", server="sky"), Tool("umbrella", "Against rain")]
+    )
+    experience = Experience(SALT)
+    hybrid = Hybrid(Lexical(), Dense(Slow()))
+    plain = SearchEngine(catalog, {"hybrid": hybrid})
+    learned = SearchEngine(catalog, {"hybrid": Experienced(hybrid, experience)})
+    assert learned.settle() == 0
+    plain.settle()
+    for _ in range(20):
+        experience.record(Use("weather", "sky___forecast"))
+    ours, theirs = learned.search("weather"), plain.search("weather")
+    assert ours.hits[0].score > theirs.hits[0].score
+    assert ours.confidence == theirs.confidence
+    for _ in range(20):
+        experience.record(Use("trombone lesson", "umbrella"))
+    lifted = learned.search("trombone lesson")
+    assert lifted.hits[0].tool.name == "umbrella"
+    assert not lifted.confident
+    assert len(learned.groups(ours)) == len(plain.groups(theirs))
+
+
+def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none() -> None:
+    class Watched(DenseIndex):
+        """Somebody else has its tools read as soon as its table was looked at."""
+
+        watched = False
+
+        def __getattribute__(self, name: str) -> Any:
+            found = super().__getattribute__(name)
+            if name == "_table" and self.watched:
+                self.watched = False
+                reader = Thread(target=self.settle, args=(10,))
+                readers.append(reader)
+                # Where the lock is held, the reader can only come later.
+                is_held = self._lock.locked()
+                reader.start()
+                if not is_held:
+                    reader.join(10)
+            return found
+
+    readers: list[Thread] = []
+    catalog = Catalog([Tool("forecast", "The weather"), Tool("umbrella", "Against rain")])
+    fitted = Dense(Slow()).fit(catalog)
+    index = Watched(Slow(), catalog, fitted._table, fitted._sketched, None)
+    index.watched = True
+    later = index.updated(catalog.with_tools([Tool("sunglasses", "For the sun")]))
+    (reader,) = readers
+    reader.join(10)
+    assert index.sketched == 0
+    later.settle(10)
+    assert later.alike([0, 1, 2]).min() > 0.99
+    assert later.compared(later.read(["rain"])).rows.min() > 0.99
+
+
+def test_two_who_read_at_the_same_time_both_leave_what_they_read() -> None:
+    catalog = Catalog([Tool(f"t{at}", f"about the weather {at}") for at in range(40)])
+    together = Barrier(2)
+
+    class Meeting(Slow):
+        def tools(self, texts: Sequence[str]) -> Vectors:
+            together.wait(10)
+            return super().tools(texts)
+
+    index = Dense(Meeting()).fit(catalog)
+    readers = [
+        Thread(target=index.read_closely, args=(slots, 10)) for slots in (range(10), range(10, 20))
+    ]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    read = Dense(Words()).fit(catalog)
+    alike = index.alike(list(range(20)))
+    assert index.sketched == 20
+    np.testing.assert_allclose(alike, read.alike(list(range(20))), atol=1e-5)
