@@ -23,22 +23,22 @@ from numpy.typing import NDArray
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.engine import SearchEngine
-from toolcrib.search.dense.index import Dense
+from toolcrib.embedders.cache import CachedEmbedder
+from toolcrib.encoder.backend import fastest_encoder
+from toolcrib.encoder.default import SHIPPED
+from toolcrib.encoder.glossary import in_english
+from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.transformer import MAX_TOKENS, Encoder
+from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
+from toolcrib.evaluation.metrics import scores
+from toolcrib.evaluation.runner import Answer, answers
+from toolcrib.evaluation.summary import AUC, Summary, summary
 from toolcrib.search.dense.embedder import Embedder, Vectors
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.engine import SearchEngine
 from toolcrib.search.hybrid.fusion import FUSION, Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Index, Ranker, Ranking, Reason
-from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
-from toolcrib.evaluation.metrics import scores
-from toolcrib.evaluation.summary import AUC, Summary, summary
-from toolcrib.evaluation.runner import Answer, answers
-from toolcrib.encoder.backend import fastest_encoder
-from toolcrib.encoder.transformer import MAX_TOKENS, Encoder
-from toolcrib.encoder.glossary import in_english
-from toolcrib.encoder.default import SHIPPED
-from toolcrib.encoder.tokenizer import WordPiece
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN: Final = "mcp_catalog"

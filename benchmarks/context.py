@@ -19,11 +19,11 @@ import click
 
 from benchmarks.machine import described
 from toolcrib import Tool, Toolcrib
-from toolcrib.session.disclosure import Disclosure
-from toolcrib.core.tool_names import public_name
 from toolcrib.core.token_count import estimate
+from toolcrib.core.tool_names import public_name
 from toolcrib.profiles import everruns, shipit
 from toolcrib.profiles.shipit_policy import DiscoveryPolicy
+from toolcrib.session.disclosure import Disclosure
 
 SIZES = (19, 58, 500, 5_744)
 TURNS = 20

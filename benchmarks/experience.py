@@ -21,14 +21,14 @@ from typing import NamedTuple
 from benchmarks import machine
 from benchmarks.quality import DATA, REPOSITORY, Quality
 from toolcrib import SearchEngine
-from toolcrib.search.feedback.experience import Experience, Use
-from toolcrib.search.feedback.ranker import BOOST, Experienced
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.ranker import Ranker
-from toolcrib.search.feedback.trail import Trail
+from toolcrib.evaluation.eval_query import Question
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.metrics import DEPTH, TOP, scores
-from toolcrib.evaluation.eval_query import Question
+from toolcrib.search.feedback.experience import Experience, Use
+from toolcrib.search.feedback.ranker import BOOST, Experienced
+from toolcrib.search.feedback.trail import Trail
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Ranker
 
 SETS = "apibank,mcptoolbenchpp,toolalpaca,training_pairs,metatool,ultratool,bfcl"
 SALT = b"the salt of a benchmark is no secret"

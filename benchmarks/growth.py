@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from benchmarks.context import data_folder
 from benchmarks.machine import described
+from toolcrib.embedders.cache import CachedEmbedder
+from toolcrib.encoder.default import SHIPPED
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.dense.tool_text import passage
 from toolcrib.search.dense.vector_table import VectorTable, nearest, unit
-from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.encoder.default import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 CHUNK = 50_000

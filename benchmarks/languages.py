@@ -16,13 +16,13 @@ import click
 
 from benchmarks.context import data_folder
 from benchmarks.machine import described
-from toolcrib.search.engine import SearchEngine
-from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.hybrid.fusion import hybrid_with
 from toolcrib.embedders.cache import CachedEmbedder
+from toolcrib.encoder.default import SHIPPED
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.runner import answers
-from toolcrib.encoder.default import SHIPPED
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.hybrid.fusion import hybrid_with
 
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES: Final = Path(__file__).with_name("languages.jsonl")

@@ -18,9 +18,9 @@ import Stemmer
 from benchmarks import machine
 from toolcrib import Catalog, Tool
 from toolcrib.core.schema import parameters
+from toolcrib.evaluation.eval_query import Question
 from toolcrib.evaluation.eval_set import read_eval_set
 from toolcrib.evaluation.metrics import DEPTH, TOP, scores
-from toolcrib.evaluation.eval_query import Question
 from toolcrib.evaluation.runner import engine_for
 
 REPOSITORY = Path(__file__).parents[1]

@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib import Catalog, SearchEngine, Tool, Toolcrib
-from toolcrib.search.engine import RANKERS
-from toolcrib.search.dense.index import Dense
+from toolcrib.encoder.default import SHIPPED, Shipped
 from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.engine import RANKERS
 from toolcrib.search.hybrid.fusion import Hybrid
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.encoder.default import SHIPPED, Shipped
 
 QUERIES = 20
 ROUNDS = 2

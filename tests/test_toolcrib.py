@@ -13,7 +13,6 @@ from mcp.types import Tool as mcp_tool
 from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
 from toolcrib.core.calls import CallResult
-from toolcrib.session.disclosure import Activation, Disclosure, Plan
 from toolcrib.errors import (
     DuplicateTool,
     InvalidConfig,
@@ -21,6 +20,7 @@ from toolcrib.errors import (
     InvalidSchema,
     InvalidTool,
 )
+from toolcrib.session.disclosure import Activation, Disclosure, Plan
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {

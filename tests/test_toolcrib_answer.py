@@ -9,8 +9,8 @@ import pytest
 from tests.scripted import REPLIES, Said
 from toolcrib import Registry, Tool, Toolcrib
 from toolcrib.core.calls import CallResult
-from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.errors import InvalidMessage
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.toolcrib import CribSession
 
 

@@ -10,9 +10,9 @@ import pytest
 from toolcrib import SearchEngine, Tool, Toolcrib
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.search.feedback.experience import Experience
 from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.session.disclosure import Activation, Disclosure
 
 QUERY = "diesel for nine stops"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.frameworks.script import words
 from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
-from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.core.tool import Policy
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.toolcrib import CribSession, Native
 
 WORDS = ("mail", "file", "city", "user", "order", "image")

@@ -10,8 +10,8 @@ import pytest
 from tests.scripted import openai_chat_reply
 from toolcrib import Registry, Tool, Toolcrib
 from toolcrib.core.calls import Call
-from toolcrib.session.turn import Task
 from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.session.turn import Task
 from toolcrib.toolcrib import CribSession
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

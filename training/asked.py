@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from toolcrib.search.dense.tool_text import passage
 from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.search.dense.tool_text import passage
 from training import data
 from training.contextual import MAX_TOKENS
 from training.encoder import Encoder

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from toolcrib.search.dense.tool_text import passage
 from toolcrib.core.tool import Tool
+from toolcrib.search.dense.tool_text import passage
 
 PAIRS: Final = "training_pairs/pairs.jsonl"
 # More of the same kind, written for this repository: ids of tools and queries, no tool's text.

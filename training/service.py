@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from toolcrib.search.query.segments import names
 from toolcrib.core.tool import Tool
-from toolcrib.encoder.transformer import half
 from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.transformer import half
+from toolcrib.search.query.segments import names
 from training.contextual import MAX_TOKENS
 from training.data import Data, Lesson
 from training.encoder import Encoder

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolcrib.core.catalog import Catalog
+    from toolcrib.core.tool import Tool
+    from toolcrib.errors import ToolcribError
+    from toolcrib.registry.registry import Registry
     from toolcrib.search.engine import SearchEngine
     from toolcrib.search.filters import Where
     from toolcrib.search.results import Explanation, Hit, SearchResult
     from toolcrib.session.session import Session
-    from toolcrib.core.tool import Tool
-    from toolcrib.errors import ToolcribError
-    from toolcrib.registry.registry import Registry
     from toolcrib.toolcrib import Toolcrib
 
 __version__ = "0.1.0"

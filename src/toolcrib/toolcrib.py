@@ -19,19 +19,19 @@ from toolcrib.adapters.wire import Search, Wire, wire_named
 from toolcrib.core import prompts
 from toolcrib.core.calls import Answer, Call, CallResult, Runner
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.turn import Conversation, Heard, Style, Task
-from toolcrib.session.disclosure import Disclosure
-from toolcrib.search.engine import Allowed, SearchEngine
-from toolcrib.search.feedback.experience import Experience
-from toolcrib.session.hosted_search import hosting_provider
-from toolcrib.core.tool_names import Names
-from toolcrib.search.results import SearchResult
-from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
-from toolcrib.search.feedback.trail import Trail
-from toolcrib.tool_sources import tools_of, toolsets
+from toolcrib.core.tool_names import Names
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.registry import Registry, text_of
+from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.search.feedback.experience import Experience
+from toolcrib.search.feedback.trail import Trail
+from toolcrib.search.results import SearchResult
+from toolcrib.session.disclosure import Disclosure
+from toolcrib.session.hosted_search import hosting_provider
+from toolcrib.session.session import Session
+from toolcrib.session.turn import Conversation, Heard, Style, Task
+from toolcrib.tool_sources import tools_of, toolsets
 
 Native = bool | Literal["client", "auto"]
 

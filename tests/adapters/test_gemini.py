@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from toolcrib.adapters.gemini import MAX_DEPTH, recognises, tools_from_wire, tools_to_wire
-from toolcrib.core.validation import problems
 from toolcrib.core.tool import Tool
+from toolcrib.core.validation import problems
 from toolcrib.errors import InvalidSchema, InvalidTool
 
 JSON_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -17,10 +17,10 @@ from tests.embedders.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
 from toolcrib.cli.printing import fitted
 from toolcrib.embedders.vector_file import VectorStore
+from toolcrib.encoder.default import SHIPPED
+from toolcrib.encoder.transformer import Array, Encoder
 from toolcrib.evaluation.json_report import answer_document
 from toolcrib.evaluation.runner import Answer
-from toolcrib.encoder.transformer import Array, Encoder
-from toolcrib.encoder.default import SHIPPED
 
 TOOLS: list[dict[str, Any]] = [
     {"id": "send_email", "name": "send_email", "description": "Send an email to someone."},

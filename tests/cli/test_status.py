@@ -121,7 +121,7 @@ def test_what_is_no_gateway_is_told_from_one(said: bytes, options: list[str]) ->
 
 
 def test_a_peer_that_never_answers_is_told_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_SECONDS", 0.2)
+    monkeypatch.setattr(gateway_client, "_SECONDS", 0.2)
     with peer(None) as other:
         done = run("--url", f"http://{other.address}", code=1)
     assert "did not answer within" in done.stderr

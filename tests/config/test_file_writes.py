@@ -133,7 +133,7 @@ def test_every_backup_is_kept_and_the_latest_is_found(
     assert latest_backup(path) == second
     second.unlink()
     assert latest_backup(path) == first
-    monkeypatch.setattr(writing, "MAX_BACKUPS", 1)
+    monkeypatch.setattr(file_writes, "MAX_BACKUPS", 1)
     with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):
         keep_backup(path, b"4")
     with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from toolcrib.config.checks import check, check_variables
 from toolcrib.config.clients.locations import CLIENTS, Machine, Place
+from toolcrib.config.clients.translation import translated
 from toolcrib.config.jsonc import parsed
 from toolcrib.config.kind import settings_of
 from toolcrib.config.reading import FOREIGN_KEYS, KEYS, read
 from toolcrib.config.settings import Server, ToolSearch
-from toolcrib.config.clients.translation import translated
 from toolcrib.errors import InvalidConfig
 
 _WORDS = st.sampled_from(

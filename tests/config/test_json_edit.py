@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolcrib.config.clients.toml_edit import read_toml, with_table, without_tables
 from toolcrib.config.json_edit import with_member, without_members
 from toolcrib.config.jsonc import parsed
-from toolcrib.config.clients.toml_edit import read_toml, with_table, without_tables
 from toolcrib.errors import InvalidConfig
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.loader import find, load, places
 from toolcrib.config.jsonc import blanked
+from toolcrib.config.loader import find, load, places
 from toolcrib.errors import InvalidConfig
 
 

@@ -21,8 +21,8 @@ from toolcrib.config.settings import (
     Server,
     ToolSearch,
 )
-from toolcrib.session.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY
 from toolcrib.errors import InvalidConfig
+from toolcrib.session.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY
 
 
 def _read(document: object, **environment: str) -> Config:

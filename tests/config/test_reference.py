@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.config import reading, server
-from toolcrib.config import file_writes
+from toolcrib.config import file_writes, reading, server
 from toolcrib.config.kind import Told, settings_of
 from toolcrib.config.reading import FOREIGN_KEYS, KEYS
 from toolcrib.config.settings import (

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.tool_names import Names, public_name, safe_name
 from toolcrib.core.tool import Tool
+from toolcrib.core.tool_names import Names, public_name, safe_name
 
 
 def test_a_safe_id_is_its_own_name_and_others_are_made_safe() -> None:

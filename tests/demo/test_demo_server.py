@@ -158,7 +158,7 @@ async def test_it_is_a_server_of_either_era() -> None:
 @pytest.mark.anyio
 async def test_it_runs_as_a_process_of_its_own() -> None:
     command = StdioServerParameters(
-        command=sys.executable, args=["-m", "toolcrib.gateways.mcp.demo"], env=environment()
+        command=sys.executable, args=["-m", "toolcrib.demo"], env=environment()
     )
     async with Client(command) as client:
         failed = await client.call_tool("no_such_tool", {})

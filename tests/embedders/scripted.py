@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from toolcrib import Catalog
-from toolcrib.search.dense.embedder import Embedder, Vectors
-from toolcrib.search.ranker import Index, Ranking, Reason
-from toolcrib.search.dense.vector_table import VectorTable, unit
 from toolcrib.errors import EmbeddingFailed
+from toolcrib.search.dense.embedder import Embedder, Vectors
+from toolcrib.search.dense.vector_table import VectorTable, unit
+from toolcrib.search.ranker import Index, Ranking, Reason
 
 
 class WordEmbedder:

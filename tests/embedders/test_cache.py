@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.embedders.scripted import WordEmbedder
-from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.vector_table import unit
 from toolcrib.embedders.cache import CachedEmbedder, packed, unpacked
 from toolcrib.embedders.vector_file import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.dense.vector_table import unit
 
 TEXTS = ["send an email", "read the weather", "resize a picture"]
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.search.meaning import Slow, Vectors, Words
 from tests.embedders.scripted import Meaning, WordEmbedder
+from tests.search.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.dense.embedder import Embedder
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import WithFallback
+from toolcrib.search.dense.embedder import Embedder
+from toolcrib.search.dense.index import Dense
 
 CATALOG = Catalog(
     [Tool("a", "send an email"), Tool("b", "read the weather"), Tool("c", "resize a picture")]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from toolcrib.encoder.transformer import MAX_TOKENS
 from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.transformer import MAX_TOKENS
 
 VOCABULARY = [
     "[UNK]",

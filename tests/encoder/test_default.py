@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.search.dense.embedder import PromptEmbedder, RoughEmbedder
 from toolcrib.encoder import default
 from toolcrib.encoder.default import SHIPPED, Shipped
+from toolcrib.search.dense.embedder import PromptEmbedder, RoughEmbedder
 from training.data import rows, taught, words
 
 TOOLS = [
@@ -56,7 +56,7 @@ def test_a_tool_is_sketched_until_it_has_been_read() -> None:
 
 
 def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(default, "MOST_REMEMBERED", 2)
     model = Shipped()
     model.tools(TOOLS[:2])
     model.tools(TOOLS[2:])
@@ -69,7 +69,7 @@ def test_services_are_told_from_other_names(monkeypatch: pytest.MonkeyPatch) -> 
     mailchimp, bob, berlin = model.services(asked, ["Mailchimp", "Bob", "Berlin"])
     assert mailchimp > 0.5 > max(bob, berlin)
     # What was told while the query was read is the same, and is not kept for ever.
-    monkeypatch.setattr(shipped, "MOST_QUERIES", 1)
+    monkeypatch.setattr(default, "MOST_QUERIES", 1)
     model.queries([asked, "a"])
     assert model.services(asked, ["Mailchimp"]) == [pytest.approx(mailchimp, abs=1e-4)]
     model.queries(["b"])
@@ -81,7 +81,7 @@ def test_services_are_told_from_other_names(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_was_asked_before_is_not_read_again_and_means_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shipped, "MOST_QUERIES", 2)
+    monkeypatch.setattr(default, "MOST_QUERIES", 2)
     model = Shipped()
     first = model.queries(NEEDS)
     assert model.queries(list(NEEDS)) is first

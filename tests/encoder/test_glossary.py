@@ -5,9 +5,9 @@ from importlib.resources import files
 import pytest
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
 from toolcrib.encoder.glossary import LANGUAGES, MAX_CHARS, in_english
+from toolcrib.search.engine import SearchEngine
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_languages_that_share_words_are_told_apart_by_the_others() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_glossaries_are_well_formed(language: str) -> None:
-    path = files("toolcrib.model") / "data" / "glossary" / f"{language}.tsv"
+    path = files("toolcrib.encoder") / "data" / "glossary" / f"{language}.tsv"
     lines = path.read_text(encoding="utf-8").splitlines()
     words = [line.split("\t")[0] for line in lines]
     assert all(line.count("\t") == 1 for line in lines)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.evaluation.metrics import NAMES, Scores, scores
 from toolcrib.evaluation.eval_query import Question, needs
+from toolcrib.evaluation.metrics import NAMES, Scores, scores
 
 
 def asking(*groups: str, in_steps: bool = False) -> Question:

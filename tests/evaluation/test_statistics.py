@@ -37,7 +37,7 @@ def test_the_same_rows_give_the_same_figures_in_whatever_chunks(
     rows = np.array([[0.1], [0.7], [0.4]])
     at_once = means(rows), differences(rows, rows[::-1]), Separation(rows[:, 0], rows[:2, 0]).area()
     assert means(rows) == at_once[0]
-    monkeypatch.setattr(statistic, "_CHUNK", 3_000)
+    monkeypatch.setattr(statistics, "_CHUNK", 3_000)
     assert means(rows) == at_once[0]
     assert differences(rows, rows[::-1]) == at_once[1]
 

@@ -5,10 +5,9 @@ import math
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.search.engine import RANKERS
-from toolcrib.search.regex.ranker import Regex
-from toolcrib.evaluation.json_report import answer_document, means_document, summary_document
 from toolcrib.evaluation.eval_query import Question, needs
+from toolcrib.evaluation.json_report import answer_document, means_document, summary_document
+from toolcrib.evaluation.runner import Answer, answers, engine_for
 from toolcrib.evaluation.summary import (
     AUC,
     MAX_VALUES,
@@ -17,7 +16,8 @@ from toolcrib.evaluation.summary import (
     means_over_sets,
     summary,
 )
-from toolcrib.evaluation.runner import Answer, answers, engine_for
+from toolcrib.search.engine import RANKERS
+from toolcrib.search.regex.ranker import Regex
 
 CATALOG = Catalog(
     [

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidCatalogFile, ToolcribError
+from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.files.json_file import MAX_FILE_BYTES
 
 PING = {"name": "ping"}

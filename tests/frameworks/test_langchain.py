@@ -36,8 +36,8 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.session.disclosure import Disclosure
 from toolcrib.frameworks.langchain import ToolcribMiddleware
+from toolcrib.session.disclosure import Disclosure
 
 
 class Forecast(BaseModel):

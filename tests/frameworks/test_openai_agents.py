@@ -41,8 +41,8 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.session.disclosure import Disclosure
 from toolcrib.frameworks.openai_agents import ToolcribAgent
+from toolcrib.session.disclosure import Disclosure
 
 TOOLS = [function_tool(function) for function in office.tools()]
 Act = Callable[[Any], Awaitable[Any]]

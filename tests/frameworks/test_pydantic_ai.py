@@ -35,8 +35,8 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.session.disclosure import Disclosure
 from toolcrib.frameworks.pydantic_ai import OTHER_SEARCH_NAME, ToolcribCapability
+from toolcrib.session.disclosure import Disclosure
 
 
 class Forecast(BaseModel):

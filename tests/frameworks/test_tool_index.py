@@ -7,12 +7,12 @@ import pytest
 from tests.frameworks.script import words
 from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
 from toolcrib.errors import DuplicateTool, InvalidConfig
 from toolcrib.frameworks import tool_index as module
 from toolcrib.frameworks.tool_index import Shelf
+from toolcrib.search.engine import SearchEngine
+from toolcrib.session.disclosure import Activation, Disclosure
 
 ALWAYS = Disclosure(Activation(tools=0))
 MAIL = Tool("send_mail", "Send an e-mail.")

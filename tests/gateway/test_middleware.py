@@ -16,8 +16,8 @@ import pytest
 
 from tests.gateway.server import Answer, answer, ask, connected, served
 from toolcrib.errors import InvalidConfig
-from toolcrib.gateway.middleware import Guard, check_binding
 from toolcrib.gateway.metrics import Metrics
+from toolcrib.gateway.middleware import Guard, check_binding
 
 RIGHT = "right-secret-of-ci"
 

@@ -26,7 +26,7 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "src", tmp_path / "src")
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("data", "*.pyc"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -37,106 +37,41 @@ def test_the_house_stands(house: Path) -> None:
 
 
 CASES = [
-    ("core/tool.py", "import toolcrib.adapters.mcp", "Imports point down"),
-    ("adapters/mcp.py", "import toolcrib.profiles.shipit", "Imports point down"),
-    ("newcomer.py", "", "Imports point down"),
-    ("core/text.py", "import toolcrib.search.engine", "Imports point down inside the core"),
-    ("core/newcomer.py", "", "Imports point down inside the core"),
+    ("core/tool.py", "import toolcrib.adapters.mcp", "Layers"),
+    ("adapters/mcp.py", "import toolcrib.profiles.shipit", "Layers"),
+    ("new_module.py", "", "Layers"),
+    ("registry/entries.py", "import toolcrib.agent.events", "Layers"),
+    ("search/ranker.py", "import toolcrib.search.engine", "Layers of search"),
+    ("search/lexical/fuzzy.py", "import toolcrib.search.dense.index", "Layers of search"),
+    ("search/new_module.py", "", "Layers of search"),
+    ("gateway/metrics.py", "import toolcrib.gateway.middleware", "Layers of the gateway"),
     (
-        "core/ranking/fuzzy.py",
-        "import toolcrib.search.lexical.ranker",
-        "Rankers do not know each other",
+        "gateway/mcp/upstream/connection.py",
+        "import toolcrib.gateway.mcp.server.router",
+        "Layers of the MCP gateway",
     ),
     (
-        "profiles/shipit.py",
-        "import toolcrib.profiles.everruns",
-        "Profiles do not know each other",
+        "gateway/llm/openai_chat/tools.py",
+        "import toolcrib.gateway.llm.openai_responses.tools",
+        "The LLM APIs are independent",
     ),
+    ("search/lexical/terms.py", "import toolcrib.search.lexical.ranker", "No import cycles"),
+    ("storage/store.py", "import toolcrib.storage.sqlite", "No import cycles"),
     (
-        "evaluation/metric.py",
-        "import toolcrib.evaluation.runner",
-        "Imports point down inside the evaluation",
-    ),
-    (
-        "model/encoder.py",
-        "import toolcrib.encoder.onnx_backend",
-        "Imports point down inside the model",
-    ),
-    (
-        "embedding/cache.py",
-        "import toolcrib.embedders.openai",
-        "Embedders do not know each other",
-    ),
-    (
-        "config/section.py",
-        "import toolcrib.config.reading",
-        "Imports point down inside the configuration",
-    ),
-    (
-        "gateways/model/shelf.py",
-        "import toolcrib.gateway.llm.openai_chat.rewriter",
-        "Imports point down inside the model gateway",
-    ),
-    (
-        "gateways/model/responses/tools.py",
-        "import toolcrib.gateway.llm.openai_responses.rewriter",
-        "Imports point down inside responses",
+        "agent/openai_chat.py",
+        "import toolcrib.agent.anthropic",
+        "Agent providers are independent",
     ),
     (
         "frameworks/langchain.py",
         "import toolcrib.frameworks.langgraph",
-        "Frameworks do not know each other",
+        "Frameworks are independent",
     ),
-    (
-        "storage/store.py",
-        "import toolcrib.storage.sqlite",
-        "Imports point down inside the storage",
-    ),
-    ("safety/pin.py", "import toolcrib.safety.scan", "Imports point down inside the safety"),
-    (
-        "gateways/metrics.py",
-        "import toolcrib.gateway.middleware",
-        "The doors do not know each other",
-    ),
-    ("safety/scan.py", "import socket", "The core is pure"),
-    (
-        "gateways/model/sse.py",
-        "import toolcrib.gateway.llm.routes",
-        "Imports point down inside the model gateway",
-    ),
-    ("core/catalog.py", "import socket", "The core is pure"),
-    ("core/ranking/pattern.py", "import threading", "The core is pure"),
-    ("adapters/anthropic.py", "import os", "The core is pure"),
-    (
-        "registry/function.py",
-        "import toolcrib.registry.execution",
-        "Imports point down inside the registry",
-    ),
-    ("registry/newcomer.py", "", "Imports point down inside the registry"),
-    (
-        "agent/openai_chat.py",
-        "import toolcrib.agent.anthropic",
-        "Providers do not know each other",
-    ),
-    ("agent/newcomer.py", "", "Providers do not know each other"),
-    ("registry/entry.py", "import toolcrib.agent.events", "Imports point down"),
-    ("agent/event.py", "import toolcrib.toolcrib", "Imports point down"),
-    (
-        "gateways/model/chat/tools.py",
-        "import toolcrib.gateway.llm.openai_chat.rewriter",
-        "Imports point down inside chat completions",
-    ),
-    ("service/view.py", "import toolcrib.hub.hub", "Imports point down inside the service"),
-    (
-        "gateways/mcp/link.py",
-        "import toolcrib.gateway.mcp.server.router",
-        "Imports point down inside the MCP gateway",
-    ),
-    (
-        "gateways/mcp/doorstep.py",
-        "import mcp",
-        "The first answers on standard input need no SDK",
-    ),
+    ("profiles/shipit.py", "import toolcrib.profiles.everruns", "Profiles are independent"),
+    ("core/catalog.py", "import socket", "Pure packages"),
+    ("search/engine.py", "import subprocess", "Pure packages"),
+    ("safety/scan.py", "import socket", "Pure packages"),
+    ("adapters/anthropic.py", "import os", "Pure packages"),
 ]
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from toolcrib.config.settings import Config, Profile, Server, ToolSearch
-from toolcrib.search.feedback.experience import Use
-from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.hub import feedback as module
 from toolcrib.hub.feedback import Lessons
-from toolcrib.hub.startup import SALT, open_service
 from toolcrib.hub.hub import Service, manifest_of
+from toolcrib.hub.startup import SALT, open_service
+from toolcrib.search.feedback.experience import Use
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.storage import open_store
 from toolcrib.storage.feedback import Lesson
 

@@ -10,12 +10,12 @@ import pytest
 
 from toolcrib.config.settings import Config, Profile, Safety, Server, ToolSearch
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool_names import safe_name
-from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.errors import UnknownProfile
-from toolcrib.hub.startup import open_service
 from toolcrib.hub.hub import MAX_UNWRITTEN, Service, identity, manifest_of
+from toolcrib.hub.startup import open_service
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.storage import open_store
 
 FILES = Server("files", command="files-server")

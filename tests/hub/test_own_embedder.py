@@ -13,8 +13,8 @@ from toolcrib.config.reading import read
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig
 from toolcrib.gateway.secrets import secrets_in
-from toolcrib.hub.startup import open_service
 from toolcrib.hub.hub import Service, manifest_of
+from toolcrib.hub.startup import open_service
 
 SERVER = Server("shop", command="shop")
 TOOLS = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from toolcrib.config.settings import Config, Server
-from toolcrib.hub.startup import open_service
 from toolcrib.hub.hub import manifest_of
+from toolcrib.hub.startup import open_service
 
 SERVER = Server("shop", command="shop")
 SAID: dict[str, Any] = {"instructions": "", "protocol": "2025-11-25", "info": {}}

@@ -9,8 +9,8 @@ import pytest
 
 from toolcrib.config.settings import Config, Server
 from toolcrib.encoder.default import SHIPPED
-from toolcrib.hub.startup import VECTORS, open_service
 from toolcrib.hub.hub import manifest_of
+from toolcrib.hub.startup import VECTORS, open_service
 
 SERVER = Server("shop", command="shop")
 TOOLS = [

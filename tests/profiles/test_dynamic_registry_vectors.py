@@ -12,10 +12,10 @@ import pytest
 from tests.golden import golden, vectors
 from tests.profiles.dynamic_registry import Row, answer, raising, same_groups, scores
 from toolcrib.core.validation import problems
-from toolcrib.search.lexical.prefix import tool_words
 from toolcrib.errors import InvalidQuery, InvalidTool
 from toolcrib.profiles import dynamic_registry
 from toolcrib.profiles.dynamic_registry import META_TOOLS, DynamicToolRegistry
+from toolcrib.search.lexical.prefix import tool_words
 
 
 class Replay:

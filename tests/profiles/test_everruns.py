@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden import golden, vectors
-from toolcrib.search.lexical import keyword
 from toolcrib.core.tool import Tool
 from toolcrib.profiles import everruns
 from toolcrib.profiles.everruns import Context, Definition, Reveals, Size, ToolSearch
+from toolcrib.search.lexical import keyword
 
 SCHEMA = {"type": "object", "properties": {"depth": {"type": "number"}}, "required": ["depth"]}
 KITCHEN = [

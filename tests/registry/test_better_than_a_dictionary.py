@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from toolcrib.search.engine import SearchEngine
-from toolcrib.search.filters import Where
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidLimit
 from toolcrib.registry.registry import Registry
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.filters import Where
 
 Function = Callable[..., Any]
 

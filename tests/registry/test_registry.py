@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from toolcrib.search.engine import SearchEngine
 from toolcrib.core.tool import Tool
 from toolcrib.errors import (
     CallRefused,
@@ -19,6 +18,7 @@ from toolcrib.errors import (
 )
 from toolcrib.registry.entries import Invocation, Outcome, Usage
 from toolcrib.registry.registry import Registry
+from toolcrib.search.engine import SearchEngine
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

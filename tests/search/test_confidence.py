@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.search.dense.index import Dense
 from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.dense.index import Dense
 from toolcrib.search.hybrid.fusion import Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 

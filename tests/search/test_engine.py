@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool, ToolcribError, Where
-from toolcrib.search.engine import MAX_QUERY_CHARS, RANKERS
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.lexical.postings import NOWHERE
-from toolcrib.search.ranker import Ranking, Reason
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
+from toolcrib.search.engine import MAX_QUERY_CHARS, RANKERS
+from toolcrib.search.lexical.postings import NOWHERE
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Ranking, Reason
 
 # The modes that read words: what is said of the engine here holds whatever ranks.
 WORDS = {mode: RANKERS[mode] for mode in ("lexical", "regex", "fuzzy", "keyword", "prefix")}

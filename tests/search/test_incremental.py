@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from toolcrib import Catalog, Tool
 from toolcrib.search.lexical.fuzzy import Fuzzy
 from toolcrib.search.lexical.keyword import Keyword
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.regex.ranker import Regex
 from toolcrib.search.lexical.prefix import Prefix
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Index, Ranker
+from toolcrib.search.regex.ranker import Regex
 
 WORDS = ["send", "email", "invoice", "refund", "weather", "issue", "list", "sendEmail", "GitHub"]
 QUERIES = [

@@ -10,15 +10,15 @@ import pytest
 
 from tests.search.meaning import MEANINGS, Words
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.dense.embedder import services
-from toolcrib.search.hybrid.fusion import Hybrid
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.dense.vector_checks import checked_rows
-from toolcrib.search.dense.vector_table import TURNED_FROM
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import WithFallback
 from toolcrib.errors import EmbeddingFailed
+from toolcrib.search.dense.embedder import services
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.vector_checks import checked_rows
+from toolcrib.search.dense.vector_table import TURNED_FROM
+from toolcrib.search.hybrid.fusion import Hybrid
+from toolcrib.search.lexical.ranker import Lexical
 
 OFFICE = Catalog([Tool("send_email", "Send an email."), Tool("get_weather", "Tell the weather.")])
 ASKED = "send an email to Bob in Berlin"

@@ -11,14 +11,14 @@ import pytest
 
 from tests.search.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.errors import InvalidQuery
+from toolcrib.search.dense.index import Dense, DenseIndex
 from toolcrib.search.engine import MAX_LIMIT, MAX_QUERIES
 from toolcrib.search.feedback.experience import Experience, Use
-from toolcrib.search.dense.index import Dense, DenseIndex
 from toolcrib.search.feedback.ranker import Experienced
 from toolcrib.search.hybrid.fusion import Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.results import Hit
-from toolcrib.errors import InvalidQuery
 
 SALT = b"sixteen bytes or more"
 

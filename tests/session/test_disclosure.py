@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from toolcrib.session.disclosure import Activation, Disclosure, Selection
 from toolcrib.core.tool import Policy, Tool
 from toolcrib.errors import InvalidConfig
+from toolcrib.session.disclosure import Activation, Disclosure, Selection
 
 
 def _tools(count: int) -> list[Tool]:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.session import Act, Session, SessionTable
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
+from toolcrib.session.session import Act, Session, SessionTable
 
 A, B, C, D = (Tool(name, "does a thing " * 3) for name in "abcd")
 ALL = Catalog([A, B, C, D])

@@ -9,6 +9,12 @@ import pytest
 from toolcrib.core import prompts
 from toolcrib.core.calls import Call, Exchange
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
+from toolcrib.core.tool_names import Names
+from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.session.session import Session
 from toolcrib.session.turn import (
     MAX_NAMED,
     MAX_QUERIES,
@@ -17,12 +23,6 @@ from toolcrib.session.turn import (
     Conversation,
     Style,
 )
-from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.search.engine import Allowed, SearchEngine
-from toolcrib.core.tool_names import Names
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.session.session import Session
-from toolcrib.core.tool import Tool
 
 CITY = {
     "type": "object",

@@ -51,8 +51,8 @@ def test_who_comes_while_another_withdraws_is_seen(
             first.withdraw()
         return found
 
-    monkeypatch.setattr(presence, "_file", withdrawn_meanwhile)
+    monkeypatch.setattr(file_lock, "_file", withdrawn_meanwhile)
     with closing(Presence(path)), closing(Presence(path)) as third:
         assert gone[0].closed
-        monkeypatch.setattr(presence, "WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(file_lock, "WAIT_SECONDS", 0.05)
         assert not third.alone(lambda: False)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses
-from toolcrib.adapters import native
+from toolcrib.adapters import anthropic, gemini, mcp, native, openai_chat, openai_responses
 from toolcrib.adapters.fields import field_names, kind, not_a_function, seen
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
@@ -23,7 +22,9 @@ class _Format:
 
 
 _OWN = _Format(
-    "our own (name, description, input_schema, server, …)", native.recognises, native.tools_from_wire
+    "our own (name, description, input_schema, server, …)",
+    native.recognises,
+    native.tools_from_wire,
 )
 _FORMATS = (
     _Format("Anthropic (name, input_schema)", anthropic.recognises, anthropic.tools_from_wire),

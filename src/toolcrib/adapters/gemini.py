@@ -12,8 +12,8 @@ from toolcrib.adapters.fields import Fields, seen
 from toolcrib.adapters.history import History
 from toolcrib.adapters.plain_json import objects, plain, plain_list, text
 from toolcrib.core.calls import Answer, Call, Exchange
-from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool
+from toolcrib.core.tool_names import public_name
 from toolcrib.errors import InvalidSchema, InvalidTool
 
 MAX_DEPTH = 100

@@ -10,8 +10,8 @@ from toolcrib.adapters.fields import Fields
 from toolcrib.adapters.history import History
 from toolcrib.adapters.plain_json import objects, plain, plain_list, text
 from toolcrib.core.calls import Answer, Call, Exchange
-from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Policy, Tool
+from toolcrib.core.tool_names import public_name
 
 
 def recognises(entry: Mapping[str, Any]) -> bool:

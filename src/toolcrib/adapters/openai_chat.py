@@ -9,8 +9,8 @@ from toolcrib.adapters.fields import Fields, not_a_function
 from toolcrib.adapters.history import History
 from toolcrib.adapters.plain_json import arguments_from_text, objects, plain, plain_list, text
 from toolcrib.core.calls import Answer, Call, Exchange
-from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool
+from toolcrib.core.tool_names import public_name
 
 
 def recognises(entry: Mapping[str, Any]) -> bool:

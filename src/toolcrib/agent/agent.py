@@ -16,8 +16,8 @@ from toolcrib.adapters.plain_json import plain
 from toolcrib.adapters.wire import wire_named
 from toolcrib.agent.events import Answered, Called, Event, Finished, Said
 from toolcrib.agent.provider import Assembly, Message, Provider, Request, Spent
-from toolcrib.session.turn import Task
 from toolcrib.errors import InvalidConfig, Unfinished
+from toolcrib.session.turn import Task
 
 MAX_STEPS: Final = 25
 

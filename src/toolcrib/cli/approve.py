@@ -13,11 +13,11 @@ from toolcrib.cli.printing import counted, print_json
 from toolcrib.cli.store import configured, opened, store_option
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import UnknownTool
+from toolcrib.safety.display import visible
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.pin import Pin
 from toolcrib.safety.pinning import difference
 from toolcrib.safety.scan import scan
-from toolcrib.safety.display import visible
 from toolcrib.storage.store import Store
 
 _MAX_NAMED = 12

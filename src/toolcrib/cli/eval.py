@@ -12,23 +12,23 @@ from typing import Any, TypeVar
 
 import click
 
-from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.cli.eval_report import print_meaning, print_means, print_summary
 from toolcrib.cli.options import json_option
 from toolcrib.cli.printing import counted, fitted, note, plain, print_json, width, wrapped
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.engine import RANKERS, SearchEngine
-from toolcrib.search.ranker import Ranker
 from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.evaluation.json_report import answer_document, means_document, summary_document
-from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, read_eval_sets
-from toolcrib.evaluation.chart import picture
-from toolcrib.evaluation.pool import Pool, pooled
-from toolcrib.evaluation.summary import Summary, summary
-from toolcrib.evaluation.runner import Answer, answers, rankers_for
 from toolcrib.encoder.default import SHIPPED
+from toolcrib.evaluation.chart import picture
+from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, read_eval_sets
+from toolcrib.evaluation.json_report import answer_document, means_document, summary_document
+from toolcrib.evaluation.pool import Pool, pooled
+from toolcrib.evaluation.runner import Answer, answers, rankers_for
+from toolcrib.evaluation.summary import Summary, summary
 from toolcrib.files.atomic_write import followed, write_whole
+from toolcrib.files.catalog_file import read_catalog_file
+from toolcrib.search.engine import RANKERS, SearchEngine
+from toolcrib.search.ranker import Ranker
 
 _MAX_NAME_COLUMNS = 30
 # What a bar takes at least beside its label: brackets, a few signs, the percentage and the time left.

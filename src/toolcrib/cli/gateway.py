@@ -40,7 +40,7 @@ def demo_configuration() -> Config:
     """A configuration whose one server comes with Toolcrib; nothing of it is kept."""
     # A server is started without our environment; where Toolcrib is found by it, the demo needs it.
     env = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-    args = ("-m", "toolcrib.gateways.mcp.demo")
+    args = ("-m", "toolcrib.demo")
     # Nobody configured it, so nobody could raise its limit on a slow machine.
     demo = Server("demo", command=sys.executable, args=args, env=env, connect_seconds=300)
     return Config(servers={"demo": demo}, store="sqlite://")

@@ -14,12 +14,12 @@ import click
 
 from toolcrib.cli.options import config_option, json_option
 from toolcrib.cli.printing import Table, note, plain, print_json, wrapped
-from toolcrib.config.clients.locations import CLIENTS, Machine, Place, places
-from toolcrib.config.problems import Steps
-from toolcrib.config.loader import find, user_file
 from toolcrib.config.clients.importing import Brought, Merger, claude_code_projects, discover, merge
+from toolcrib.config.clients.locations import CLIENTS, Machine, Place, places
 from toolcrib.config.clients.write_back import Rewrite, apply, check, restoration, restore, rewrite
 from toolcrib.config.file_writes import check_writable, write_atomically
+from toolcrib.config.loader import find, user_file
+from toolcrib.config.problems import Steps
 from toolcrib.errors import InvalidConfig
 
 # A client's file with our entry, and where a copy of what it was is kept, once it is written.

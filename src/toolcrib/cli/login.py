@@ -10,8 +10,8 @@ import click
 from toolcrib.cli.gateway import require_gateway, start_log
 from toolcrib.cli.options import config_option
 from toolcrib.cli.printing import note
-from toolcrib.config.problems import nearest
 from toolcrib.config.loader import existing, load
+from toolcrib.config.problems import nearest
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import InvalidConfig, InvalidStore
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from toolcrib.cli.match_reasons import reasons_in_json, reasons_in_words
 from toolcrib.cli.options import (
     catalog_option,
     json_option,
@@ -16,12 +17,11 @@ from toolcrib.cli.options import (
     where_options,
 )
 from toolcrib.cli.printing import Table, plain, print_json, wrapped
-from toolcrib.cli.match_reasons import reasons_in_json, reasons_in_words
 from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
 from toolcrib.search.filters import Where
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.regex.ranker import Regex
 from toolcrib.search.ranker import Ranker
+from toolcrib.search.regex.ranker import Regex
 from toolcrib.search.results import Explanation, Group, SearchResult
 
 _MOST_GROUPED: Final = 200

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from toolcrib.cli.gateway_client import Asking
 from toolcrib.cli.gateway import base_url
+from toolcrib.cli.gateway_client import Asking
 from toolcrib.cli.options import config_option, json_option
 from toolcrib.cli.printing import counted, plain, print_json, wrapped
 from toolcrib.config.loader import find, load

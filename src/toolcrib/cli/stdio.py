@@ -29,7 +29,7 @@ def command(config_file: str | None, profile: str | None, json_log: bool, verbos
     start_log(config, verbose=verbose, as_json=json_log)
     import anyio
 
-    from toolcrib.gateway.mcp.server.stdio import serve_stdio
+    from toolcrib.gateway.mcp.stdio import serve_stdio
     from toolcrib.hub.startup import open_service
 
     service = open_service(config)

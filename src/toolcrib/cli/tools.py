@@ -15,8 +15,8 @@ from toolcrib.cli.options import (
     where_options,
 )
 from toolcrib.cli.printing import Table, counted, plain, print_json, wrapped
-from toolcrib.search.filters import Where
 from toolcrib.core.tool import Tool
+from toolcrib.search.filters import Where
 
 _MAX_SERVERS_SHOWN = 12
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.config.problems import Steps
 from toolcrib.config.jsonc import parsed, uncommented
+from toolcrib.config.problems import Steps
 from toolcrib.errors import InvalidConfig
 
 _INDENT = re.compile(r"\n([ \t]+)\S")

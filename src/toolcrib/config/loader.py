@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
-from toolcrib.config.problems import Fault, told
 from toolcrib.config.jsonc import Document, parsed
+from toolcrib.config.problems import Fault, told
 from toolcrib.config.reading import read
 from toolcrib.config.settings import Config
 from toolcrib.errors import InvalidConfig

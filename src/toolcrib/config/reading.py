@@ -9,8 +9,8 @@ from typing import Any, cast, get_args
 
 from toolcrib.config.address import is_host, is_origin
 from toolcrib.config.expansion import MissingVariable, needed
-from toolcrib.config.problems import Fault, Steps, unknown
 from toolcrib.config.other_systems import http_of_mcproxy, search_of_everruns, search_of_mcproxy
+from toolcrib.config.problems import Fault, Steps, unknown
 from toolcrib.config.section import Section
 from toolcrib.config.server import check_url, read_server
 from toolcrib.config.settings import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolcrib.config.expansion import expanded, is_expanded
-from toolcrib.config.problems import Fault, Steps, nearest, unknown
 from toolcrib.config.kind import Told, settings_of
+from toolcrib.config.problems import Fault, Steps, nearest, unknown
 
 _FLAGS = {"true": True, "false": False}
 

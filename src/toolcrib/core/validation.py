@@ -17,8 +17,8 @@ from typing import Any, Final
 import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind
 
-from toolcrib.core.schema_references import Document, at_home
 from toolcrib.core.schema import Parameter, parameters
+from toolcrib.core.schema_references import Document, at_home
 from toolcrib.errors import InvalidSchema
 
 MAX_PROBLEMS: Final = 10

@@ -1,4 +1,4 @@
-"""Run it: `python -m toolcrib.gateways.mcp.demo`."""
+"""Run it: `python -m toolcrib.demo`."""
 
 import anyio
 

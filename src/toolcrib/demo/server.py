@@ -12,10 +12,7 @@ from mcp.server.stdio import stdio_server
 
 from toolcrib import __version__
 from toolcrib.adapters.mcp import tools_to_wire
-from toolcrib.demo import data_tools
-from toolcrib.demo import date_tools
-from toolcrib.demo import number_tools
-from toolcrib.demo import text_tools
+from toolcrib.demo import data_tools, date_tools, number_tools, text_tools
 from toolcrib.registry.registry import Registry
 
 INSTRUCTIONS: Final = (
@@ -28,7 +25,7 @@ _HARMLESS: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint
 def registry() -> Registry:
     """All tools of the demo."""
     tools = Registry(timeout_seconds=10)
-    for group in (text, number, moment, data):
+    for group in (text_tools, number_tools, date_tools, data_tools):
         for function in group.TOOLS:
             tools.add(function, annotations=_HARMLESS)
     return tools

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.search.dense.embedder import Embedder, PromptEmbedder, Vectors, services
-from toolcrib.search.dense.vector_checks import checked_at_once, checked_rows
 from toolcrib.embedders.vector_file import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
+from toolcrib.search.dense.embedder import Embedder, PromptEmbedder, Vectors, services
+from toolcrib.search.dense.vector_checks import checked_at_once, checked_rows
 
 CAPACITY: Final = 10_000
 MAX_NAME_CHARS: Final = 512

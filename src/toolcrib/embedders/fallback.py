@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.errors import EmbeddingFailed
 from toolcrib.search.ranker import (
     Index,
     Note,
@@ -24,7 +25,6 @@ from toolcrib.search.ranker import (
     likeness,
     settled,
 )
-from toolcrib.errors import EmbeddingFailed
 
 # How long a failed embedder is left alone: a search should not wait for it every time.
 RETRY_SECONDS: Final = 30.0

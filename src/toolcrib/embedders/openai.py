@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.vector_checks import checked_rows
 from toolcrib.embedders.http_deadline import PlainHandler, SecureHandler
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.dense.vector_checks import checked_rows
 
 TIMEOUT_SECONDS: Final = 10.0
 MAX_TIMEOUT_SECONDS: Final = 86_400

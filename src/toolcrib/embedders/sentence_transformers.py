@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from toolcrib.errors import EmbeddingFailed, InvalidConfig
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.vector_checks import checked_rows
-from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 _SOURCE = "the model"
 

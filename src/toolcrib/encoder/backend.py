@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from toolcrib.encoder.transformer import Encoder
 from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.transformer import Encoder
 
 
 def fastest_encoder(pieces: WordPiece, weights: Mapping[str, Any]) -> Encoder:

@@ -13,19 +13,19 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.encoder.npz import arrays
 from toolcrib.encoder.backend import fastest_encoder
-from toolcrib.encoder.transformer import MAX_TOKENS, Array, Encoder, Probe
 from toolcrib.encoder.glossary import glossaries, in_english
+from toolcrib.encoder.npz import arrays
 from toolcrib.encoder.static import Sketcher
 from toolcrib.encoder.tokenizer import WordPiece, vocabulary
+from toolcrib.encoder.transformer import MAX_TOKENS, Array, Encoder, Probe
 
 # Tools whose vectors are remembered, so that another engine or mode need not read them again.
 MOST_REMEMBERED: Final = 20_000
 # Queries whose vectors are remembered: models ask the same again, and reasons are asked for after hits.
 MOST_QUERIES: Final = 1_024
 
-_DATA = files("toolcrib.model") / "data"
+_DATA = files("toolcrib.encoder") / "data"
 
 
 class Shipped:

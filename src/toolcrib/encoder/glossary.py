@@ -30,7 +30,7 @@ SHORTEST_PART: Final = 4
 LEAST_SHARE: Final = 0.4
 FEW_WORDS: Final = 5
 
-_FOLDER: Final = files("toolcrib.model") / "data" / "glossary"
+_FOLDER: Final = files("toolcrib.encoder") / "data" / "glossary"
 _BY_SCRIPT: Final = (
     ("ja", re.compile("[\u3040-\u30fa]")),
     ("zh", re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")),

@@ -14,9 +14,9 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from toolcrib.encoder.transformer import EPSILON, HEADS, Array, Encoder, Piles, half
 from toolcrib.encoder.onnx_graph import CONTRIB, Graph
 from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.transformer import EPSILON, HEADS, Array, Encoder, Piles, half
 
 _INPUT: Final = "x"
 _LAST_AXIS: Final = 2

@@ -30,7 +30,7 @@ _IDEOGRAPH = re.compile(
 @cache
 def vocabulary() -> tuple[str, ...]:
     """The word pieces that come with us, in the order of their ids."""
-    text = (files("toolcrib.model") / "data" / "vocabulary.txt").read_text(encoding="utf-8")
+    text = (files("toolcrib.encoder") / "data" / "vocabulary.txt").read_text(encoding="utf-8")
     return tuple(text.splitlines())
 
 

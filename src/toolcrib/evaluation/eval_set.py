@@ -10,10 +10,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidCatalogFile, InvalidEvalSet, ToolcribError
 from toolcrib.evaluation.eval_query import FACETS, Question, needs
+from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.files.json_file import JsonFile, read_json_file
 
 TOOLS_FILE: Final = "tools.jsonl"

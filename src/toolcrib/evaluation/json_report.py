@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from toolcrib.evaluation.metrics import NAMES
 from toolcrib.evaluation.eval_query import FACETS
-from toolcrib.evaluation.summary import Group, Summary, means_over_sets
+from toolcrib.evaluation.metrics import NAMES
 from toolcrib.evaluation.runner import Answer
+from toolcrib.evaluation.summary import Group, Summary, means_over_sets
 
 _DIGITS = 6
 

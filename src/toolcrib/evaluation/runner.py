@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.engine import RANKERS, SearchEngine
-from toolcrib.search.dense.index import Dense
+from toolcrib.errors import InvalidQuery, SearchTimeout
+from toolcrib.evaluation.eval_query import Question
+from toolcrib.evaluation.metrics import DEPTH, Scores, scores
 from toolcrib.search.dense.embedder import Embedder
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.hybrid.fusion import hybrid_with
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Ranker
 from toolcrib.search.results import SearchResult
-from toolcrib.errors import InvalidQuery, SearchTimeout
-from toolcrib.evaluation.metrics import DEPTH, Scores, scores
-from toolcrib.evaluation.eval_query import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.evaluation.metrics import NAMES
 from toolcrib.evaluation.eval_query import FACETS, Question
+from toolcrib.evaluation.metrics import NAMES
+from toolcrib.evaluation.runner import Answer
 from toolcrib.evaluation.statistics import (
     Difference,
     Estimate,
@@ -20,7 +21,6 @@ from toolcrib.evaluation.statistics import (
     differences,
     means,
 )
-from toolcrib.evaluation.runner import Answer
 
 WRONGLY_REFUSED: Final = "wrongly refused"
 RIGHTLY_REFUSED: Final = "rightly refused"

@@ -14,14 +14,14 @@ from fastmcp.utilities.versions import dedupe_with_versions
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from toolcrib.core import tool as core
 from toolcrib.core import prompts
+from toolcrib.core import tool as core
 from toolcrib.core.calls import Answer, Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.turn import MAX_LIMIT, Conversation
-from toolcrib.session.disclosure import Disclosure, Plan
-from toolcrib.search.engine import SearchEngine
 from toolcrib.frameworks.tool_index import Shelf
+from toolcrib.search.engine import SearchEngine
+from toolcrib.session.disclosure import Disclosure, Plan
+from toolcrib.session.turn import MAX_LIMIT, Conversation
 
 
 class ToolcribSearchTransform(BaseSearchTransform):

@@ -19,9 +19,9 @@ from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from toolcrib.search.engine import Allowed
 from toolcrib.frameworks.langchain_model import Reader, Step, noted
 from toolcrib.frameworks.tool_index import Options, Shelf
+from toolcrib.search.engine import Allowed
 
 
 class ToolcribState(TypedDict):

@@ -12,11 +12,11 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from toolcrib.adapters import openai_chat
 from toolcrib.core.calls import Answer, Call
-from toolcrib.search.engine import Allowed
-from toolcrib.session.session import Session
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.frameworks.tool_index import Shelf
+from toolcrib.search.engine import Allowed
+from toolcrib.session.session import Session
 
 MAX_READ: Final = 20_000
 # Beside the stored session: what the results of the last turn's calls are still to be told with.

@@ -15,9 +15,9 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command, Send
 
-from toolcrib.search.engine import Allowed
 from toolcrib.frameworks.langchain_model import Reader, Step, noted
 from toolcrib.frameworks.tool_index import Options, Shelf
+from toolcrib.search.engine import Allowed
 
 
 class State(TypedDict):

@@ -20,11 +20,11 @@ from toolcrib.adapters.plain_json import arguments_from_text
 from toolcrib.core import tool as core
 from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.turn import Conversation
-from toolcrib.session.disclosure import Disclosure
-from toolcrib.search.engine import Allowed, SearchEngine
-from toolcrib.session.session import Session
 from toolcrib.frameworks.tool_index import Shelf
+from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.session.disclosure import Disclosure
+from toolcrib.session.session import Session
+from toolcrib.session.turn import Conversation
 
 
 @dataclass

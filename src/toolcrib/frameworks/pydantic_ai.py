@@ -18,13 +18,13 @@ from toolcrib.adapters.history import History
 from toolcrib.adapters.plain_json import arguments_from_text
 from toolcrib.core.calls import Call, Exchange
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.turn import Conversation, Turn
-from toolcrib.session.disclosure import Disclosure
-from toolcrib.search.engine import Allowed, SearchEngine
-from toolcrib.session.session import Session
-from toolcrib.core.tool import Tool
 from toolcrib.core.prompts import SEARCH_NAME
+from toolcrib.core.tool import Tool
 from toolcrib.frameworks.tool_index import Shelf
+from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.session.disclosure import Disclosure
+from toolcrib.session.session import Session
+from toolcrib.session.turn import Conversation, Turn
 
 # Pydantic AI keeps the usual name to itself where tools wait for a capability to be loaded.
 OTHER_SEARCH_NAME: Final = "find_tools"

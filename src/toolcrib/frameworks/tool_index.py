@@ -12,12 +12,12 @@ from operator import attrgetter
 from typing import Final, TypedDict
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.turn import Conversation, Style
-from toolcrib.session.disclosure import Disclosure
-from toolcrib.search.engine import Allowed, SearchEngine
-from toolcrib.core.tool_names import Names
 from toolcrib.core.tool import Tool
+from toolcrib.core.tool_names import Names
 from toolcrib.errors import DuplicateTool
+from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.session.disclosure import Disclosure
+from toolcrib.session.turn import Conversation, Style
 from toolcrib.toolcrib import checked_budget
 
 MAX_KEPT: Final = 20_000

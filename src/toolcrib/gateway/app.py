@@ -18,20 +18,20 @@ from starlette.types import ASGIApp, Receive, Send
 
 from toolcrib.config.settings import Key
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.middleware import ANYONE, Guard
-from toolcrib.gateway.mcp.admin.api import Api
-from toolcrib.gateway.mcp.admin.metrics import Figures
-from toolcrib.gateway.mcp.server.router import Front
-from toolcrib.gateway.mcp.gateway import running
-from toolcrib.gateway.mcp.server.http import McpDoor, profile_of
-from toolcrib.gateway.mcp.admin.openapi import description
-from toolcrib.gateway.mcp.upstream.startup import OnStarted
-from toolcrib.gateway.mcp.admin.status import reasons
-from toolcrib.gateway.metrics import CONTENT_TYPE, Metrics
 from toolcrib.gateway.llm.api_errors import either_error
 from toolcrib.gateway.llm.gateway import Gateway, OnTreated
-from toolcrib.gateway.llm.routes import routes as model_routes
 from toolcrib.gateway.llm.response_headers import Saved
+from toolcrib.gateway.llm.routes import routes as model_routes
+from toolcrib.gateway.mcp.admin.api import Api
+from toolcrib.gateway.mcp.admin.metrics import Figures
+from toolcrib.gateway.mcp.admin.openapi import description
+from toolcrib.gateway.mcp.admin.status import reasons
+from toolcrib.gateway.mcp.gateway import running
+from toolcrib.gateway.mcp.server.http import McpDoor, profile_of
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.upstream.startup import OnStarted
+from toolcrib.gateway.metrics import CONTENT_TYPE, Metrics
+from toolcrib.gateway.middleware import ANYONE, Guard
 from toolcrib.hub.hub import Service
 
 

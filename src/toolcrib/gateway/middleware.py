@@ -21,9 +21,9 @@ from typing import Any, Final, Protocol
 
 from toolcrib.errors import InvalidConfig
 from toolcrib.gateway.hosts import is_everywhere, is_host_allowed, is_loopback, is_origin_allowed
-from toolcrib.gateway.rate_limit import Buckets
 from toolcrib.gateway.logs import request_id
 from toolcrib.gateway.metrics import Metrics
+from toolcrib.gateway.rate_limit import Buckets
 from toolcrib.safety.display import visible
 
 Message = MutableMapping[str, Any]

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from toolcrib.config.settings import Server, ToolSearch
 from toolcrib.core import prompts
-from toolcrib.core.tool_names import MAX_CHARS, safe_name
 from toolcrib.core.tool import SERVER_SEPARATOR, Policy, Tool
+from toolcrib.core.tool_names import MAX_CHARS, safe_name
+from toolcrib.hub.definitions import Definition, listed
 from toolcrib.profiles.mcproxy import SEARCH_TOOL
 from toolcrib.safety.finding import Finding
-from toolcrib.hub.definitions import Definition, listed
 
 OWN_NAMES: Final = frozenset(
     {SEARCH_TOOL, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME}

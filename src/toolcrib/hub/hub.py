@@ -13,18 +13,18 @@ from typing import Any, Final
 
 from toolcrib.config.settings import Config, Profile, Server
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.engine import RANKERS, SearchEngine
-from toolcrib.search.feedback.experience import Use
-from toolcrib.search.ranker import Ranker
 from toolcrib.embedders.fallback import WithFallback
 from toolcrib.errors import UnknownProfile
-from toolcrib.safety.finding import Finding
-from toolcrib.safety.pinning import judge, repinned
-from toolcrib.safety.scan import scan
 from toolcrib.hub.definitions import Definition, keepable, read_definitions
 from toolcrib.hub.directory import Directory, Shelf, shelf_of
 from toolcrib.hub.feedback import Lessons
 from toolcrib.hub.view import View
+from toolcrib.safety.finding import Finding
+from toolcrib.safety.pinning import judge, repinned
+from toolcrib.safety.scan import scan
+from toolcrib.search.engine import RANKERS, SearchEngine
+from toolcrib.search.feedback.experience import Use
+from toolcrib.search.ranker import Ranker
 from toolcrib.storage.store import Manifest, Store, Usage
 
 EVERYTHING: Final = Profile("")

@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Final
 
 from toolcrib.config.settings import Config, Embedding
-from toolcrib.search.engine import RANKERS
-from toolcrib.search.feedback.experience import MIN_SALT_BYTES
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.hybrid.fusion import Fusion, Hybrid, hybrid_with
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.ranker import Ranker
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import WithFallback
 from toolcrib.embedders.openai import OpenAIEmbedder
-from toolcrib.errors import InvalidCacheFile
 from toolcrib.encoder.default import SHIPPED
-from toolcrib.safety.pin import Pin
+from toolcrib.errors import InvalidCacheFile
 from toolcrib.hub.feedback import Lessons
-from toolcrib.hub.paths import store_url
 from toolcrib.hub.hub import Service
+from toolcrib.hub.paths import store_url
+from toolcrib.safety.pin import Pin
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.engine import RANKERS
+from toolcrib.search.feedback.experience import MIN_SALT_BYTES
+from toolcrib.search.hybrid.fusion import Fusion, Hybrid, hybrid_with
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Ranker
 from toolcrib.storage import open_store
 
 _FILE: Final = "sqlite:///"

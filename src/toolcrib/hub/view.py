@@ -9,16 +9,16 @@ from typing import Any, Final, Literal
 
 from toolcrib.config.settings import Profile, ToolSearch
 from toolcrib.core import prompts
-from toolcrib.session.turn import Conversation
-from toolcrib.session.disclosure import ALPHABETICAL, Activation, Disclosure, Plan, Selection
-from toolcrib.search.engine import SearchEngine
-from toolcrib.search.filters import Where
-from toolcrib.core.tool_names import Names
-from toolcrib.search.results import SearchResult
 from toolcrib.core.token_count import tool_tokens
 from toolcrib.core.tool import Tool
-from toolcrib.profiles.mcproxy import SEARCH_TOOL
+from toolcrib.core.tool_names import Names
 from toolcrib.hub.directory import Directory, Entry, Shelf, fits
+from toolcrib.profiles.mcproxy import SEARCH_TOOL
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.filters import Where
+from toolcrib.search.results import SearchResult
+from toolcrib.session.disclosure import ALPHABETICAL, Activation, Disclosure, Plan, Selection
+from toolcrib.session.turn import Conversation
 
 ShownMode = Literal["direct", "search", "dynamic"]
 _ALWAYS: Final = Activation(tools=0)

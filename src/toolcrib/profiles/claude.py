@@ -16,10 +16,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.regex.ranker import Regex
-from toolcrib.search.ranker import Index
-from toolcrib.search.lexical.fields import TOOL_READING, Reading
 from toolcrib.core.schema import parameters
 from toolcrib.core.tool import Tool
 from toolcrib.errors import (
@@ -31,6 +27,10 @@ from toolcrib.errors import (
     ToolcribError,
     UnknownTool,
 )
+from toolcrib.search.lexical.fields import TOOL_READING, Reading
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Index
+from toolcrib.search.regex.ranker import Regex
 
 NOT_A_SEARCH_TOOL: Final = "no search tool {name!r}; the search tools are {known}"
 QUERY_MISSING: Final = "the input needs {key!r}, a text"

@@ -19,10 +19,10 @@ from toolcrib.agent.events import Finished
 from toolcrib.agent.provider import Provider
 from toolcrib.core.calls import Answer, Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.lexical.prefix import Prefix
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery, ToolFailed, UnknownTool
 from toolcrib.registry.registry import Registry
+from toolcrib.search.lexical.prefix import Prefix
 
 SEARCH_DESCRIPTION: Final = (
     "Look for tools you were not given. Each tool found comes with its name, what it does and the "

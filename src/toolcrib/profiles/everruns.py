@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from toolcrib.core.tool import Tool
+from toolcrib.search.lexical import keyword
 from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.session.hosted_search import hosting_provider
-from toolcrib.search.lexical import keyword
 from toolcrib.session.session import SessionTable
-from toolcrib.core.tool import Tool
 
 CAPABILITY = "tool_search"
 DESCRIPTION = (

@@ -15,6 +15,10 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import SERVER_SEPARATOR, Tool
+from toolcrib.errors import InvalidConfig, InvalidQuery
+from toolcrib.search.engine import MAX_LIMIT, SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.session.disclosure import (
     ALPHABETICAL,
     RANDOM,
@@ -23,10 +27,6 @@ from toolcrib.session.disclosure import (
     Disclosure,
     Selection,
 )
-from toolcrib.search.engine import MAX_LIMIT, SearchEngine
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.core.tool import SERVER_SEPARATOR, Tool
-from toolcrib.errors import InvalidConfig, InvalidQuery
 
 SEARCH_DESCRIPTION: Final = (
     "Search through {hidden} additional available tools. "

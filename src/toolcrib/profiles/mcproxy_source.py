@@ -16,13 +16,6 @@ import regex
 
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.disclosure import ALPHABETICAL, SERVER_PRIORITY
-from toolcrib.search.query.parser import Node, Not, Or, Phrase, Word, parse, rewritten
-from toolcrib.search.lexical import fields
-from toolcrib.search.lexical.boolean import Answer, evaluate
-from toolcrib.search.lexical.ranker import Lexical, LexicalIndex
-from toolcrib.search.lexical.postings import Posting
-from toolcrib.search.ranker import Scores, Slots
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.profiles.mcproxy import (
@@ -33,6 +26,13 @@ from toolcrib.profiles.mcproxy import (
     Session,
     ToolSearch,
 )
+from toolcrib.search.lexical import fields
+from toolcrib.search.lexical.boolean import Answer, evaluate
+from toolcrib.search.lexical.postings import Posting
+from toolcrib.search.lexical.ranker import Lexical, LexicalIndex
+from toolcrib.search.query.parser import Node, Not, Or, Phrase, Word, parse, rewritten
+from toolcrib.search.ranker import Scores, Slots
+from toolcrib.session.disclosure import ALPHABETICAL, SERVER_PRIORITY
 
 SEARCH_DESCRIPTION: Final = (
     "Search through {hidden} additional available tools. "

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, MutableMapping, Seque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.search.lexical import fuzzy
 from toolcrib.core.tool import Tool
+from toolcrib.search.lexical import fuzzy
+from toolcrib.session.disclosure import Activation, Disclosure
 
 DESCRIPTION = (
     "Search the current agent's available tools and return a ranked shortlist of the best matches "

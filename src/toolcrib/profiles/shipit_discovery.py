@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from toolcrib.session.disclosure import SERVER_SIZE, Activation, Disclosure, Selection
 from toolcrib.core.tool import Tool
+from toolcrib.session.disclosure import SERVER_SIZE, Activation, Disclosure, Selection
 
 NAME_WEIGHT = 3.0
 DESCRIPTION_WEIGHT = 1.0

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.adapters import openai_chat
-from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.session.session import SessionTable
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.profiles.shipit import AVAILABLE, CORE_TOOLS
+from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.session.session import SessionTable
 
 HIDDEN = "discovery_hidden"
 CHECKPOINT_VERSION = 1

@@ -20,10 +20,10 @@ from pydantic_core import to_json
 
 from toolcrib.adapters.detection import tools_from_any
 from toolcrib.adapters.native import FIELDS
-from toolcrib.core.validation import check_schema, problems
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool
+from toolcrib.core.validation import check_schema, problems
 from toolcrib.errors import (
     CallRefused,
     DuplicateTool,

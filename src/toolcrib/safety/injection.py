@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from toolcrib.safety.display import visible
 from toolcrib.safety.finding import Finding, Kind, Severity
 from toolcrib.safety.hidden_text import without_hidden
-from toolcrib.safety.display import visible
 
 _QUOTE_CHARS: Final = 100
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from toolcrib.errors import InvalidTool
 from toolcrib.safety.definition_diff import difference
-from toolcrib.safety.pin import Pin
 from toolcrib.safety.display import visible
+from toolcrib.safety.pin import Pin
 
 __all__ = ["Verdict", "difference", "fingerprint", "judge", "repinned"]
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from toolcrib.safety.obfuscation import decoded_texts
+from toolcrib.safety.display import visible
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.hidden_text import hidden_findings
 from toolcrib.safety.injection import lookalike_findings, order_findings
-from toolcrib.safety.display import visible
+from toolcrib.safety.obfuscation import decoded_texts
 
 MAX_TEXTS: Final = 20_000
 MAX_CHARS: Final = 1_000_000

@@ -13,17 +13,19 @@ from typing import Final
 import numpy as np
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.feedback.experience import Teacher
-from toolcrib.search.filters import ANYWHERE, FacetIndex, Where
+from toolcrib.core.tool import Tool
+from toolcrib.encoder.default import SHIPPED
+from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.search.dense.index import Dense
+from toolcrib.search.feedback.experience import Teacher
 from toolcrib.search.feedback.ranker import Experienced
-from toolcrib.search.lexical.fuzzy import Fuzzy
+from toolcrib.search.filters import ANYWHERE, FacetIndex, Where
 from toolcrib.search.hybrid.fusion import fast_with, hybrid_with
-from toolcrib.search.lexical.keyword import Keyword
-from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.lexical.exact_name import Named, NameIndex, with_names_first
-from toolcrib.search.regex.ranker import Regex
+from toolcrib.search.lexical.fuzzy import Fuzzy
+from toolcrib.search.lexical.keyword import Keyword
 from toolcrib.search.lexical.prefix import Prefix
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import (
     Comparing,
     Index,
@@ -33,10 +35,8 @@ from toolcrib.search.ranker import (
     Reason,
     settled,
 )
+from toolcrib.search.regex.ranker import Regex
 from toolcrib.search.results import Explanation, Group, Hit, SearchResult, grouped, unserved
-from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
-from toolcrib.encoder.default import SHIPPED
 
 MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from toolcrib.search.ranker import Reason
 from toolcrib.core.tool import Tool
+from toolcrib.search.ranker import Reason
 
 # The confidence of a hit that just fits.
 BORDER: Final = 0.5

@@ -17,16 +17,16 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from toolcrib.core import prompts
-from toolcrib.core.validation import problems
 from toolcrib.core.calls import Answer, Call, Exchange
-from toolcrib.session.disclosure import Plan
-from toolcrib.search.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
-from toolcrib.core.tool_names import Names
-from toolcrib.search.results import SearchResult, unserved
-from toolcrib.session.session import Act, Session
 from toolcrib.core.token_count import Counter, estimate
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
+from toolcrib.core.tool_names import Names
+from toolcrib.core.validation import problems
 from toolcrib.errors import InvalidQuery, InvalidSchema
+from toolcrib.search.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
+from toolcrib.search.results import SearchResult, unserved
+from toolcrib.session.disclosure import Plan
+from toolcrib.session.session import Act, Session
 
 Style = Literal["reveal", "dispatch"]
 Heard = Callable[[str, SearchResult], None]

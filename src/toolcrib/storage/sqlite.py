@@ -17,7 +17,6 @@ from threading import RLock
 from typing import Any, Final, TypeVar
 
 from toolcrib.errors import InvalidStore
-from toolcrib.safety.pin import Pin
 from toolcrib.files.sqlite_file import (
     MEMORY,
     Kind,
@@ -29,9 +28,10 @@ from toolcrib.files.sqlite_file import (
     set_aside,
     transaction,
 )
+from toolcrib.safety.pin import Pin
 from toolcrib.storage.feedback import SqliteLessons
-from toolcrib.storage.migrations import MIGRATIONS
 from toolcrib.storage.file_lock import Presence
+from toolcrib.storage.migrations import MIGRATIONS
 from toolcrib.storage.store import (
     MAX_COUNTERS,
     MAX_PINS_PER_SERVER,

@@ -8,9 +8,9 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from tests.config.clients.client_files import machine, put, put_all
+from toolcrib.config.clients.importing import Found, discover, merge
 from toolcrib.config.clients.locations import CLIENTS, Machine, places
 from toolcrib.config.loader import load
-from toolcrib.config.clients.importing import Found, discover, merge
 from toolcrib.errors import InvalidConfig
 
 

@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.config.clients.client_files import CODEX, machine, put, put_all
-from toolcrib.config.clients.locations import Machine, Place, places
-from toolcrib.config.problems import Steps
 from toolcrib.config.clients.importing import section_of
-from toolcrib.config.clients.write_back import ENTRY, Restoration, apply, restoration, restore, rewrite
+from toolcrib.config.clients.locations import Machine, Place, places
+from toolcrib.config.clients.write_back import (
+    ENTRY,
+    Restoration,
+    apply,
+    restoration,
+    restore,
+    rewrite,
+)
+from toolcrib.config.problems import Steps
 from toolcrib.errors import InvalidConfig
 
 _COMMAND = ["/bin/toolcrib", "stdio", "--config", "/home/me/toolcrib.json"]

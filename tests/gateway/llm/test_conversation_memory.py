@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.gateway.llm.tool_cache import Kept, weighed
 from toolcrib.gateway.llm.conversation_memory import Memory, Recall
+from toolcrib.gateway.llm.tool_cache import Kept, weighed
 from toolcrib.gateway.llm.usage import summed
 
 

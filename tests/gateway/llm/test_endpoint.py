@@ -10,8 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gateway.llm.openai_chat.test_chat_stream import chunk
 from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, says
+from tests.gateway.llm.openai_chat.test_chat_stream import chunk
+from tests.gateway.llm.openai_responses.requests import deferred, said
+from tests.gateway.llm.openai_responses.test_responses_stream import events
 from tests.gateway.llm.raw_upstream import (
     Answer,
     message_end,
@@ -19,8 +21,6 @@ from tests.gateway.llm.raw_upstream import (
     raw_upstream,
     text,
 )
-from tests.gateway.llm.openai_responses.requests import deferred, said
-from tests.gateway.llm.openai_responses.test_responses_stream import events
 from tests.gateway.llm.serving import gateway_to, serving
 from tests.gateway.llm.serving_openai import chat_functions
 from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, written
@@ -51,8 +51,8 @@ def posted(url: str, body: dict[str, Any]) -> socket.socket:
 def test_a_client_that_stops_reading_is_given_up(
     tools: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "STALL_SECONDS", 0.1)
-    monkeypatch.setattr(door, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(endpoint, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(endpoint, "LOOK_SECONDS", 0.05)
     endless = Answer([message_start(), *[text("on and on " * 900)] * 20_000])
     with (
         raw_upstream(endless) as upstream,
@@ -111,8 +111,8 @@ def test_a_stream_in_an_encoding_that_we_cannot_read_is_left_alone() -> None:
 def test_a_client_hears_something_while_a_later_round_is_silent(
     path: str, asked: Any, first: bytes, last: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "PING_SECONDS", 0.01)
-    monkeypatch.setattr(door, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "LOOK_SECONDS", 0.01)
     heard = threading.Event()
     slow = Answer([lambda: heard.wait(30), last])
     with raw_upstream(Answer([first]), slow) as raw:

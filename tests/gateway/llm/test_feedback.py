@@ -17,8 +17,8 @@ from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
 from toolcrib.core.tool import Tool
-from toolcrib.gateway.llm.gateway import Gateway
 from toolcrib.gateway.llm.feedback import known_by
+from toolcrib.gateway.llm.gateway import Gateway
 from toolcrib.hub.feedback import Lessons
 from toolcrib.storage import open_store
 
@@ -39,8 +39,8 @@ FOUND = Turn(_search(f"exchange rate of currencies, {LATER}"))
 def _by_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words are enough here, and take no model that has to be loaded."""
     for module in ("toolset", "shelf"):
-        monkeypatch.setattr(f"toolcrib.gateways.model.{module}.MOST_READ", 0)
-        monkeypatch.setattr(f"toolcrib.gateways.model.{module}.MOST_SKETCHED", 0)
+        monkeypatch.setattr(f"toolcrib.gateway.llm.{module}.MOST_READ", 0)
+        monkeypatch.setattr(f"toolcrib.gateway.llm.{module}.MOST_SKETCHED", 0)
 
 
 class Client(Protocol):

@@ -19,8 +19,7 @@ from tests.gateway.llm.serving import gateway_to, serving
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import Turn
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateway.llm import json_body
-from toolcrib.gateway.llm import incremental_json
+from toolcrib.gateway.llm import incremental_json, json_body
 from toolcrib.gateway.llm.gateway import Gateway
 from toolcrib.gateway.llm.incremental_json import TooManyContainers, read_in_pieces
 
@@ -37,7 +36,7 @@ SMALL = 24
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that also short texts are taken apart."""
-    monkeypatch.setattr(pieces, "PIECE_BYTES", SMALL)
+    monkeypatch.setattr(incremental_json, "PIECE_BYTES", SMALL)
 
 
 @settings(max_examples=80, deadline=None)
@@ -47,7 +46,7 @@ def test_what_is_read_in_pieces_is_what_is_read_at_once(
 ) -> None:
     data = json.dumps(value, indent=indent, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pieces, "PIECE_BYTES", SMALL)
+        patched.setattr(incremental_json, "PIECE_BYTES", SMALL)
         assert _outcome(read_in_pieces, data) == _outcome(from_json, data)
 
 
@@ -58,7 +57,7 @@ def test_what_is_broken_is_refused_as_at_once(value: Any, place: int, sign: byte
     cut = whole[: place % (len(whole) + 1)]
     data = cut + sign + whole[len(cut) + (not sign) :]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pieces, "PIECE_BYTES", SMALL)
+        patched.setattr(incremental_json, "PIECE_BYTES", SMALL)
         assert _outcome(read_in_pieces, data) == _outcome(from_json, data)
 
 
@@ -89,7 +88,7 @@ def test_the_parser_never_gets_more_than_a_piece(monkeypatch: pytest.MonkeyPatch
         sizes.append(len(piece))
         return from_json(piece, **options)
 
-    monkeypatch.setattr(pieces, "from_json", measured)
+    monkeypatch.setattr(incremental_json, "from_json", measured)
     hostile = {"tools": [[[1, {"a": []}]] * 40_000], "model": "m"}
     assert read_in_pieces(json.dumps(hostile).encode()) == hostile
     assert max(sizes) <= incremental_json.PIECE_BYTES + 2
@@ -100,7 +99,7 @@ def test_more_containers_than_anybody_needs_are_refused_before_they_fill_the_mem
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     most = 50_000
-    monkeypatch.setattr(pieces, "MAX_CONTAINERS", most)
+    monkeypatch.setattr(incremental_json, "MAX_CONTAINERS", most)
     with pytest.raises(TooManyContainers):
         read_in_pieces(b"[" + b"[]," * most + b"[]]")
     # Brackets in texts are not counted.
@@ -112,7 +111,7 @@ def test_more_containers_than_anybody_needs_are_refused_before_they_fill_the_mem
 def test_a_body_of_nothing_but_brackets_is_refused_in_the_words_of_the_api(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "MAX_CONTAINERS", 50_000)
+    monkeypatch.setattr(incremental_json, "MAX_CONTAINERS", 50_000)
     data = b'{"model": "m", "tools": [' + b"[]," * 100_000 + b"[]]}"
     upstreams = tuple(
         ModelUpstream(api, api=api, url="http://127.0.0.1:9") for api in ("messages", "openai")
@@ -134,7 +133,7 @@ def test_others_are_answered_while_a_large_body_is_read(
         assert others_are_done.wait(30)
         return from_json(data)
 
-    monkeypatch.setattr(body, "read_in_pieces", slow)
+    monkeypatch.setattr(json_body, "read_in_pieces", slow)
     reply = b'{"id": "x"}'
     large = {"model": "m", "padding": list(range(90_000)), "messages": [], "input": "Hi"}
     upstream = Answer([reply], kind="application/json", length=len(reply))
@@ -156,7 +155,7 @@ def test_others_are_answered_while_a_large_body_is_read(
 def test_many_tools_are_searched_when_their_body_is_read_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(body, "MANY_SIGNS", 5_000)
+    monkeypatch.setattr(json_body, "MANY_SIGNS", 5_000)
     tools = [held(f"tool_{number}", "words, " * 20) for number in range(1_000)]
     tools += [held("read_tide", "Tell when the water is high")]
     tools.insert(0, {"type": "tool_search_tool_bm25", "name": "tool_search_tool_bm25"})

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.llm.anthropic.requests import BM25, REGEX, held, says
-from tests.gateway.llm.raw_upstream import Answer, RawUpstream, raw_upstream
 from tests.gateway.llm.openai_responses.requests import deferred
+from tests.gateway.llm.raw_upstream import Answer, RawUpstream, raw_upstream
 from tests.gateway.llm.serving import Served, serving
 from tests.gateway.llm.serving_openai import chat_functions, functions
 from toolcrib.config.settings import Api, ModelGateway, ModelUpstream

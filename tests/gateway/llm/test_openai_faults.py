@@ -12,11 +12,11 @@ from typing import Any
 import openai
 import pytest
 
-from tests.gateway.llm.openai_chat.test_chat_stream import chunk, pieces
 from tests.gateway.llm.openai_chat.test_chat_rewriter import search as chat_search
-from tests.gateway.llm.raw_upstream import Answer, raw_upstream
+from tests.gateway.llm.openai_chat.test_chat_stream import chunk, pieces
 from tests.gateway.llm.openai_responses.requests import deferred, said, search
 from tests.gateway.llm.openai_responses.test_responses_stream import events
+from tests.gateway.llm.raw_upstream import Answer, raw_upstream
 from tests.gateway.llm.serving import serving
 from tests.gateway.llm.serving_openai import chat_functions
 from toolcrib.config.settings import ModelGateway, ModelUpstream

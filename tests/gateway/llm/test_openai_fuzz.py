@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.llm.raw_upstream import Answer, raw_upstream
 from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, MCP, SEARCH, deferred
+from tests.gateway.llm.raw_upstream import Answer, raw_upstream
 from tests.gateway.llm.serving import serving
 from tests.gateway.llm.serving_openai import chat_functions, functions
 from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import written
-from toolcrib.gateway.llm.openai_chat.stream import Stream as ChatStream
-from toolcrib.gateway.llm.openai_chat.rewriter import Talk as ChatTalk
-from toolcrib.gateway.llm.openai_chat.tools import deferring_shelf, sparing_shelf
-from toolcrib.gateway.llm.gateway import Gateway
 from toolcrib.gateway.llm.conversation_memory import Memory, Recall
-from toolcrib.gateway.llm.openai_responses.stream import Stream
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.json_body import written
+from toolcrib.gateway.llm.openai_chat.rewriter import Talk as ChatTalk
+from toolcrib.gateway.llm.openai_chat.stream import Stream as ChatStream
+from toolcrib.gateway.llm.openai_chat.tools import deferring_shelf, sparing_shelf
 from toolcrib.gateway.llm.openai_responses.rewriter import Talk
+from toolcrib.gateway.llm.openai_responses.stream import Stream
 from toolcrib.gateway.llm.openai_responses.tools import rack_of
+from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
 

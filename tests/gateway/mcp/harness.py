@@ -18,11 +18,11 @@ from mcp import Client
 from starlette.types import ASGIApp
 
 from toolcrib.config.settings import Config, Profile, Safety, Server, ToolSearch
+from toolcrib.gateway.mcp.gateway import running
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.hub.hub import Service
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.gateway.mcp.server.router import Front
-from toolcrib.gateway.mcp.gateway import running
-from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 
 SERVERS = Path(__file__).resolve().parents[2] / "support" / "mcp_servers"

@@ -7,10 +7,10 @@ import pytest
 
 from tests.search.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.search.dense.index import READ_CLOSELY, Dense, DenseIndex
-from toolcrib.search.ranker import Reason
-from toolcrib.search.dense.vector_table import BLOCK, HEAD, TURNED_FROM, VectorTable, unit
 from toolcrib.errors import EmbeddingFailed
+from toolcrib.search.dense.index import READ_CLOSELY, Dense, DenseIndex
+from toolcrib.search.dense.vector_table import BLOCK, HEAD, TURNED_FROM, VectorTable, unit
+from toolcrib.search.ranker import Reason
 
 
 def _found(index: DenseIndex, catalog: Catalog, query: str) -> list[str]:

@@ -7,12 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.dense.index import Dense, DenseIndex
-from toolcrib.search.dense.embedder import QueryReader, RoughEmbedder, Vectors
-from toolcrib.search.dense.projection import NUMBERS
-from toolcrib.search.dense.vector_table import TURNED_FROM, unit
 from toolcrib.core.tool import Tool
 from toolcrib.errors import EmbeddingFailed
+from toolcrib.search.dense.embedder import QueryReader, RoughEmbedder, Vectors
+from toolcrib.search.dense.index import Dense, DenseIndex
+from toolcrib.search.dense.projection import NUMBERS
+from toolcrib.search.dense.vector_table import TURNED_FROM, unit
 
 WIDTH = 4 * NUMBERS
 ROOM = 200

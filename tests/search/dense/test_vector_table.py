@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
+from toolcrib.search.dense.embedder import Vectors
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.vector_table import BLOCK, HEAD, TURNED_FROM, VectorTable, nearest, unit
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.feedback.experience import Experience, Use
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.feedback.ranker import Experienced
 from toolcrib.search.hybrid.fusion import Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Ranker
-from toolcrib.search.dense.vector_table import BLOCK, HEAD, TURNED_FROM, VectorTable, nearest, unit
-from toolcrib.core.tool import Tool
 
 WIDTH = 3 * HEAD
 

@@ -9,15 +9,15 @@ import pytest
 from numpy.typing import NDArray
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.dense.embedder import QueryReader, Vectors
-from toolcrib.search.hybrid.fusion import Hybrid
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.dense.projection import NUMBERS
-from toolcrib.search.ranker import Ranker
-from toolcrib.search.dense.vector_table import TURNED_FROM
 from toolcrib.embedders.fallback import WithFallback
 from toolcrib.errors import EmbeddingFailed
+from toolcrib.search.dense.embedder import QueryReader, Vectors
+from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.projection import NUMBERS
+from toolcrib.search.dense.vector_table import TURNED_FROM
+from toolcrib.search.hybrid.fusion import Hybrid
+from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.ranker import Ranker
 
 OFFICE = Catalog([Tool("send_email", "Send an email."), Tool("get_weather", "Tell the weather.")])
 LATER = OFFICE.with_tools([Tool("book_hotel", "Book a hotel.")])

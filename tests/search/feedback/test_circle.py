@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool, Where
+from toolcrib.search.engine import RANKERS
 from toolcrib.search.feedback import circle as module
 from toolcrib.search.feedback.circle import Circle
-from toolcrib.search.engine import RANKERS
 from toolcrib.search.feedback.experience import MAX_WEIGHT, SATURATION, Experience, Use
 from toolcrib.search.feedback.ranker import BOOST, MOST_RAISED
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolcrib.errors import InvalidConfig, InvalidEvidence
 from toolcrib.search.feedback import experience as module
 from toolcrib.search.feedback.experience import Experience, MemoryStore, Use
-from toolcrib.errors import InvalidConfig, InvalidEvidence
 
 SALT = b"sixteen bytes or more"
 QUERY = "the van has nine stops today"

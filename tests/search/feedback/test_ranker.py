@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib import Catalog, SearchEngine, Tool, Where
+from toolcrib.errors import InvalidConfig
 from toolcrib.search.engine import RANKERS
 from toolcrib.search.feedback.experience import Experience, Use
 from toolcrib.search.feedback.ranker import BOOST, MAX_BOOST, MOST_RAISED, Experienced
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.regex.ranker import Regex
 from toolcrib.search.ranker import Ranking, Reason
-from toolcrib.errors import InvalidConfig
+from toolcrib.search.regex.ranker import Regex
 
 SALT = b"sixteen bytes or more"
 ROUNDING = 1e-6

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.search.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
-from toolcrib.search.dense.index import READ_CLOSELY, Dense
 from toolcrib.search.dense.embedder import Embedder
+from toolcrib.search.dense.index import READ_CLOSELY, Dense
 from toolcrib.search.hybrid.fusion import Fusion, Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.lexical import fuzzy
-from toolcrib.search.lexical.fuzzy import Fuzzy
 from toolcrib.core.tool import Tool
 from toolcrib.errors import QueryTooLong
+from toolcrib.search.lexical import fuzzy
+from toolcrib.search.lexical.fuzzy import Fuzzy
 
 HARBOUR = Catalog(
     [

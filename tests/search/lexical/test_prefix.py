@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
 from toolcrib.search.lexical import prefix
 from toolcrib.search.lexical.prefix import Prefix, PrefixIndex
-from toolcrib.core.tool import Tool
 
 LIBRARY = Catalog(
     [

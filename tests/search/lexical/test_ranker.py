@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from toolcrib import Catalog, Tool
-from toolcrib.search.query.parser import Phrase, Word
-from toolcrib.search.lexical.ranker import _MOST_READINGS, Lexical, LexicalIndex
-from toolcrib.search.lexical.fields import MAX_FIELD_TERMS
 from toolcrib.errors import InvalidQuery
+from toolcrib.search.lexical.fields import MAX_FIELD_TERMS
+from toolcrib.search.lexical.ranker import _MOST_READINGS, Lexical, LexicalIndex
+from toolcrib.search.query.parser import Phrase, Word
 
 
 def _found(index: LexicalIndex, query: str) -> list[str]:

@@ -14,12 +14,12 @@ import tantivy
 
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.query.parser import And, Must, Node, Not, Or, Phrase, Word
-from toolcrib.search.lexical.boolean import Answer, evaluate
-from toolcrib.search.lexical.ranker import Lexical, LexicalIndex
-from toolcrib.search.lexical.postings import Posting
-from toolcrib.search.lexical.fields import Field, Reading
 from toolcrib.core.tool import Tool
+from toolcrib.search.lexical.boolean import Answer, evaluate
+from toolcrib.search.lexical.fields import Field, Reading
+from toolcrib.search.lexical.postings import Posting
+from toolcrib.search.lexical.ranker import Lexical, LexicalIndex
+from toolcrib.search.query.parser import And, Must, Node, Not, Or, Phrase, Word
 
 K1 = 1.2
 B = 0.75

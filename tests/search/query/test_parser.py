@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolcrib.errors import InvalidQuery, QueryTooLong
 from toolcrib.search.query.parser import (
     MAX_QUERY_CHARS,
     And,
@@ -23,7 +24,6 @@ from toolcrib.search.query.parser import (
     plain,
     rewritten,
 )
-from toolcrib.errors import InvalidQuery, QueryTooLong
 
 A, B, C = Word("a"), Word("b"), Word("c")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.core.regex import Deadline, Passages, Pattern, read
+from toolcrib.search.regex import Deadline, Passages, Pattern, read
 
 
 def matching(

@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from toolcrib import Catalog, Tool
-from toolcrib.search.regex.ranker import Regex, RegexIndex
-from toolcrib.search.ranker import Reason
 from toolcrib.errors import InvalidPattern, SearchTimeout
+from toolcrib.search.ranker import Reason
+from toolcrib.search.regex.ranker import Regex, RegexIndex
 
 # What is found does not hang on how soon: a collector may take its time in between.
 PATIENT = Regex(budget_seconds=60)

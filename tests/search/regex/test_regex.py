@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.search.regex.reference import found, matching, truth
-from toolcrib.core.regex import Passages, read
-from toolcrib.search.regex import blob
-from toolcrib.search.regex.translate import MOST_CHARACTERS
 from toolcrib.errors import InvalidPattern, InvalidTool
+from toolcrib.search.regex import Passages, blob, read
+from toolcrib.search.regex.translate import MOST_CHARACTERS
 
 # --- the same as `re` -----------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.search.regex.reference import ClockThatRunsOut, found, matching, stopped_clock, truth
 from tests.golden import vectors
-from toolcrib.core.regex import Passages, read
+from tests.search.regex.reference import ClockThatRunsOut, found, matching, stopped_clock, truth
 from toolcrib.errors import SearchTimeout
+from toolcrib.search.regex import Passages, read
 
 HANG_SECONDS = 5.0
 

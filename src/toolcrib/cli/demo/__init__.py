@@ -8,12 +8,12 @@ from importlib.resources import files
 
 import click
 
+from toolcrib.cli.match_reasons import reasons_in_words
 from toolcrib.cli.options import demo_catalog
 from toolcrib.cli.printing import Table, wrapped
-from toolcrib.cli.match_reasons import reasons_in_words
+from toolcrib.core.tool import Tool
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.results import SearchResult
-from toolcrib.core.tool import Tool
 
 _HITS = 3
 # What a token is depends on the model; for English and JSON this is near enough for all.

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolcrib.config.clients.locations import CLAUDE_CODE_USER, Machine, Place, places
-from toolcrib.config.json_edit import with_member
-from toolcrib.config.problems import Steps
-from toolcrib.config.loader import HOLDS, interpreted
-from toolcrib.config.jsonc import parsed
-from toolcrib.config.reading import SERVERS, SERVERS_OF_VSCODE
 from toolcrib.config.clients.toml_edit import read_toml
 from toolcrib.config.clients.translation import is_ours, translated
+from toolcrib.config.json_edit import with_member
+from toolcrib.config.jsonc import parsed
+from toolcrib.config.loader import HOLDS, interpreted
+from toolcrib.config.problems import Steps
+from toolcrib.config.reading import SERVERS, SERVERS_OF_VSCODE
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import read_json_file
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from toolcrib.config.clients.locations import Machine, Place
 from toolcrib.config.expansion import escaped, needed
-from toolcrib.config.problems import Fault
 from toolcrib.config.kind import settings_of
+from toolcrib.config.problems import Fault
 from toolcrib.config.section import Section
 from toolcrib.config.server import own_spelling, read_server
 from toolcrib.config.settings import Server

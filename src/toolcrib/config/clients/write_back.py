@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolcrib.config.clients.locations import Place
-from toolcrib.config.json_edit import with_member, without_members
-from toolcrib.config.problems import Steps
 from toolcrib.config.clients.importing import section_of
+from toolcrib.config.clients.locations import Place
 from toolcrib.config.clients.toml_edit import with_table, without_tables
 from toolcrib.config.clients.translation import is_ours
 from toolcrib.config.file_writes import (
@@ -20,6 +18,8 @@ from toolcrib.config.file_writes import (
     latest_backup,
     write_atomically,
 )
+from toolcrib.config.json_edit import with_member, without_members
+from toolcrib.config.problems import Steps
 from toolcrib.errors import InvalidConfig
 
 ENTRY = "toolcrib"

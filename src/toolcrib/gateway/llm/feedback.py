@@ -16,18 +16,18 @@ from weakref import WeakKeyDictionary
 
 from toolcrib.adapters.wire import wire_named
 from toolcrib.core.calls import Exchange as Exchanged
-from toolcrib.session.turn import Conversation
-from toolcrib.search.engine import SearchEngine
-from toolcrib.search.feedback.experience import Teacher
-from toolcrib.search.results import SearchResult
-from toolcrib.session.session import SessionTable
 from toolcrib.core.tool import Tool
-from toolcrib.search.feedback.trail import Trail
 from toolcrib.errors import InvalidMessage
-from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.endpoint import Exchange
+from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.toolset import Toolset
 from toolcrib.hub.feedback import Lessons
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.feedback.experience import Teacher
+from toolcrib.search.feedback.trail import Trail
+from toolcrib.search.results import SearchResult
+from toolcrib.session.session import SessionTable
+from toolcrib.session.turn import Conversation
 from toolcrib.storage.feedback import HASHED
 
 CIRCLE: Final = "model"

@@ -9,18 +9,18 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
 from toolcrib.config.settings import ModelGateway, ModelUpstream, SearchForModel
-from toolcrib.session.hosted_search import Provider, hosting_provider
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import LARGE_BYTES, read_reply
-from toolcrib.gateway.llm.endpoint import MAX_BODY_BYTES, SWITCH_HEADER, Exchange
-from toolcrib.gateway.llm.tool_cache import Kept
-from toolcrib.gateway.llm.feedback import School
 from toolcrib.gateway.llm.conversation_memory import Memory
+from toolcrib.gateway.llm.endpoint import MAX_BODY_BYTES, SWITCH_HEADER, Exchange
+from toolcrib.gateway.llm.feedback import School
+from toolcrib.gateway.llm.json_body import LARGE_BYTES, read_reply
 from toolcrib.gateway.llm.response_headers import UPSTREAM_HEADER, Saved, printable
 from toolcrib.gateway.llm.sse import WholeEvents
+from toolcrib.gateway.llm.tool_cache import Kept
 from toolcrib.gateway.llm.toolset import Entries, Reader, Toolset, Way
 from toolcrib.gateway.llm.upstreams import KEY_HEADERS, Upstreams, headers_to_send
 from toolcrib.hub.feedback import Lessons
+from toolcrib.session.hosted_search import Provider, hosting_provider
 
 SEARCH_THREADS: Final = 4
 READ_THREADS: Final = 2

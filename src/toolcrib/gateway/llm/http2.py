@@ -12,7 +12,13 @@ from typing import Final
 import httpx2
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.http_messages import IDLE_SECONDS, MAX_CONNECTIONS, HeaderList, Request, Sink
+from toolcrib.gateway.llm.http_messages import (
+    IDLE_SECONDS,
+    MAX_CONNECTIONS,
+    HeaderList,
+    Request,
+    Sink,
+)
 
 # A pool looks through all its connections for every request, so there are several small ones.
 POOL_CONNECTIONS: Final = 32

@@ -13,9 +13,9 @@ from typing import Any, Final
 from toolcrib.adapters.plain_json import objects, text
 from toolcrib.config.settings import Api, ModelUpstream
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.endpoint import Exchange
 from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.response_headers import Saved
 from toolcrib.gateway.llm.upstreams import KEY_HEADERS, headers_to_send
 

@@ -9,16 +9,16 @@ from typing import Any, Generic, TypeVar
 
 from toolcrib.adapters.plain_json import objects
 from toolcrib.config.settings import ModelUpstream, SearchForModel
-from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import read_object
+from toolcrib.gateway.llm.conversation_memory import Memory, Recall
 from toolcrib.gateway.llm.endpoint import Exchange
 from toolcrib.gateway.llm.gateway import Gateway, Watch, owner
-from toolcrib.gateway.llm.tool_cache import Kept, weighed
-from toolcrib.gateway.llm.conversation_memory import Memory, Recall
-from toolcrib.gateway.llm.search_loop import Rounds, Streamed, Talk
+from toolcrib.gateway.llm.json_body import read_object
 from toolcrib.gateway.llm.response_headers import Saved, Treatment
+from toolcrib.gateway.llm.search_loop import Rounds, Streamed, Talk
+from toolcrib.gateway.llm.tool_cache import Kept, weighed
 from toolcrib.gateway.llm.tool_index import Entry, Shelf
+from toolcrib.session.disclosure import Activation, Disclosure
 
 Made = TypeVar("Made")
 Begun = TypeVar("Begun")

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from toolcrib.adapters.plain_json import text
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import read_reply
 from toolcrib.gateway.llm.conversation_memory import Memory, Recall
+from toolcrib.gateway.llm.json_body import read_reply
 from toolcrib.gateway.llm.sse import EventReader
 
 MAX_ISSUED: Final = 50_000

@@ -10,12 +10,12 @@ from starlette.routing import Route
 
 from toolcrib.config.settings import Api
 from toolcrib.gateway.llm import openapi
-from toolcrib.gateway.llm.openai_chat.endpoint import Completions
-from toolcrib.gateway.llm.endpoint import Door
-from toolcrib.gateway.llm.api_errors import messages_error, openai_error
-from toolcrib.gateway.llm.gateway import Gateway
 from toolcrib.gateway.llm.anthropic import endpoint as messages
+from toolcrib.gateway.llm.api_errors import messages_error, openai_error
+from toolcrib.gateway.llm.endpoint import Door
+from toolcrib.gateway.llm.gateway import Gateway
 from toolcrib.gateway.llm.models import PATH, models
+from toolcrib.gateway.llm.openai_chat.endpoint import Completions
 from toolcrib.gateway.llm.openai_responses.endpoint import Responses
 
 

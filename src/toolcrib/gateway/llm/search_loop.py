@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol
 
 from toolcrib.config.settings import ModelUpstream
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import read_reply, written
 from toolcrib.gateway.llm.endpoint import Exchange
 from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.json_body import read_reply, written
 from toolcrib.gateway.llm.response_headers import Saved, Treatment
-from toolcrib.gateway.llm.tool_index import Desk
 from toolcrib.gateway.llm.sse import Event, EventReader
+from toolcrib.gateway.llm.tool_index import Desk
 from toolcrib.gateway.llm.upstreams import Reply, headers_to_send
 
 Body = dict[str, Any]

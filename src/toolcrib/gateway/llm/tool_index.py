@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from toolcrib.session import turn
 from toolcrib.core.calls import Call
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.turn import Conversation, Turn
-from toolcrib.session.disclosure import Plan
-from toolcrib.search.engine import RANKERS, SearchEngine
-from toolcrib.core.tool_names import Names, safe_name
-from toolcrib.session.session import Act, Session
 from toolcrib.core.tool import Tool
+from toolcrib.core.tool_names import Names, safe_name
 from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.toolset import CHARACTERS_A_TOKEN, MOST_READ, MOST_SKETCHED
+from toolcrib.search.engine import RANKERS, SearchEngine
+from toolcrib.session import turn
+from toolcrib.session.disclosure import Plan
+from toolcrib.session.session import Act, Session
+from toolcrib.session.turn import Conversation, Turn
 
 Entry = dict[str, Any]
 
@@ -172,10 +172,10 @@ class Desk:
         enough = self._calls > MAX_SEARCHES
         before = replace(self._session, searches=turn.MAX_SEARCHES if enough else rounds)
         rules = self.shelf.conversation
-        turn = (self._attend(rules) if self._attend else rules).turn(before, calls)
-        self._session = turn.session
+        result = (self._attend(rules) if self._attend else rules).turn(before, calls)
+        self._session = result.session
         self._note()
-        return turn
+        return result
 
     def _note(self) -> None:
         for one in self._session.shown:

@@ -9,14 +9,14 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.session.turn import Conversation
-from toolcrib.session.disclosure import Plan
-from toolcrib.search.engine import RANKERS, SearchEngine
-from toolcrib.core.tool_names import Names
 from toolcrib.core.tool import Tool
+from toolcrib.core.tool_names import Names
 from toolcrib.errors import InvalidTool
 from toolcrib.gateway.llm.json_body import written
 from toolcrib.profiles.claude import REGEX, ToolSearch
+from toolcrib.search.engine import RANKERS, SearchEngine
+from toolcrib.session.disclosure import Plan
+from toolcrib.session.turn import Conversation
 
 Entries = Sequence[Mapping[str, Any]]
 Way = Literal["pattern", "words", "meaning"]

@@ -15,8 +15,8 @@ from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.http1 import Http1, OffersHttp2
 from toolcrib.gateway.llm.http2 import Http2
-from toolcrib.gateway.llm.inflate import Inflater
 from toolcrib.gateway.llm.http_messages import Answer, Origin, Request, Sink, Unanswered, origin_of
+from toolcrib.gateway.llm.inflate import Inflater
 
 # An answer that says that asking again may help.
 PASSING_STATUSES: Final = frozenset({429, 500, 502, 503, 504, 529})

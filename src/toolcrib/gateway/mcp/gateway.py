@@ -10,12 +10,12 @@ from typing import Any, Final
 import anyio
 from mcp.server.stdio import stdio_server
 
-from toolcrib.gateway.mcp.server.background import tried
-from toolcrib.gateway.mcp.server.router import Front, ProfileOf
-from toolcrib.gateway.mcp.server.pipes import Pipes
 from toolcrib.gateway.mcp.admin.reload import follow_file
-from toolcrib.gateway.mcp.server.token_savings import Savings
+from toolcrib.gateway.mcp.server.background import tried
+from toolcrib.gateway.mcp.server.pipes import Pipes
+from toolcrib.gateway.mcp.server.router import Front, ProfileOf
 from toolcrib.gateway.mcp.server.session import Shown
+from toolcrib.gateway.mcp.server.token_savings import Savings
 from toolcrib.gateway.mcp.upstream.startup import OnStarted, tell_starts
 from toolcrib.hub.hub import Service
 

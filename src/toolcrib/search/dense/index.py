@@ -26,9 +26,9 @@ from toolcrib.search.dense.embedder import (
 )
 from toolcrib.search.dense.projection import Narrowing
 from toolcrib.search.dense.tool_text import passage
-from toolcrib.search.ranker import Ranking, Reason, Slots
 from toolcrib.search.dense.vector_checks import check_width, checked_at_once, checked_rows
 from toolcrib.search.dense.vector_table import TURNED_FROM, Comparison, VectorTable, nearest, unit
+from toolcrib.search.ranker import Ranking, Reason, Slots
 
 # Two texts that have nothing in common are about this alike.
 NOISE: Final = 0.1

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.search.dense.embedder import Vectors
 from toolcrib.errors import EmbeddingFailed
+from toolcrib.search.dense.embedder import Vectors
 
 MAX_WIDTH = 16_384
 ANYBODY = "the embedder"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.errors import InvalidConfig
 from toolcrib.search.feedback.experience import Teacher
 from toolcrib.search.query.parser import has_operators
 from toolcrib.search.ranker import (
@@ -23,7 +24,6 @@ from toolcrib.search.ranker import (
     likeness,
     settled,
 )
-from toolcrib.errors import InvalidConfig
 
 # The most that use adds to a score, if nothing else is said, and the most that may be said.
 BOOST: Final = 0.15

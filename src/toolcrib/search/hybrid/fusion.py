@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.query.preamble import asked
-from toolcrib.search.dense.index import READ_CLOSELY, Dense, DenseIndex
+from toolcrib.encoder.glossary import in_english
 from toolcrib.search.dense.embedder import UNTOLD, Embedder, Vectors
+from toolcrib.search.dense.index import READ_CLOSELY, Dense, DenseIndex
+from toolcrib.search.dense.vector_table import Comparison, nearest
 from toolcrib.search.lexical.ranker import Lexical, LexicalIndex, Spread
+from toolcrib.search.query.preamble import asked
 from toolcrib.search.query.segments import names, needs, words_of
 from toolcrib.search.ranker import Note, Ranking, Reason, Slots
-from toolcrib.search.dense.vector_table import Comparison, nearest
-from toolcrib.encoder.glossary import in_english
 
 _Scores = NDArray[np.float32]
 # The names that a need mentions, and how likely each is that of a service.

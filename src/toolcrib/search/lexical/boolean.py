@@ -8,8 +8,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.search.query.parser import And, Boost, Everything, Field, Must, Node, Not, Phrase, Word
 from toolcrib.search.lexical.postings import Posting
+from toolcrib.search.query.parser import (
+    And,
+    Boost,
+    Everything,
+    Field,
+    Must,
+    Node,
+    Not,
+    Phrase,
+    Word,
+)
 from toolcrib.search.ranker import Scores
 
 Mask = NDArray[np.bool_]

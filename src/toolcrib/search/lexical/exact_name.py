@@ -15,9 +15,9 @@ import numpy as np
 import regex
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.ranker import Fits, Ranking, Slots
 from toolcrib.core.text import name_key
 from toolcrib.core.tool import Tool
+from toolcrib.search.ranker import Fits, Ranking, Slots
 
 MAX_NAMES = 50
 

@@ -8,10 +8,10 @@ from difflib import SequenceMatcher
 from typing import ClassVar
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.ranker import Ranking, Reason, ranking
-from toolcrib.search.slots import read_slots
 from toolcrib.core.tool import Tool
 from toolcrib.errors import QueryTooLong
+from toolcrib.search.ranker import Ranking, Reason, ranking
+from toolcrib.search.slots import read_slots
 
 TOKEN_BONUS = 0.12
 NOISE_FLOOR = 0.05

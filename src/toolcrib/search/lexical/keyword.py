@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple
 import regex
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
 from toolcrib.search.ranker import Ranking, Reason, ranking
 from toolcrib.search.slots import read_slots
-from toolcrib.core.tool import Tool
 
 NAME_POINTS = 3
 DESCRIPTION_POINTS = 1

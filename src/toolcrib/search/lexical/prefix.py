@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
 from toolcrib.search.ranker import Ranking, Reason, ranking
 from toolcrib.search.slots import NOTHING_READ
-from toolcrib.core.tool import Tool
 
 WORD_POINTS = 1.0
 PREFIX_POINTS = 0.5

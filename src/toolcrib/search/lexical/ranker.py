@@ -17,17 +17,17 @@ from typing import ClassVar, Final, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.search.query import parser as language
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.query.parser import Boost, Node, Not, Or, Phrase, Word
-from toolcrib.search.lexical.terms import MAX_GUESSED_WORDS, Atom, AtomReader, Question, Sequence
-from toolcrib.search.lexical.boolean import Answer, evaluate
-from toolcrib.search.lexical.postings import NOWHERE, Document, Posting, Postings
-from toolcrib.search.ranker import Note, Ranking, Reason, Scores, Slots
-from toolcrib.search.lexical.fields import GAP, TOOL_READING, Reading
-from toolcrib.search.lexical.vocabulary import Vocabulary
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery
+from toolcrib.search.lexical.boolean import Answer, evaluate
+from toolcrib.search.lexical.fields import GAP, TOOL_READING, Reading
+from toolcrib.search.lexical.postings import NOWHERE, Document, Posting, Postings
+from toolcrib.search.lexical.terms import MAX_GUESSED_WORDS, Atom, AtomReader, Question, Sequence
+from toolcrib.search.lexical.vocabulary import Vocabulary
+from toolcrib.search.query import parser as language
+from toolcrib.search.query.parser import Boost, Node, Not, Or, Phrase, Word
+from toolcrib.search.ranker import Note, Ranking, Reason, Scores, Slots
 
 Syntax = Literal["strict", "lenient", "words"]
 # A query as it was read, a text where it is nothing but words; and what to tell of it.

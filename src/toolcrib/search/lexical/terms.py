@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from toolcrib.core import text
-from toolcrib.search.query.parser import Phrase, Word
-from toolcrib.search.lexical.postings import Postings
 from toolcrib.search.lexical.fields import Reading
+from toolcrib.search.lexical.postings import Postings
 from toolcrib.search.lexical.vocabulary import MIN_GUESSED_CHARS, Vocabulary
+from toolcrib.search.query.parser import Phrase, Word
 
 # What a term counts that the asker did not write, but probably meant.
 GUESS_CERTAINTY: Final = 0.7

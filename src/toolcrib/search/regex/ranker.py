@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.ranker import Ranking, Reason, Slots
 from toolcrib.core.schema import parameters
 from toolcrib.core.tool import Tool
+from toolcrib.search.ranker import Ranking, Reason, Slots
 
 if TYPE_CHECKING:
     # Loaded by the first search for a pattern. Most processes never make one, and all would wait.
-    from toolcrib.core.regex import Deadline, Passages, Pattern
+    from toolcrib.search.regex import Deadline, Passages, Pattern
 
 BUDGET_SECONDS: Final = 0.05
 
@@ -66,13 +66,13 @@ class Regex:
 
     def deadline(self) -> Deadline:
         """When a search that begins now has to end."""
-        from toolcrib.core.regex import Deadline
+        from toolcrib.search.regex import Deadline
 
         return Deadline(self.budget_seconds, self.clock)
 
     def pattern(self, query: str) -> Pattern:
         """The pattern that a query is."""
-        from toolcrib.core.regex import read
+        from toolcrib.search.regex import read
 
         return read(query, ignore_case=self.ignore_case)
 
@@ -92,7 +92,7 @@ class _Laid:
 
     @classmethod
     def out(cls, ranker: Regex, catalog: Catalog, slots: Iterable[int]) -> _Laid:
-        from toolcrib.core.regex import Passages
+        from toolcrib.search.regex import Passages
 
         texts: list[str] = []
         owners: list[int] = []

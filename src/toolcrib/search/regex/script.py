@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import regex
 
-from toolcrib.search.regex.syntax import Chars, Literal
 from toolcrib.errors import InvalidTool
+from toolcrib.search.regex.syntax import Chars, Literal
 
 SEPARATOR = "\n"
 

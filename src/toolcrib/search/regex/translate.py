@@ -9,6 +9,7 @@ from importlib import import_module
 from threading import Lock
 from typing import Any
 
+from toolcrib.errors import InvalidPattern
 from toolcrib.search.regex.syntax import (
     Atomic,
     Boundary,
@@ -26,7 +27,6 @@ from toolcrib.search.regex.syntax import (
     Repeat,
     Sequence,
 )
-from toolcrib.errors import InvalidPattern
 
 MOST_CHARACTERS = 1_000
 MOST_LEVELS = 60

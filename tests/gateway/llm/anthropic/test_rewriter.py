@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.gateway.llm.anthropic.requests import BM25, HARBOUR, REGEX, result, says, tool
 from toolcrib.config.settings import ModelGateway, SearchRanking
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.gateway import Gateway
-from toolcrib.gateway.llm.anthropic.validation import check, without_stale_references
 from toolcrib.gateway.llm.anthropic.history import plain_messages, server_id
-from toolcrib.gateway.llm.anthropic.tools import defers, listing, tools_from_entry
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearch
+from toolcrib.gateway.llm.anthropic.tools import defers, listing, tools_from_entry
 from toolcrib.gateway.llm.anthropic.usage import Usage
+from toolcrib.gateway.llm.anthropic.validation import check, without_stale_references
+from toolcrib.gateway.llm.gateway import Gateway
 from toolcrib.gateway.llm.toolset import Toolset
 
 

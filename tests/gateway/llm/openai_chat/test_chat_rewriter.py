@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
-from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.gateway.llm.conversation_memory import Memory, Recall
 from toolcrib.gateway.llm.openai_chat.rewriter import Talk
 from toolcrib.gateway.llm.openai_chat.tools import deferring_shelf, sparing_shelf
-from toolcrib.gateway.llm.conversation_memory import Memory, Recall
 from toolcrib.gateway.llm.tool_index import Shelf
+from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "What is a dollar in euros?"}

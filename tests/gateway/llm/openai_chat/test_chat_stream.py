@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.gateway.llm.openai_chat.test_chat_rewriter import call, reply, search, sparing, talk
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.openai_chat.stream import Stream
 from toolcrib.gateway.llm.openai_chat.rewriter import Talk
+from toolcrib.gateway.llm.openai_chat.stream import Stream
 
 Json = dict[str, Any]
 SHELF = sparing()

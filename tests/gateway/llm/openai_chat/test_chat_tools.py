@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
-from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.gateway.llm.openai_chat.tools import (
     asks_for_search,
     deferring_shelf,
     sparing_shelf,
     to_entry,
 )
+from toolcrib.session.disclosure import Activation, Disclosure
 
 NAMES = [name for name, _, _ in WORDS]
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from tests.gateway.llm.serving_openai import functions, parameters
-from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.gateway.llm.conversation_memory import Memory, Recall
 from toolcrib.gateway.llm.openai_responses.rewriter import Talk
 from toolcrib.gateway.llm.openai_responses.tools import Rack, rack_of
+from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
 SEARCH: Json = {"type": "tool_search"}

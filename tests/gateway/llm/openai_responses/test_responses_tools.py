@@ -5,10 +5,23 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, MCP, SEARCH, deferred, names, sparing
+from tests.gateway.llm.openai_responses.requests import (
+    CLIENT,
+    CRM,
+    MCP,
+    SEARCH,
+    deferred,
+    names,
+    sparing,
+)
 from tests.gateway.llm.serving_openai import WORDS, functions, parameters
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.openai_responses.tools import found_entries, knows_search, path_of, rack_of
+from toolcrib.gateway.llm.openai_responses.tools import (
+    found_entries,
+    knows_search,
+    path_of,
+    rack_of,
+)
 
 NAMES = [name for name, _, _ in WORDS]
 

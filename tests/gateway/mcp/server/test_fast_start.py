@@ -15,14 +15,13 @@ from mcp_types import version as versions
 
 from tests.gateway.mcp.harness import MODERN, config_of, plain, with_search
 from toolcrib.config.settings import Config
-from toolcrib.search.engine import SearchEngine
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.gateway.mcp.server import protocol
-from toolcrib.gateway.mcp.server import session
+from toolcrib.gateway.mcp.server import protocol, session
 from toolcrib.gateway.mcp.server.fast_start import Doorstep
 from toolcrib.gateway.mcp.server.router import Front
 from toolcrib.gateway.mcp.server.token_savings import Savings
 from toolcrib.hub.hub import Service, manifest_of
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.anyio

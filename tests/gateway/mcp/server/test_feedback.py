@@ -30,14 +30,14 @@ from tests.gateway.serving import COMMAND, environment
 from tests.support.gateway_process import free_port, started, wait_for
 from toolcrib.cli.main import toolcrib
 from toolcrib.config.settings import Auth, Config, Key, Profile
+from toolcrib.gateway.app import http_app
+from toolcrib.gateway.mcp.gateway import running
+from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.hub.feedback import Lessons
+from toolcrib.hub.hub import Service
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.feedback.experience import Use
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.gateway.app import http_app
-from toolcrib.gateway.mcp.server.router import Front
-from toolcrib.gateway.mcp.gateway import running
-from toolcrib.hub.feedback import Lessons
-from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -246,7 +246,7 @@ def test_through_the_real_gateway_it_survives_a_kill_and_is_forgotten_when_told(
     """`toolcrib serve` with the demo server, the official client, a kill, and the command line."""
     entry = {
         "command": sys.executable,
-        "args": ["-m", "toolcrib.gateways.mcp.demo"],
+        "args": ["-m", "toolcrib.demo"],
         "env": {"PYTHONPATH": environment()["PYTHONPATH"]},
         "connectSeconds": 300,
     }

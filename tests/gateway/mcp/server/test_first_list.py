@@ -22,8 +22,7 @@ from tests.gateway.mcp.harness import (
     upstreams,
 )
 from toolcrib.config.settings import Profile, Server
-from toolcrib.gateway.mcp.upstream import pool
-from toolcrib.gateway.mcp.upstream import stdio
+from toolcrib.gateway.mcp.upstream import pool, stdio
 
 pytestmark = pytest.mark.anyio
 
@@ -36,14 +35,14 @@ OWN = ["search_tools", "describe_tool", "call_tool"]
 
 @pytest.fixture(autouse=True)
 def short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr(stdio, "LEAVE_SECONDS", 0.3)
 
 
 @pytest.mark.parametrize("era", ["legacy", MODERN])
 async def test_it_waits_for_servers_that_are_only_starting(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "FIRST_LIST_SECONDS", 60)
+    monkeypatch.setattr(pool, "FIRST_LIST_SECONDS", 60)
     async with gateway(config_of(GOOD, GONE), wait=False) as front, client(front, era) as connected:
         assert await names(connected) == ["good___echo"]
 
@@ -51,7 +50,7 @@ async def test_it_waits_for_servers_that_are_only_starting(
 async def test_it_does_not_wait_long_and_then_gives_those_who_read_once_a_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fleet, "FIRST_LIST_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "FIRST_LIST_SECONDS", 0.1)
     async with gateway(config_of(GOOD, STALLED), wait=False) as front:
         await until(lambda: any(one.known for one in upstreams(front)))
         async with client(front, "legacy") as connected:
@@ -67,7 +66,7 @@ async def test_it_does_not_wait_long_and_then_gives_those_who_read_once_a_search
 
 
 async def test_a_profile_waits_for_its_own_servers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "FIRST_LIST_SECONDS", math.inf)
+    monkeypatch.setattr(pool, "FIRST_LIST_SECONDS", math.inf)
     config = config_of(GOOD, STALLED, profiles=[Profile("mine", ("good",))])
     token = PROFILE.set("mine")
     async with gateway(config, wait=False) as front, client(front, "legacy") as connected:

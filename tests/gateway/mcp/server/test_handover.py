@@ -22,9 +22,9 @@ from tests.gateway.mcp.server.test_fast_start import (
     request,
 )
 from toolcrib.config.settings import Config
+from toolcrib.gateway.mcp.gateway import serve_pipes
 from toolcrib.gateway.mcp.server import handover
 from toolcrib.gateway.mcp.server.fast_start import Doorstep
-from toolcrib.gateway.mcp.gateway import serve_pipes
 from toolcrib.gateway.mcp.server.pipes import Pipes
 from toolcrib.gateway.mcp.server.token_savings import Savings
 from toolcrib.hub.hub import Service
@@ -104,8 +104,8 @@ def config() -> Config:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what a test says loads the SDK, however slow the machine is."""
-    monkeypatch.setattr(reception, "QUIET_SECONDS", 600)
-    monkeypatch.setattr(reception, "LONGEST_SECONDS", 600)
+    monkeypatch.setattr(handover, "QUIET_SECONDS", 600)
+    monkeypatch.setattr(handover, "LONGEST_SECONDS", 600)
 
 
 async def test_a_client_with_a_handshake_is_handed_on_with_its_list(config: Config) -> None:
@@ -163,7 +163,7 @@ async def test_a_client_that_leaves_has_nothing_loaded_for_it(config: Config) ->
 async def test_a_client_that_leaves_meanwhile_is_not_loaded_for_any_further(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reception, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(handover, "QUIET_SECONDS", 0)
     async with talking(opened(config)) as talk:
         await until(lambda: talk.loads)
         talk.pipes.put.close()
@@ -188,7 +188,7 @@ async def test_a_client_that_leaves_is_still_answered(config: Config) -> None:
 async def test_a_client_that_asks_nothing_has_its_servers_started(
     config: Config, patience: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reception, patience, 0)
+    monkeypatch.setattr(handover, patience, 0)
     async with talking(opened(config)) as talk:
         talk.may_load.set()
         await until(lambda: talk.is_handed_on)
@@ -199,7 +199,7 @@ async def test_a_client_that_asks_nothing_has_its_servers_started(
 async def test_a_client_that_never_stops_asking_does_not_put_it_off(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reception, "LONGEST_SECONDS", 0)
+    monkeypatch.setattr(handover, "LONGEST_SECONDS", 0)
     async with talking(opened(config)) as talk:
         await talk.say(hello(), *[request("ping", id=number) for number in range(1, 60)])
         await until(lambda: talk.loads)
@@ -211,7 +211,7 @@ async def test_a_client_that_never_stops_asking_does_not_put_it_off(
 async def test_only_so_much_is_kept_for_later(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reception, "MAX_LEFT", 3)
+    monkeypatch.setattr(handover, "MAX_LEFT", 3)
     async with talking(opened(config)) as talk:
         await talk.ask(hello())
         await talk.say(*[INITIALIZED] * 3)

@@ -18,12 +18,12 @@ from mcp.shared.exceptions import MCPError
 
 from tests.gateway.mcp.harness import MODERN, config_of, names, plain, served, told
 from toolcrib.config.settings import Auth, Http, Key, Profile
+from toolcrib.gateway.app import doors
+from toolcrib.gateway.metrics import Metrics
+from toolcrib.gateway.middleware import Guard
+from toolcrib.hub.hub import Service
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.gateway.app import doors
-from toolcrib.gateway.middleware import Guard
-from toolcrib.gateway.metrics import Metrics
-from toolcrib.hub.hub import Service
 from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from tests.gateway.mcp.harness import MODERN, client, config_of, gateway, plain, told, until
-from toolcrib.gateway.mcp.server.server_requests import MAX_ROUNDS, _Held
 from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.server.server_requests import MAX_ROUNDS, _Held
 
 pytestmark = pytest.mark.anyio
 

@@ -26,9 +26,8 @@ from tests.gateway.mcp.harness import (
 )
 from toolcrib.config.settings import Server
 from toolcrib.core.tool_names import safe_name
-from toolcrib.gateway.mcp.upstream import stdio
-from toolcrib.gateway.mcp.upstream import supervisor
 from toolcrib.gateway.mcp.admin.status import servers
+from toolcrib.gateway.mcp.upstream import stdio, supervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +37,7 @@ GOOD = plain("good", ["echo"])
 
 @pytest.fixture(autouse=True)
 def short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr(stdio, "LEAVE_SECONDS", 0.3)
 
 
 def faulty(kind: str, argument: str = "", **given: Any) -> Server:
@@ -63,7 +62,7 @@ async def works(connected: Any) -> None:
 async def test_a_server_that_is_killed_in_a_call_is_said_to_be_gone_and_comes_back(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
     bad = plain("bad", ["die", "echo", "pid", "hang"], era)
     async with gateway(config_of(bad, GOOD)) as front, client(front) as connected:
         async with anyio.create_task_group() as tasks:
@@ -87,7 +86,7 @@ async def test_a_server_that_is_killed_in_a_call_is_said_to_be_gone_and_comes_ba
 async def test_a_call_that_changes_nothing_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
     bad = plain("bad", ["die_once"], mark=str(tmp_path / "mark"))
     async with gateway(config_of(bad)) as front, client(front) as connected:
         assert await told(connected, "bad___die_once") == "alive"
@@ -97,8 +96,8 @@ async def test_a_call_that_changes_nothing_is_made_again(
 async def test_a_server_that_nobody_uses_and_that_no_longer_answers_is_started_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upstream, "HEALTH_SECONDS", 0.3)
-    monkeypatch.setattr(process, "LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr(supervisor, "HEALTH_SECONDS", 0.3)
+    monkeypatch.setattr(stdio, "LEAVE_SECONDS", 0.3)
     async with gateway(config_of(plain("bad", ["pid"]))) as front, client(front) as connected:
         before = int(await told(connected, "bad___pid"))
         os.kill(before, signal.SIGSTOP)
@@ -153,8 +152,8 @@ async def test_a_program_that_cannot_be_run_is_said_so(command: str, says: str) 
 async def test_what_ended_a_server_is_told_and_only_its_last_words(
     seconds: float, quoted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "LAST_WORDS_SECONDS", seconds)
-    monkeypatch.setattr(upstream, "FIRST_PAUSE", 60)
+    monkeypatch.setattr(supervisor, "LAST_WORDS_SECONDS", seconds)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 60)
     async with gateway(config_of(plain("bad", ["pid"]))) as front, client(front) as connected:
         bad = front.fleet.upstreams["bad"]
         bad.complaints.hear("busy\n")
@@ -203,7 +202,7 @@ async def test_noise_on_standard_output_is_passed_over() -> None:
 
 
 async def test_a_line_that_never_ends_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "MAX_LINE_BYTES", 4_000_000)
+    monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 4_000_000)
     config = config_of(faulty("endless_line", connect_seconds=10), GOOD)
     async with gateway(config) as front, client(front) as connected:
         assert front.fleet.upstreams["bad"].link is None
@@ -309,7 +308,7 @@ async def test_answers_that_nobody_asked_for_are_dropped() -> None:
 async def test_a_server_that_keeps_dying_is_started_ever_more_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.02)
     async with gateway(config_of(faulty("dies_after_list"), GOOD)) as front:
         bad = front.fleet.upstreams["bad"]
         await until(lambda: bad._streak >= 4)
@@ -320,7 +319,7 @@ async def test_a_server_that_keeps_dying_is_started_ever_more_slowly(
 async def test_servers_that_do_not_start_do_not_keep_others_from_starting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upstream, "START_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "START_SECONDS", 0.2)
     slow = [script(f"slow{n}", "faulty.py", "mute", connect_seconds=60) for n in range(6)]
     async with gateway(config_of(*slow, GOOD), wait=False) as front:
         with anyio.fail_after(20):

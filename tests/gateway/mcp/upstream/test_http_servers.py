@@ -34,9 +34,9 @@ from tests.gateway.mcp.harness import (
     told,
 )
 from toolcrib.config.settings import Server as Configured
+from toolcrib.gateway.mcp.server.router import Front
 from toolcrib.gateway.mcp.upstream import connection as links
 from toolcrib.gateway.mcp.upstream import supervisor
-from toolcrib.gateway.mcp.server.router import Front
 
 pytestmark = [
     pytest.mark.anyio,
@@ -225,7 +225,7 @@ async def test_a_server_in_trouble_is_named_and_used_again_when_it_is_well() -> 
 async def test_a_server_that_was_started_anew_has_lost_our_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
     before, after = (Official().server.streamable_http_app() for _ in range(2))
     restarted = False
 
@@ -275,7 +275,7 @@ async def test_a_server_that_is_reached_by_sse(era: str) -> None:
 
 async def test_an_answer_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_LINE_BYTES", 1_000_000)
-    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
     app = Official().server.streamable_http_app(stateless_http=True, json_response=True)
     cut_off = anyio.Event()
 

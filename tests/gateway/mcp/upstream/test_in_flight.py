@@ -13,9 +13,9 @@ from mcp import Client
 from mcp.shared.memory import create_client_server_memory_streams
 
 from tests.gateway.mcp.harness import MODERN, client, config_of, gateway, plain, told, until
-from toolcrib.gateway.mcp.upstream import supervisor as upstreams
-from toolcrib.gateway.mcp.upstream import in_flight
 from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.upstream import in_flight
+from toolcrib.gateway.mcp.upstream import supervisor as upstreams
 
 pytestmark = [
     pytest.mark.anyio,
@@ -151,7 +151,7 @@ async def test_a_newer_server_that_was_told_to_stop_is_trusted_after_a_while(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Any] = []
-    monkeypatch.setattr(waiting, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(in_flight, "STOP_SECONDS", 0.3)
     front.fleet.upstreams["new"].waiting.begin_anew(is_modern=True)
     async with listening(front, []) as one, listening(front, heard) as other:
         await give_up(front, one, "new___hang")
@@ -165,7 +165,7 @@ async def test_a_newer_server_that_was_told_to_stop_is_trusted_after_a_while(
 async def test_what_is_kept_of_calls_that_were_given_up_is_bounded(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "MAX_GIVEN_UP", 3)
+    monkeypatch.setattr(in_flight, "MAX_GIVEN_UP", 3)
     queue = in_flight.Waiting()
     queue.begin_anew(is_modern=False)
     for _ in range(10):
@@ -233,7 +233,7 @@ async def test_a_person_who_never_answers_is_not_waited_for_for_ever(server: str
 async def test_a_server_does_not_ask_for_ever(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "MAX_QUESTIONS", 0)
+    monkeypatch.setattr(in_flight, "MAX_QUESTIONS", 0)
     async with listening(front, []) as connected:
         said = await told(connected, "old___ask", {"method": "roots/list"})
     assert "no more than 0 questions" in said

@@ -23,20 +23,18 @@ from tests.gateway.mcp.harness import (
     until,
 )
 from toolcrib.config.settings import Config, Safety, Server
-from toolcrib.gateway.mcp.upstream import pool
-from toolcrib.gateway.mcp.upstream import stdio
-from toolcrib.gateway.mcp.upstream import supervisor
 from toolcrib.gateway.mcp import gateway as gateways
 from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.upstream import pool, stdio, supervisor
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LEAVE_SECONDS", 0.3)
-    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(fleet, "FIRST_LIST_SECONDS", 0.1)
+    monkeypatch.setattr(stdio, "LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(pool, "FIRST_LIST_SECONDS", 0.1)
 
 
 def kept(tmp_path: Path, *servers: Server, safety: Safety = DEFAULT) -> Config:

@@ -24,9 +24,9 @@ from tests.gateway.mcp.oauth_server import Authority, guarded_app
 from tests.gateway.serving import environment, written
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import LoginFailed
+from toolcrib.gateway.mcp.admin.doctor import check_up
 from toolcrib.gateway.mcp.upstream import login as logins
 from toolcrib.gateway.mcp.upstream import supervisor
-from toolcrib.gateway.mcp.admin.doctor import check_up
 from toolcrib.gateway.mcp.upstream.login import login
 from toolcrib.gateway.mcp.upstream.oauth_tokens import Grant, TokenFile
 from toolcrib.hub.paths import tokens_folder
@@ -70,8 +70,8 @@ def configured(tmp_path: Path, server: Server) -> Config:
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(upstream, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "LONGEST_PAUSE", 0.2)
 
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])

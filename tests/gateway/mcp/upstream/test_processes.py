@@ -25,7 +25,7 @@ from toolcrib.gateway.mcp.upstream.child_processes import RUNNING, all_started, 
 
 pytestmark = pytest.mark.anyio
 
-SOURCE = Path(__file__).resolve().parents[3] / "src"
+SOURCE = Path(__file__).resolve().parents[4] / "src"
 # Each start of a gateway takes seconds; with this variable more of them are made.
 HEAVY = bool(os.environ.get("TOOLCRIB_HEAVY_TESTS"))
 PYTHON = {"command": sys.executable}

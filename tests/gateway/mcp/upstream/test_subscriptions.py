@@ -12,9 +12,8 @@ import pytest
 from mcp import Client
 
 from tests.gateway.mcp.harness import MODERN, client, config_of, gateway, plain, told, until
-from toolcrib.gateway.mcp.upstream import supervisor
-from toolcrib.gateway.mcp.upstream import subscriptions
 from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.upstream import subscriptions, supervisor
 from toolcrib.gateway.mcp.upstream.subscriptions import Wishes
 
 pytestmark = [
@@ -30,7 +29,7 @@ UPDATED = "notifications/resources/updated"
 
 @pytest.fixture
 async def front(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Front]:
-    for module in (wishes, upstream):
+    for module in (subscriptions, supervisor):
         monkeypatch.setattr(module, "FIRST_PAUSE", 0.02)
     async with gateway(config_of(OLD, NEW)) as made:
         yield made
@@ -174,7 +173,7 @@ async def test_a_server_that_was_started_anew_is_asked_again(front: Front, serve
 
 
 def test_only_so_much_can_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wishes, "MAX_FOLLOWED", 2)
+    monkeypatch.setattr(subscriptions, "MAX_FOLLOWED", 2)
     made = Wishes()
     assert [made.follow("old", uri) for uri in ("a", "b", "a", "c")] == [True, True, True, False]
     made.unfollow("old", "a")

@@ -9,23 +9,23 @@ from functools import partial
 from typing import Any, Final
 
 from toolcrib.config.settings import ModelUpstream, SearchForModel
-from toolcrib.gateway.llm.json_body import read_object, written
-from toolcrib.gateway.llm.endpoint import Exchange
-from toolcrib.gateway.llm.gateway import Gateway, is_native, owner
+from toolcrib.gateway.llm.anthropic.loop import Loop
+from toolcrib.gateway.llm.anthropic.server_search import ServerSearch
+from toolcrib.gateway.llm.anthropic.tools import defers, listing, tools_from_entry
+from toolcrib.gateway.llm.anthropic.transparent_search import (
+    HiddenSearch,
+    conversation_key,
+    deferrable,
+)
 from toolcrib.gateway.llm.anthropic.validation import (
     MAX_SHOWN_BYTES,
     check,
     check_size,
     without_stale_references,
 )
-from toolcrib.gateway.llm.anthropic.transparent_search import (
-    HiddenSearch,
-    conversation_key,
-    deferrable,
-)
-from toolcrib.gateway.llm.anthropic.tools import defers, listing, tools_from_entry
-from toolcrib.gateway.llm.anthropic.loop import Loop
-from toolcrib.gateway.llm.anthropic.server_search import ServerSearch
+from toolcrib.gateway.llm.endpoint import Exchange
+from toolcrib.gateway.llm.gateway import Gateway, is_native, owner
+from toolcrib.gateway.llm.json_body import read_object, written
 from toolcrib.gateway.llm.response_headers import Saved, Treatment
 from toolcrib.gateway.llm.toolset import Toolset, Way
 from toolcrib.gateway.llm.upstreams import headers_to_send

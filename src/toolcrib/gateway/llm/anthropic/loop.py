@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from toolcrib.config.settings import ModelUpstream
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import read_reply, written
-from toolcrib.gateway.llm.endpoint import Exchange
-from toolcrib.gateway.llm.api_errors import messages_error
-from toolcrib.gateway.llm.gateway import Gateway
-from toolcrib.gateway.llm.anthropic.stream import Relay
 from toolcrib.gateway.llm.anthropic.rewriter import FINAL_STOPS, Body, Talk, is_call_of_ours, split
+from toolcrib.gateway.llm.anthropic.stream import Relay
 from toolcrib.gateway.llm.anthropic.usage import Usage
+from toolcrib.gateway.llm.api_errors import messages_error
+from toolcrib.gateway.llm.endpoint import Exchange
+from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.json_body import read_reply, written
 from toolcrib.gateway.llm.response_headers import Saved
 from toolcrib.gateway.llm.sse import EventReader, event
 from toolcrib.gateway.llm.upstreams import Reply, headers_to_send

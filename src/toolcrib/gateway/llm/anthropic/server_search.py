@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from toolcrib.config.settings import SearchRanking
 from toolcrib.core.tool import Tool
-from toolcrib.gateway.llm.feedback import Lesson
-from toolcrib.gateway.llm.anthropic.validation import pending
 from toolcrib.gateway.llm.anthropic.history import (
     SEARCH_RESULT,
     client_id,
@@ -24,8 +22,10 @@ from toolcrib.gateway.llm.anthropic.history import (
     server_id,
     with_breakpoints,
 )
-from toolcrib.gateway.llm.anthropic.tools import Listing
 from toolcrib.gateway.llm.anthropic.rewriter import Body
+from toolcrib.gateway.llm.anthropic.tools import Listing
+from toolcrib.gateway.llm.anthropic.validation import pending
+from toolcrib.gateway.llm.feedback import Lesson
 from toolcrib.gateway.llm.toolset import Toolset
 from toolcrib.profiles.claude import DEFAULT_LIMIT, REGEX, VARIANTS, ToolSearch, references
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import read_reply, written
 from toolcrib.gateway.llm.anthropic.rewriter import Body, Talk, is_call_of_ours
 from toolcrib.gateway.llm.anthropic.usage import Usage
+from toolcrib.gateway.llm.json_body import read_reply, written
 
 _TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from toolcrib.adapters import anthropic
-from toolcrib.gateway.llm.json_body import written
-from toolcrib.gateway.llm.feedback import Lesson
 from toolcrib.gateway.llm.anthropic.rewriter import Body
+from toolcrib.gateway.llm.feedback import Lesson
+from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.toolset import Toolset
 
 MAX_REMEMBERED: Final = 1_000

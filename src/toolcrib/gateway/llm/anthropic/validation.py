@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from toolcrib.core import prompts
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.anthropic.history import (
     SEARCH_RESULT,
     SERVER_ID,
@@ -16,6 +15,7 @@ from toolcrib.gateway.llm.anthropic.history import (
     is_search_use,
 )
 from toolcrib.gateway.llm.anthropic.tools import Listing, members
+from toolcrib.gateway.llm.json_body import written
 from toolcrib.profiles.claude import VARIANTS, Refusal, is_search_tool, references, refusal
 
 MAX_SHOWN_BYTES: Final = 4 << 20

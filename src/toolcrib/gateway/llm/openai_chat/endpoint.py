@@ -6,14 +6,14 @@ from functools import partial
 
 from toolcrib.adapters.plain_json import objects
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.openai_chat.history import has_references
-from toolcrib.gateway.llm.openai_chat.stream import Stream
-from toolcrib.gateway.llm.openai_chat.rewriter import Talk
-from toolcrib.gateway.llm.openai_chat.tools import asks_for_search, deferring_shelf, sparing_shelf
 from toolcrib.gateway.llm.endpoint import Exchange
 from toolcrib.gateway.llm.gateway import Gateway
-from toolcrib.gateway.llm.response_headers import Treatment
+from toolcrib.gateway.llm.openai_chat.history import has_references
+from toolcrib.gateway.llm.openai_chat.rewriter import Talk
+from toolcrib.gateway.llm.openai_chat.stream import Stream
+from toolcrib.gateway.llm.openai_chat.tools import asks_for_search, deferring_shelf, sparing_shelf
 from toolcrib.gateway.llm.openai_service import Request, Service
+from toolcrib.gateway.llm.response_headers import Treatment
 from toolcrib.gateway.llm.tool_index import Shelf
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from toolcrib.adapters.openai_chat import references, turns_from_wire
 from toolcrib.adapters.plain_json import objects, text
 from toolcrib.core import prompts
-from toolcrib.session.session import Act
 from toolcrib.gateway.llm.conversation_memory import Recall
 from toolcrib.gateway.llm.tool_index import Shelf
+from toolcrib.session.session import Act
 
 Message = dict[str, Any]
 

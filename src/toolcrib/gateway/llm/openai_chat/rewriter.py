@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from toolcrib.adapters.openai_chat import answers_to_wire, calls_from_wire
 from toolcrib.adapters.plain_json import objects, text
+from toolcrib.gateway.llm.conversation_memory import Recall
 from toolcrib.gateway.llm.openai_chat.history import acts, anchor, opening, restored, spelled_out
 from toolcrib.gateway.llm.openai_chat.tools import to_entry
-from toolcrib.gateway.llm.conversation_memory import Recall
 from toolcrib.gateway.llm.response_headers import Treatment
 from toolcrib.gateway.llm.tool_index import Desk, Entry, Shelf
 from toolcrib.gateway.llm.usage import summed

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import objects, text
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.api_errors import openai_error
 from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.openai_chat.rewriter import PARAGRAPH, TEXTS, Talk, finish
-from toolcrib.gateway.llm.api_errors import openai_error
 from toolcrib.gateway.llm.sse import event as as_event
 
 Chunk = dict[str, Any]

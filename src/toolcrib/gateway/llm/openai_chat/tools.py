@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from toolcrib.adapters.openai_chat import tools_from_wire
 from toolcrib.adapters.plain_json import text
-from toolcrib.session.disclosure import Disclosure
-from toolcrib.core.tool_names import public_name
 from toolcrib.core.tool import Tool
+from toolcrib.core.tool_names import public_name
 from toolcrib.errors import InvalidTool
 from toolcrib.gateway.llm.tool_index import Entry, Shelf, Ware, sent_name
+from toolcrib.session.disclosure import Disclosure
 
 _FIELD: Final = "defer_loading"
 # By such a name a client offers a search of its own, and needs no other beside it.

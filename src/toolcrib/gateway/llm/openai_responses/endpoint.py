@@ -9,17 +9,16 @@ from urllib.parse import quote, unquote
 from toolcrib.adapters.plain_json import objects, text
 from toolcrib.config.settings import ModelUpstream
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import read_object
 from toolcrib.gateway.llm.endpoint import Exchange
 from toolcrib.gateway.llm.gateway import Gateway, is_native, owner
-from toolcrib.gateway.llm.response_ids import IdWatch, Issued, Place
-from toolcrib.gateway.llm.openai_responses import items
-from toolcrib.gateway.llm.openai_responses import tools
-from toolcrib.gateway.llm.openai_responses.stream import Stream
+from toolcrib.gateway.llm.json_body import read_object
+from toolcrib.gateway.llm.openai_responses import items, tools
 from toolcrib.gateway.llm.openai_responses.rewriter import Talk
+from toolcrib.gateway.llm.openai_responses.stream import Stream
 from toolcrib.gateway.llm.openai_responses.tools import Rack, rack_of
-from toolcrib.gateway.llm.response_headers import UPSTREAM_HEADER, Saved
 from toolcrib.gateway.llm.openai_service import Request, Service
+from toolcrib.gateway.llm.response_headers import UPSTREAM_HEADER, Saved
+from toolcrib.gateway.llm.response_ids import IdWatch, Issued, Place
 
 STORED: Final = "/v1/responses/"
 UNKNOWN_PLACE: Final = (

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from toolcrib.adapters.plain_json import objects, text
-from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.conversation_memory import Recall
+from toolcrib.gateway.llm.json_body import written
 
 Item = dict[str, Any]
 

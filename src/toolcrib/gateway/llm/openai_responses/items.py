@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import objects, text
 from toolcrib.core import prompts
-from toolcrib.session.turn import DESCRIPTION_CHARS
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.openai_responses.tools import Rack, brought_wares, found_entries, path_of
 from toolcrib.gateway.llm.tool_index import Desk, Ware, sent_name
+from toolcrib.session.turn import DESCRIPTION_CHARS
 
 Item = dict[str, Any]
 

@@ -15,7 +15,12 @@ from toolcrib.adapters.openai_responses import calls_from_wire, turns_from_wire
 from toolcrib.adapters.plain_json import objects, text
 from toolcrib.core.calls import Call
 from toolcrib.gateway.llm.conversation_memory import Recall
-from toolcrib.gateway.llm.openai_responses.hidden_items import Hidden, opening, restored, without_orphans
+from toolcrib.gateway.llm.openai_responses.hidden_items import (
+    Hidden,
+    opening,
+    restored,
+    without_orphans,
+)
 from toolcrib.gateway.llm.openai_responses.items import (
     CALLS,
     Item,

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import text
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.api_errors import openai_error
+from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.openai_responses.rewriter import Talk
 from toolcrib.gateway.llm.sse import event as as_event
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 from toolcrib.adapters.fields import Fields, kind
 from toolcrib.adapters.plain_json import objects, text
 from toolcrib.core import prompts
-from toolcrib.session.disclosure import Disclosure
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
 from toolcrib.gateway.llm.tool_index import Entry, Shelf, Ware, sent_name
+from toolcrib.session.disclosure import Disclosure
 
 NO_SEARCH: Final = "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
 MISSING: Final = "Missing required parameter: '{param}'."

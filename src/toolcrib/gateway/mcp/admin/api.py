@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolcrib.session.turn import LIMIT, MAX_LIMIT
-from toolcrib.search.filters import Where
 from toolcrib.errors import InvalidLimit, InvalidQuery, ToolcribError
-from toolcrib.gateway.mcp.server.router import Front
 from toolcrib.gateway.mcp.admin.status import servers, stats
+from toolcrib.gateway.mcp.server.router import Front
 from toolcrib.hub.view import View
+from toolcrib.search.filters import Where
+from toolcrib.session.turn import LIMIT, MAX_LIMIT
 
 MAX_PAGE: Final = 1_000
 PAGE: Final = 100

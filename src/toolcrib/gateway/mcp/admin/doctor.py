@@ -17,9 +17,9 @@ from toolcrib.gateway.mcp.admin.diagnosis import diagnose
 from toolcrib.gateway.mcp.upstream.pool import Fleet
 from toolcrib.gateway.mcp.upstream.startup import OnStarted, tell_starts
 from toolcrib.gateway.mcp.upstream.supervisor import Upstream
-from toolcrib.safety.pin import Pin
 from toolcrib.hub.directory import Entry, Shelf
 from toolcrib.hub.hub import Service
+from toolcrib.safety.pin import Pin
 from toolcrib.storage import open_store
 
 HEAVY_TOKENS: Final = 10_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib.session.turn import LIMIT, MAX_LIMIT
 from toolcrib.gateway.mcp.admin.api import MAX_PAGE, PAGE
 from toolcrib.gateway.openapi import described
+from toolcrib.session.turn import LIMIT, MAX_LIMIT
 
 _TEXT: Final = {"type": "string"}
 _WHOLE: Final = {"type": "integer", "minimum": 0}

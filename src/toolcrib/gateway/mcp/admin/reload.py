@@ -12,8 +12,8 @@ import anyio
 from toolcrib.config.settings import Config
 from toolcrib.config.watch import Difference, Edit, Watcher
 from toolcrib.errors import InvalidConfig, ToolcribError
-from toolcrib.gateway.middleware import check_binding
 from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.middleware import check_binding
 
 # What is built once, before anything is served.
 _AT_START: Final = ("http", "store", "models", "embedding")

@@ -12,7 +12,7 @@ from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from toolcrib.gateway.middleware import ANYONE
+from toolcrib.gateway.mcp.server.session import LEVELS, Shown, is_frozen, rank
 from toolcrib.gateway.mcp.upstream.sdk import (
     Context,
     channel_of,
@@ -20,7 +20,7 @@ from toolcrib.gateway.mcp.upstream.sdk import (
     stream_of,
     without_connection_keys,
 )
-from toolcrib.gateway.mcp.server.session import LEVELS, Shown, is_frozen, rank
+from toolcrib.gateway.middleware import ANYONE
 
 _STATE: Final = "toolcrib"
 

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolcrib.gateway.mcp.server.tool_handlers import Counter, Errand
 from toolcrib.gateway.mcp.server.protocol import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
@@ -23,8 +22,9 @@ from toolcrib.gateway.mcp.server.protocol import (
     handshake,
     stamped,
 )
-from toolcrib.gateway.mcp.server.token_savings import Savings
 from toolcrib.gateway.mcp.server.session import LEVELS, Shown, is_frozen
+from toolcrib.gateway.mcp.server.token_savings import Savings
+from toolcrib.gateway.mcp.server.tool_handlers import Counter, Errand
 from toolcrib.hub.hub import Service
 
 _REQUEST: Final = frozenset({"jsonrpc", "id", "method", "params"})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from toolcrib.session.session import SessionTable
-from toolcrib.search.feedback.trail import Trail
 from toolcrib.gateway.mcp.server.session import Visitor
 from toolcrib.hub.directory import Entry
 from toolcrib.hub.hub import Service
+from toolcrib.search.feedback.trail import Trail
+from toolcrib.session.session import SessionTable
 
 # Callers whose requests stand alone, and whose latest searches are remembered all the same.
 MAX_CALLERS: Final = 1_000

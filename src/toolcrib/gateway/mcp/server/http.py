@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import Http
 from toolcrib.gateway.mcp.server.router import Front
-from toolcrib.gateway.mcp.upstream.sdk import Context
 from toolcrib.gateway.mcp.server.stateless import answer_once
+from toolcrib.gateway.mcp.upstream.sdk import Context
 
 PROFILE: Final = "toolcrib.profile"
 _EVENTS: Final = "text/event-stream"

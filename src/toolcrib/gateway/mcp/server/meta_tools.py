@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolcrib.core import prompts
-from toolcrib.session.turn import LIMIT, MAX_LIMIT
 from toolcrib.gateway.mcp.server.search_results import DETAILS, named, servers_text
-from toolcrib.profiles import mcproxy
 from toolcrib.hub.view import View
+from toolcrib.profiles import mcproxy
+from toolcrib.session.turn import LIMIT, MAX_LIMIT
 
 _SEARCHES: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 # It may call anything, so it says the worst that anything may do.

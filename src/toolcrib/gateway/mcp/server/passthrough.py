@@ -10,15 +10,15 @@ from typing import Any, Final
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
-from toolcrib.core.tool_names import safe_name
 from toolcrib.core.tool import SERVER_SEPARATOR
+from toolcrib.core.tool_names import safe_name
 from toolcrib.errors import ServerUnavailable
-from toolcrib.gateway.mcp.server.server_requests import Bridge
 from toolcrib.gateway.mcp.server.client import Client
-from toolcrib.gateway.mcp.upstream.pool import Fleet
+from toolcrib.gateway.mcp.server.server_requests import Bridge
 from toolcrib.gateway.mcp.server.session import Shown
-from toolcrib.gateway.mcp.upstream.supervisor import Upstream
+from toolcrib.gateway.mcp.upstream.pool import Fleet
 from toolcrib.gateway.mcp.upstream.subscriptions import MAX_FOLLOWED
+from toolcrib.gateway.mcp.upstream.supervisor import Upstream
 from toolcrib.hub.hub import Service
 
 MAX_PROMPTS: Final = 50_000

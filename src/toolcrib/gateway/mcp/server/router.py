@@ -28,16 +28,16 @@ from mcp_types import INVALID_PARAMS
 from mcp_types import methods as _methods
 
 from toolcrib.errors import RequestFailed, UnknownProfile
-from toolcrib.gateway.mcp.server.server_requests import Bridge
-from toolcrib.gateway.mcp.server.tool_calls import Calls
 from toolcrib.gateway.mcp.server.client import Client, shown_to
+from toolcrib.gateway.mcp.server.passthrough import Relay
+from toolcrib.gateway.mcp.server.protocol import INFO, stamped
+from toolcrib.gateway.mcp.server.server_requests import Bridge
+from toolcrib.gateway.mcp.server.session import Shown
+from toolcrib.gateway.mcp.server.token_savings import Savings
+from toolcrib.gateway.mcp.server.tool_calls import Calls
 from toolcrib.gateway.mcp.server.tool_handlers import Counter
 from toolcrib.gateway.mcp.upstream.pool import Fleet
-from toolcrib.gateway.mcp.server.protocol import INFO, stamped
-from toolcrib.gateway.mcp.server.passthrough import Relay
-from toolcrib.gateway.mcp.server.token_savings import Savings
 from toolcrib.gateway.mcp.upstream.sdk import Context, connection_of
-from toolcrib.gateway.mcp.server.session import Shown
 from toolcrib.hub.hub import Service
 
 # A client that takes longer to be told something has stopped listening.

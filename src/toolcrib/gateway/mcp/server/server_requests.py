@@ -17,9 +17,9 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_T
 
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.server.client import Client
+from toolcrib.gateway.mcp.upstream.in_flight import ASKS
 from toolcrib.gateway.mcp.upstream.pool import Fleet
 from toolcrib.gateway.mcp.upstream.supervisor import Upstream
-from toolcrib.gateway.mcp.upstream.in_flight import ASKS
 
 MAX_ROUNDS: Final = 10
 MAX_HELD: Final = 1_000

@@ -6,21 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from toolcrib.session.session import Session
+from toolcrib.gateway.mcp.upstream.log_levels import LEVELS
 from toolcrib.search.feedback.trail import Trail
+from toolcrib.session.session import Session
 
 # Clients that read the list of tools once and never again, by the beginning of their names.
 FROZEN: Final = ("claude-code", "cursor", "windsurf", "codex")
-LEVELS: Final = (
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-)
 
 
 @dataclass

@@ -13,9 +13,9 @@ import anyio
 from toolcrib.core import prompts
 from toolcrib.core.token_count import estimate, tool_tokens
 from toolcrib.errors import UnknownProfile
-from toolcrib.profiles.mcproxy import SEARCH_TOOL
 from toolcrib.hub.hub import Service
 from toolcrib.hub.view import View
+from toolcrib.profiles.mcproxy import SEARCH_TOOL
 
 # Answers are weighed later, many at once: a client should not wait for our sums.
 MAX_UNWEIGHED: Final = 1_000

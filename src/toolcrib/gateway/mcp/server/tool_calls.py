@@ -8,9 +8,9 @@ from typing import Any
 
 from toolcrib.core import prompts
 from toolcrib.errors import ServerUnavailable
+from toolcrib.gateway.mcp.server.client import Client
 from toolcrib.gateway.mcp.server.search_results import said
 from toolcrib.gateway.mcp.server.server_requests import Bridge
-from toolcrib.gateway.mcp.server.client import Client
 from toolcrib.gateway.mcp.server.tool_handlers import Counter, Errand
 from toolcrib.gateway.mcp.upstream.pool import Fleet
 from toolcrib.hub.definitions import outweighs

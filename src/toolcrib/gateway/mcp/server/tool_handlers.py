@@ -17,12 +17,10 @@ import anyio
 from toolcrib.config.settings import Detail, ToolSearch
 from toolcrib.core import prompts
 from toolcrib.core.calls import Call
-from toolcrib.session.turn import LIMIT, MAX_LIMIT, NEAREST, unserved_text
-from toolcrib.search.filters import Where
-from toolcrib.search.results import SearchResult
-from toolcrib.session.session import Session
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed, ToolcribError
+from toolcrib.gateway.mcp.server.feedback import Attention
+from toolcrib.gateway.mcp.server.meta_tools import CONSTANT_TOOLS, listed_search_tool, search_tool
 from toolcrib.gateway.mcp.server.search_results import (
     DETAILS,
     Page,
@@ -33,13 +31,15 @@ from toolcrib.gateway.mcp.server.search_results import (
     said,
     unseen_texts,
 )
-from toolcrib.gateway.mcp.server.feedback import Attention
-from toolcrib.gateway.mcp.server.meta_tools import CONSTANT_TOOLS, listed_search_tool, search_tool
 from toolcrib.gateway.mcp.server.session import Visitor
-from toolcrib.profiles import mcproxy
 from toolcrib.hub.directory import OWN_NAMES, Entry
 from toolcrib.hub.hub import Service
 from toolcrib.hub.view import ShownMode, View
+from toolcrib.profiles import mcproxy
+from toolcrib.search.filters import Where
+from toolcrib.search.results import SearchResult
+from toolcrib.session.session import Session
+from toolcrib.session.turn import LIMIT, MAX_LIMIT, NEAREST, unserved_text
 
 LISTED_LIMIT: Final = 10
 MAX_LISTED: Final = 200

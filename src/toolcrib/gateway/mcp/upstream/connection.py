@@ -21,9 +21,9 @@ from toolcrib import __version__
 from toolcrib.config.settings import Server
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.upstream.child_processes import MAX_LINE_BYTES
-from toolcrib.gateway.mcp.upstream.stdio import Complaints, child_process
-from toolcrib.gateway.mcp.upstream.sdk import CLOSED, OnNotify, OnRequest, RawSession, raw_session
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile
+from toolcrib.gateway.mcp.upstream.sdk import CLOSED, OnNotify, OnRequest, RawSession, raw_session
+from toolcrib.gateway.mcp.upstream.stdio import Complaints, child_process
 
 INFO: Final = types.Implementation(name="toolcrib", version=__version__)
 MAX_PAGES: Final = 1_000

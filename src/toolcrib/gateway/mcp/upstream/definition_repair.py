@@ -8,8 +8,8 @@ from mcp_types import methods as _methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from toolcrib.safety.display import visible
 from toolcrib.hub.definitions import MAX_NAME_SHOWN, listed, named, some_of
+from toolcrib.safety.display import visible
 
 _VERSIONS: Final = (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
 # Without these there is no tool; whatever else is wrong can be left away.

@@ -16,10 +16,10 @@ from mcp.shared.exceptions import MCPError
 from toolcrib.config.settings import Config, Server
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.upstream.definition_repair import readable
-from toolcrib.gateway.mcp.upstream.supervisor import Listing, OnNews, Upstream
 from toolcrib.gateway.mcp.upstream.subscriptions import Wishes
-from toolcrib.hub.paths import tokens_folder
+from toolcrib.gateway.mcp.upstream.supervisor import Listing, OnNews, Upstream
 from toolcrib.hub.hub import Service, manifest_of
+from toolcrib.hub.paths import tokens_folder
 
 STARTING_AT_ONCE: Final = 4
 MAX_OWNED: Final = 50_000

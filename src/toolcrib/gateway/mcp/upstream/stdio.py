@@ -22,7 +22,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from toolcrib.gateway.mcp.upstream.child_processes import MAX_LINE_BYTES, RUNNING, send_signal, start
+from toolcrib.gateway.mcp.upstream.child_processes import (
+    MAX_LINE_BYTES,
+    RUNNING,
+    send_signal,
+    start,
+)
 
 MAX_COMPLAINTS: Final = 200
 MAX_COMPLAINT_CHARS: Final = 2_000

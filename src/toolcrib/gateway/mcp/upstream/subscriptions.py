@@ -18,7 +18,7 @@ from mcp_types import METHOD_NOT_FOUND
 
 from toolcrib.config.settings import Server
 from toolcrib.gateway.mcp.upstream.connection import Link
-from toolcrib.gateway.mcp.server.session import LEVELS
+from toolcrib.gateway.mcp.upstream.log_levels import LEVELS
 
 MAX_FOLLOWED: Final = 1_000
 FIRST_PAUSE: Final = 1.0

@@ -25,9 +25,9 @@ from toolcrib.config.settings import Server
 from toolcrib.errors import ServerUnavailable, ToolcribError
 from toolcrib.gateway.logs import Redactor
 from toolcrib.gateway.mcp.upstream.connection import Link, end_of, open_link, reason_of
-from toolcrib.gateway.mcp.upstream.stdio import Complaints
-from toolcrib.gateway.mcp.upstream.sdk import HTTP_FAILED
 from toolcrib.gateway.mcp.upstream.in_flight import Caller, Waiting
+from toolcrib.gateway.mcp.upstream.sdk import HTTP_FAILED
+from toolcrib.gateway.mcp.upstream.stdio import Complaints
 from toolcrib.gateway.mcp.upstream.subscriptions import Wishes, keep_asking
 from toolcrib.gateway.secrets import secrets_of
 from toolcrib.hub.definitions import MAX_DEFINITION_BYTES, outweighs

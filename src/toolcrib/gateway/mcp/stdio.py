@@ -12,11 +12,11 @@ from typing import Final
 import anyio
 
 from toolcrib.gateway.mcp.server.background import tried
-from toolcrib.gateway.mcp.upstream.child_processes import all_started, kill_all
 from toolcrib.gateway.mcp.server.fast_start import Doorstep
-from toolcrib.gateway.mcp.server.pipes import standard_pipes
 from toolcrib.gateway.mcp.server.handover import Reception
+from toolcrib.gateway.mcp.server.pipes import standard_pipes
 from toolcrib.gateway.mcp.server.token_savings import Savings
+from toolcrib.gateway.mcp.upstream.child_processes import all_started, kill_all
 from toolcrib.hub.hub import Service
 
 # What is heavy: the SDK, and all that speaks to servers with it; each after what it needs.

@@ -1,0 +1,16 @@
+"""The log levels of MCP, least severe first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEVELS: Final = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
