@@ -19,5 +19,5 @@ def test_the_page_has_the_example_as_it_is(example: Path) -> None:
 
 def test_there_is_an_example_for_every_framework() -> None:
     frameworks = {path.stem for path in ROOT.glob("src/toolcrib/frameworks/*.py")}
-    named = {f"with_{name}" for name in frameworks - {"__init__", "chat_model", "shelf"}}
+    named = {f"with_{name}" for name in frameworks - {"__init__", "langchain_model", "tool_index"}}
     assert {path.stem for path in EXAMPLES} == named

@@ -38,7 +38,7 @@ FOUND = Turn(_search(f"exchange rate of currencies, {LATER}"))
 @pytest.fixture(autouse=True)
 def _by_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words are enough here, and take no model that has to be loaded."""
-    for module in ("toolset", "shelf"):
+    for module in ("toolset", "tool_index"):
         monkeypatch.setattr(f"toolcrib.gateway.llm.{module}.MOST_READ", 0)
         monkeypatch.setattr(f"toolcrib.gateway.llm.{module}.MOST_SKETCHED", 0)
 
