@@ -11,7 +11,6 @@
     ├── InvalidLimit         a limit or offset out of range
     ├── SearchTimeout        a search went over its time budget
     ├── EmbeddingFailed      an embedder did not give the vectors it was asked for
-    ├── InvalidEvidence      a use, or a saved experience, that nothing can be learned from
     ├── CallError            a call of a tool that gave no result
     │   ├── InvalidArguments … because its arguments do not fit the schema
     │   ├── ToolDisabled     … because the tool is switched off
@@ -86,10 +85,6 @@ class SearchTimeout(ToolcribError):
 
 class EmbeddingFailed(ToolcribError):
     """An embedder did not give the vectors it was asked for."""
-
-
-class InvalidEvidence(ToolcribError):
-    """A use, or a saved experience, that nothing can be learned from."""
 
 
 class CallError(ToolcribError):

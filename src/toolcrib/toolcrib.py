@@ -24,13 +24,10 @@ from toolcrib.core.tool_names import Names
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.registry import Registry, text_of
 from toolcrib.search.engine import Allowed, SearchEngine
-from toolcrib.search.feedback.experience import Experience
-from toolcrib.search.feedback.trail import Trail
-from toolcrib.search.results import SearchResult
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.hosted_search import hosting_provider
 from toolcrib.session.session import Session
-from toolcrib.session.turn import Conversation, Heard, Style, Task
+from toolcrib.session.turn import Conversation, Style, Task
 from toolcrib.tool_sources import tools_of, toolsets
 
 Native = bool | Literal["client", "auto"]
@@ -60,9 +57,7 @@ class Toolcrib:
         runner: Runner | None = None,
         disclosure: Disclosure | None = None,
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
-        experience: Experience | None = None,
     ) -> None:
-        """`experience` is what use has taught, and is taught by the sessions of this crib."""
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise InvalidTool(
                 "tools come in a list, also if there is only one; write Toolcrib([…])"
@@ -70,10 +65,6 @@ class Toolcrib:
         if not isinstance(disclosure, Disclosure | None):
             raise InvalidConfig(
                 f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)"
-            )
-        if not isinstance(experience, Experience | None):
-            raise InvalidConfig(
-                f"experience is an Experience, not {experience!r}; write Experience(…)"
             )
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
@@ -86,9 +77,7 @@ class Toolcrib:
             *([runner] if runner is not None else []),
         ]
         self._changing = RLock()
-        self.experience = experience
-        found = engine(Catalog(tools_of(listed, functions)))
-        self._rules = self._rules_of(found if experience is None else found.taught_by(experience))
+        self._rules = self._rules_of(engine(Catalog(tools_of(listed, functions))))
         # Which registry runs an id: others may have it too, but were later.
         self._owners = {
             tool.id: registry
@@ -168,11 +157,9 @@ class Toolcrib:
             )
         return CribSession(self, style, budget, allowed, _search_by(native, model))
 
-    def conversation(
-        self, style: Style, allowed: Allowed | None, heard: Heard | None = None
-    ) -> Conversation:
-        """The rules of a conversation over the catalog as it is now; `heard` is told of searches."""
-        return replace(self._rules, style=style, allowed=allowed, heard=heard)
+    def conversation(self, style: Style, allowed: Allowed | None) -> Conversation:
+        """The rules of a conversation over the catalog as it is now."""
+        return replace(self._rules, style=style, allowed=allowed)
 
     def runs(self, tool: Tool) -> bool:
         """Whether a call to this tool is ours to run."""
@@ -229,7 +216,6 @@ class CribSession:
         self._style: Style = style
         self._allowed = allowed
         self._search = search
-        self._trail = Trail()
         self._conversation = self._rules()
         self._answered: tuple[Answer, ...] = ()
         self._calls: tuple[Call, ...] = ()
@@ -269,14 +255,14 @@ class CribSession:
         """
         format = wire_named(wire)
         ours = self._taken(format, reply)
-        return self._handled(format, reply, map(self._run, ours))
+        return self._handled(format, reply, map(self._crib.run, ours))
 
     async def handle_async(self, wire: str, reply: object) -> list[Any]:
         """The same in an event loop: async functions run on it, the calls of a turn side by side."""
         format = wire_named(wire)
         # A search is work of its own, which would hold the loop up.
         ours = await asyncio.to_thread(self._taken, format, reply)
-        answers = await asyncio.gather(*map(self._run_async, ours))
+        answers = await asyncio.gather(*map(self._crib.run_async, ours))
         return self._handled(format, reply, answers)
 
     def answer(self, wire: str, results: Mapping[str, object] | None = None) -> list[Any]:
@@ -294,7 +280,6 @@ class CribSession:
             if result is None:
                 self._answered += (_not_run(task),)
                 continue
-            self._learn(task, result.is_error)
             self._answered += (task.answered(result.text, result.is_error),)
         self._waiting = {}
         return self._results(format)
@@ -354,28 +339,7 @@ class CribSession:
         return self._conversation
 
     def _rules(self) -> Conversation:
-        heard = self._hear if self._crib.experience is not None else None
-        return self._crib.conversation(self._style, self._allowed, heard)
-
-    def _hear(self, query: str, result: SearchResult) -> None:
-        self._trail = self._trail.searched(query, (hit.tool.id for hit in result))
-
-    def _run(self, task: Task) -> Answer:
-        answer = self._crib.run(task)
-        self._learn(task, answer.is_error)
-        return answer
-
-    async def _run_async(self, task: Task) -> Answer:
-        answer = await self._crib.run_async(task)
-        self._learn(task, answer.is_error)
-        return answer
-
-    def _learn(self, task: Task, failed: bool) -> None:
-        """Learn from how a call went, if a search led to it."""
-        if self._crib.experience is not None:
-            self._trail, use = self._trail.called(task.tool.id, not failed)
-            if use is not None:
-                self._crib.experience.record(use)
+        return self._crib.conversation(self._style, self._allowed)
 
     def _split(self, conversation: Conversation) -> tuple[list[Tool], list[Tool]]:
         """What is shown from the start and what is held back, of what the caller may use."""

@@ -14,8 +14,6 @@ from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.search.dense.index import Dense, DenseIndex
 from toolcrib.search.engine import MAX_LIMIT, MAX_QUERIES
-from toolcrib.search.feedback.experience import Experience, Use
-from toolcrib.search.feedback.ranker import Experienced
 from toolcrib.search.hybrid.fusion import Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.results import Hit
@@ -145,35 +143,8 @@ def test_without_vectors_nothing_is_grouped(words: SearchEngine) -> None:
     result = words.search("email")
     assert [group.best for group in words.groups(result)] == list(result)
     assert not any(group.others for group in words.groups(result))
-    experienced = Experienced(Lexical(), Experience(SALT))
-    engine = SearchEngine(words.catalog, {"learned": experienced})
-    result = engine.search("email")
-    assert [group.best for group in engine.groups(result)] == list(result)
-    assert engine.settle() == 0
+    assert words.settle() == 0
     assert Dense(Words()).fit(Catalog()).alike([0, 1]).tolist() == [[1, 0], [0, 1]]
-
-
-def test_what_was_learned_changes_nothing_about_what_fits() -> None:
-    catalog = Catalog(
-        [Tool("forecast", "The weather", server="sky"), Tool("umbrella", "Against rain")]
-    )
-    experience = Experience(SALT)
-    hybrid = Hybrid(Lexical(), Dense(Slow()))
-    plain = SearchEngine(catalog, {"hybrid": hybrid})
-    learned = SearchEngine(catalog, {"hybrid": Experienced(hybrid, experience)})
-    assert learned.settle() == 0
-    plain.settle()
-    for _ in range(20):
-        experience.record(Use("weather", "sky___forecast"))
-    ours, theirs = learned.search("weather"), plain.search("weather")
-    assert ours.hits[0].score > theirs.hits[0].score
-    assert ours.confidence == theirs.confidence
-    for _ in range(20):
-        experience.record(Use("trombone lesson", "umbrella"))
-    lifted = learned.search("trombone lesson")
-    assert lifted.hits[0].tool.name == "umbrella"
-    assert not lifted.confident
-    assert len(learned.groups(ours)) == len(plain.groups(theirs))
 
 
 def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none() -> None:

@@ -22,7 +22,6 @@ _COMMANDS = {
     "demo": ("toolcrib.cli.demo", "See tool search at work on a small catalog."),
     "doctor": ("toolcrib.cli.doctor", "Say what is wrong with toolcrib.json, and the cure."),
     "eval": ("toolcrib.cli.eval", "Measure how well search finds the right tools."),
-    "forget": ("toolcrib.cli.forget", "See what was learned from use, and forget it."),
     "import": (
         "toolcrib.cli.import_servers",
         "Bring the servers of your MCP clients into toolcrib.json.",

@@ -23,9 +23,8 @@ _SERVER: Final = {
 }
 _STATS: Final = {
     **dict.fromkeys(("tools", "tokens", "sessions"), int),
-    **{"counts": dict, "learned": dict, "notices": list},
+    **{"counts": dict, "notices": list},
 }
-_LEARNED: Final = dict.fromkeys(("words", "tools"), int)
 _ASIDES: Final = {
     "waiting": "held back; see toolcrib approve",
     "flagged": "flagged as suspicious; see toolcrib doctor",
@@ -47,7 +46,7 @@ def command(config_file: str | None, url: str | None, key: str | None, as_json: 
     """See how a running gateway is doing.
 
     It tells the servers and their states, the tools, the calls, about how many tokens clients were
-    spared, and how much was learned from use.
+    spared.
     """
     asking = Asking.of(url or _configured(config_file), key)
     told = {
@@ -79,7 +78,6 @@ def _is_shaped(told: Mapping[str, Any]) -> bool:
         and _has(told["stats"], _STATS)
         and all(isinstance(count, int) for count in told["stats"]["counts"].values())
         and all(isinstance(notice, str) for notice in told["stats"]["notices"])
-        and _has(told["stats"]["learned"], _LEARNED)
     )
 
 
@@ -109,10 +107,6 @@ def _print(told: Mapping[str, Any]) -> None:
     searches = counted(counts.get("searches", 0), "search", "searches")
     spared = _spared("clients", counts.get("tokens_saved", 0))
     click.secho(f"{lists} and {searches} so far spared {spared}.", bold=True)
-    learned = stats["learned"]
-    if learned["words"]:
-        words, tools = counted(learned["words"], "word"), counted(learned["tools"], "tool")
-        click.echo(f"Learned from use: {words} for {tools}.")
     if counts.get("model_requests"):
         requests = counted(counts["model_requests"], "request")
         spared = _spared("them", counts.get("model_tokens_saved", 0))

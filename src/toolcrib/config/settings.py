@@ -132,12 +132,6 @@ class ToolSearch:
     validate_arguments: bool = setting(
         "validateArguments", True, "Check the arguments of a call before it is passed on."
     )
-    learn: bool = setting(
-        "learn",
-        True,
-        "Learn from use: a tool that a search returned and that was then called rises a little where "
-        "its words come again.",
-    )
     prefix: bool = setting(
         "prefix", True, "Put the server before the tool's own name: `server___tool`."
     )
@@ -298,12 +292,6 @@ class ModelGateway:
     )
     engine_cache: int = setting(
         "engineCache", 64, "How many sets of tools are kept ready to search.", 1, 10_000
-    )
-    learn: bool = setting(
-        "learn",
-        True,
-        "Learn from use, for each client by itself: a tool that a search returned and that was then "
-        "called rises a little where its words come again.",
     )
 
 

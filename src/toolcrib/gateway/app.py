@@ -83,7 +83,6 @@ def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) ->
         service.config.models,
         switches={key.name: key.tool_search for key in keys if key.tool_search},
         max_body_bytes=service.config.http.max_body_bytes,
-        lessons=service.lessons,
         on_treated=_counting(service, metrics),
     )
 

@@ -17,13 +17,11 @@ from toolcrib.embedders.fallback import WithFallback
 from toolcrib.errors import UnknownProfile
 from toolcrib.hub.definitions import Definition, keepable, read_definitions
 from toolcrib.hub.directory import Directory, Shelf, shelf_of
-from toolcrib.hub.feedback import Lessons
 from toolcrib.hub.view import View
 from toolcrib.safety.finding import Finding
 from toolcrib.safety.pinning import judge, repinned
 from toolcrib.safety.scan import scan
 from toolcrib.search.engine import RANKERS, SearchEngine
-from toolcrib.search.feedback.experience import Use
 from toolcrib.search.ranker import Ranker
 from toolcrib.storage.store import Manifest, Store, Usage
 
@@ -34,8 +32,6 @@ MAX_UNWRITTEN: Final = 10_000
 MAX_INSTRUCTIONS: Final = 2_000
 CHANGED: Final = "its definition is not the one that was approved"
 HOSTILE: Final = "its definition looks hostile"
-# The callers of one profile learn from one another; those of another hear nothing of it.
-_CIRCLE: Final = "profile"
 
 
 class Service:
@@ -46,12 +42,9 @@ class Service:
         config: Config,
         store: Store,
         rankers: Mapping[str, Ranker] = RANKERS,
-        *,
-        lessons: Lessons | None = None,
     ) -> None:
         self.config = config
         self.store = store
-        self.lessons = lessons
         # Taking in a large list takes long. Whoever wants to see or count something need not wait.
         self._learning = RLock()
         self._lock = RLock()
@@ -93,10 +86,7 @@ class Service:
                 if name and name not in self.config.profiles:
                     raise UnknownProfile(f"there is no profile {name!r}; add it to `profiles`")
                 given = self.config.profiles[name] if name else EVERYTHING
-                engine = self._engine
-                if self._learns is not None:
-                    engine = engine.taught_by(self._learns.teacher(_CIRCLE, name))
-                view = View(self.directory, given, self.config.tool_search, engine)
+                view = View(self.directory, given, self.config.tool_search, self._engine)
                 self._views[name] = view
             return view
 
@@ -140,17 +130,6 @@ class Service:
         with self._lock:
             self._calls.append(Usage(tool_id, ok, seconds, time.time()))
 
-    def note_use(self, profile: str | None, caller: str, use: Use) -> None:
-        """Learn from what a caller of a profile did, later."""
-        if self._learns is not None:
-            self._learns.note((_CIRCLE, profile or ""), caller, use)
-
-    def learned(self, profile: str | None = None) -> dict[str, int]:
-        """How much use has taught: in one profile, or in all that there is."""
-        if self._learns is None:
-            return {"tools": 0, "words": 0}
-        return self._learns.told(_CIRCLE, profile) if profile else self._learns.told()
-
     def count(self, **amounts: int) -> None:
         """Add to the counters."""
         with self._lock:
@@ -175,17 +154,11 @@ class Service:
             self.store.note_calls(calls)
         if stats:
             self.store.add_stats(stats)
-        if self.lessons is not None:
-            self.lessons.flush()
 
     def close(self) -> None:
         """Write what is left and let go of the store."""
         self.flush()
         self.store.close()
-
-    @property
-    def _learns(self) -> Lessons | None:
-        return self.lessons if self.config.tool_search.learn else None
 
     def _recall(self) -> None:
         """What is known of the configured servers from the last time they were up."""

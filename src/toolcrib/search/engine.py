@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
@@ -17,8 +16,6 @@ from toolcrib.core.tool import Tool
 from toolcrib.encoder.default import SHIPPED
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.search.dense.index import Dense
-from toolcrib.search.feedback.experience import Teacher
-from toolcrib.search.feedback.ranker import Experienced
 from toolcrib.search.filters import ANYWHERE, FacetIndex, Where
 from toolcrib.search.hybrid.fusion import fast_with, hybrid_with
 from toolcrib.search.lexical.exact_name import Named, NameIndex, with_names_first
@@ -79,7 +76,6 @@ class SearchEngine:
         self._indexes: dict[str, Index] = {}
         self._names: NameIndex | None = None
         self._facets: FacetIndex | None = None
-        self._untaught: tuple[SearchEngine, Teacher] | None = None
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -88,28 +84,12 @@ class SearchEngine:
 
     def updated(self, catalog: Catalog) -> SearchEngine:
         """An engine for a later catalog, which fits only what has changed."""
-        if self._untaught is not None:
-            engine, teacher = self._untaught
-            return engine.updated(catalog).taught_by(teacher)
         later = SearchEngine(catalog, self._rankers)
         # Copied first: another thread may be fitting an index to search in a mode of its own.
         indexes = list(self._indexes.items())
         later._indexes = {mode: index.updated(catalog) for mode, index in indexes}
         later._names = self._names and self._names.updated(catalog)
         later._facets = self._facets and self._facets.updated(catalog)
-        return later
-
-    def taught_by(self, teacher: Teacher) -> SearchEngine:
-        """An engine over the same indexes that adds what use has taught, and leaves this one as it is.
-
-        Nothing is fitted for it, so each caller may have his own.
-        """
-        taught = {
-            mode: Experienced(_Fitted(self, mode, ranker.names_win), teacher)
-            for mode, ranker in self._rankers.items()
-        }
-        later = SearchEngine(self.catalog, taught)
-        later._untaught = (self, teacher)
         return later
 
     def settle(self, mode: str = "", most: int = MAX_LIMIT) -> int:
@@ -395,28 +375,13 @@ class SearchEngine:
 
     def _name_index(self) -> NameIndex:
         if self._names is None:
-            engine = self._untaught and self._untaught[0]
-            self._names = engine._name_index() if engine else NameIndex.fit(self.catalog)
+            self._names = NameIndex.fit(self.catalog)
         return self._names
 
     def _facet_index(self) -> FacetIndex:
         if self._facets is None:
-            engine = self._untaught and self._untaught[0]
-            self._facets = engine._facet_index() if engine else FacetIndex.fit(self.catalog)
+            self._facets = FacetIndex.fit(self.catalog)
         return self._facets
-
-
-@dataclass(frozen=True, slots=True)
-class _Fitted:
-    """A ranker whose index another engine has, or will have, for the same catalog."""
-
-    engine: SearchEngine
-    mode: str
-    names_win: bool
-
-    def fit(self, catalog: Catalog) -> Index:
-        """That engine's index."""
-        return self.engine._index(self.mode)
 
 
 def _check_page(limit: int, offset: int) -> None:

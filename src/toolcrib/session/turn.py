@@ -29,7 +29,6 @@ from toolcrib.session.disclosure import Plan
 from toolcrib.session.session import Act, Session
 
 Style = Literal["reveal", "dispatch"]
-Heard = Callable[[str, SearchResult], None]
 
 LIMIT: Final = 5
 MAX_LIMIT: Final = 20
@@ -93,8 +92,6 @@ class Conversation:
     count: Counter = field(default=estimate)
     checks_arguments: bool = True
     search_name: str = prompts.SEARCH_NAME
-    # Told of each query and what it found, by whoever wants to learn from it.
-    heard: Heard | None = None
 
     def begin(self, budget_tokens: int | None = None) -> Session:
         """A session that has been shown what is shown from the start."""
@@ -318,8 +315,6 @@ class Conversation:
             # A model writes sentences. What it did not mean as syntax is read as words.
             words = _SYNTAX.sub(" ", query).lower()
             result = self.engine.search(words, limit=limit, allowed=self.allowed)
-        if self.heard is not None:
-            self.heard(query, result)
         return result
 
     def _told(

@@ -28,4 +28,7 @@ _LESSONS: Final = (
     "INSERT INTO lessons_state VALUES (0, '')",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _LESSONS)
+# Learning from use was removed in 0.2.
+_DROP_LESSONS: Final = ("DROP TABLE lessons", "DROP TABLE lessons_state")
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _LESSONS, _DROP_LESSONS)

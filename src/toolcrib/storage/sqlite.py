@@ -29,7 +29,6 @@ from toolcrib.files.sqlite_file import (
     transaction,
 )
 from toolcrib.safety.pin import Pin
-from toolcrib.storage.feedback import SqliteLessons
 from toolcrib.storage.file_lock import Presence
 from toolcrib.storage.migrations import MIGRATIONS
 from toolcrib.storage.store import (
@@ -89,11 +88,6 @@ class SqliteStore:
     def notice(self) -> str:
         """What the user should know, such as a damaged file that was set aside."""
         return self._notice
-
-    @property
-    def lessons(self) -> SqliteLessons:
-        """What use has taught."""
-        return SqliteLessons(self._read, self._write)
 
     def manifest(self, server: str) -> Manifest | None:
         """What this server said of itself when it was last up."""

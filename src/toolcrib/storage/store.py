@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.safety.pin import Pin
-from toolcrib.storage.feedback import LessonStore
 
 __all__ = ["Manifest", "Pin", "Store", "Usage", "UsageSum"]
 
@@ -63,11 +62,7 @@ class UsageSum:
 
 
 class Store(Protocol):
-    """What is kept: manifests, pins, usage, counters, sessions, and what use has taught."""
-
-    @property
-    def lessons(self) -> LessonStore:
-        """What use has taught."""
+    """What is kept: manifests, pins, usage, counters and sessions."""
 
     def manifest(self, server: str) -> Manifest | None:
         """What this server said of itself when it was last up."""

@@ -13,8 +13,6 @@ from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.index import Dense
 from toolcrib.search.dense.vector_table import BLOCK, HEAD, TURNED_FROM, VectorTable, nearest, unit
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.feedback.experience import Experience, Use
-from toolcrib.search.feedback.ranker import Experienced
 from toolcrib.search.hybrid.fusion import Hybrid
 from toolcrib.search.lexical.ranker import Lexical
 from toolcrib.search.ranker import Ranker
@@ -203,24 +201,6 @@ def test_every_need_of_a_query_finds_its_tool_in_a_large_table() -> None:
     result = engine.search("show me the one #7, then send me the other #2000", limit=3)
     assert {"tool_7", "tool_2000"} <= {hit.tool.name for hit in result}
     assert result.hits[0].reasons[0].field in ("meaning", "name")
-
-
-def test_what_use_adds_is_added_to_exact_scores() -> None:
-    rows = vectors(TURNED_FROM + 500)
-    tools = [Tool(f"tool_{number}") for number in range(len(rows))]
-    likeness = rows @ rows[9]
-    order = np.argsort(-likeness, kind="stable").tolist()
-    far = f"tool_{order[400]}"
-    experience = Experience(b"0" * 32)
-    for _ in range(20):
-        experience.record(Use("whatever serves", far))
-    dense = Dense(Given(rows))
-    engine = SearchEngine(Catalog(tools), {"dense": Experienced(dense, experience)})
-    allowed = frozenset(f"tool_{slot}" for slot in order[200:])
-    raised = engine.search("whatever serves", mode="dense", allowed=allowed, limit=5)
-    names = [hit.tool.name for hit in raised]
-    assert far in names
-    assert [name for name in names if name != far] == [f"tool_{slot}" for slot in order[200:204]]
 
 
 @pytest.mark.parametrize("scale", [1e30, 1e20, 1e-13, 1e-20, 1e-30])

@@ -12,14 +12,12 @@ from toolcrib.config.settings import ModelGateway, ModelUpstream, SearchForModel
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import Memory
 from toolcrib.gateway.llm.endpoint import MAX_BODY_BYTES, SWITCH_HEADER, Exchange
-from toolcrib.gateway.llm.feedback import School
 from toolcrib.gateway.llm.json_body import LARGE_BYTES, read_reply
 from toolcrib.gateway.llm.response_headers import UPSTREAM_HEADER, Saved, printable
 from toolcrib.gateway.llm.sse import WholeEvents
 from toolcrib.gateway.llm.tool_cache import Kept
 from toolcrib.gateway.llm.toolset import Entries, Reader, Toolset, Way
 from toolcrib.gateway.llm.upstreams import KEY_HEADERS, Upstreams, headers_to_send
-from toolcrib.hub.feedback import Lessons
 from toolcrib.session.hosted_search import Provider, hosting_provider
 
 SEARCH_THREADS: Final = 4
@@ -44,13 +42,11 @@ class Gateway:
         *,
         switches: Switches | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
-        lessons: Lessons | None = None,
         on_treated: OnTreated | None = None,
     ) -> None:
         self.settings = settings
         self.max_body_bytes = max_body_bytes
         self.upstreams = Upstreams(settings)
-        self.school = School(lessons if settings.learn else None, settings.max_conversations)
         # The names of the tools that conversations were shown, oldest first.
         self.reveals = Memory(settings.max_conversations)
         self._toolsets: Kept[Toolset] = Kept(settings.engine_cache)

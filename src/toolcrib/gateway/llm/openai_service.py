@@ -122,11 +122,6 @@ class Service(Generic[Made]):
         """Answer a request through its talk; `stream` is for those who want a stream."""
         desk = talk.desk
         shelf, revealed = desk.shelf, desk.revealed
-        wire = "openai_responses" if "input" in request.body else "openai_chat"
-        lesson = self._gateway.school.lesson(request.exchange, wire, request.body)
-        if lesson is not None:
-            lesson.follow(shelf.held_tool)
-            desk.attend(lesson.attended)
         if shelf.claim():
             self._gateway.beforehand(shelf.prepare)
         count = len(shelf.front) + len(shelf.held)

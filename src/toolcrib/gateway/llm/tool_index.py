@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -129,11 +129,6 @@ class Desk:
         self._session = Session()
         self._handed: dict[str, Entry] = {}
         self._calls = 0
-        self._attend: Callable[[Conversation], Conversation] | None = None
-
-    def attend(self, attend: Callable[[Conversation], Conversation]) -> None:
-        """Search by these rules, made of the shelf's own."""
-        self._attend = attend
 
     @property
     def tools(self) -> list[Entry]:
@@ -171,8 +166,7 @@ class Desk:
         self._calls += len(calls)
         enough = self._calls > MAX_SEARCHES
         before = replace(self._session, searches=turn.MAX_SEARCHES if enough else rounds)
-        rules = self.shelf.conversation
-        result = (self._attend(rules) if self._attend else rules).turn(before, calls)
+        result = self.shelf.conversation.turn(before, calls)
         self._session = result.session
         self._note()
         return result

@@ -58,9 +58,6 @@ async def create(gateway: Gateway, exchange: Exchange) -> None:
     if talk is None:
         await gateway.pass_on(exchange, read.upstream, saved)
         return
-    lesson = gateway.school.lesson(exchange, "anthropic", read.body)
-    if lesson is not None:
-        talk.attend(lesson)
     gateway.treated(saved)
     loop = Loop(gateway, exchange, read.upstream, talk, saved)
     await loop.run(stream=read.body.get("stream") is True)

@@ -25,7 +25,6 @@ from toolcrib.gateway.llm.anthropic.history import (
 from toolcrib.gateway.llm.anthropic.rewriter import Body
 from toolcrib.gateway.llm.anthropic.tools import Listing
 from toolcrib.gateway.llm.anthropic.validation import pending
-from toolcrib.gateway.llm.feedback import Lesson
 from toolcrib.gateway.llm.toolset import Toolset
 from toolcrib.profiles.claude import DEFAULT_LIMIT, REGEX, VARIANTS, ToolSearch, references
 
@@ -62,12 +61,6 @@ class ServerSearch:
         self._rounds = 0
         self._breakpoints = _breakpoints(body)
         self._describe = _describer(listing)
-        self._best: Callable[[str, int], list[Tool]] = toolset.best
-
-    def attend(self, lesson: Lesson) -> None:
-        """Let searches in plain language be taught by use, and use be learned from."""
-        lesson.follow(lambda name: self._toolset.engine.catalog.get(name))
-        self._best = lesson.best(self._toolset)
 
     @property
     def shown(self) -> list[Any]:
@@ -176,7 +169,9 @@ class ServerSearch:
         input = {key: value for key, value in input.items() if key in (variant.keys[0], "limit")}
         by_meaning = self._ranking != "exact"
         if variant.name != REGEX:
-            search = ToolSearch((), by_words=self._best) if by_meaning else self._toolset.exact
+            search = (
+                ToolSearch((), by_words=self._toolset.best) if by_meaning else self._toolset.exact
+            )
             return search.search(name, input)
         found = self._toolset.exact.search(name, input)
         if self._ranking == "hybrid" and "tool_references" in found:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from toolcrib.adapters import anthropic
 from toolcrib.gateway.llm.anthropic.rewriter import Body
-from toolcrib.gateway.llm.feedback import Lesson
 from toolcrib.gateway.llm.json_body import written
 from toolcrib.gateway.llm.toolset import Toolset
 
@@ -54,11 +53,6 @@ class HiddenSearch:
         }
         tools = (self._conversation.find(name) for name in self._revealed)
         self._session = self._conversation.begin().reveal(tool for tool in tools if tool)
-
-    def attend(self, lesson: Lesson) -> None:
-        """Let searches be taught by use, and use be learned from."""
-        lesson.follow(self._conversation.find)
-        self._conversation = lesson.attended(self._conversation)
 
     @property
     def shown(self) -> list[Any]:

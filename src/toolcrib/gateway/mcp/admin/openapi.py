@@ -69,7 +69,6 @@ _SCHEMAS: Final = {
         tokens=_WHOLE,
         sessions=_WHOLE,
         counts={"type": "object", "additionalProperties": {"type": "integer"}},
-        learned=_object(tools=_WHOLE, words=_WHOLE),
         notices=_list(_TEXT),
     ),
     "Health": _object(status={"enum": ["ok", "degraded"]}, reasons=_list(_TEXT)),

@@ -29,7 +29,6 @@ def stats(front: Front, view: View) -> dict[str, Any]:
         "tokens": view.tokens,
         "sessions": front.clients,
         "counts": front.service.stats(),
-        "learned": front.service.learned(view.profile.name or None),
         "notices": _notices(front, view),
     }
 

@@ -12,7 +12,8 @@ from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from toolcrib.gateway.mcp.server.session import LEVELS, Shown, is_frozen, rank
+from toolcrib.gateway.mcp.server.session import Shown, is_frozen, rank
+from toolcrib.gateway.mcp.upstream.log_levels import LEVELS
 from toolcrib.gateway.mcp.upstream.sdk import (
     Context,
     channel_of,

@@ -22,9 +22,10 @@ from toolcrib.gateway.mcp.server.protocol import (
     handshake,
     stamped,
 )
-from toolcrib.gateway.mcp.server.session import LEVELS, Shown, is_frozen
+from toolcrib.gateway.mcp.server.session import Shown, is_frozen
 from toolcrib.gateway.mcp.server.token_savings import Savings
 from toolcrib.gateway.mcp.server.tool_handlers import Counter, Errand
+from toolcrib.gateway.mcp.upstream.log_levels import LEVELS
 from toolcrib.hub.hub import Service
 
 _REQUEST: Final = frozenset({"jsonrpc", "id", "method", "params"})

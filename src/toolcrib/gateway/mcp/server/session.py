@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.gateway.mcp.upstream.log_levels import LEVELS
-from toolcrib.search.feedback.trail import Trail
 from toolcrib.session.session import Session
 
 # Clients that read the list of tools once and never again, by the beginning of their names.
@@ -30,8 +29,6 @@ class Shown:
     key: object = field(default_factory=object)
     # How much it is being told at the moment, and has not taken yet.
     telling: int = 0
-    # Its latest searches, to learn which of them led to which call.
-    trail: Trail = field(default_factory=Trail)
 
     def wants(self, method: str, params: Mapping[str, Any] | None) -> bool:
         """Whether it has asked to be told this."""

@@ -51,8 +51,6 @@ class Calls:
             return said(str(fault), is_error=True)
         succeeded = result.get("isError") is not True
         self._service.note_call(entry.name, succeeded, time.monotonic() - begun)
-        if result.get("resultType") in (None, "complete"):
-            self._counter.attention.called(client, entry, succeeded)
         limit = upstream.server.max_result_bytes
         if outweighs(result, limit):
             return said(prompts.TOO_LARGE.format(name=entry.name, limit=limit), is_error=True)

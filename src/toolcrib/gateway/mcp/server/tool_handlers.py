@@ -19,7 +19,6 @@ from toolcrib.core import prompts
 from toolcrib.core.calls import Call
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed, ToolcribError
-from toolcrib.gateway.mcp.server.feedback import Attention
 from toolcrib.gateway.mcp.server.meta_tools import CONSTANT_TOOLS, listed_search_tool, search_tool
 from toolcrib.gateway.mcp.server.search_results import (
     DETAILS,
@@ -70,7 +69,6 @@ class Counter:
     def __init__(self, service: Service, servers: Servers) -> None:
         self._service = service
         self._servers = servers
-        self.attention = Attention(service)
 
     @property
     def _settings(self) -> ToolSearch:
@@ -187,7 +185,6 @@ class Counter:
         result = await self._found(view, query, limit, where)
         entries = self._kept(view, result)
         fits = bool(entries) and result.confident
-        self.attention.searched(client, query, entries)
         page = Page(self._settings.max_result_chars)
         says: list[str] = []
         if fits:
@@ -228,7 +225,6 @@ class Counter:
             near = self._kept(view, result)
             # What is only the nearest there is does not take the place of a list.
             entries = near if result.confident else []
-            self.attention.searched(client, query, entries or near[:NEAREST])
         if mode == "dynamic":
             if entries:
                 extends = self._settings.on_search == "extend"
