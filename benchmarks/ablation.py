@@ -24,21 +24,21 @@ from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.encoder.backend import fastest_encoder
-from toolcrib.encoder.default import SHIPPED
-from toolcrib.encoder.glossary import in_english
-from toolcrib.encoder.tokenizer import WordPiece
-from toolcrib.encoder.transformer import MAX_TOKENS, Encoder
+from toolcrib.encoder.backend import build_encoder
+from toolcrib.encoder.default import DEFAULT_ENCODER
+from toolcrib.encoder.glossary import translate_to_english
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.encoder.transformer import MAX_TOKENS, TransformerEncoder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
-from toolcrib.evaluation.metrics import scores
-from toolcrib.evaluation.runner import Answer, answers
-from toolcrib.evaluation.summary import AUC, Summary, summary
+from toolcrib.evaluation.metrics import score_ranking
+from toolcrib.evaluation.runner import EvalResult, run_queries
+from toolcrib.evaluation.summary import AUC, EvalSummary, summarize
 from toolcrib.search.dense.embedder import Embedder, Vectors
-from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.hybrid.fusion import FUSION, Hybrid
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.ranker import Index, Ranker, Ranking, Reason
+from toolcrib.search.hybrid.fusion import DEFAULT_FUSION, HybridRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.search.ranker import Index, MatchReason, Ranker, Ranking
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN: Final = "mcp_catalog"
@@ -70,50 +70,50 @@ Weights = Mapping[str, NDArray[Any]]
 class Stock:
     """Stock MiniLM, read by our own layers."""
 
-    def __init__(self, pieces: WordPiece, weights: Weights) -> None:
-        self._encoder: Encoder = fastest_encoder(pieces, weights)
+    def __init__(self, pieces: WordPieceTokenizer, weights: Weights) -> None:
+        self._encoder: TransformerEncoder = build_encoder(pieces, weights)
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Both sides are read alike."""
         return self._encoder.encode(texts)
 
-    tools = queries
+    embed_tools = embed_queries
 
 
 class Whole(Stock):
     """The trained encoder of all layers, for queries as well as tools; all else as shipped."""
 
-    services = SHIPPED.services
+    score_service_names = DEFAULT_ENCODER.score_service_names
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Both sides are read alike."""
-        return super().queries(list(map(in_english, texts)))
+        return super().embed_queries(list(map(translate_to_english, texts)))
 
-    tools = queries
+    embed_tools = embed_queries
 
 
 class WordTable:
     """A static table before any training: the mean of the vectors of a text's word pieces."""
 
-    def __init__(self, pieces: WordPiece, weights: Weights) -> None:
+    def __init__(self, pieces: WordPieceTokenizer, weights: Weights) -> None:
         self._pieces = pieces
         self._words, self._scales = weights["words"], weights["words.scale"]
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Both sides are read alike."""
-        rows = [self._pieces.ids(text, MAX_TOKENS) for text in texts]
+        rows = [self._pieces.encode(text, MAX_TOKENS) for text in texts]
         return np.stack(
             [(self._words[ids] * self._scales[ids][:, None]).mean(axis=0) for ids in rows]
         )
 
-    tools = queries
+    embed_tools = embed_queries
 
 
 @dataclass(frozen=True)
 class Reciprocal:
     """The usual fusion: the sum of reciprocal ranks, both parts counting alike."""
 
-    names_win: ClassVar[bool] = True
+    prefers_exact_names: ClassVar[bool] = True
 
     parts: tuple[Ranker, ...]
 
@@ -124,7 +124,7 @@ class Reciprocal:
 
 class _ReciprocalIndex:
     def __init__(self, catalog: Catalog, parts: Sequence[Index]) -> None:
-        self._span = catalog.span
+        self._span = catalog.slot_count
         self._parts = parts
 
     def rank(self, query: str) -> Ranking:
@@ -136,38 +136,46 @@ class _ReciprocalIndex:
         slots = total.nonzero()[0]
         return Ranking(slots, total[slots])
 
-    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
         return ()
 
-    def updated(self, catalog: Catalog) -> Index:
+    def with_catalog(self, catalog: Catalog) -> Index:
         raise NotImplementedError("a benchmark's catalog does not change")
 
 
 def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, Ranker]:
     """The rows of the table."""
     stock, taught = _weights(torch_python, whole)
-    pieces = SHIPPED._pieces
-    trained = Dense(_kept(SHIPPED, SHIPPED.version, vectors))
-    teacher = Dense(_kept(Whole(pieces, taught), f"whole {_fingerprint(whole)}", vectors))
-    words = Lexical(syntax="lenient")
-    constant = replace(FUSION, words=EVEN, words_held=0.0, words_many=0.0, meaning_sure=0.0)
+    pieces = DEFAULT_ENCODER._tokenizer
+    trained = DenseRanker(_kept(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors))
+    teacher = DenseRanker(_kept(Whole(pieces, taught), f"whole {_fingerprint(whole)}", vectors))
+    words = LexicalRanker(syntax="lenient")
+    constant = replace(
+        DEFAULT_FUSION,
+        lexical_base=EVEN,
+        lexical_coverage=0.0,
+        query_length=0.0,
+        dense_confidence=0.0,
+    )
     return {
         "words alone": words,
-        "static table, stock word vectors": Dense(WordTable(pieces, stock)),
-        "static table, trained (the sketcher)": Dense(SHIPPED.sketches),
-        "encoder, stock MiniLM": Dense(_kept(Stock(pieces, stock), "stock MiniLM", vectors)),
+        "static table, stock word vectors": DenseRanker(WordTable(pieces, stock)),
+        "static table, trained (the sketcher)": DenseRanker(DEFAULT_ENCODER.static_embedder),
+        "encoder, stock MiniLM": DenseRanker(_kept(Stock(pieces, stock), "stock MiniLM", vectors)),
         "encoder, trained": trained,
         "reciprocal ranks of words and trained encoder": Reciprocal((words, trained)),
-        "`hybrid`": Hybrid(words, trained),
-        "`hybrid` with the whole encoder for queries and tools": Hybrid(words, teacher),
-        "`hybrid` without weights that look at the query": Hybrid(words, trained, constant),
-        "`hybrid` without cutting a query into needs": Hybrid(
-            words, trained, replace(FUSION, need=0.0)
+        "`hybrid`": HybridRanker(words, trained),
+        "`hybrid` with the whole encoder for queries and tools": HybridRanker(words, teacher),
+        "`hybrid` without weights that look at the query": HybridRanker(words, trained, constant),
+        "`hybrid` without cutting a query into needs": HybridRanker(
+            words, trained, replace(DEFAULT_FUSION, segment_share=0.0)
         ),
-        "`hybrid` without looking at names": Hybrid(
-            words, trained, replace(FUSION, unknown_service=0.0)
+        "`hybrid` without looking at names": HybridRanker(
+            words, trained, replace(DEFAULT_FUSION, unknown_service_penalty=0.0)
         ),
-        "`fast`: words and sketcher": Hybrid(words, Dense(SHIPPED.sketches)),
+        "`fast`: words and sketcher": HybridRanker(
+            words, DenseRanker(DEFAULT_ENCODER.static_embedder)
+        ),
     }
 
 
@@ -192,32 +200,34 @@ def _kept(embedder: Embedder, name: str, vectors: Path | None) -> Embedder:
     return CachedEmbedder(embedder, name, vectors, capacity=20_000)
 
 
-def measured(eval_set: EvalSet, rows: Mapping[str, Ranker]) -> Summary:
+def measured(eval_set: EvalSet, rows: Mapping[str, Ranker]) -> EvalSummary:
     """The figures of every row on one set."""
     engine = SearchEngine(eval_set.catalog, rows)
-    asked: dict[str, list[Answer]] = {}
+    asked: dict[str, list[EvalResult]] = {}
     for row in rows:
-        engine.settle(row)
-        asked[row] = list(answers(engine, eval_set.questions, row))
+        engine.warm_up(row)
+        asked[row] = list(run_queries(engine, eval_set.queries, row))
         click.echo(f"{eval_set.name}: {row}", err=True)
     asked[GROUPED] = list(_grouped(engine, eval_set, asked["`hybrid`"]))
-    return summary(eval_set.name, len(eval_set.catalog), asked)
+    return summarize(eval_set.name, len(eval_set.catalog), asked)
 
 
-def _grouped(engine: SearchEngine, eval_set: EvalSet, plain: Iterable[Answer]) -> Iterable[Answer]:
+def _grouped(
+    engine: SearchEngine, eval_set: EvalSet, plain: Iterable[EvalResult]
+) -> Iterable[EvalResult]:
     """What is within reach in the first five groups of ten hits: their firsts and those named beside."""
-    for question, answer in zip(eval_set.questions, plain, strict=True):
-        groups = engine.groups(engine.search(question.text, mode="`hybrid`", limit=10))
+    for question, answer in zip(eval_set.queries, plain, strict=True):
+        groups = engine.group_hits(engine.search(question.text, mode="`hybrid`", limit=10))
         ids = [hit.tool.id for group in groups[:5] for hit in (group.best, *group.others)]
-        found = None if question.impossible else scores(ids, question)
+        found = None if question.is_impossible else score_ranking(ids, question)
         if found is not None:
             reach = frozenset(ids)
-            met = [bool(need & reach) for need in question.needs]
+            met = [bool(need & reach) for need in question.targets]
             found = found._replace(hit_5=float(any(met)), all_steps_5=float(all(met)))
         yield replace(answer, scores=found)
 
 
-def table(summaries: Sequence[Summary]) -> list[str]:
+def table(summaries: Sequence[EvalSummary]) -> list[str]:
     """A line a row: the kinds of the first set, then nDCG of every set."""
     first, *others = summaries
     kinds = {group.value: group for group in first.groups if group.facet == "kind"}
@@ -271,9 +281,9 @@ def main(
     names = [MAIN, *sets.split(",")]
     read = [read_eval_set(folder / name) for name in names]
     found = [measured(one.sample(MOST_QUERIES), rows) for one in read]
-    is_numpy = type(SHIPPED._encoder) is Encoder
+    is_numpy = type(DEFAULT_ENCODER._tool_encoder) is TransformerEncoder
     reader = "numpy" if is_numpy else "onnxruntime, which rounds a little more than numpy"
-    sizes = ", ".join(f"{one.name} ({one.tools:,} tools)" for one in found)
+    sizes = ", ".join(f"{one.name} ({one.tool_count:,} tools)" for one in found)
     text = "\n".join(
         [
             "# What each part of ranking adds",

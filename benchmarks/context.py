@@ -19,7 +19,7 @@ import click
 
 from benchmarks.machine import described
 from toolcrib import Tool, Toolcrib
-from toolcrib.core.token_count import estimate
+from toolcrib.core.token_count import estimate_tokens
 from toolcrib.core.tool_names import public_name
 from toolcrib.profiles import everruns, shipit
 from toolcrib.profiles.shipit_policy import DiscoveryPolicy
@@ -92,18 +92,18 @@ class Everruns(UpFront):
         # Its names are all there is; ours tell equal names of two servers apart.
         self._tools = [tool.replace(name=public_name(tool), id=tool.id) for tool in tools]
         self._ids = {tool.name: tool.id for tool in self._tools}
-        self._search = everruns.ToolSearch()
+        self._search = everruns.EverrunsToolSearch()
 
     def tools(self) -> Sequence[object]:
         listed = [everruns.SEARCH_TOOL, *self._tools]
-        return [one.shown() for one in self._search.advertise(listed, "session")]
+        return [one.render() for one in self._search.advertise(listed, "session")]
 
     def known(self, ids: frozenset[str]) -> str | None:
-        names = self._search.reveals.revealed("session")
+        names = self._search.reveals.names_of("session")
         return _first(ids, (self._ids[name] for name in names))
 
     def search(self, query: str) -> list[Message]:
-        context = everruns.Context(self._tools, set(self._ids), "session")
+        context = everruns.EverrunsContext(self._tools, set(self._ids), "session")
         found = self._search.search({"query": query}, context)
         return _exchange("tool_search", {"query": query}, json.dumps(found, ensure_ascii=False))
 
@@ -122,25 +122,25 @@ class Shipit(UpFront):
         self._ids = {tool.name: tool.id for tool in named}
         schemas = {tool.name: _entry(tool) for tool in named}
         self._schemas = {self._search.name: self._search.schema(), **schemas}
-        deferred = DiscoveryPolicy().deferred(named, self._search.name)
+        deferred = DiscoveryPolicy().select_deferred(named, self._search.name)
         available = [{"name": tool.name, "description": tool.description} for tool in named]
         self._run = _Run(
             {
-                shipit.AVAILABLE: available,
-                shipit.DEFERRED_NAMES: sorted(deferred),
-                shipit.LOADED_NAMES: [],
-                shipit.SCHEMAS: schemas,
+                shipit.AVAILABLE_TOOLS_KEY: available,
+                shipit.DEFERRED_NAMES_KEY: sorted(deferred),
+                shipit.LOADED_NAMES_KEY: [],
+                shipit.SCHEMAS_KEY: schemas,
             }
         )
 
     def tools(self) -> Sequence[object]:
         state = self._run.state
-        loaded = state[shipit.LOADED_NAMES]
-        return shipit.advertised(self._schemas, state[shipit.DEFERRED_NAMES], loaded)
+        loaded = state[shipit.LOADED_NAMES_KEY]
+        return shipit.advertised_schemas(self._schemas, state[shipit.DEFERRED_NAMES_KEY], loaded)
 
     def known(self, ids: frozenset[str]) -> str | None:
         state = self._run.state
-        hidden = set(state[shipit.DEFERRED_NAMES]) - set(state[shipit.LOADED_NAMES])
+        hidden = set(state[shipit.DEFERRED_NAMES_KEY]) - set(state[shipit.LOADED_NAMES_KEY])
         return _first(ids, (id for name, id in self._ids.items() if name not in hidden))
 
     def search(self, query: str) -> list[Message]:
@@ -162,7 +162,7 @@ class Ours(UpFront):
         return self._session.tools("openai_chat")
 
     def known(self, ids: frozenset[str]) -> str | None:
-        return _first(ids, [*(one.id for one in self._session.state.shown), *self._found])
+        return _first(ids, [*(one.id for one in self._session.state.revealed), *self._found])
 
     def search(self, query: str) -> list[Message]:
         said, result = self._session.handle("openai_chat", _reply("search_tools", {"query": query}))
@@ -180,7 +180,9 @@ class Ours(UpFront):
         name = public_name(self._crib.catalog[name])
         if "execute_dynamic_tool" in json.dumps(self.tools()[:2]):
             name, arguments = "execute_dynamic_tool", {"tool_name": name, "tool_input": {}}
-        shown = {public_name(tool) for tool in self._session.state.visible(self._crib.catalog)}
+        shown = {
+            public_name(tool) for tool in self._session.state.visible_tools(self._crib.catalog)
+        }
         # The scripted model has no arguments to give, so nothing runs; the use is noted all the same.
         messages = self._session.handle("openai_chat", _reply(name, arguments))
         guessed = self._style == "reveal" and name not in shown
@@ -316,7 +318,7 @@ def counter() -> tuple[str, Callable[[str], int]]:
     try:
         from rs_bpe.bpe import openai
     except ImportError:
-        return "our estimate", estimate
+        return "our estimate", estimate_tokens
     return "o200k, exact", openai.o200k_base().count
 
 

@@ -17,12 +17,12 @@ import click
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.encoder.default import SHIPPED
+from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
-from toolcrib.evaluation.runner import answers
-from toolcrib.evaluation.summary import summary
+from toolcrib.evaluation.runner import run_queries
+from toolcrib.evaluation.summary import summarize
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.hybrid.fusion import hybrid_with
+from toolcrib.search.hybrid.fusion import build_hybrid_ranker
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG: Final = "mcp_catalog"
@@ -60,9 +60,9 @@ PLACE: Final = "toolcrib.search.hybrid.fusion.asked"
 
 def figures(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str, float]:
     """The figures of all queries in a frame, in percent."""
-    questions = [replace(one, text=frame.replace("…", one.text)) for one in eval_set.questions]
-    found = {"hybrid": list(answers(engine, questions, "hybrid"))}
-    told = summary(eval_set.name, len(eval_set.catalog), found).overall.figures["hybrid"]
+    questions = [replace(one, text=frame.replace("…", one.text)) for one in eval_set.queries]
+    found = {"hybrid": list(run_queries(engine, questions, "hybrid"))}
+    told = summarize(eval_set.name, len(eval_set.catalog), found).overall.figures["hybrid"]
     return {name: 100 * told[name].value for name in FIGURES}
 
 
@@ -75,13 +75,13 @@ def figures(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str,
 def main(data: Path | None, vectors: Path | None, out: Path) -> None:
     """Measure, and write the table."""
     eval_set = read_eval_set(data_folder(data) / CATALOG)
-    kept = CachedEmbedder(SHIPPED, SHIPPED.version, vectors, capacity=20_000)
-    engine = SearchEngine(eval_set.catalog, {"hybrid": hybrid_with(kept)})
-    engine.settle()
+    kept = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors, capacity=20_000)
+    engine = SearchEngine(eval_set.catalog, {"hybrid": build_hybrid_ranker(kept)})
+    engine.warm_up()
     lines = [
         "# What is said around a request",
         "",
-        f"{len(eval_set.questions)} queries over {len(eval_set.catalog):,} tools, each put into a frame, "
+        f"{len(eval_set.queries)} queries over {len(eval_set.catalog):,} tools, each put into a frame, "
         "in percent: read whole → read without what is said around them. "
         f"Made by `python -m benchmarks.frames` in {described()['python']}.",
         "",

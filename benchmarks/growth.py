@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.encoder.default import SHIPPED
+from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.files.catalog_file import read_catalog_file
-from toolcrib.search.dense.tool_text import passage
-from toolcrib.search.dense.vector_table import VectorTable, nearest, unit
+from toolcrib.search.dense.tool_text import build_tool_text
+from toolcrib.search.dense.vector_table import VectorTable, normalize_vectors, top_k
 
 ROOT = Path(__file__).resolve().parent.parent
 CHUNK = 50_000
@@ -57,7 +57,7 @@ def drawn(real: Array, count: int) -> Iterator[Array]:
     for begin in range(0, count, CHUNK):
         size = min(CHUNK, count - begin)
         one, two, three = (real[chance.integers(0, len(real), size)] for _ in range(3))
-        yield unit(one + np.float32(0.5) * (two - three))
+        yield normalize_vectors(one + np.float32(0.5) * (two - three))
 
 
 def ours(
@@ -66,24 +66,24 @@ def ours(
     """A first pass over the heads of all vectors, and a second over the tails of the nearest."""
     started = process_time()
     table = VectorTable.empty(rows.shape[1])
-    table = table.updated(dict(enumerate(rows)), len(rows))
+    table = table.with_vectors(dict(enumerate(rows)), len(rows))
     built = process_time() - started
 
     def search(query: Array) -> list[int]:
-        comparison = table.compared(query[None])
-        comparison.sharpen(nearest(comparison.rows[0], table.nearest))
+        comparison = table.compare(query[None])
+        comparison.rescore(top_k(comparison.rows[0], table.rescore_count))
         return _top(comparison.rows[0])
 
     def filtered(query: Array) -> list[int]:
-        comparison = table.compared(query[None])
+        comparison = table.compare(query[None])
         rough = np.where(allowed, comparison.rows[0], 0)
-        comparison.sharpen(nearest(rough, table.nearest))
+        comparison.rescore(top_k(rough, table.rescore_count))
         return _top(np.where(allowed, comparison.rows[0], -1))
 
     spent = []
     for number in range(CHANGES):
         begun = process_time()
-        table.updated({number: rows[number + 1]}, len(rows))
+        table.with_vectors({number: rows[number + 1]}, len(rows))
         spent.append(process_time() - begun)
     milliseconds, recall = _timed(search, queries, exact)
     _, under_filter = _timed(
@@ -196,12 +196,14 @@ def report(found: list[Measured]) -> str:
 def main(data: Path | None, sizes: str, ann_to: int, vectors: Path | None, out: Path) -> None:
     """Measure, and write the table."""
     file = data_folder(data) / "mcp_catalog" / "tools.jsonl"
-    reader = CachedEmbedder(SHIPPED, SHIPPED.version, vectors)
-    real = unit(reader.tools([passage(tool) for tool in read_catalog_file(file)]))
+    reader = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors)
+    real = normalize_vectors(
+        reader.embed_tools([build_tool_text(tool) for tool in read_catalog_file(file)])
+    )
     asked = [
         json.loads(line)["query"] for line in (file.parent / "queries.jsonl").open(encoding="utf-8")
     ]
-    queries = unit(reader.queries(asked[:: len(asked) // QUERIES][:QUERIES]))
+    queries = normalize_vectors(reader.embed_queries(asked[:: len(asked) // QUERIES][:QUERIES]))
     found: list[Measured] = []
     for size in map(int, sizes.split(",")):
         rows = np.concatenate(list(drawn(real, size)))

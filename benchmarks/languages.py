@@ -17,12 +17,12 @@ import click
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.encoder.default import SHIPPED
+from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
-from toolcrib.evaluation.runner import answers
+from toolcrib.evaluation.runner import run_queries
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.hybrid.fusion import hybrid_with
+from toolcrib.search.hybrid.fusion import build_hybrid_ranker
 
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES: Final = Path(__file__).with_name("languages.jsonl")
@@ -49,19 +49,21 @@ class _Reader:
     """The shipped model, which remembers tools, but no query."""
 
     def __init__(self, vectors: Path | None) -> None:
-        self.tools = CachedEmbedder(SHIPPED, SHIPPED.version, vectors, capacity=20_000).tools
-        self.services = SHIPPED.services
+        self.embed_tools = CachedEmbedder(
+            DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors, capacity=20_000
+        ).embed_tools
+        self.score_service_names = DEFAULT_ENCODER.score_service_names
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Read as if never asked before."""
-        SHIPPED._asked.clear()
-        return SHIPPED.queries(texts)
+        DEFAULT_ENCODER._query_vectors.clear()
+        return DEFAULT_ENCODER.embed_queries(texts)
 
 
 def _hits(eval_set: EvalSet, engine: SearchEngine) -> Hits:
     found: dict[tuple[str, str], list[float]] = {}
     for question, answer in zip(
-        eval_set.questions, answers(engine, eval_set.questions, "hybrid"), strict=True
+        eval_set.queries, run_queries(engine, eval_set.queries, "hybrid"), strict=True
     ):
         assert answer.scores is not None
         found.setdefault((question.lang, question.kind), []).append(answer.scores.hit_5)
@@ -104,7 +106,7 @@ def main(data: Path | None, vectors: Path | None, out: Path) -> None:
         (here / "queries.jsonl").write_bytes(QUERIES.read_bytes())
         (here / "tools.jsonl").symlink_to(data_folder(data).resolve() / CATALOG / "tools.jsonl")
         eval_set = read_eval_set(here)
-    engine = SearchEngine(eval_set.catalog, {"hybrid": hybrid_with(_Reader(vectors))})
+    engine = SearchEngine(eval_set.catalog, {"hybrid": build_hybrid_ranker(_Reader(vectors))})
     with_them = _hits(eval_set, engine)
     with patch(PLACES[0], str), patch(PLACES[1], str):
         without = _hits(eval_set, engine)

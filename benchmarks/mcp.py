@@ -21,8 +21,8 @@ import click
 from benchmarks.echo_server import definition
 from benchmarks.machine import described
 from benchmarks.speed import cpu_seconds, say
-from toolcrib.config.settings import Server
-from toolcrib.hub.hub import manifest_of
+from toolcrib.config.settings import ServerConfig
+from toolcrib.hub.hub import build_manifest
 from toolcrib.storage import open_store
 
 MODERN = "2026-07-28"
@@ -191,9 +191,9 @@ def known(folder: Path) -> list[str]:
         command, *args = echo(TOOLS_EACH)
         servers[name] = {"command": command, "args": [*args, name], "start": "lazy"}
         tools = [definition(number * TOOLS_EACH + one) for one in range(TOOLS_EACH)]
-        server = Server(name, command=command, args=(*args, name))
+        server = ServerConfig(name, command=command, args=(*args, name))
         said = {"instructions": "", "protocol": MODERN, "info": {}}
-        store.put_manifest(name, manifest_of(server, tools, said))
+        store.put_manifest(name, build_manifest(server, tools, said))
     store.close()
     path = folder / "known.json"
     path.write_text(json.dumps({"mcpServers": servers, "store": "sqlite:///known.db"}))

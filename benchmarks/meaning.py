@@ -27,7 +27,7 @@ import click
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.files.catalog_file import read_catalog_file
-from toolcrib.search.dense.tool_text import passage
+from toolcrib.search.dense.tool_text import build_tool_text
 
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES = 60
@@ -142,7 +142,7 @@ def measured(ways: list[Way], file: Path, rounds: int) -> None:
     queries = asked[:: max(len(asked) // QUERIES, 1)][:QUERIES]
     tools = list(read_catalog_file(file))
     some = tools[:: max(len(tools) // TOOLS, 1)][:TOOLS]
-    own = [passage(tool) for tool in some]
+    own = [build_tool_text(tool) for tool in some]
     # As stock models are used: all of the description, as far as the model reads.
     stock = [f"{tool.server} {tool.name}: {tool.description}" for tool in some]
     for way in ways:

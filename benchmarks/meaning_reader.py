@@ -27,13 +27,13 @@ class Ours:
         # Imported here: the torch peer's interpreter need not have the package's dependencies.
         self._shipped = import_module("toolcrib.encoder.default").SHIPPED
 
-    def queries(self, texts: Sequence[str]) -> Array:
+    def embed_queries(self, texts: Sequence[str]) -> Array:
         """Queries, encoded, whether or not they were asked before."""
         self._shipped._asked.clear()
         vectors: Array = self._shipped.queries(texts)
         return vectors
 
-    def tools(self, texts: Sequence[str]) -> Array:
+    def embed_tools(self, texts: Sequence[str]) -> Array:
         """Tools, encoded, whether or not they were before."""
         vectors: Array = self._shipped._encoder.encode(texts)
         return vectors
@@ -71,22 +71,22 @@ class _Reader:
     """Reads every query anew, and only sketches tools."""
 
     def __init__(self, ours: Ours) -> None:
-        self.queries = ours.queries
-        self.tools = ours.sketched
+        self.embed_queries = ours.embed_queries
+        self.embed_tools = ours.sketched
 
 
 class _Remembering:
     """Knows what a query means once it was asked: what is left is everything but the encoding."""
 
     def __init__(self, reader: _Reader) -> None:
-        self.tools = reader.tools
+        self.embed_tools = reader.embed_tools
         self._reader = reader
         self._known: dict[str, Array] = {}
 
-    def queries(self, texts: Sequence[str]) -> Array:
+    def embed_queries(self, texts: Sequence[str]) -> Array:
         for text in texts:
             if text not in self._known:
-                self._known[text] = self._reader.queries([text])[0]
+                self._known[text] = self._reader.embed_queries([text])[0]
         return np.stack([self._known[text] for text in texts])
 
 
@@ -103,12 +103,12 @@ class Torch:
         self._model = transformer(str(folder), device="cpu")
         self._model.max_seq_length = self.MAX_TOKENS
 
-    def queries(self, texts: Sequence[str]) -> Array:
+    def embed_queries(self, texts: Sequence[str]) -> Array:
         """Texts, encoded."""
         vectors: Array = self._model.encode(list(texts), show_progress_bar=False)
         return vectors
 
-    tools = queries
+    embed_tools = embed_queries
 
     def fit(self, file: str) -> None:
         """A table of as many vectors as the catalog has tools."""
@@ -119,7 +119,7 @@ class Torch:
 
     def search(self, query: str, mode: str) -> None:
         """Encode a query and find its nearest."""
-        likeness = self._table @ self.queries([query])[0]
+        likeness = self._table @ self.embed_queries([query])[0]
         nearest = np.argpartition(-likeness, TOP)[:TOP]
         nearest[np.argsort(-likeness[nearest])].tolist()
 

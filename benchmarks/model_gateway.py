@@ -30,9 +30,9 @@ from starlette.applications import Starlette
 
 from benchmarks.machine import described
 from benchmarks.model_upstream import CHAT, EVENTS, GAP_SECONDS, MESSAGES, RESPONSES, STAMP, serve
-from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
-from toolcrib.gateway.llm.routes import routes
+from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.routes import build_llm_routes
 
 OURS, DIRECT, SEARCHING, LITELLM = "ours", "direct", "ours, searching 1,000 tools", "LiteLLM"
 # Copies bytes and reads none of them: what a relay on this machine costs at least.
@@ -48,10 +48,12 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 async def _gateway(port: int, url: str) -> None:
-    upstreams = [ModelUpstream(api, api=api, url=url, connect_seconds=120) for api in get_args(Api)]
-    gateway = Gateway(ModelGateway(tuple(upstreams)))
+    upstreams = [
+        LlmUpstreamConfig(api, api=api, url=url, connect_seconds=120) for api in get_args(LlmApi)
+    ]
+    gateway = LlmGateway(LlmGatewayConfig(tuple(upstreams)))
     await gateway.open()
-    app = Starlette(routes=routes(gateway))
+    app = Starlette(routes=build_llm_routes(gateway))
     config = uvicorn.Config(
         app, port=port, log_level="error", access_log=False, lifespan="off", backlog=2_048
     )

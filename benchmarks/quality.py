@@ -17,11 +17,11 @@ import Stemmer
 
 from benchmarks import machine
 from toolcrib import Catalog, Tool
-from toolcrib.core.schema import parameters
-from toolcrib.evaluation.eval_query import Question
+from toolcrib.core.schema import list_parameters
+from toolcrib.evaluation.eval_query import EvalQuery
 from toolcrib.evaluation.eval_set import read_eval_set
-from toolcrib.evaluation.metrics import DEPTH, TOP, scores
-from toolcrib.evaluation.runner import engine_for
+from toolcrib.evaluation.metrics import DEPTH, TOP, score_ranking
+from toolcrib.evaluation.runner import build_engine
 
 REPOSITORY = Path(__file__).parents[1]
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -37,16 +37,16 @@ class Quality(NamedTuple):
     mrr: float
 
 
-def quality(questions: Sequence[Question], search: Search) -> Quality:
+def quality(questions: Sequence[EvalQuery], search: Search) -> Quality:
     """How well a search answers the questions."""
-    scored = [scores(search(question.text), question) for question in questions]
+    scored = [score_ranking(search(question.text), question) for question in questions]
     figures = [(one.ndcg_10, one.recall_5, one.mrr) for one in scored]
     return Quality(*(statistics.fmean(column) for column in zip(*figures, strict=True)))
 
 
 def ours(tools: Sequence[Tool]) -> Search:
     """Our lexical ranker, as one would use it on whatever a model writes."""
-    engine = engine_for(Catalog(tools))
+    engine = build_engine(Catalog(tools))
     return lambda text: [hit.tool.id for hit in engine.search(text, limit=DEPTH, mode="lexical")]
 
 
@@ -77,7 +77,7 @@ def _tokens(texts: list[str], stemmer: Stemmer.Stemmer) -> Any:
 
 
 def _one_text(tool: Tool) -> str:
-    found = parameters(tool.input_schema)
+    found = list_parameters(tool.input_schema)
     split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[_\W]+", " ", tool.name)
     names = (parameter.name.replace("_", " ") for parameter in found)
     texts = (parameter.description for parameter in found)
@@ -120,7 +120,7 @@ def main() -> None:
         eval_set = read_eval_set(path)
         tools = tuple(eval_set.catalog)
         # Whether nothing fits is asked by `toolcrib eval`, which knows how sure an engine is.
-        questions = [question for question in eval_set.questions if not question.impossible]
+        questions = [question for question in eval_set.queries if not question.is_impossible]
         sizes[path.name] = f"({len(tools):,}, {len(questions):,})"
         results[path.name] = {
             title: quality(questions, engine(tools)) for title, engine in ENGINES.items()

@@ -19,7 +19,7 @@ import click
 
 from benchmarks.context import data_folder
 from toolcrib import Tool
-from toolcrib.core.token_count import definition, estimate
+from toolcrib.core.token_count import estimate_tokens, render_definition
 
 FITTED = "mcp_catalog"
 HELD_OUT = (
@@ -120,7 +120,9 @@ def definitions(folder: Path) -> list[str]:
     lines = (folder / "tools.jsonl").read_text(encoding="utf-8").splitlines()
     rows = map(json.loads, lines)
     return [
-        definition(Tool(row["name"], row.get("description") or "", row.get("input_schema") or {}))
+        render_definition(
+            Tool(row["name"], row.get("description") or "", row.get("input_schema") or {})
+        )
         for row in rows
     ]
 
@@ -177,7 +179,7 @@ def table(data: Path, wheels: Path) -> str:
         f"|---|--:|{'--:|' * len(counters)}",
     ]
     for name, texts in sets.items():
-        cells = (_cell(texts, exact, estimate) for exact in counters.values())
+        cells = (_cell(texts, exact, estimate_tokens) for exact in counters.values())
         lines.append(f"| {name} | {len(texts):,} | {' | '.join(cells)} |")
     cells = (_cell(held_out, exact, quarter) for exact in counters.values())
     lines.append(f"| the same, characters / 4 | {len(held_out):,} | {' | '.join(cells)} |")

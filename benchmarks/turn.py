@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib import Catalog, SearchEngine, Tool, Toolcrib
-from toolcrib.encoder.default import SHIPPED, Shipped
+from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
 from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import RANKERS
-from toolcrib.search.hybrid.fusion import Hybrid
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 
 QUERIES = 20
 ROUNDS = 2
@@ -51,21 +51,21 @@ Turn = Callable[[str], object]
 class Clocked:
     """The shipped encoder, with a note of what reading queries has taken."""
 
-    def __init__(self, model: Shipped = SHIPPED) -> None:
+    def __init__(self, model: DefaultEncoder = DEFAULT_ENCODER) -> None:
         self._model = model
         self.seconds = 0.0
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         started = time.process_time()
-        vectors = self._model.queries(texts)
+        vectors = self._model.embed_queries(texts)
         self.seconds += time.process_time() - started
         return vectors
 
-    def tools(self, texts: Sequence[str]) -> Vectors:
-        return self._model.tools(texts)
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
+        return self._model.embed_tools(texts)
 
-    def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-        return self._model.at_once(texts)
+    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+        return self._model.embed_provisional(texts)
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Times:
 
 def crib_of(rows: Sequence[dict[str, Any]], mode: str, clock: Clocked) -> Toolcrib:
     """A crib that searches in one mode."""
-    hybrid = Hybrid(Lexical(syntax="lenient"), Dense(clock))
+    hybrid = HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(clock))
     ranker = hybrid if mode == "hybrid" else RANKERS[mode]
 
     def engine(catalog: Catalog) -> SearchEngine:
@@ -209,7 +209,7 @@ def settle(crib: Toolcrib) -> None:
     with click.progressbar(length=len(crib.catalog), label="reading the tools") as bar:
         left = len(crib.catalog)
         while left:
-            after = crib.engine.settle(most=SETTLED_AT_ONCE)
+            after = crib.engine.warm_up(max_tools=SETTLED_AT_ONCE)
             bar.update(left - after)
             left = after
 
@@ -229,7 +229,9 @@ def contenders(
             rows, FREE_WIDTH, lambda text: made_up(text, FREE_WIDTH)
         ),
         "langgraph-bigtool, our encoder": lambda: langgraph_bigtool(
-            rows, len(clock.queries([""])[0]), lambda text: clock.queries([text])[0].tolist()
+            rows,
+            len(clock.embed_queries([""])[0]),
+            lambda text: clock.embed_queries([text])[0].tolist(),
         ),
     }
     return ready, crib

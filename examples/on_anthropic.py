@@ -16,7 +16,7 @@ from examples import office
 from toolcrib import Toolcrib
 from toolcrib.agent.agent import Agent
 from toolcrib.agent.anthropic import Anthropic
-from toolcrib.agent.events import Said
+from toolcrib.agent.events import TextDelta
 
 MODEL = "claude-sonnet-5"
 MAX_STEPS = 10
@@ -40,7 +40,7 @@ def spoken(client: anthropic.Anthropic, task: str) -> Iterator[str]:
     """The same as an agent, word by word."""
     agent = Agent(Anthropic(client, MODEL), Toolcrib(office.tools()).session())
     for event in agent.stream(task):
-        if isinstance(event, Said):
+        if isinstance(event, TextDelta):
             yield event.text
 
 

@@ -16,7 +16,7 @@ from google.genai import types
 from examples import office
 from toolcrib import Toolcrib
 from toolcrib.agent.agent import Agent
-from toolcrib.agent.events import Said
+from toolcrib.agent.events import TextDelta
 from toolcrib.agent.gemini import Gemini
 
 MODEL = "gemini-3.5-flash"
@@ -40,7 +40,7 @@ def spoken(client: genai.Client, task: str) -> Iterator[str]:
     """The same as an agent, word by word."""
     agent = Agent(Gemini(client, MODEL), Toolcrib(office.tools()).session())
     for event in agent.stream(task):
-        if isinstance(event, Said):
+        if isinstance(event, TextDelta):
             yield event.text
 
 

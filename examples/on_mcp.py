@@ -27,7 +27,7 @@ from mcp.types import (
 from examples import office
 from toolcrib import Toolcrib
 from toolcrib.core.calls import CallResult
-from toolcrib.toolcrib import CribSession
+from toolcrib.toolcrib import ToolcribSession
 
 Context = ServerRequestContext[Any]
 
@@ -61,7 +61,7 @@ async def crib_of(clients: dict[str, Client]) -> Toolcrib:
     return Toolcrib(listings)
 
 
-async def results(session: CribSession, clients: dict[str, Client]) -> dict[str, CallResult]:
+async def results(session: ToolcribSession, clients: dict[str, Client]) -> dict[str, CallResult]:
     """What the servers answer to the calls that are pending, for `session.answer`."""
     answers = {}
     for task in session.pending:

@@ -15,7 +15,7 @@ from openai.types.responses import ResponseInputParam
 from examples import office
 from toolcrib import Toolcrib
 from toolcrib.agent.agent import Agent
-from toolcrib.agent.events import Said
+from toolcrib.agent.events import TextDelta
 from toolcrib.agent.openai_responses import OpenAIResponses
 
 MODEL = "gpt-5.4-mini"
@@ -40,7 +40,7 @@ def spoken(client: openai.OpenAI, task: str) -> Iterator[str]:
     """The same as an agent, word by word."""
     agent = Agent(OpenAIResponses(client, MODEL), Toolcrib(office.tools()).session())
     for event in agent.stream(task):
-        if isinstance(event, Said):
+        if isinstance(event, TextDelta):
             yield event.text
 
 

@@ -14,13 +14,13 @@ from shipit_agent.llms.openai_adapter import OpenAIChatLLM
 from shipit_agent.tools.function import FunctionTool
 
 from examples import office
-from toolcrib.frameworks.shipit_agent import ToolSearchTool
+from toolcrib.frameworks.shipit_agent import ToolcribSearchTool
 
 
 def agent(llm: Any) -> Agent:
     """The agent: our `ToolSearchTool` in place of its own, among its other tools."""
     tools = [FunctionTool.from_callable(function) for function in office.tools()]
-    return Agent(llm=llm, tools=[*tools, ToolSearchTool()])
+    return Agent(llm=llm, tools=[*tools, ToolcribSearchTool()])
 
 
 def main() -> None:

@@ -15,27 +15,27 @@ import pytest
 from _pytest.mark import ParameterSet
 
 _BESIDE_THE_REPOSITORY = Path(__file__).resolve().parents[2] / "shared" / "golden"
-FOLDER = Path(os.environ.get("TOOLCRIB_GOLDEN") or _BESIDE_THE_REPOSITORY)
+GOLDEN_FOLDER = Path(os.environ.get("TOOLCRIB_GOLDEN") or _BESIDE_THE_REPOSITORY)
 
 
-def golden(name: str) -> dict[str, Any]:
+def load_golden(name: str) -> dict[str, Any]:
     """One system's golden file; without it the running test is skipped."""
-    path = FOLDER / f"{name}.json"
+    path = GOLDEN_FOLDER / f"{name}.json"
     if not path.is_file():
         pytest.skip(_missing(path))
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
-def vectors(name: str, *keys: str) -> list[ParameterSet]:
+def golden_vectors(name: str, *keys: str) -> list[ParameterSet]:
     """The list under these keys of a golden file, one test case each, to parametrize with.
 
     Without the file this is one case that is skipped, so that a module still collects.
     """
-    path = FOLDER / f"{name}.json"
+    path = GOLDEN_FOLDER / f"{name}.json"
     if not path.is_file():
         return [pytest.param({}, marks=pytest.mark.skip(reason=_missing(path)), id="missing")]
-    found: Any = golden(name)
+    found: Any = load_golden(name)
     for key in keys:
         found = found.get(key, {})
     return [

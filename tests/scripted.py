@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-Said = tuple[str, str, dict[str, Any]]
+ScriptedCall = tuple[str, str, dict[str, Any]]
 
 
-def anthropic_reply(calls: Sequence[Said]) -> dict[str, Any]:
+def anthropic_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
     """A Message."""
     uses = [{"type": "tool_use", "id": id, "name": name, "input": sent} for id, name, sent in calls]
     return {
@@ -24,7 +24,7 @@ def anthropic_reply(calls: Sequence[Said]) -> dict[str, Any]:
     }
 
 
-def openai_chat_reply(calls: Sequence[Said]) -> dict[str, Any]:
+def openai_chat_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
     """A ChatCompletion."""
     made = [
         {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(sent)}}
@@ -46,7 +46,7 @@ def openai_chat_reply(calls: Sequence[Said]) -> dict[str, Any]:
     }
 
 
-def openai_responses_reply(calls: Sequence[Said]) -> dict[str, Any]:
+def openai_responses_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
     """A Response."""
     spoken = {
         "type": "message",
@@ -71,14 +71,14 @@ def openai_responses_reply(calls: Sequence[Said]) -> dict[str, Any]:
     }
 
 
-def gemini_reply(calls: Sequence[Said]) -> dict[str, Any]:
+def gemini_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
     """A GenerateContentResponse."""
     made = [{"functionCall": {"id": id, "name": name, "args": sent}} for id, name, sent in calls]
     content = {"role": "model", "parts": [{"text": "Let me see."}, *made]}
     return {"candidates": [{"content": content, "finishReason": "STOP"}]}
 
 
-def mcp_request(calls: Sequence[Said]) -> dict[str, Any]:
+def mcp_request(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
     """A `tools/call` request: one call, as MCP has it."""
     id, name, sent = calls[0]
     parameters = {"name": name, "arguments": sent}

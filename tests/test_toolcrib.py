@@ -10,7 +10,7 @@ import pytest
 from anthropic import beta_tool
 from mcp.types import Tool as mcp_tool
 
-from tests.scripted import REPLIES, Said, openai_chat_reply, openai_responses_reply
+from tests.scripted import REPLIES, ScriptedCall, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
 from toolcrib.core.calls import CallResult
 from toolcrib.errors import (
@@ -20,7 +20,7 @@ from toolcrib.errors import (
     InvalidSchema,
     InvalidTool,
 )
-from toolcrib.session.disclosure import Activation, Disclosure, Plan
+from toolcrib.session.disclosure import Activation, Disclosure, DisclosurePlan
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {
@@ -44,7 +44,7 @@ class Kitchen:
         Tool("burn", "Burn."),
     )
 
-    def holds(self, name: str) -> bool:
+    def has_tool(self, name: str) -> bool:
         return name in ("boil", "burn")
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
@@ -155,7 +155,7 @@ def test_in_an_event_loop_async_functions_run_on_it_and_calls_run_side_by_side()
 
         crib = Toolcrib([meet, Kitchen(), WEATHER])
         session = crib.session()
-        calls: list[Said] = [
+        calls: list[ScriptedCall] = [
             ("1", "meet", {"name": "Ann"}),
             ("2", "meet", {"name": "Bob"}),
             ("3", "boil", {"minutes": 1}),
@@ -232,7 +232,7 @@ def test_on_every_wire_a_replayed_history_gives_the_live_session(wire: str) -> N
     crib = _crib()
     live = crib.session(budget=60)
     messages: list[dict[str, Any]] = []
-    turns: list[Said] = [
+    turns: list[ScriptedCall] = [
         ("a", "search_tools", {"query": "weather forecast", "limit": 1}),
         ("b", "boil", {"minutes": 3}),
         ("c", "search_tools", {"query": "refund a charge", "limit": 1}),
@@ -244,12 +244,12 @@ def test_on_every_wire_a_replayed_history_gives_the_live_session(wire: str) -> N
     replayed = crib.session(budget=60)
     replayed.replay(wire, messages)
     assert replayed.state == live.state
-    assert [one.id for one in live.state.shown] == ["boil", "shop___refund"]
-    assert live.state.retired == ("get_weather",)
+    assert [one.id for one in live.state.revealed] == ["boil", "shop___refund"]
+    assert live.state.evicted == ("get_weather",)
     assert replayed.tools(wire) == live.tools(wire)
     compacted = crib.session()
     compacted.replay(wire, messages[2:])
-    assert [one.id for one in compacted.state.shown] == ["boil", "shop___refund"]
+    assert [one.id for one in compacted.state.revealed] == ["boil", "shop___refund"]
 
 
 def test_a_saved_session_goes_on_with_what_is_still_there() -> None:
@@ -289,9 +289,9 @@ def test_a_session_that_is_asked_while_the_catalog_changes_is_of_one_piece_and_f
     begun, go_on = Event(), Event()
 
     class Slow(Disclosure):
-        def plan(self, tools: Iterable[Tool]) -> Plan:
+        def plan(self, tools: Iterable[Tool]) -> DisclosurePlan:
             plan = super().plan(tools)
-            if "b" in [tool.id for tool in plan.shown]:
+            if "b" in [tool.id for tool in plan.visible_tools]:
                 begun.set()
                 assert go_on.wait(60)
             return plan
@@ -301,8 +301,10 @@ def test_a_session_that_is_asked_while_the_catalog_changes_is_of_one_piece_and_f
     changing = Thread(target=crib.update, args=[crib.catalog.with_tools([Tool("b")])])
     changing.start()
     assert begun.wait(60)
-    asked = crib.conversation("reveal", None)
-    assert [tool.id for tool in asked.plan.shown] == [tool.id for tool in asked.engine.catalog]
+    asked = crib.build_turn_handler("reveal", None)
+    assert [tool.id for tool in asked.plan.visible_tools] == [
+        tool.id for tool in asked.engine.catalog
+    ]
     asking = Thread(target=session.tools, args=["mcp"])
     asking.start()
     go_on.set()
@@ -315,7 +317,7 @@ def test_dispatch_keeps_one_list() -> None:
     session = _crib().session(style="dispatch")
     before = session.tools("anthropic")
     execute = {"tool_name": "boil", "tool_input": {"minutes": 5}}
-    calls: list[Said] = [
+    calls: list[ScriptedCall] = [
         ("1", "search_tools", {"query": "egg"}),
         ("2", "execute_dynamic_tool", execute),
     ]
@@ -467,7 +469,7 @@ def test_odd_replies_are_read_as_far_as_they_go(wire: str, reply: dict[str, Any]
     session = _crib().session()
     messages = session.handle(wire, reply)
     session.replay(wire, [*messages, *session.answer(wire)])
-    assert all(one.id in session._crib.catalog for one in session.state.shown)
+    assert all(one.id in session._crib.catalog for one in session.state.revealed)
 
 
 def test_the_public_session_is_the_value_that_is_kept() -> None:

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.scripted import REPLIES, Said
+from tests.scripted import REPLIES, ScriptedCall
 from toolcrib import Registry, Tool, Toolcrib
 from toolcrib.core.calls import CallResult
 from toolcrib.errors import InvalidMessage
 from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.toolcrib import CribSession
+from toolcrib.toolcrib import ToolcribSession
 
 
-def _asked(*names: str) -> CribSession:
+def _asked(*names: str) -> ToolcribSession:
     """A session whose model has called these tools, which the program runs."""
     session = Toolcrib([Tool(name) for name in dict.fromkeys(names)]).session()
-    calls: list[Said] = [(f"{number}", name, {}) for number, name in enumerate(names, 1)]
+    calls: list[ScriptedCall] = [(f"{number}", name, {}) for number, name in enumerate(names, 1)]
     session.handle("anthropic", REPLIES["anthropic"](calls))
     return session
 
@@ -74,7 +74,7 @@ def test_calls_without_an_id_are_told_apart_and_no_id_of_ours_is_sent() -> None:
 
 def test_calls_with_one_id_are_told_apart_and_each_is_answered_under_it() -> None:
     session = Toolcrib([Tool("a")]).session()
-    calls: list[Said] = [(id, "a", {"n": n}) for n, id in enumerate(["x", "x", "x 2"])]
+    calls: list[ScriptedCall] = [(id, "a", {"n": n}) for n, id in enumerate(["x", "x", "x 2"])]
     session.handle("openai_chat", REPLIES["openai_chat"](calls))
     results = {task.call.id: task.arguments["n"] for task in session.pending}
     told = session.answer("openai_chat", results)

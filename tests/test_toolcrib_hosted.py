@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.scripted import REPLIES, Said
+from tests.scripted import REPLIES, ScriptedCall
 from toolcrib import Tool, Toolcrib
 from toolcrib.session.disclosure import Activation, Disclosure
 
@@ -27,7 +27,7 @@ def _crib() -> Toolcrib:
     return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)))
 
 
-def _anthropic(found: Sequence[str], calls: Sequence[Said] = ()) -> dict[str, Any]:
+def _anthropic(found: Sequence[str], calls: Sequence[ScriptedCall] = ()) -> dict[str, Any]:
     reply = REPLIES["anthropic"](calls)
     references = [{"type": "tool_reference", "tool_name": name} for name in found]
     reply["content"][1:1] = [
@@ -49,7 +49,9 @@ def _anthropic(found: Sequence[str], calls: Sequence[Said] = ()) -> dict[str, An
     return reply
 
 
-def _responses(found: Sequence[dict[str, Any]], calls: Sequence[Said] = ()) -> dict[str, Any]:
+def _responses(
+    found: Sequence[dict[str, Any]], calls: Sequence[ScriptedCall] = ()
+) -> dict[str, Any]:
     reply = REPLIES["openai_responses"](calls)
     hosted = {"execution": "server", "call_id": None, "status": "completed"}
     reply["output"][1:1] = [
@@ -90,7 +92,7 @@ def test_what_the_provider_found_is_known_when_we_go_on_searching(
     offered = live.tools(wire)
     messages = live.handle(wire, reply)
     messages += live.answer(wire, {task.call.id: "done" for task in live.pending})
-    assert [one.id for one in live.state.shown] == shown
+    assert [one.id for one in live.state.revealed] == shown
     assert live.tools(wire) == offered
     ours = crib.session()
     ours.replay(wire, messages)
@@ -106,7 +108,7 @@ def test_a_failed_search_of_the_provider_loads_nothing() -> None:
     session.handle("anthropic", reply)
     reply["content"][2]["content"] = None
     session.handle("anthropic", reply)
-    assert session.state.shown == ()
+    assert session.state.revealed == ()
 
 
 def test_where_the_list_never_changes_it_does_not_for_the_providers_search_either() -> None:
@@ -116,7 +118,7 @@ def test_where_the_list_never_changes_it_does_not_for_the_providers_search_eithe
     replayed = crib.session(style="dispatch")
     replayed.replay("anthropic", messages)
     assert replayed.state == live.state
-    assert live.state.shown == ()
+    assert live.state.revealed == ()
 
 
 @pytest.mark.parametrize(
@@ -143,4 +145,4 @@ def test_a_call_in_a_namespace_means_the_tool_of_that_server(
     replayed = crib.session()
     replayed.replay("openai_responses", [*messages, *session.answer("openai_responses")])
     assert replayed.state == session.state
-    assert [one.id for one in replayed.state.shown] == ([meant] if meant else [])
+    assert [one.id for one in replayed.state.revealed] == ([meant] if meant else [])

@@ -13,7 +13,7 @@ from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
 from toolcrib.core.tool import Policy
 from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.toolcrib import CribSession, Native
+from toolcrib.toolcrib import NativeSearch, ToolcribSession
 
 WORDS = ("mail", "file", "city", "user", "order", "image")
 NAMES = tuple(f"{verb}_{word}" for verb in ("get", "send", "drop") for word in WORDS)
@@ -53,7 +53,7 @@ def _crib() -> Toolcrib:
     return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)), engine=words)
 
 
-def _take(session: CribSession, wire: str, turn: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+def _take(session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]) -> list[dict[str, Any]]:
     """One turn: the model's calls, and what goes back. Its own words are not ours."""
     said = [
         (f"c{at}", "search_tools", {"query": " ".join(value)})
@@ -135,7 +135,7 @@ def test_what_is_refused_appears_nowhere(
         assert "forbidden" not in json.dumps(results)
         assert "forbidden" not in json.dumps(session.tools(wire))
         assert "forbidden" not in json.dumps(session.save())
-    natives: tuple[Native, ...] = (True, "client")
+    natives: tuple[NativeSearch, ...] = (True, "client")
     for native in natives:
         handed = _crib().session(native=native, allowed=_allowed)
         assert "forbidden" not in json.dumps(handed.tools(wire))
@@ -174,7 +174,7 @@ def test_a_history_is_as_good_as_the_live_session_for_all_that_has_not_changed_s
     live.tools(wire)
     replayed = crib.session()
     replayed.replay(wire, messages)
-    of = [[one.id for one in session.state.shown] for session in (live, replayed)]
+    of = [[one.id for one in session.state.revealed] for session in (live, replayed)]
     ours, theirs = ([id for id in ids if id not in touched] for ids in of)
     assert ours == theirs
     # A history does not say in which form a tool was found: it is shown as it is now.

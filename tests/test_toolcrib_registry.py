@@ -9,10 +9,10 @@ import pytest
 
 from tests.scripted import openai_chat_reply
 from toolcrib import Registry, Tool, Toolcrib
-from toolcrib.core.calls import Call
+from toolcrib.core.calls import ToolCall
 from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.session.turn import Task
-from toolcrib.toolcrib import CribSession
+from toolcrib.session.turn import ToolTask
+from toolcrib.toolcrib import ToolcribSession
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {
@@ -35,7 +35,7 @@ def _registry(said: str = "", *names: str) -> Registry:
     return registry
 
 
-def _said(session: CribSession, name: str) -> Any:
+def _said(session: ToolcribSession, name: str) -> Any:
     return session.handle("openai_chat", openai_chat_reply([("1", name, {})]))[-1]["content"]
 
 
@@ -114,11 +114,11 @@ def test_what_was_taken_out_by_hand_comes_back_only_when_its_registry_changes_it
     crib = Toolcrib([registry])
     crib.update(crib.catalog.without(["x"]))
     registry.register(Tool("z"), lambda: "z")
-    crib.follow()
+    crib.sync_registries()
     assert [tool.id for tool in crib.catalog] == ["y", "z"]
     registry.unregister("x")
     registry.register(Tool("x"), lambda: "x")
-    crib.follow()
+    crib.sync_registries()
     assert [tool.id for tool in crib.catalog] == ["y", "z", "x"]
 
 
@@ -126,8 +126,8 @@ def test_what_was_taken_out_by_hand_comes_back_only_when_its_registry_changes_it
 def test_a_tool_whose_registry_has_dropped_it_meanwhile_is_told_as_not_run(runs: str) -> None:
     registry = _registry("one", "x")
     crib = Toolcrib([registry])
-    task = Task(Call("1", "x", {}), crib.catalog["x"], {})
+    task = ToolTask(ToolCall("1", "x", {}), crib.catalog["x"], {})
     registry.unregister("x")
-    crib.follow()
+    crib.sync_registries()
     answer = crib.run(task) if runs == "run" else asyncio.run(crib.run_async(task))
     assert (answer.text, answer.is_error) == ("x was not run.", True)

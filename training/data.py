@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolcrib.core.tool import Tool
-from toolcrib.search.dense.tool_text import passage
+from toolcrib.search.dense.tool_text import build_tool_text
 
 PAIRS: Final = "training_pairs/pairs.jsonl"
 # More of the same kind, written for this repository: ids of tools and queries, no tool's text.
@@ -89,7 +89,7 @@ class Data:
         keys = {lesson.tool for lesson in lessons} | {
             key for key in self.tools if key[0] in CATALOGS
         }
-        return {key: passage(self.tools[key]) for key in sorted(keys)}
+        return {key: build_tool_text(self.tools[key]) for key in sorted(keys)}
 
 
 def read(folder: Path) -> Data:
@@ -166,6 +166,6 @@ def _asked(path: Path, name: str) -> Iterator[Lesson]:
 
 def own_words(tool: Tool, chance: random.Random) -> str:
     """A tool asked for in its own words: its name, as it is or in words, or its first sentence."""
-    head = passage(tool).split(":", 1)[0]
+    head = build_tool_text(tool).split(":", 1)[0]
     sentence = tool.description.split(". ")[0].strip()
     return chance.choice([tool.name, head, " ".join(sentence.split()[:25]) or head])

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from toolcrib.core.tool import Tool
-from toolcrib.encoder.tokenizer import WordPiece
-from toolcrib.encoder.transformer import half
-from toolcrib.search.query.segments import names
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.encoder.transformer import halfway_layer
+from toolcrib.search.query.segments import find_names
 from training.contextual import MAX_TOKENS
 from training.data import Data, Lesson
 from training.encoder import Encoder
@@ -49,7 +49,7 @@ def examples(lessons: Sequence[Lesson], data: Data) -> list[Example]:
     for lesson in lessons:
         called = _called(data.tools[lesson.tool])
         for query in lesson.queries:
-            found += [Example(query, name, _is_part(name, called)) for name in names(query)]
+            found += [Example(query, name, _is_part(name, called)) for name in find_names(query)]
     count = Counter(one.name for one in found)
     served = Counter(one.name for one in found if one.is_service)
     share = {name: served[name] / count[name] for name in count}
@@ -63,7 +63,7 @@ def examples(lessons: Sequence[Lesson], data: Data) -> list[Example]:
     return chosen
 
 
-def fit(data: Data, pieces: WordPiece, encoder: Encoder) -> Arrays:
+def fit(data: Data, pieces: WordPieceTokenizer, encoder: Encoder) -> Arrays:
     """The probe, as `toolcrib.encoder.transformer.Probe` reads it, tried on names that it was not shown."""
     shown = examples([*data.pairs, *data.own], data)
     known = {one.name.lower() for one in shown}
@@ -94,15 +94,17 @@ def _is_part(name: str, called: set[str]) -> bool:
 
 
 @torch.no_grad()
-def _states(shown: Sequence[Example], pieces: WordPiece, encoder: Encoder) -> NDArray[np.float64]:
+def _states(
+    shown: Sequence[Example], pieces: WordPieceTokenizer, encoder: Encoder
+) -> NDArray[np.float64]:
     """What each name means in its sentence after half of the layers: the mean of its pieces."""
     states = np.zeros((len(shown), encoder.places.weight.shape[1]))
     for at, one in enumerate(shown):
-        ids = pieces.ids(one.query, MAX_TOKENS)
+        ids = pieces.encode(one.query, MAX_TOKENS)
         x = encoder.norm(encoder.words(torch.tensor([ids])) + encoder.places.weight[: len(ids)])
-        for layer in encoder.layers[: half(len(encoder.layers))]:
+        for layer in encoder.layers[: halfway_layer(len(encoder.layers))]:
             x = layer(x, None)
-        place = pieces.place(one.query, one.name, MAX_TOKENS)
+        place = pieces.find_token_span(one.query, one.name, MAX_TOKENS)
         if place.stop > place.start:
             states[at] = x[0, place].mean(dim=0).numpy()
     return states

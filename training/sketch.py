@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from toolcrib.encoder.static import MAX_HEAD_TOKENS, MAX_TOKENS, SEPARATOR
-from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from training.encoder import WIDTH
 from training.export import Arrays, quantised
 
@@ -91,12 +91,14 @@ class Taught:
     served: list[tuple[int, int]]
 
 
-def train(pieces: WordPiece, vocabulary: int, taught: Taught) -> Sketcher:
+def train(pieces: WordPieceTokenizer, vocabulary: int, taught: Taught) -> Sketcher:
     """A sketcher that has learnt from the encoder."""
     torch.manual_seed(0)
     chance = random.Random(0)
     heads, rests = zip(*(_bags(pieces, text) for text in taught.tools), strict=True)
-    asked = [pieces.bare_ids(text, MAX_TOKENS) or [0] for text in taught.queries]
+    asked = [
+        pieces.encode_without_special_tokens(text, MAX_TOKENS) or [0] for text in taught.queries
+    ]
     net = Sketcher(vocabulary)
     order = list(range(len(heads)))
     steps = EPOCHS * (len(order) // BATCH)
@@ -131,9 +133,9 @@ def train(pieces: WordPiece, vocabulary: int, taught: Taught) -> Sketcher:
     return net
 
 
-def _bags(pieces: WordPiece, text: str) -> tuple[list[int], list[int]]:
+def _bags(pieces: WordPieceTokenizer, text: str) -> tuple[list[int], list[int]]:
     head, _, rest = text.partition(SEPARATOR)
     return (
-        pieces.bare_ids(head, MAX_HEAD_TOKENS) or [0],
-        pieces.bare_ids(rest, MAX_TOKENS) or [0],
+        pieces.encode_without_special_tokens(head, MAX_HEAD_TOKENS) or [0],
+        pieces.encode_without_special_tokens(rest, MAX_TOKENS) or [0],
     )

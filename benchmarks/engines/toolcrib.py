@@ -39,11 +39,11 @@ class Toolcrib:
 
     def add(self, tool: Tool) -> None:
         self._catalog = self._catalog.with_tools([tool])
-        self._engine = self._engine.updated(self._catalog)
+        self._engine = self._engine.with_catalog(self._catalog)
 
     def remove(self, id: str) -> None:
         self._catalog = self._catalog.without([id])
-        self._engine = self._engine.updated(self._catalog)
+        self._engine = self._engine.with_catalog(self._catalog)
 
 
 def contender() -> Toolcrib:

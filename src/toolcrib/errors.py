@@ -111,7 +111,7 @@ class ToolFailed(CallError):
     """The function raised an exception, which is the `__cause__` of this one."""
 
 
-class Unfinished(ToolcribError):
+class AgentUnfinished(ToolcribError):
     """An agent stopped before its task was done.
 
     `text` is what the model said last; `messages` are what there is to go on with.
@@ -134,11 +134,11 @@ class RequestFailed(ToolcribError):
     """
 
     def __init__(
-        self, message: str, status: int = 400, kind: str = "", code: str = "", param: str = ""
+        self, message: str, status: int = 400, error_type: str = "", code: str = "", param: str = ""
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.kind = kind
+        self.error_type = error_type
         self.code = code
         self.param = param
 

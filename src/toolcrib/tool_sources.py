@@ -21,23 +21,23 @@ class Toolset(Protocol):
     def tools(self) -> Iterable[Tool]:
         """The tools it runs."""
 
-    def holds(self, name: str) -> bool:
+    def has_tool(self, name: str) -> bool:
         """Whether it runs the tool with this id."""
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Run it."""
 
 
-def toolsets(entries: Iterable[object]) -> Iterator[Toolset]:
+def find_toolsets(entries: Iterable[object]) -> Iterator[Toolset]:
     """The toolsets among entries, and in lists of them."""
     for entry in entries:
         if _is_toolset(entry):
             yield entry
         elif isinstance(entry, list | tuple):
-            yield from toolsets(entry)
+            yield from find_toolsets(entry)
 
 
-def tools_of(entries: Iterable[object], functions: Registry) -> Iterator[Tool]:
+def collect_tools(entries: Iterable[object], functions: Registry) -> Iterator[Tool]:
     """The tools of the entries. Those that are functions are registered, so that they can be run."""
     places: dict[str, str] = {}
     for place, tool in _placed(entries, functions):

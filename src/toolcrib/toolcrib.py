@@ -15,22 +15,22 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from toolcrib.adapters.wire import Search, Wire, wire_named
+from toolcrib.adapters.wire import SearchMode, WireFormat, get_wire_format
 from toolcrib.core import prompts
-from toolcrib.core.calls import Answer, Call, CallResult, Runner
+from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.core.tool_names import Names
+from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
-from toolcrib.registry.registry import Registry, text_of
-from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.registry.registry import Registry, render_value
+from toolcrib.search.engine import AllowedTools, SearchEngine
 from toolcrib.session.disclosure import Disclosure
-from toolcrib.session.hosted_search import hosting_provider
+from toolcrib.session.hosted_search import find_hosting_provider
 from toolcrib.session.session import Session
-from toolcrib.session.turn import Conversation, Style, Task
-from toolcrib.tool_sources import tools_of, toolsets
+from toolcrib.session.turn import Style, ToolTask, TurnHandler
+from toolcrib.tool_sources import collect_tools, find_toolsets
 
-Native = bool | Literal["client", "auto"]
+NativeSearch = bool | Literal["client", "auto"]
 
 _PROVIDERS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
 
@@ -54,7 +54,7 @@ class Toolcrib:
         self,
         tools: Iterable[object] = (),
         *,
-        runner: Runner | None = None,
+        runner: ToolRunner | None = None,
         disclosure: Disclosure | None = None,
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
     ) -> None:
@@ -69,15 +69,15 @@ class Toolcrib:
         listed = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
-        given = list(toolsets(listed))
+        given = list(find_toolsets(listed))
         self._registries = {one: one.catalog for one in given if isinstance(one, Registry)}
-        self._runners: list[Runner] = [
+        self._runners: list[ToolRunner] = [
             functions,
             *(one for one in given if not isinstance(one, Registry)),
             *([runner] if runner is not None else []),
         ]
         self._changing = RLock()
-        self._rules = self._rules_of(engine(Catalog(tools_of(listed, functions))))
+        self._rules = self._rules_of(engine(Catalog(collect_tools(listed, functions))))
         # Which registry runs an id: others may have it too, but were later.
         self._owners = {
             tool.id: registry
@@ -103,9 +103,9 @@ class Toolcrib:
                 "what to go on with is a Catalog; begin with `crib.catalog.with_tools([…])`"
             )
         with self._changing:
-            self._rules = self._rules_of(self.engine.updated(catalog))
+            self._rules = self._rules_of(self.engine.with_catalog(catalog))
 
-    def follow(self) -> None:
+    def sync_registries(self) -> None:
         """Take in what has come and gone in the registries since. Every session does so by itself.
 
         An id that is another entry's already stays that one's, until a registry drops it.
@@ -135,10 +135,10 @@ class Toolcrib:
         *,
         style: Style = "reveal",
         budget: int | None = None,
-        allowed: Allowed | None = None,
-        native: Native = False,
+        allowed: AllowedTools | None = None,
+        native: NativeSearch = False,
         model: str = "",
-    ) -> CribSession:
+    ) -> ToolcribSession:
         """A new conversation.
 
         `style` is "reveal" (found tools join the list) or "dispatch" (the list never changes).
@@ -149,23 +149,23 @@ class Toolcrib:
         """
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
-        budget = checked_budget(budget)
-        self.follow()
+        budget = validate_budget(budget)
+        self.sync_registries()
         if allowed is not None and not callable(allowed) and not isinstance(allowed, Collection):
             raise InvalidConfig(
                 f"allowed is a set of ids, or a question to ask of each tool, not {allowed!r}"
             )
-        return CribSession(self, style, budget, allowed, _search_by(native, model))
+        return ToolcribSession(self, style, budget, allowed, _search_by(native, model))
 
-    def conversation(self, style: Style, allowed: Allowed | None) -> Conversation:
+    def build_turn_handler(self, style: Style, allowed: AllowedTools | None) -> TurnHandler:
         """The rules of a conversation over the catalog as it is now."""
         return replace(self._rules, style=style, allowed=allowed)
 
-    def runs(self, tool: Tool) -> bool:
+    def can_run(self, tool: Tool) -> bool:
         """Whether a call to this tool is ours to run."""
         return self._runner_of(tool) is not None
 
-    def run(self, task: Task) -> Answer:
+    def run(self, task: ToolTask) -> CallReply:
         """Run one call. Whatever goes wrong in the tool is told to the model, not raised."""
         runner = self._runner_of(task.tool)
         if runner is None:
@@ -176,7 +176,7 @@ class Toolcrib:
             return _failed(task, fault)
         return _ran(task, result)
 
-    async def run_async(self, task: Task) -> Answer:
+    async def run_async(self, task: ToolTask) -> CallReply:
         """The same in an event loop: on it where the runner can, else in a thread."""
         runner = self._runner_of(task.tool)
         if runner is None:
@@ -190,18 +190,18 @@ class Toolcrib:
             return _failed(task, fault)
         return _ran(task, result)
 
-    def _runner_of(self, tool: Tool) -> Runner | None:
+    def _runner_of(self, tool: Tool) -> ToolRunner | None:
         if tool.id in (owners := self._owners):
             return owners[tool.id]
-        return next((one for one in self._runners if one.holds(tool.id)), None)
+        return next((one for one in self._runners if one.has_tool(tool.id)), None)
 
-    def _rules_of(self, engine: SearchEngine) -> Conversation:
+    def _rules_of(self, engine: SearchEngine) -> TurnHandler:
         """The engine and what follows from its catalog: one value, so that all of it changes at once."""
         plan = self.disclosure.plan(engine.catalog)
-        return Conversation(engine, plan, Names(engine.catalog), count=self.disclosure.count)
+        return TurnHandler(engine, plan, ToolNames(engine.catalog), count=self.disclosure.count)
 
 
-class CribSession:
+class ToolcribSession:
     """One conversation with a model. Its `state` is all there is to save."""
 
     def __init__(
@@ -209,22 +209,22 @@ class CribSession:
         crib: Toolcrib,
         style: Style,
         budget: int | None,
-        allowed: Allowed | None,
-        search: dict[str, Search],
+        allowed: AllowedTools | None,
+        search: dict[str, SearchMode],
     ) -> None:
         self._crib = crib
         self._style: Style = style
         self._allowed = allowed
         self._search = search
         self._conversation = self._rules()
-        self._answered: tuple[Answer, ...] = ()
-        self._calls: tuple[Call, ...] = ()
-        self.state = self._conversation.begin(budget)
+        self._answered: tuple[CallReply, ...] = ()
+        self._calls: tuple[ToolCall, ...] = ()
+        self.state = self._conversation.start_session(budget)
         # By the ids that the caller sees of their calls; the calls themselves are as they came.
-        self._waiting: dict[str, Task] = {}
+        self._waiting: dict[str, ToolTask] = {}
 
     @property
-    def pending(self) -> tuple[Task, ...]:
+    def pending(self) -> tuple[ToolTask, ...]:
         """The calls that are the caller's to run, each with an id that no other of them has.
 
         Not every model gives its calls ids, or different ones. Then they are ours, and never sent.
@@ -238,14 +238,14 @@ class CribSession:
 
     def tools(self, wire: str) -> list[Any]:
         """The tools to send with the next request, in a provider's format."""
-        format = wire_named(wire)
+        format = get_wire_format(wire)
         conversation = self._now()
         search = self._search_on(format)
-        if search == "hosted" and format.hosted:
-            return format.hosted(*self._split(conversation))
-        if search == "client" and format.client:
-            return format.client(conversation.own_tools, *self._split(conversation))
-        return format.tools(conversation.tools(self.state))
+        if search == "hosted" and format.hosted_search_to_wire:
+            return format.hosted_search_to_wire(*self._split(conversation))
+        if search == "client" and format.client_search_to_wire:
+            return format.client_search_to_wire(conversation.own_tools, *self._split(conversation))
+        return format.tools_to_wire(conversation.tools(self.state))
 
     def handle(self, wire: str, reply: object) -> list[Any]:
         """What to add to the messages after a reply: the reply itself, and the results of its calls.
@@ -253,13 +253,13 @@ class CribSession:
         Searches are answered and our own tools are run. Calls to other tools are yours: they stand
         in `pending`, and the results come with `answer`, all of this turn together.
         """
-        format = wire_named(wire)
+        format = get_wire_format(wire)
         ours = self._taken(format, reply)
         return self._handled(format, reply, map(self._crib.run, ours))
 
     async def handle_async(self, wire: str, reply: object) -> list[Any]:
         """The same in an event loop: async functions run on it, the calls of a turn side by side."""
-        format = wire_named(wire)
+        format = get_wire_format(wire)
         # A search is work of its own, which would hold the loop up.
         ours = await asyncio.to_thread(self._taken, format, reply)
         answers = await asyncio.gather(*map(self._crib.run_async, ours))
@@ -270,7 +270,7 @@ class CribSession:
 
         A result is text, a `CallResult`, or anything that can be told as JSON.
         """
-        format = wire_named(wire)
+        format = get_wire_format(wire)
         given = self._checked({} if results is None else results)
         if not self._waiting:
             # `handle` has given the results already.
@@ -280,15 +280,15 @@ class CribSession:
             if result is None:
                 self._answered += (_not_run(task),)
                 continue
-            self._answered += (task.answered(result.text, result.is_error),)
+            self._answered += (task.build_answer(result.text, result.is_error),)
         self._waiting = {}
         return self._results(format)
 
     def replay(self, wire: str, messages: Iterable[object]) -> None:
         """Become the session that a message history tells of: for those who keep nothing else."""
         conversation = self._now()
-        turns = wire_named(wire).turns(messages)
-        self.state = conversation.replayed(turns, self.state.budget_tokens)
+        turns = get_wire_format(wire).turns_from_wire(messages)
+        self.state = conversation.replay_history(turns, self.state.budget_tokens)
 
     def save(self) -> dict[str, Any]:
         """The session as JSON."""
@@ -298,7 +298,7 @@ class CribSession:
         """Go on from a saved session: without the tools that have changed or are refused since,
         and with those that a new session would show.
         """
-        self.state = self._now().resumed(Session.from_dict(stored))
+        self.state = self._now().resume_session(Session.from_dict(stored))
 
     def _checked(self, results: Mapping[str, object]) -> dict[str, CallResult]:
         """The results by call id, before anything is done with them."""
@@ -310,60 +310,62 @@ class CribSession:
                 raise InvalidMessage(f"no call {id!r} is pending; the pending ones are {known}")
         return {id: _result(id, value) for id, value in results.items()}
 
-    def _taken(self, format: Wire, reply: object) -> list[Task]:
+    def _taken(self, format: WireFormat, reply: object) -> list[ToolTask]:
         """Take note of what a reply means. Gives the calls that are ours to run."""
         conversation = self._now()
-        calls = format.calls(reply)
-        loaded = format.loaded(reply) if format.loaded else ()
-        turn = conversation.turn(self.state, calls, loaded)
+        calls = format.calls_from_wire(reply)
+        loaded = format.loaded_names_from_wire(reply) if format.loaded_names_from_wire else ()
+        turn = conversation.handle_calls(self.state, calls, loaded)
         self.state = turn.session
-        ours = [task for task in turn.tasks if self._crib.runs(task.tool)]
+        ours = [task for task in turn.tasks if self._crib.can_run(task.tool)]
         self._calls = tuple(calls)
         self._answered = turn.answers
         self._waiting = _by_id(task for task in turn.tasks if task not in ours)
         return ours
 
-    def _handled(self, format: Wire, reply: object, answers: Iterable[Answer]) -> list[Any]:
+    def _handled(
+        self, format: WireFormat, reply: object, answers: Iterable[CallReply]
+    ) -> list[Any]:
         """What to add to the messages, now that our own tools have answered."""
         self._answered += tuple(answers)
-        messages = format.reply(reply)
+        messages = format.reply_to_messages(reply)
         done = self._calls and not self._waiting
         return [*messages, *self._results(format)] if done else messages
 
-    def _now(self) -> Conversation:
+    def _now(self) -> TurnHandler:
         """The rules over the catalog as it is now; what is newly pinned is shown from here on."""
-        self._crib.follow()
+        self._crib.sync_registries()
         if self._conversation.engine is not self._crib.engine:
             self._conversation = self._rules()
-            self.state = self._conversation.resumed(self.state)
+            self.state = self._conversation.resume_session(self.state)
         return self._conversation
 
-    def _rules(self) -> Conversation:
-        return self._crib.conversation(self._style, self._allowed)
+    def _rules(self) -> TurnHandler:
+        return self._crib.build_turn_handler(self._style, self._allowed)
 
-    def _split(self, conversation: Conversation) -> tuple[list[Tool], list[Tool]]:
+    def _split(self, conversation: TurnHandler) -> tuple[list[Tool], list[Tool]]:
         """What is shown from the start and what is held back, of what the caller may use."""
         plan = conversation.plan
         return (
-            [tool for tool in plan.shown if conversation.may_use(tool)],
-            [tool for tool in plan.held if conversation.may_use(tool)],
+            [tool for tool in plan.visible_tools if conversation.is_allowed(tool)],
+            [tool for tool in plan.deferred_tools if conversation.is_allowed(tool)],
         )
 
-    def _search_on(self, wire: Wire) -> Search:
+    def _search_on(self, wire: WireFormat) -> SearchMode:
         return self._search.get(wire.name, "ours") if self._conversation.plan.is_active else "ours"
 
-    def _results(self, wire: Wire) -> list[dict[str, Any]]:
+    def _results(self, wire: WireFormat) -> list[dict[str, Any]]:
         """All results of a turn, in the order of its calls."""
         places = {id(call): place for place, call in enumerate(self._calls)}
         ordered = sorted(self._answered, key=lambda answer: places[id(answer.call)])
-        if self._search_on(wire) == "client" and wire.client_answers:
-            return wire.client_answers(ordered)
-        return wire.answers(ordered)
+        if self._search_on(wire) == "client" and wire.client_answers_to_wire:
+            return wire.client_answers_to_wire(ordered)
+        return wire.answers_to_wire(ordered)
 
 
-def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
+def _by_id(tasks: Iterable[ToolTask]) -> dict[str, ToolTask]:
     """Tasks by the ids of their calls; those without one, or with another's, get one of ours."""
-    known: dict[str, Task] = {}
+    known: dict[str, ToolTask] = {}
     for number, task in enumerate(tasks, 1):
         id = task.call.id
         while not id or id in known:
@@ -376,44 +378,44 @@ def _result(id: str, value: object) -> CallResult:
     """A result as a program has it, told as a registry tells that of a function."""
     try:
         if isinstance(value, CallResult):
-            return CallResult(text_of(value.text), value.is_error)
-        return CallResult(text_of(value))
+            return CallResult(render_value(value.text), value.is_error)
+        return CallResult(render_value(value))
     except (ValueError, RecursionError) as fault:
         raise InvalidMessage(
             f"the result of call {id!r} is no JSON: {fault}; pass it as text"
         ) from fault
 
 
-def _ran(task: Task, result: object) -> Answer:
+def _ran(task: ToolTask, result: object) -> CallReply:
     if not isinstance(result, CallResult):
         raise InvalidConfig(
             f"the runner of {task.tool.id!r} gave back a {type(result).__name__}; "
             "let its `call` return CallResult(text)"
         )
-    return task.answered(result.text, result.is_error)
+    return task.build_answer(result.text, result.is_error)
 
 
-def _not_run(task: Task) -> Answer:
-    return task.answered(prompts.NOT_ANSWERED.format(name=task.tool.name), is_error=True)
+def _not_run(task: ToolTask) -> CallReply:
+    return task.build_answer(prompts.TOOL_NOT_RUN.format(name=task.tool.name), is_error=True)
 
 
-def _failed(task: Task, fault: Exception) -> Answer:
+def _failed(task: ToolTask, fault: Exception) -> CallReply:
     reason = f"{type(fault).__name__}: {fault}"
-    text = prompts.FAILED.format(name=task.tool.name, reason=reason)
-    return task.answered(text, is_error=True)
+    text = prompts.TOOL_FAILED.format(name=task.tool.name, reason=reason)
+    return task.build_answer(text, is_error=True)
 
 
-def checked_budget(budget: int | None) -> int | None:
+def validate_budget(budget: int | None) -> int | None:
     """A number of tokens that revealed tools may take; None is no limit."""
     if budget is not None and (not isinstance(budget, int) or budget is True or budget < 1):
         raise InvalidConfig(f"budget is a number of tokens, from 1, not {budget!r}")
     return budget
 
 
-def _search_by(native: object, model: str) -> dict[str, Search]:
+def _search_by(native: object, model: str) -> dict[str, SearchMode]:
     """Who searches, on each wire that knows more than one way; unknown means ours."""
     if native == "auto":
-        provider = hosting_provider(model or "")
+        provider = find_hosting_provider(model or "")
         return {_PROVIDERS[provider]: "hosted"} if provider else {}
     if native is True or native == "client":
         return dict.fromkeys(_PROVIDERS.values(), "hosted" if native is True else "client")

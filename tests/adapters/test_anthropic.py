@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.anthropic import recognises, tools_from_wire
+from toolcrib.adapters.anthropic import is_tool_entry, tools_from_wire
 from toolcrib.errors import InvalidTool
 
 WEATHER: dict[str, Any] = {
@@ -58,7 +58,7 @@ def test_a_deferral_that_is_not_true_or_false_is_refused_by_name() -> None:
     ],
 )
 def test_its_own_tools_are_recognised(entry: dict[str, Any]) -> None:
-    assert recognises(entry)
+    assert is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_its_own_tools_are_recognised(entry: dict[str, Any]) -> None:
     ],
 )
 def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
-    assert not recognises(entry)
+    assert not is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.adapters.detection import parts, tools_from_any
+from toolcrib.adapters.detection import split_document, tools_from_any
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, ToolcribError
 
@@ -149,9 +149,14 @@ def test_a_namespace_keeps_its_members_together() -> None:
 
 def test_a_part_is_one_tool_and_says_where_it_stands() -> None:
     document = [{"name": "a"}, {"tools": [{"name": "b"}, {"name": "c"}]}, FORMATS["gemini"]]
-    places = [path for path, _ in parts(document)]
+    places = [path for path, _ in split_document(document)]
     assert places == [(0,), (1, "tools", 0), (1, "tools", 1), (2, "functionDeclarations", 0)]
-    assert [tools_from_any(part)[0].name for _, part in parts(document)] == ["a", "b", "c", "a"]
+    assert [tools_from_any(part)[0].name for _, part in split_document(document)] == [
+        "a",
+        "b",
+        "c",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.gemini import MAX_DEPTH, recognises, tools_from_wire, tools_to_wire
+from toolcrib.adapters.gemini import MAX_SCHEMA_DEPTH, is_tool_entry, tools_from_wire, tools_to_wire
 from toolcrib.core.tool import Tool
-from toolcrib.core.validation import problems
+from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidSchema, InvalidTool
 
 JSON_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -29,7 +29,7 @@ def schema_of(parameters: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("field", ["functionDeclarations", "function_declarations"])
 def test_every_declaration_becomes_a_tool(field: str) -> None:
     entry = {field: [WEATHER, {"name": "ping"}], "googleSearch": {}}
-    assert recognises(entry)
+    assert is_tool_entry(entry)
     weather, ping = tools_from_wire(entry)
     assert weather.description == "The weather of a place."
     assert weather.input_schema == JSON_SCHEMA
@@ -46,14 +46,14 @@ def test_every_declaration_becomes_a_tool(field: str) -> None:
 )
 def test_a_json_schema_is_taken_as_it_is(parameters: str, response: str) -> None:
     entry = {"name": "get_weather", parameters: JSON_SCHEMA, response: {"type": "string"}}
-    assert recognises(entry)
+    assert is_tool_entry(entry)
     (tool,) = tools_from_wire(entry)
     assert tool.input_schema == JSON_SCHEMA
     assert tool.output_schema == {"type": "string"}
 
 
 def test_a_bare_declaration_is_recognised_by_its_upper_case_types() -> None:
-    assert recognises(WEATHER)
+    assert is_tool_entry(WEATHER)
     assert tools_from_wire(WEATHER)[0].input_schema == JSON_SCHEMA
 
 
@@ -67,7 +67,7 @@ def test_a_bare_declaration_is_recognised_by_its_upper_case_types() -> None:
     ],
 )
 def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
-    assert not recognises(entry)
+    assert not is_tool_entry(entry)
 
 
 def test_types_are_lower_case_at_every_depth() -> None:
@@ -124,8 +124,8 @@ def test_what_is_nullable_takes_null_on_the_way_in_and_out(field: dict[str, Any]
     )
     (entry,) = tools_to_wire([tool])
     for schema in (tool.input_schema, entry["functionDeclarations"][0]["parametersJsonSchema"]):
-        assert problems(schema, {"f": None}) == problems(schema, {"f": "x"}) == ()
-        assert problems(schema, {"f": []})
+        assert find_problems(schema, {"f": None}) == find_problems(schema, {"f": "x"}) == ()
+        assert find_problems(schema, {"f": []})
 
 
 def test_gemini_is_sent_no_null_among_the_values_of_an_enum() -> None:
@@ -177,9 +177,11 @@ def test_a_schema_that_makes_no_sense_is_passed_on_as_it_is() -> None:
 
 def test_a_schema_nested_too_deep_is_refused() -> None:
     deep: dict[str, Any] = {"type": "STRING"}
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_SCHEMA_DEPTH + 1):
         deep = {"type": "ARRAY", "items": deep}
-    with pytest.raises(InvalidSchema, match=f"tool 'a': .* nested more than {MAX_DEPTH} deep"):
+    with pytest.raises(
+        InvalidSchema, match=f"tool 'a': .* nested more than {MAX_SCHEMA_DEPTH} deep"
+    ):
         schema_of(deep)
 
 
@@ -191,6 +193,6 @@ def test_two_schemas_for_one_tool_are_refused() -> None:
 
 @pytest.mark.parametrize("entry", [{"googleSearch": {}}, {"code_execution": {}}])
 def test_a_tool_that_gemini_runs_is_refused(entry: dict[str, Any]) -> None:
-    assert recognises(entry)
+    assert is_tool_entry(entry)
     with pytest.raises(InvalidTool, match="not a function tool but one that Gemini runs"):
         tools_from_wire(entry)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.mcp import recognises, tools_from_wire
+from toolcrib.adapters.mcp import is_tool_entry, tools_from_wire
 from toolcrib.errors import InvalidTool
 
 ISSUE: dict[str, Any] = {
@@ -51,7 +51,7 @@ def test_the_hint_that_nothing_is_changed_is_kept() -> None:
 
 @pytest.mark.parametrize("entry", [ISSUE, {"tools": [ISSUE]}, {"tools": []}])
 def test_tools_and_listings_are_recognised(entry: dict[str, Any]) -> None:
-    assert recognises(entry)
+    assert is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_tools_and_listings_are_recognised(entry: dict[str, Any]) -> None:
     [{"name": "a", "input_schema": {}}, {"tools": [{"name": "a"}]}, {"tools": [7]}, {"tools": 7}],
 )
 def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
-    assert not recognises(entry)
+    assert not is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(

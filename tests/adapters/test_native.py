@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.native import ADDITIONS, FIELDS, recognises, tools_from_wire
+from toolcrib.adapters.native import COMMON_FIELDS, TOOL_FIELDS, is_tool_entry, tools_from_wire
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 
@@ -29,7 +29,7 @@ REFUND: dict[str, Any] = {
 
 
 def test_every_field_of_a_tool_is_read() -> None:
-    assert recognises(REFUND)
+    assert is_tool_entry(REFUND)
     (tool,) = tools_from_wire(REFUND)
     assert tool == Tool(**REFUND)
 
@@ -40,12 +40,12 @@ def test_what_a_tool_writes_is_read_back() -> None:
 
 
 def test_the_known_fields_are_those_of_a_tool() -> None:
-    assert list(FIELDS) == list(inspect.signature(Tool).parameters)
-    assert set(ADDITIONS) < set(FIELDS)
+    assert list(TOOL_FIELDS) == list(inspect.signature(Tool).parameters)
+    assert set(COMMON_FIELDS) < set(TOOL_FIELDS)
 
 
 def test_fields_that_are_null_are_as_if_absent() -> None:
-    nulls = dict.fromkeys(FIELDS) | {"name": "ping"}
+    nulls = dict.fromkeys(TOOL_FIELDS) | {"name": "ping"}
     assert tools_from_wire(nulls) == [Tool("ping")]
 
 
@@ -67,7 +67,7 @@ def test_a_misspelt_field_is_refused_with_the_right_one() -> None:
     [{"name": "a"}, {"name": "a", "description": "b", "x": 1}, {"input_schema": {}, "id": "a"}],
 )
 def test_a_name_or_a_schema_is_enough_to_be_recognised(entry: dict[str, Any]) -> None:
-    assert recognises(entry)
+    assert is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_name_or_a_schema_is_enough_to_be_recognised(entry: dict[str, Any]) ->
     ],
 )
 def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
-    assert not recognises(entry)
+    assert not is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_a_long_name_and_many_fields_are_shortened_in_errors() -> None:
 
 def test_a_misspelt_field_is_named_even_where_it_is_all_there_is() -> None:
     entry = {"name": "a", "descripton": "Say something"}
-    assert recognises(entry)
+    assert is_tool_entry(entry)
     with pytest.raises(InvalidTool, match="did you mean 'description'"):
         tools_from_wire(entry)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.openai_chat import recognises, tools_from_wire
+from toolcrib.adapters.openai_chat import is_tool_entry, tools_from_wire
 from toolcrib.errors import InvalidTool
 
 FUNCTION: dict[str, Any] = {
@@ -18,7 +18,7 @@ WEATHER: dict[str, Any] = {"type": "function", "function": FUNCTION}
 
 @pytest.mark.parametrize("entry", [WEATHER, {"function": FUNCTION}, FUNCTION])
 def test_a_function_is_read_with_and_without_its_wrapper(entry: dict[str, Any]) -> None:
-    assert recognises(entry)
+    assert is_tool_entry(entry)
     (tool,) = tools_from_wire(entry)
     assert tool.name == "get_weather"
     assert tool.description == "The weather of a place."
@@ -53,7 +53,7 @@ def test_deferral_is_read_beside_the_function_and_inside(entry: dict[str, Any]) 
     ],
 )
 def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
-    assert not recognises(entry)
+    assert not is_tool_entry(entry)
 
 
 def test_a_wrong_field_is_named_with_its_path() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.openai_responses import recognises, tools_from_wire
+from toolcrib.adapters.openai_responses import is_tool_entry, tools_from_wire
 from toolcrib.errors import InvalidTool
 
 PROFILE: dict[str, Any] = {
@@ -24,7 +24,7 @@ CRM: dict[str, Any] = {
 
 
 def test_a_function_keeps_its_schemas() -> None:
-    assert recognises(PROFILE)
+    assert is_tool_entry(PROFILE)
     (tool,) = tools_from_wire(PROFILE)
     assert tool.id == "get_profile"
     assert tool.description == "A customer's profile."
@@ -34,7 +34,7 @@ def test_a_function_keeps_its_schemas() -> None:
 
 
 def test_a_namespace_becomes_the_server_of_its_tools() -> None:
-    assert recognises(CRM)
+    assert is_tool_entry(CRM)
     profile, orders = tools_from_wire(CRM)
     assert [profile.id, orders.id] == ["crm___get_profile", "crm___list_orders"]
     assert profile.server == orders.server == "crm"
@@ -52,7 +52,7 @@ def test_a_namespace_becomes_the_server_of_its_tools() -> None:
     ],
 )
 def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
-    assert not recognises(entry)
+    assert not is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(

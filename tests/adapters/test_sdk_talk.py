@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from tests.scripted import REPLIES, Said
+from tests.scripted import REPLIES, ScriptedCall
 from toolcrib import Tool, Toolcrib
 from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.toolcrib import CribSession
+from toolcrib.toolcrib import ToolcribSession
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [
@@ -26,14 +26,14 @@ TOOLS = [
         annotations={"readOnlyHint": True},
     ),
 ]
-CALLS: list[Said] = [
+CALLS: list[ScriptedCall] = [
     ("a", "search_tools", {"query": "weather", "limit": 1}),
     ("b", "get_weather", {"city": "Rome"}),
     ("c", "nowhere", {"a": None}),
 ]
 
 
-def _session(**options: Any) -> CribSession:
+def _session(**options: Any) -> ToolcribSession:
     return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0))).session(**options)
 
 
@@ -135,7 +135,7 @@ def test_native_answers_are_in_the_sdks_types() -> None:
     response, item, _ = _responses()
     session = _session(native="client")
     _check(item, session.handle("openai_responses", response.model_validate(reply)))
-    assert session.state.shown
+    assert session.state.revealed
 
 
 def test_mcp_lists_and_results_are_in_the_sdks_types() -> None:
@@ -145,7 +145,7 @@ def test_mcp_lists_and_results_are_in_the_sdks_types() -> None:
     request, response = session.handle("mcp", REPLIES["mcp"](CALLS))
     types.CallToolRequestParams.model_validate(request["params"])
     assert types.CallToolResult.model_validate(response["result"])
-    assert session.state.shown
+    assert session.state.revealed
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai_chat", "openai_responses", "gemini", "mcp"])

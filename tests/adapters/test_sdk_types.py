@@ -15,7 +15,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 def test_a_tool_of_the_anthropic_sdk_is_read() -> None:
     types = import_module("anthropic.types")
     entry = types.ToolParam(name="a", description="b", input_schema=SCHEMA, defer_loading=True)
-    assert anthropic.recognises(entry)
+    assert anthropic.is_tool_entry(entry)
     assert tools_from_any(entry)[0].policy == "always"
 
 
@@ -25,8 +25,8 @@ def test_a_tool_of_the_openai_sdk_is_read_for_chat_and_responses() -> None:
     function = {"name": "a", "description": "b", "parameters": SCHEMA}
     wrapped = chat.ChatCompletionFunctionToolParam(type="function", function=function)
     flat = responses.FunctionToolParam(type="function", strict=True, **function)
-    assert openai_chat.recognises(wrapped)
-    assert openai_responses.recognises(flat)
+    assert openai_chat.is_tool_entry(wrapped)
+    assert openai_responses.is_tool_entry(flat)
     assert tools_from_any(wrapped) == tools_from_any(flat)
 
 
@@ -46,7 +46,7 @@ def test_a_tool_of_the_gemini_sdk_is_read_in_both_cases(by_alias: bool) -> None:
     )
     tool = types.Tool(function_declarations=[declaration])
     entry = tool.model_dump(mode="json", by_alias=by_alias, exclude_none=True)
-    assert gemini.recognises(entry)
+    assert gemini.is_tool_entry(entry)
     (found,) = tools_from_any(entry)
     properties = found.input_schema["properties"]
     assert properties["city"] == {"type": "string", "maxLength": 10}
@@ -59,7 +59,7 @@ def test_a_listing_of_the_mcp_sdk_is_read() -> None:
     annotations = types.ToolAnnotations(title="T", readOnlyHint=True)
     tool = types.Tool(name="a", description="b", inputSchema=SCHEMA, annotations=annotations)
     listing = types.ListToolsResult(tools=[tool]).model_dump(by_alias=True, mode="json")
-    assert mcp.recognises(listing)
+    assert mcp.is_tool_entry(listing)
     (found,) = tools_from_any(listing)
     assert (found.name, found.title, found.read_only) == ("a", "T", True)
     assert found.input_schema == SCHEMA

@@ -19,12 +19,12 @@ from tests.support.scripted_model.turn import Raw, ToolCall, Turn
 from toolcrib import Tool, Toolcrib
 from toolcrib.agent.agent import Agent
 from toolcrib.agent.anthropic import Anthropic
-from toolcrib.agent.events import Answered, Called, Event, Finished, Said
+from toolcrib.agent.events import AgentEvent, AgentFinished, TextDelta, ToolAnswered, ToolCalled
 from toolcrib.agent.gemini import Gemini
 from toolcrib.agent.openai_chat import OpenAIChat
 from toolcrib.agent.openai_responses import OpenAIResponses
 from toolcrib.agent.provider import Provider
-from toolcrib.errors import InvalidConfig, Unfinished
+from toolcrib.errors import AgentUnfinished, InvalidConfig
 
 WIRES = ["anthropic", "openai_chat", "openai_responses", "gemini"]
 every_wire = pytest.mark.parametrize("wire", WIRES)
@@ -87,7 +87,7 @@ SCRIPT = [
 ]
 
 
-def check(model: ScriptedModel, events: list[Event], streamed: bool = True) -> None:
+def check(model: ScriptedModel, events: list[AgentEvent], streamed: bool = True) -> None:
     """What every provider, sync or async, has to come to."""
     offered = [request.tool_names for request in model.requests]
     assert offered[0] == ("search_tools",)
@@ -101,21 +101,21 @@ def check(model: ScriptedModel, events: list[Event], streamed: bool = True) -> N
     assert {request.streams for request in model.requests} == {streamed}
 
     finished = events[-1]
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, AgentFinished)
     assert finished.text == "It is sunny, and the table is booked."
     assert (finished.steps, finished.pending) == (5, ())
-    assert finished.spent.input_tokens > finished.spent.output_tokens > 0
-    assert finished.spent.output_tokens == sum(turn.tokens for turn in SCRIPT)
-    said = "".join(event.text for event in events if isinstance(event, Said))
+    assert finished.usage.input_tokens > finished.usage.output_tokens > 0
+    assert finished.usage.output_tokens == sum(turn.tokens for turn in SCRIPT)
+    said = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert said == "I will look." + finished.text
-    assert [event.call.name for event in events if isinstance(event, Called)] == [
+    assert [event.call.name for event in events if isinstance(event, ToolCalled)] == [
         "search_tools",
         "get_weather",
         "search_tools",
         "book_table",
         "book_table",
     ]
-    answers = [event for event in events if isinstance(event, Answered)]
+    answers = [event for event in events if isinstance(event, ToolAnswered)]
     assert [answer.call.name for answer in answers][:2] == ["search_tools", "get_weather"]
     assert answers[-1].text == '{"table":2}'
 
@@ -124,12 +124,12 @@ def check(model: ScriptedModel, events: list[Event], streamed: bool = True) -> N
 def test_an_agent_searches_calls_and_mends_its_calls(wire: str) -> None:
     with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as asked:
         check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")))
-        assert model.requests[0].question == "A sunny dinner, please."
+        assert model.requests[0].user_text == "A sunny dinner, please."
 
 
 @every_wire
 def test_an_async_agent_does_the_same(wire: str) -> None:
-    async def main() -> list[Event]:
+    async def main() -> list[AgentEvent]:
         async with async_provider(wire, model.url) as asked:
             agent = Agent(asked, crib().session())
             return [event async for event in agent.stream_async("A sunny dinner, please.")]
@@ -146,7 +146,7 @@ def test_an_agent_works_without_streaming_too(wire: str) -> None:
 
 @every_wire
 def test_an_async_agent_works_without_streaming_too(wire: str) -> None:
-    async def main() -> list[Event]:
+    async def main() -> list[AgentEvent]:
         async with async_provider(wire, model.url, stream=False) as asked:
             agent = Agent(asked, crib().session())
             return [event async for event in agent.stream_async("A sunny dinner, please.")]
@@ -159,7 +159,7 @@ def test_an_async_agent_works_without_streaming_too(wire: str) -> None:
 def test_a_conversation_goes_on_under_a_system_prompt(wire: str) -> None:
     def greet(request: Request) -> Turn:
         assert "Be brief." in str(request.body)
-        return Turn(f"Hello {request.question}")
+        return Turn(f"Hello {request.user_text}")
 
     with ScriptedModel(greet) as model, provider(wire, model.url) as asked:
         agent = Agent(asked, Toolcrib().session(), system="Be brief.")
@@ -173,10 +173,10 @@ def test_a_conversation_goes_on_under_a_system_prompt(wire: str) -> None:
 def test_a_run_that_cannot_end_is_ended(wire: str) -> None:
     endless = [Turn("Hm.", ToolCall("get_weather", {"city": "Bern"}))] * 9
     with ScriptedModel(endless) as model, provider(wire, model.url) as asked:
-        with pytest.raises(Unfinished, match="asked 3 times") as caught:
+        with pytest.raises(AgentUnfinished, match="asked 3 times") as caught:
             Agent(asked, crib().session(), max_steps=3).run("x")
         assert caught.value.text == "Hm."
-        with pytest.raises(Unfinished, match=r"tokens are spent, of 10,"):
+        with pytest.raises(AgentUnfinished, match=r"tokens are spent, of 10,"):
             Agent(asked, crib().session(), max_tokens=10).run("x")
         assert len(model.requests) == 4
 
@@ -195,7 +195,7 @@ def test_an_answer_that_was_cut_off_is_no_end(wire: str) -> None:
     with (
         ScriptedModel([cut]) as model,
         provider(wire, model.url) as asked,
-        pytest.raises(Unfinished, match=f"because of {STOPS[wire]}") as caught,
+        pytest.raises(AgentUnfinished, match=f"because of {STOPS[wire]}") as caught,
     ):
         Agent(asked, crib().session()).run("x")
     assert caught.value.text == "I was about to"
@@ -211,7 +211,7 @@ def test_calls_that_are_the_programs_own_are_handed_back(wire: str) -> None:
         assert (task.tool.name, task.arguments) == ("tool_7", {"n": 1})
         answered = [*first.messages, *session.answer(wire, {task.call.id: "seven"})]
         assert Agent(asked, session).run(messages=answered).text == "Done."
-        assert model.requests[1].question == "Do thing 7."
+        assert model.requests[1].user_text == "Do thing 7."
         assert model.requests[1].results == ("seven",)
 
 
@@ -220,7 +220,7 @@ def test_a_run_that_was_ended_is_gone_on_with(wire: str) -> None:
     turns = [Turn(ToolCall("get_weather", {"city": "Bern"})), Turn("Sunny.")]
     with ScriptedModel(turns) as model, provider(wire, model.url) as asked:
         session = crib().session()
-        with pytest.raises(Unfinished) as caught:
+        with pytest.raises(AgentUnfinished) as caught:
             Agent(asked, session, max_steps=1).run("Weather?")
         assert Agent(asked, session).run(messages=caught.value.messages).text == "Sunny."
         assert model.requests[1].results == ("sunny in Bern",)
@@ -278,7 +278,7 @@ def test_leaving_a_stream_closes_it() -> None:
         provider("openai_chat", model.url) as asked,
     ):
         stream = Agent(asked, crib().session()).stream("x")
-        assert isinstance(next(stream), Said)
+        assert isinstance(next(stream), TextDelta)
         close: Callable[[], None] = stream.close  # type: ignore[attr-defined]
         close()
         assert list(stream) == []

@@ -18,14 +18,14 @@ from toolcrib.agent.anthropic import Anthropic
 from toolcrib.agent.gemini import Gemini
 from toolcrib.agent.openai_chat import OpenAIChat
 from toolcrib.agent.openai_responses import OpenAIResponses
-from toolcrib.agent.provider import Assembly, Provider, Request
-from toolcrib.errors import Unfinished
+from toolcrib.agent.provider import AgentRequest, Provider, ReplyBuilder
+from toolcrib.errors import AgentUnfinished
 
 
-def _fed(provider: Provider, chunks: list[dict[str, Any]]) -> Assembly:
-    assembly = provider.assembly()
+def _fed(provider: Provider, chunks: list[dict[str, Any]]) -> ReplyBuilder:
+    assembly = provider.new_reply()
     for chunk in chunks:
-        assembly.feed(chunk)
+        assembly.add_chunk(chunk)
     return assembly
 
 
@@ -88,7 +88,7 @@ def test_what_a_server_adds_to_a_message_goes_back_as_it_came() -> None:
         "reasoning_details": [{"n": 1}, {"n": 2}],
         "refusal": None,
     }
-    assert (assembly.text, assembly.stop, assembly.spent.total) == ("Hm.", "calls", 0)
+    assert (assembly.text, assembly.stop_reason, assembly.usage.total_tokens) == ("Hm.", "calls", 0)
 
 
 def _claude_call(*pieces: str) -> list[dict[str, Any]]:
@@ -128,12 +128,12 @@ def test_a_compaction_of_claude_is_kept() -> None:
 
 def test_thoughts_of_gemini_are_paid_for_and_a_refused_prompt_says_why() -> None:
     usage = {"promptTokenCount": 5, "candidatesTokenCount": 2, "thoughtsTokenCount": 90}
-    assert _fed(Gemini(None, "any"), [{"usageMetadata": usage}]).spent.output_tokens == 92
+    assert _fed(Gemini(None, "any"), [{"usageMetadata": usage}]).usage.output_tokens == 92
     refused = [{"promptFeedback": {"blockReason": "SAFETY"}}]
-    assert _fed(Gemini(None, "any"), refused).stop == "SAFETY"
+    assert _fed(Gemini(None, "any"), refused).stop_reason == "SAFETY"
 
 
-class _Saying:
+class _FixedReplyProvider:
     """A provider whose model says one thing."""
 
     wire = "openai_chat"
@@ -142,14 +142,14 @@ class _Saying:
     def __init__(self, reply: dict[str, Any]) -> None:
         self._reply = reply
 
-    def opening(self, task: str) -> dict[str, Any]:
+    def user_message(self, task: str) -> dict[str, Any]:
         return {"role": "user", "content": task}
 
-    def ask(self, request: Request) -> Any:
+    def send(self, request: AgentRequest) -> Any:
         return self._reply
 
-    def assembly(self) -> Assembly:
-        return CHAT.assembly()
+    def new_reply(self) -> ReplyBuilder:
+        return CHAT.new_reply()
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ class _Saying:
     ],
 )
 def test_a_reply_that_is_no_end_says_what_to_do(reply: dict[str, Any], message: str) -> None:
-    with pytest.raises(Unfinished, match=message):
-        Agent(_Saying(reply), Toolcrib().session()).run("x")
+    with pytest.raises(AgentUnfinished, match=message):
+        Agent(_FixedReplyProvider(reply), Toolcrib().session()).run("x")
 
 
 @contextmanager
@@ -217,6 +217,6 @@ def test_thoughts_go_back_to_openai_where_they_come_as_a_whole_or_are_stored() -
 
 
 def test_a_response_that_failed_says_why() -> None:
-    assembly = OpenAIResponses(None, "any").assembly()
-    assembly.take({"status": "failed", "error": {"message": "overloaded"}})
-    assert assembly.stop == "overloaded"
+    assembly = OpenAIResponses(None, "any").new_reply()
+    assembly.set_reply({"status": "failed", "error": {"message": "overloaded"}})
+    assert assembly.stop_reason == "overloaded"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from toolcrib.cli.approve import _approve, _Waiting
+from toolcrib.cli.approve import _approve, _PendingTool
 from toolcrib.cli.main import toolcrib
-from toolcrib.safety.pinning import fingerprint, judge, repinned
+from toolcrib.safety.pinning import compare_with_pins, compute_fingerprint, update_pins
 from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 
@@ -32,11 +32,11 @@ def url(tmp_path: Path) -> str:
 def store(url: str) -> Iterator[Store]:
     """The store of a gateway that runs while the command does."""
     with closing(open_store(url)) as opened:
-        opened.put_pins("mail", repinned(judge({}, [SEND, READ]).values(), at=1.0))
-        verdicts = judge(opened.pins("mail"), [EVIL, NEWER])
-        opened.put_pins("mail", repinned(verdicts.values(), at=2.0))
-        fresh = judge({}, [EVIL])
-        opened.put_pins("post", repinned(fresh.values(), at=2.0, held={"send"}))
+        opened.put_pins("mail", update_pins(compare_with_pins({}, [SEND, READ]).values(), at=1.0))
+        verdicts = compare_with_pins(opened.get_pins("mail"), [EVIL, NEWER])
+        opened.put_pins("mail", update_pins(verdicts.values(), at=2.0))
+        fresh = compare_with_pins({}, [EVIL])
+        opened.put_pins("post", update_pins(fresh.values(), at=2.0, quarantined={"send"}))
         yield opened
 
 
@@ -75,30 +75,30 @@ def test_what_waits_is_listed_with_what_is_new_in_it(url: str, store: Store) -> 
         "Trust one with: toolcrib approve mail___read",
     ]
     assert "\x1b[2J" not in _run(url).output
-    assert len(store.quarantined()) == 2
+    assert len(store.list_quarantined()) == 2
 
 
 def test_one_tool_is_trusted_and_the_gateway_can_see_it(url: str, store: Store) -> None:
-    before = store.revision()
+    before = store.get_revision()
     result = _run(url, "mail___read")
     assert result.exit_code == 0
     assert "1 tool trusted." in result.output
     assert "2 tools wait for approval." in result.output
-    assert store.revision() != before
-    assert store.pins("mail")["read"].fingerprint == fingerprint(NEWER)
-    assert store.pins("mail")["send"].state == "changed"
+    assert store.get_revision() != before
+    assert store.get_pins("mail")["read"].fingerprint == compute_fingerprint(NEWER)
+    assert store.get_pins("mail")["send"].state == "changed"
 
 
 def test_a_server_is_trusted_as_a_whole(url: str, store: Store) -> None:
     document = _json(url, "mail")
     assert [one["id"] for one in document["approved"]] == ["mail___read", "mail___send"]
     assert [one["id"] for one in document["waiting"]] == ["post___send"]
-    assert list(store.quarantined()) == ["post"]
+    assert list(store.list_quarantined()) == ["post"]
 
 
 def test_everything_is_trusted_at_once(url: str, store: Store) -> None:
     assert "3 tools trusted." in _run(url, "--all").output
-    assert store.quarantined() == {}
+    assert store.list_quarantined() == {}
     assert _run(url).output == "Nothing waits for approval.\n"
     assert _json(url) == {"waiting": [], "approved": [], "missed": []}
 
@@ -110,7 +110,7 @@ def test_as_json_there_is_all_a_program_needs(url: str, store: Store) -> None:
         "server": "mail",
         "tool": "read",
         "state": "changed",
-        "fingerprint": fingerprint(NEWER),
+        "fingerprint": compute_fingerprint(NEWER),
         "difference": "description\n  - Read a mail.\n  + Read a mail or a draft.",
         "findings": [],
     }
@@ -127,30 +127,32 @@ def test_a_name_that_does_not_wait_says_what_does(url: str, store: Store) -> Non
 
 
 def test_what_changed_while_one_looked_is_not_trusted(url: str, store: Store) -> None:
-    waiting = _Waiting("mail", store.pins("mail")["read"])
+    waiting = _PendingTool("mail", store.get_pins("mail")["read"])
     worse = {**NEWER, "title": "Worse"}
-    store.put_pins("mail", repinned(judge(store.pins("mail"), [worse]).values(), at=3.0))
+    store.put_pins(
+        "mail", update_pins(compare_with_pins(store.get_pins("mail"), [worse]).values(), at=3.0)
+    )
     assert not _approve(store, waiting)
-    assert store.pins("mail")["read"].state == "changed"
+    assert store.get_pins("mail")["read"].state == "changed"
 
 
 def test_a_forgotten_server_is_trusted_anew(url: str, store: Store) -> None:
     result = _run(url, "--forget", "mail")
     assert "Forgotten: mail" in result.output
     assert "1 tool waits for approval." in result.output
-    assert store.pins("mail") == {}
+    assert store.get_pins("mail") == {}
 
 
 @pytest.mark.parametrize("arguments", [["mail", "nope"], ["nope"], ["nope", "mail___read"]])
 def test_a_name_that_is_unknown_stops_all_of_it(
     url: str, store: Store, arguments: list[str]
 ) -> None:
-    before, waiting = store.pins("mail"), store.quarantined()
+    before, waiting = store.get_pins("mail"), store.list_quarantined()
     result = _run(url, "--forget", *arguments)
     assert result.exit_code == 1
     assert "Error: " in result.output and "nope" in result.output
     assert "Forgotten" not in result.output
-    assert (store.pins("mail"), store.quarantined()) == (before, waiting)
+    assert (store.get_pins("mail"), store.list_quarantined()) == (before, waiting)
 
 
 def test_a_server_of_which_nothing_is_kept_is_not_forgotten(url: str, store: Store) -> None:

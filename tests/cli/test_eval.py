@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 
 from tests.embedders.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
-from toolcrib.cli.printing import fitted
+from toolcrib.cli.printing import truncate
 from toolcrib.embedders.vector_file import VectorStore
-from toolcrib.encoder.default import SHIPPED
-from toolcrib.encoder.transformer import Array, Encoder
-from toolcrib.evaluation.json_report import answer_document
-from toolcrib.evaluation.runner import Answer
+from toolcrib.encoder.default import DEFAULT_ENCODER
+from toolcrib.encoder.transformer import Array, TransformerEncoder
+from toolcrib.evaluation.json_report import result_to_json
+from toolcrib.evaluation.runner import EvalResult
 
 TOOLS: list[dict[str, Any]] = [
     {"id": "send_email", "name": "send_email", "description": "Send an email to someone."},
@@ -135,17 +135,17 @@ def test_what_was_read_is_kept_in_a_file(
     office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = tmp_path / "vectors.db"
-    monkeypatch.setattr(SHIPPED, "_read", {})
+    monkeypatch.setattr(DEFAULT_ENCODER, "_read", {})
     first = evaluate(office, "--vectors", kept, "--json")
     assert kept.is_file()
-    encode = Encoder.encode
+    encode = TransformerEncoder.encode
 
-    def only_queries(self: Encoder, texts: Sequence[str]) -> Array:
+    def only_queries(self: TransformerEncoder, texts: Sequence[str]) -> Array:
         assert not any("Send an email to someone" in text for text in texts), "read again"
         return encode(self, texts)
 
-    monkeypatch.setattr(Encoder, "encode", only_queries)
-    monkeypatch.setattr(SHIPPED, "_read", {})
+    monkeypatch.setattr(TransformerEncoder, "encode", only_queries)
+    monkeypatch.setattr(DEFAULT_ENCODER, "_read", {})
     again = evaluate(office, "--vectors", kept, "--json")
     assert (first.exit_code, again.exit_code) == (0, 0)
     assert json.loads(again.stdout)["sets"][0]["set"] == "office"
@@ -295,10 +295,10 @@ def test_a_dump_that_is_stopped_half_way_leaves_the_one_before(
     assert evaluate(office, "--dump", dump, "--mode", "lexical").exit_code == 0
     before = dump.read_bytes()
 
-    def stopped_at_the_third(name: str, mode: str, answer: Answer) -> dict[str, Any]:
-        if answer.question.id == "3":
+    def stopped_at_the_third(name: str, mode: str, answer: EvalResult) -> dict[str, Any]:
+        if answer.query.id == "3":
             raise KeyboardInterrupt
-        return answer_document(name, mode, answer)
+        return result_to_json(name, mode, answer)
 
     monkeypatch.setattr("toolcrib.cli.eval.answer_document", stopped_at_the_third)
     assert evaluate(office, "--dump", dump, "--mode", "lexical").exit_code == 130
@@ -339,10 +339,10 @@ def test_columns_stand_below_each_other_whatever_a_kind_is_called(
     assert len(heads) == 4
     for head, title in zip(heads, titles, strict=True):
         shown = head.removesuffix("lexical")
-        assert fitted(shown, label) == shown != fitted(shown, label - 1)
+        assert truncate(shown, label) == shown != truncate(shown, label - 1)
         assert shown[:10] == title[:10]
     assert [" (1) " in head for head in heads] == [False, True, True, True]
-    assert all(fitted(line, columns) == line for line in lines[lines.index(heads[0]) :])
+    assert all(truncate(line, columns) == line for line in lines[lines.index(heads[0]) :])
 
 
 def test_many_groups_are_cut_in_print(office: Path) -> None:
@@ -393,7 +393,7 @@ def test_whoever_watches_sees_a_bar(office: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("click.progressbar", watched)
     assert evaluate(office, "--mode", "lexical").exit_code == 0
     assert shown == []
-    monkeypatch.setattr("toolcrib.cli.eval.is_watched", lambda: True)
+    monkeypatch.setattr("toolcrib.cli.eval.is_terminal", lambda: True)
     answer = evaluate(office, "--mode", "lexical")
     assert (shown[0]["length"], shown[0]["label"]) == (4, "office lexical")
     for columns, label in ((48, "office…"), (30, None)):

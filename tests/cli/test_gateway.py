@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.serving import COMMAND, Served, entry, environment, serving, until, written
+from tests.gateway.serving import (
+    COMMAND,
+    GatewayProcess,
+    environment,
+    running_gateway,
+    server_entry,
+    wait_until,
+    write_json,
+)
 
 
 def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -22,36 +30,36 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway as it is on a fresh machine."""
-    with serving(tmp_path_factory.mktemp("fresh")) as gateway:
-        until(lambda: gateway.servers()["demo"]["state"] == "started")
+    with running_gateway(tmp_path_factory.mktemp("fresh")) as gateway:
+        wait_until(lambda: gateway.servers()["demo"]["state"] == "started")
         yield gateway
 
 
 def test_without_a_configuration_the_demo_is_served_and_what_to_paste_is_printed(
-    served: Served,
+    served: GatewayProcess,
 ) -> None:
-    text = served.said[served.said.index("{") : served.said.rindex("}") + 1]
+    text = served.stdout[served.stdout.index("{") : served.stdout.rindex("}") + 1]
     pasted = json.loads(text)["mcpServers"]["toolcrib"]
     assert pasted == {"type": "http", "url": f"{served.url}/mcp"}
-    assert f"claude mcp add --transport http toolcrib {served.url}/mcp" in served.said
-    assert "this is a demo server" in " ".join(served.logged().split())
+    assert f"claude mcp add --transport http toolcrib {served.url}/mcp" in served.stdout
+    assert "this is a demo server" in " ".join(served.read_log().split())
     assert not list(served.log.parent.glob("*.db")), "nothing of the demo is kept"
 
 
-def test_the_demo_shows_search_at_work(served: Served) -> None:
+def test_the_demo_shows_search_at_work(served: GatewayProcess) -> None:
     ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    listed = served.ask("/mcp", body=ask).json["result"]["tools"]
+    listed = served.request("/mcp", body=ask).json["result"]["tools"]
     assert len(listed) < served.servers()["demo"]["tools"]
     params = {"name": "demo___date_of_easter", "arguments": {"year": 2026}}
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
-    assert served.ask("/mcp", body=call).json["result"]["content"][0]["text"] == "2026-04-05"
-    assert served.ask("/health").json == {"status": "ok", "reasons": []}
+    assert served.request("/mcp", body=call).json["result"]["content"][0]["text"] == "2026-04-05"
+    assert served.request("/health").json == {"status": "ok", "reasons": []}
 
 
 def test_status_tells_servers_tools_calls_and_what_was_spared(
-    served: Served, tmp_path: Path
+    served: GatewayProcess, tmp_path: Path
 ) -> None:
     done = run(tmp_path, "status", "--url", served.url)
     assert done.returncode == 0, done.stderr
@@ -64,7 +72,7 @@ def test_status_tells_servers_tools_calls_and_what_was_spared(
     assert told["stats"]["tools"] == told["servers"][0]["tools"]
 
 
-def test_a_port_that_is_taken_is_said_plainly(served: Served, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said_plainly(served: GatewayProcess, tmp_path: Path) -> None:
     done = run(tmp_path, "serve", "--port", served.url.rpartition(":")[2])
     assert done.returncode == 1
     assert "is a gateway running already?" in " ".join(done.stderr.split())
@@ -74,7 +82,7 @@ def test_a_port_that_is_taken_is_said_plainly(served: Served, tmp_path: Path) ->
 def test_status_says_so_when_no_gateway_is_running(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         free = listener.getsockname()[1]
-    config = written(tmp_path / "toolcrib.json", {"http": {"port": free}})
+    config = write_json(tmp_path / "toolcrib.json", {"http": {"port": free}})
     done = run(tmp_path, "status", "--config", str(config))
     assert done.returncode == 1
     assert done.stderr == (
@@ -91,7 +99,7 @@ def test_others_are_not_let_in_without_a_key(tmp_path: Path) -> None:
 
 
 def test_stdio_says_nothing_but_mcp(tmp_path: Path) -> None:
-    config = written(tmp_path / "toolcrib.json", {"mcpServers": {"one": entry("echo")}})
+    config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"one": server_entry("echo")}})
     hello = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -166,10 +174,10 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("ill")
     python = sys.executable
     servers = {
-        "well": entry("echo"),
-        "twin": entry("echo"),
-        "strange": entry(POISON, LONG, {"description": "no name"}, ODD, tag="strange"),
-        "empty": entry(tag="empty"),
+        "well": server_entry("echo"),
+        "twin": server_entry("echo"),
+        "strange": server_entry(POISON, LONG, {"description": "no name"}, ODD, tag="strange"),
+        "empty": server_entry(tag="empty"),
         "old": {
             "command": python,
             "args": ["-c", "from mcp.server.fastmcp import FastMCP"],
@@ -179,7 +187,7 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "away": {"url": "http://127.0.0.1:9/mcp"},
         "off": {"command": "no-such-program-anywhere", "enabled": False},
     }
-    config = written(folder / "toolcrib.json", {"mcpServers": servers})
+    config = write_json(folder / "toolcrib.json", {"mcpServers": servers})
     done = run(folder, "doctor", "--config", str(config), "--json")
     assert done.returncode == 1, done.stderr
     assert not list(folder.glob("*.db")), "a diagnosis keeps nothing"
@@ -226,14 +234,14 @@ def test_doctor_tells_what_is_wrong_and_the_cure(
 
 def test_doctor_names_every_variable_that_is_missing(tmp_path: Path) -> None:
     servers = {name: {"command": "x", "env": {"T": f"${{{name}}}"}} for name in ("NO_A", "NO_B")}
-    config = written(tmp_path / "toolcrib.json", {"mcpServers": servers})
+    config = write_json(tmp_path / "toolcrib.json", {"mcpServers": servers})
     done = run(tmp_path, "doctor", "--config", str(config))
     assert done.returncode == 1
     assert "NO_A is not set" in done.stdout and "NO_B is not set" in done.stdout
 
 
 def test_doctor_finds_nothing_wrong_where_all_is_well(tmp_path: Path) -> None:
-    config = written(tmp_path / "toolcrib.json", {"mcpServers": {"well": entry("echo")}})
+    config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"well": server_entry("echo")}})
     done = run(tmp_path, "doctor", "--config", str(config))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("✓ well: 1 tool, about ")

@@ -30,7 +30,7 @@ class Desk:
         self._variables = {"HOME": str(self.machine.home), "COLUMNS": "120", **ENVIRONMENT}
         self._variables |= {"TOOLCRIB_CONFIG": "", "XDG_CONFIG_HOME": "", "CODEX_HOME": ""}
         self._variables |= {"CLAUDE_CONFIG_DIR": "", "NO_COLOR": "1"}
-        monkeypatch.chdir(self.machine.project)
+        monkeypatch.chdir(self.machine.project_folder)
 
     def run(self, *arguments: str, code: int = 0) -> Result:
         """Run the command, and see that it ends as it should."""
@@ -92,7 +92,7 @@ def test_clients_have_our_entry_afterwards_and_undo_gives_all_back(desk: Desk) -
     assert [entry["command"], *entry["args"]][-3:] == ["stdio", "--config", str(desk.config)]
     claude = json.loads(desk.files["claude-code"].read_text(encoding="utf-8"))
     assert list(claude["mcpServers"]) == ["toolcrib"]
-    assert claude["projects"][str(desk.machine.project)]["mcpServers"] == {}
+    assert claude["projects"][str(desk.machine.project_folder)]["mcpServers"] == {}
     assert list(claude["projects"]["/other/project"]["mcpServers"]) == ["elsewhere"]
     # A file that is shared with others has no path of this machine put into it.
     shared = desk.files["claude-code project"]
@@ -114,7 +114,7 @@ def test_one_client_can_be_chosen(desk: Desk) -> None:
     document = desk.json("import", "--from", "gemini", "--config", "mine.json", "--write-back")
     assert [one["name"] for one in document["servers"]] == ["python", "http"]
     assert [one["client"] for one in document["writtenBack"]] == ["gemini"]
-    assert document["config"] == str(desk.machine.project / "mine.json")
+    assert document["config"] == str(desk.machine.project_folder / "mine.json")
     done = desk.run("import", "--undo", "--from", "gemini")
     assert done.stdout == f"Gemini CLI: {desk.files['gemini']} restored\n"
 
@@ -227,7 +227,7 @@ def test_a_wrong_use_is_told(desk: Desk, arguments: Sequence[str]) -> None:
 
 def test_where_the_configuration_is_can_be_asked(desk: Desk) -> None:
     document = desk.json("config", "path")
-    here = desk.machine.project / "toolcrib.json"
+    here = desk.machine.project_folder / "toolcrib.json"
     assert document == {
         "used": None,
         "places": [str(here), str(desk.config)],
@@ -244,10 +244,10 @@ def test_where_the_configuration_is_can_be_asked(desk: Desk) -> None:
 
 
 def test_a_fault_in_the_configuration_is_told_with_its_line(desk: Desk) -> None:
-    put(desk.machine.project / "toolcrib.json", '{\n"htp": {}}')
+    put(desk.machine.project_folder / "toolcrib.json", '{\n"htp": {}}')
     done = desk.run("config", "check", code=1)
     assert done.stderr == ('Error: toolcrib.json, line 2: htp: unknown key; did you mean "http"?\n')
-    (desk.machine.project / "toolcrib.json").unlink()
+    (desk.machine.project_folder / "toolcrib.json").unlink()
     assert "make one: toolcrib import" in desk.run("config", "check", code=1).stderr
 
 

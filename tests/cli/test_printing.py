@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.cli.printing import Table, fitted, plain, wrapped
+from toolcrib.cli.printing import ToolTable, sanitize, truncate, wrap
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,15 @@ from toolcrib.cli.printing import Table, fitted, plain, wrapped
     ],
 )
 def test_what_a_terminal_would_obey_is_taken_out(text: str, shown: str) -> None:
-    assert plain(text) == shown
+    assert sanitize(text) == shown
 
 
 @given(st.text())
 def test_a_plain_text_is_one_printable_line_of_utf_8(text: str) -> None:
-    shown = plain(text)
+    shown = sanitize(text)
     assert not set(shown) & set(map(chr, [*range(32), *range(127, 160), 0x202E]))
     assert shown.encode().decode() == shown
-    assert plain(shown) == shown
+    assert sanitize(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -46,24 +46,24 @@ def test_a_plain_text_is_one_printable_line_of_utf_8(text: str) -> None:
     ],
 )
 def test_a_text_is_cut_to_the_columns_it_takes(text: str, columns: int, shown: str) -> None:
-    assert fitted(text, columns) == shown
+    assert truncate(text, columns) == shown
 
 
 def test_columns_line_up_whatever_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    table = Table.of(["天気", "weather"], lead_columns=6)
-    rows = [click.unstyle(table.row("1.00", id, "text")) for id in ("天気", "weather")]
+    table = ToolTable.for_ids(["天気", "weather"], lead_columns=6)
+    rows = [click.unstyle(table.format_row("1.00", id, "text")) for id in ("天気", "weather")]
     assert rows == ["1.00  天気     text", "1.00  weather  text"]
 
 
 def test_ids_stay_whole_where_lines_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
-    assert wrapped("mail 12, a-hyphenated-server 3") == "mail 12,\na-hyphenated-server\n3"
+    assert wrap("mail 12, a-hyphenated-server 3") == "mail 12,\na-hyphenated-server\n3"
 
 
 def test_a_long_id_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     id = "a_very_long_identifier_of_a_tool"
-    row = Table.of([id], lead_columns=6).row("1.00", id, "")
+    row = ToolTable.for_ids([id], lead_columns=6).format_row("1.00", id, "")
     assert id in row
     assert "\n" not in row

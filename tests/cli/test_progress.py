@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.serving import COMMAND, WAIT_SECONDS, entry, environment, written
+from tests.gateway.serving import COMMAND, WAIT_SECONDS, environment, server_entry, write_json
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no pseudoterminals of this kind"
 )
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 SERVERS = {
-    "quick": entry("echo", "other"),
+    "quick": server_entry("echo", "other"),
     "gone": {"command": "no-such-program-anywhere"},
 }
 
@@ -41,7 +41,7 @@ def until_said(master: int, *words: str) -> str:
 def started(folder: Path, *arguments: str, **servers: Any) -> tuple[subprocess.Popen[bytes], int]:
     import pty
 
-    path = written(folder / "toolcrib.json", {"mcpServers": servers})
+    path = write_json(folder / "toolcrib.json", {"mcpServers": servers})
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, *arguments, "--config", str(path)],

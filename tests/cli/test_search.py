@@ -230,7 +230,7 @@ def test_what_does_the_same_on_another_server_is_told_below_a_hit(tmp_path: Path
 def test_more_hits_than_anybody_reads_are_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.cli.search._MOST_GROUPED", 1)
+    monkeypatch.setattr("toolcrib.cli.search._MAX_GROUPED_HITS", 1)
     twins = [{"name": "pay", "server": name, "description": "Pay a bill."} for name in "ab"]
     path = tmp_path / "tools.json"
     path.write_text(json.dumps(twins))

@@ -95,7 +95,9 @@ def run(*arguments: str, code: int, **variables: str) -> Result:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "ftp://here", "http://a b", "http://"])
 def test_an_address_that_is_none_is_told_with_one_that_is(url: str) -> None:
     done = run("--url", url, code=1)
-    assert done.stderr == f"Error: --url: should be an address such as {gateway_client.EXAMPLE}\n"
+    assert (
+        done.stderr == f"Error: --url: should be an address such as {gateway_client.EXAMPLE_URL}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_what_is_no_gateway_is_told_from_one(said: bytes, options: list[str]) ->
 
 
 def test_a_peer_that_never_answers_is_told_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_client, "_SECONDS", 0.2)
+    monkeypatch.setattr(gateway_client, "_TIMEOUT_SECONDS", 0.2)
     with peer(None) as other:
         done = run("--url", f"http://{other.address}", code=1)
     assert "did not answer within" in done.stderr

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.checks import Finding, check, check_variables
-from toolcrib.config.reading import read
+from toolcrib.config.checks import ConfigFinding, check_config, find_unset_variables
+from toolcrib.config.reading import parse_config
 
 
-def _found(document: dict[str, Any], *missing: str) -> list[Finding]:
+def _found(document: dict[str, Any], *missing: str) -> list[ConfigFinding]:
     def which(program: str, path: str | None) -> str | None:
         return None if program in missing else f"/bin/{program}"
 
-    return list(check(read(document, {}), which, lambda path: path != "/nope"))
+    return list(check_config(parse_config(document, {}), which, lambda path: path != "/nope"))
 
 
-def _of_server(entry: dict[str, Any], *missing: str) -> list[Finding]:
+def _of_server(entry: dict[str, Any], *missing: str) -> list[ConfigFinding]:
     return _found({"mcpServers": {"one": entry}}, *missing)
 
 
@@ -62,7 +62,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
 def test_a_program_that_is_not_there_is_told_with_where_to_get_it(
     command: str, what: str, cure: str
 ) -> None:
-    assert _of_server({"command": command}, command) == [Finding("error", what, cure, "one")]
+    assert _of_server({"command": command}, command) == [ConfigFinding("error", what, cure, "one")]
     assert _of_server({"command": command, "enabled": False}, command) == []
 
 
@@ -80,14 +80,14 @@ def test_a_program_with_its_arguments_is_told_where_they_go(
     command: str, others: list[str], cure: str
 ) -> None:
     (found,) = _of_server({"command": command}, command, *others)
-    assert (found.severity, found.cure) == ("error", cure)
+    assert (found.severity, found.fix) == ("error", cure)
 
 
 def test_a_folder_that_is_not_there_is_found_before_the_start() -> None:
     (found,) = _of_server({"command": "./x", "cwd": "/nope"})
     assert found.severity == "error"
-    assert found.what == "the folder '/nope', to start it in, is not there"
-    assert "cwd" in found.cure
+    assert found.problem == "the folder '/nope', to start it in, is not there"
+    assert "cwd" in found.fix
     assert _of_server({"command": "./x", "cwd": "/there"}) == []
 
 
@@ -102,7 +102,7 @@ def test_a_program_is_looked_for_where_the_server_would_look() -> None:
         "a": {"command": "x", "env": {"PATH": "/only/here"}},
         "b": {"command": "./run.sh", "cwd": "/srv"},
     }
-    check(read({"mcpServers": servers}, {}), which, bool)
+    check_config(parse_config({"mcpServers": servers}, {}), which, bool)
     assert asked == [("x", "/only/here"), ("/srv/run.sh", None)]
 
 
@@ -121,14 +121,14 @@ def test_a_program_is_looked_for_where_the_server_would_look() -> None:
 def test_a_secret_among_the_arguments_is_found_but_not_told(args: list[str]) -> None:
     found = _of_server({"command": "x", "args": args})
     assert [one.severity for one in found] == ["warning"]
-    assert "looks like a secret, which every process here can read" in found[0].what
+    assert "looks like a secret, which every process here can read" in found[0].problem
     assert not any(arg in str(found) for arg in args)
 
 
 def test_a_secret_in_an_address_is_found() -> None:
     for url in ("https://a:b@example.com/mcp", "https://example.com/mcp?api_key=abc"):
         found = _of_server({"url": url})
-        assert [one.cure for one in found] == ["pass it in headers"]
+        assert [one.fix for one in found] == ["pass it in headers"]
 
 
 def test_plain_http_to_another_machine_is_found() -> None:
@@ -153,7 +153,7 @@ def test_the_old_transport_is_noted() -> None:
 )
 def test_names_that_make_bad_tool_names_are_found(name: str, what: str) -> None:
     found = _found({"mcpServers": {name: {"command": "x"}}})
-    assert [what in one.what for one in found] == [True]
+    assert [what in one.problem for one in found] == [True]
     assert _found({"mcpServers": {name: {"command": "x", "alias": "ok"}}}) == []
 
 
@@ -167,7 +167,7 @@ def test_the_same_server_under_two_names_is_found() -> None:
     }
     found = _found({"mcpServers": servers})
     assert found == [
-        Finding(
+        ConfigFinding(
             "warning",
             "it is the same server as one, so its tools are there twice",
             "remove one",
@@ -192,7 +192,7 @@ def test_a_pin_of_a_server_that_is_not_there_is_found() -> None:
         "toolSearch": {"alwaysExpose": ["githup___x", "gh___y", "github___y"]},
         "profiles": {"p": {"alwaysExpose": ["slack___x"]}},
     }
-    assert [one.what for one in _found(document)] == [
+    assert [one.problem for one in _found(document)] == [
         "toolSearch.alwaysExpose names 'githup___x', but there is no server 'githup'",
         "profiles.p.alwaysExpose names 'slack___x', but there is no server 'slack'",
     ]
@@ -205,7 +205,9 @@ def test_the_worst_comes_first_and_notes_last() -> None:
     }
     found = _found({"mcpServers": servers}, "gone")
     assert [one.severity for one in found] == ["error", "warning", "note", "note"]
-    assert found[2].what == "server my server: envFile is not read here; put what it sets into env"
+    assert (
+        found[2].problem == "server my server: envFile is not read here; put what it sets into env"
+    )
 
 
 def test_every_variable_that_is_not_set_is_found() -> None:
@@ -217,9 +219,9 @@ def test_every_variable_that_is_not_set_is_found() -> None:
         },
         "auth": {"keys": ["${FOUR}", "${SET}"]},
     }
-    found = check_variables(document, {"SET": ""})
-    assert [(one.server, one.what) for one in found] == [
+    found = find_unset_variables(document, {"SET": ""})
+    assert [(one.server, one.problem) for one in found] == [
         ("", "the environment variable FOUR is not set"),
         ("a", "the environment variable ONE is not set"),
     ]
-    assert check_variables([], {}) == ()
+    assert find_unset_variables([], {}) == ()

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.expansion import escaped, expanded, needed, variables
+from toolcrib.config.expansion import (
+    collect_required_variables,
+    escape_variables,
+    expand_variables,
+    list_required_variables,
+)
 from toolcrib.errors import InvalidConfig
 
 _SET = {"HOST": "example.com", "EMPTY": "", "TRICK": "${HOST}"}
@@ -28,7 +33,7 @@ _SET = {"HOST": "example.com", "EMPTY": "", "TRICK": "${HOST}"}
     ],
 )
 def test_variables_are_replaced(text: str, result: str) -> None:
-    assert expanded(text, _SET, ()) == result
+    assert expand_variables(text, _SET, ()) == result
 
 
 @pytest.mark.parametrize(
@@ -42,17 +47,17 @@ def test_variables_are_replaced(text: str, result: str) -> None:
 )
 def test_what_cannot_be_replaced_says_what_to_do(text: str, message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        expanded(text, _SET, ("a", "b"))
+        expand_variables(text, _SET, ("a", "b"))
     assert message in str(caught.value)
     assert "example.com" not in str(caught.value)
 
 
 def test_the_variables_that_are_needed_can_be_listed() -> None:
-    assert variables("${A} ${B:-x} $${C} ${env:D} ${not one}") == ["A", "D"]
+    assert list_required_variables("${A} ${B:-x} $${C} ${env:D} ${not one}") == ["A", "D"]
     value = {"x": ["${B}", {"y": "${A}${B}"}, 3, None], "${KEY}": "${C}"}
-    assert needed(value) == ["B", "A", "C"]
+    assert collect_required_variables(value) == ["B", "A", "C"]
 
 
 @given(st.text(alphabet="${}AB:-x"))
 def test_an_escaped_text_comes_out_as_it_went_in(text: str) -> None:
-    assert expanded(escaped(text), {}, ()) == text
+    assert expand_variables(escape_variables(text), {}, ()) == text

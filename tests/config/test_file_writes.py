@@ -10,10 +10,10 @@ import pytest
 
 from toolcrib.config import file_writes
 from toolcrib.config.file_writes import (
-    check_backup,
+    check_backup_possible,
     check_writable,
-    keep_backup,
-    latest_backup,
+    create_backup,
+    find_latest_backup,
     write_atomically,
 )
 from toolcrib.errors import InvalidConfig
@@ -70,7 +70,7 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"cannot be written: .*; check who may write there"):
         write_atomically(tmp_path / "file" / "f", b"x", None)
     with pytest.raises(InvalidConfig, match="cannot be written"):
-        keep_backup(tmp_path / "none" / "f", b"x")
+        create_backup(tmp_path / "none" / "f", b"x")
 
 
 @pytest.mark.parametrize("place", ["folder", "file", "file/below/f", "shut/f", "new/folder/f"])
@@ -100,7 +100,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(
     with pytest.raises(InvalidConfig, match="No space left on device"):
         write_atomically(path, b"new", b"old")
     with pytest.raises(InvalidConfig, match="No space left on device"):
-        keep_backup(path, b"old")
+        create_backup(path, b"old")
     assert _names(tmp_path) == ["f"]
     assert path.read_bytes() == b"old"
 
@@ -113,7 +113,10 @@ def test_half_a_backup_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("os.fsync", interrupted)
-    for act in (lambda: keep_backup(path, b"old"), lambda: write_atomically(path, b"new", b"old")):
+    for act in (
+        lambda: create_backup(path, b"old"),
+        lambda: write_atomically(path, b"new", b"old"),
+    ):
         with pytest.raises(KeyboardInterrupt):
             act()
     assert _names(tmp_path) == ["f"]
@@ -126,15 +129,15 @@ def test_every_backup_is_kept_and_the_latest_is_found(
     path = tmp_path / "f.json"
     path.write_bytes(b"3")
     path.chmod(0o640)
-    assert latest_backup(path) is None
-    first, second = keep_backup(path, b"1"), keep_backup(path, b"2")
+    assert find_latest_backup(path) is None
+    first, second = create_backup(path, b"1"), create_backup(path, b"2")
     assert [first.name, second.name] == ["f.json.toolcrib-backup", "f.json.toolcrib-backup-2"]
     assert _mode(first) == 0o640
-    assert latest_backup(path) == second
+    assert find_latest_backup(path) == second
     second.unlink()
-    assert latest_backup(path) == first
+    assert find_latest_backup(path) == first
     monkeypatch.setattr(file_writes, "MAX_BACKUPS", 1)
     with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):
-        keep_backup(path, b"4")
+        create_backup(path, b"4")
     with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):
-        check_backup(path)
+        check_backup_possible(path)

@@ -10,19 +10,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.checks import check, check_variables
-from toolcrib.config.clients.locations import CLIENTS, Machine, Place
-from toolcrib.config.clients.translation import translated
-from toolcrib.config.jsonc import parsed
-from toolcrib.config.kind import settings_of
-from toolcrib.config.reading import FOREIGN_KEYS, KEYS, read
-from toolcrib.config.settings import Server, ToolSearch
+from toolcrib.config.checks import check_config, find_unset_variables
+from toolcrib.config.clients.locations import CLIENTS, ClientFile, HostSystem
+from toolcrib.config.clients.translation import translate_entry
+from toolcrib.config.jsonc import parse_jsonc
+from toolcrib.config.kind import list_settings
+from toolcrib.config.reading import FOREIGN_KEYS, KNOWN_KEYS, parse_config
+from toolcrib.config.settings import ServerConfig, ToolSearchConfig
 from toolcrib.errors import InvalidConfig
 
 _WORDS = st.sampled_from(
     [
-        *(one.setting.key for one in settings_of(Server)),
-        *(one.setting.key for one in settings_of(ToolSearch)),
+        *(one.setting.key for one in list_settings(ServerConfig)),
+        *(one.setting.key for one in list_settings(ToolSearchConfig)),
         *("disabled", "timeout", "httpUrl", "authorizationToken", "keys", "hash", "middleware"),
         *("proxy", "tool_search", "config", "ref", "threshold", "never_defer", "corsOrigins"),
         *("env_vars", "http_headers", "env_http_headers", "bearer_token_env_var", "name"),
@@ -38,28 +38,34 @@ _VALUES = st.recursive(
 )
 _ENTRIES = st.dictionaries(_WORDS, _VALUES, max_size=5)
 _DOCUMENTS = st.dictionaries(
-    st.sampled_from([*KEYS, *FOREIGN_KEYS]), _VALUES | st.dictionaries(_WORDS, _ENTRIES), max_size=4
+    st.sampled_from([*KNOWN_KEYS, *FOREIGN_KEYS]),
+    _VALUES | st.dictionaries(_WORDS, _ENTRIES),
+    max_size=4,
 )
 
 
 @given(_DOCUMENTS, st.booleans())
 def test_any_document_is_read_or_refused(document: Any, tolerant: bool) -> None:
-    check_variables(document, {})
+    find_unset_variables(document, {})
     with contextlib.suppress(InvalidConfig):
-        check(read(document, {"A": "1"}, tolerant=tolerant), lambda program, path: None, bool)
+        check_config(
+            parse_config(document, {"A": "1"}, allow_unset_variables=tolerant),
+            lambda program, path: None,
+            bool,
+        )
 
 
 @given(_ENTRIES | _VALUES, st.sampled_from(list(CLIENTS)), st.sampled_from(["user", "project"]))
 def test_any_entry_of_a_client_is_translated_or_refused(
     entry: Any, client: str, scope: Any
 ) -> None:
-    machine = Machine("linux", Path("/home/me"), {"A": "1"}, Path("/work"))
-    found = translated(Place(client, Path("x"), ("y",), scope), "one", entry, machine)
-    if not found.fault:
-        read({"mcpServers": {"one": found.entry}}, {}, tolerant=True)
+    machine = HostSystem("linux", Path("/home/me"), {"A": "1"}, Path("/work"))
+    found = translate_entry(ClientFile(client, Path("x"), ("y",), scope), "one", entry, machine)
+    if not found.error:
+        parse_config({"mcpServers": {"one": found.entry}}, {}, allow_unset_variables=True)
 
 
 @given(st.text(alphabet='{}[]",:/*\\ 1ae\n') | _DOCUMENTS.map(lambda one: json.dumps(one)))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidConfig):
-        parsed("f", text, InvalidConfig)
+        parse_jsonc("f", text, InvalidConfig)

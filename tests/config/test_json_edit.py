@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.clients.toml_edit import read_toml, with_table, without_tables
-from toolcrib.config.json_edit import with_member, without_members
-from toolcrib.config.jsonc import parsed
+from toolcrib.config.clients.toml_edit import append_table, parse_toml, remove_tables
+from toolcrib.config.json_edit import remove_members, set_member
+from toolcrib.config.jsonc import parse_jsonc
 from toolcrib.errors import InvalidConfig
 
 
 def _value(text: str) -> Any:
-    return parsed("text", text, InvalidConfig).value
+    return parse_jsonc("text", text, InvalidConfig).value
 
 
 _TEXT = """\
@@ -39,7 +39,7 @@ _TEXT = """\
 
 
 def test_a_new_member_is_put_at_the_end_and_all_comments_stay() -> None:
-    after = with_member(_TEXT, ("servers",), "c", {"command": "z", "args": []})
+    after = set_member(_TEXT, ("servers",), "c", {"command": "z", "args": []})
     assert after == _TEXT.replace(
         """\
       "command": "y" /* y! */
@@ -57,17 +57,17 @@ def test_a_new_member_is_put_at_the_end_and_all_comments_stay() -> None:
 
 
 def test_a_member_is_replaced_in_its_place() -> None:
-    after = with_member(_TEXT, ("servers",), "a", 1)
+    after = set_member(_TEXT, ("servers",), "a", 1)
     assert after == _TEXT.replace('{"command": "x"}', "1")
 
 
 def test_a_member_goes_with_its_own_comment_only() -> None:
-    after = without_members(_TEXT, ("servers",), ["a"])
+    after = remove_members(_TEXT, ("servers",), ["a"])
     assert after == _TEXT.replace('    "a": {"command": "x"}, // about a\n', "")
-    after = without_members(_TEXT, ("servers",), ["b"])
+    after = remove_members(_TEXT, ("servers",), ["b"])
     gone = '    "b": {\n      "command": "y" /* y! */\n    }\n'
     assert after == _TEXT.replace(gone, "").replace('"x"}, //', '"x"} //')
-    assert _value(without_members(_TEXT, ("servers",), ["b", "a", "none"]))["servers"] == {}
+    assert _value(remove_members(_TEXT, ("servers",), ["b", "a", "none"]))["servers"] == {}
 
 
 @pytest.mark.parametrize(
@@ -84,19 +84,17 @@ def test_a_member_goes_with_its_own_comment_only() -> None:
     ],
 )
 def test_the_layout_of_the_text_is_followed(text: str, after: str) -> None:
-    assert with_member(text, ("s",), "n", 1) == after
+    assert set_member(text, ("s",), "n", 1) == after
     assert _value(after)["s"]["n"] == 1
 
 
 def test_objects_on_the_way_are_made() -> None:
-    assert _value(with_member('{"a": {}}', ("a", "b", "c"), "n", 1)) == {
-        "a": {"b": {"c": {"n": 1}}}
-    }
+    assert _value(set_member('{"a": {}}', ("a", "b", "c"), "n", 1)) == {"a": {"b": {"c": {"n": 1}}}}
 
 
 def test_what_is_no_object_is_not_made_one() -> None:
     with pytest.raises(InvalidConfig, match="no object where one is needed"):
-        with_member('{"s": []}', ("s",), "n", 1)
+        set_member('{"s": []}', ("s",), "n", 1)
 
 
 _NAMES = st.text(alphabet='ab"\\/*,{}é ', max_size=4)
@@ -133,7 +131,7 @@ def test_setting_a_member_sets_it_and_nothing_else(
     members: dict[str, Any], name: str, value: Any, chance: random.Random
 ) -> None:
     text = _written({"x": 1, "inner": members, "y": 2}, chance)
-    after = with_member(text, ("inner",), name, value)
+    after = set_member(text, ("inner",), name, value)
     assert _value(after) == {"x": 1, "inner": {**members, name: value}, "y": 2}
 
 
@@ -143,7 +141,7 @@ def test_taking_members_takes_them_and_nothing_else(
 ) -> None:
     text = _written({"x": 1, "inner": members, "y": 2}, chance)
     names = data.draw(st.lists(st.sampled_from([*members, "none"])))
-    after = without_members(text, ("inner",), names)
+    after = remove_members(text, ("inner",), names)
     left = {name: value for name, value in members.items() if name not in names}
     assert _value(after) == {"x": 1, "inner": left, "y": 2}
 
@@ -173,7 +171,7 @@ trust_level = "trusted"
 
 
 def test_tables_go_with_what_is_below_them_and_comments_above_the_next_stay() -> None:
-    after = without_tables(_TOML, "mcp_servers", ["docs", "my server"])
+    after = remove_tables(_TOML, "mcp_servers", ["docs", "my server"])
     assert (
         after
         == """\
@@ -195,25 +193,25 @@ trust_level = "trusted"
 
 def test_what_only_looks_like_a_header_is_none() -> None:
     text = '[m.a]\nx = """\n[no header]\n"""\n[[hooks]]\nrun = 1\n[n.a]\n'
-    assert without_tables(text, "m", ["a"]) == "[[hooks]]\nrun = 1\n[n.a]\n"
+    assert remove_tables(text, "m", ["a"]) == "[[hooks]]\nrun = 1\n[n.a]\n"
 
 
 @given(st.text(max_size=8), st.dictionaries(st.text(max_size=3), st.text(max_size=5), max_size=3))
 def test_a_table_put_in_is_read_back(name: str, env: dict[str, str]) -> None:
     values = {"command": name, "args": [name], "env": env, "on": True, "seconds": 1.5}
-    after = with_table(_TOML, "mcp_servers", f"x{name}", values)
+    after = append_table(_TOML, "mcp_servers", f"x{name}", values)
     read = tomllib.loads(after)["mcp_servers"]
     assert read[f"x{name}"] == values
     assert after.startswith(_TOML)
 
 
 def test_a_table_put_into_nothing_is_all_there_is() -> None:
-    assert with_table("", "mcp_servers", "a", {"command": "b"}) == (
+    assert append_table("", "mcp_servers", "a", {"command": "b"}) == (
         '[mcp_servers.a]\ncommand = "b"\n'
     )
-    assert "\n" not in with_table("a = 1\r\n", "m", "a", {}).replace("\r\n", "")
+    assert "\n" not in append_table("a = 1\r\n", "m", "a", {}).replace("\r\n", "")
 
 
 def test_broken_toml_says_so() -> None:
     with pytest.raises(InvalidConfig, match="file: not valid TOML: "):
-        read_toml("file", "[")
+        parse_toml("file", "[")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.jsonc import blanked
-from toolcrib.config.loader import find, load, places
+from toolcrib.config.jsonc import blank_extensions
+from toolcrib.config.loader import find_config_path, list_config_paths, load_config
 from toolcrib.errors import InvalidConfig
 
 
@@ -22,7 +22,7 @@ def _written(folder: Path, text: str) -> Path:
 def _message(folder: Path, text: str, **environment: str) -> str:
     path = _written(folder, text)
     with pytest.raises(InvalidConfig) as caught:
-        load(path, environment)
+        load_config(path, environment)
     return str(caught.value).replace(str(path), "F")
 
 
@@ -39,7 +39,7 @@ def test_a_file_is_read_with_its_comments(tmp_path: Path) -> None:
         }
         """,
     )
-    config = load(path, {})
+    config = load_config(path, {})
     assert config.servers["a"].args == ("//no comment", "/* nor */ this,]", '"//')
     assert config.path == path
 
@@ -47,14 +47,17 @@ def test_a_file_is_read_with_its_comments(tmp_path: Path) -> None:
 def test_a_file_with_a_mark_at_its_head_is_read(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_bytes(b'\xef\xbb\xbf{"http": {"port": 1}}')
-    assert load(path, {}).http.port == 1
+    assert load_config(path, {}).http.port == 1
 
 
 def test_the_environment_is_that_of_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_TEST_PORT", "77")
-    assert load(_written(tmp_path, '{"http": {"port": "${TOOLCRIB_TEST_PORT}"}}')).http.port == 77
+    assert (
+        load_config(_written(tmp_path, '{"http": {"port": "${TOOLCRIB_TEST_PORT}"}}')).http.port
+        == 77
+    )
 
 
 def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
@@ -93,14 +96,14 @@ def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
 )
 def test_what_is_no_json_says_so(tmp_path: Path, text: str, message: str) -> None:
     if not message:
-        assert load(_written(tmp_path, text), {}).servers == {}
+        assert load_config(_written(tmp_path, text), {}).servers == {}
         return
     assert message in _message(tmp_path, text)
 
 
 def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="there is no such file; check the path"):
-        load(tmp_path / "none.json")
+        load_config(tmp_path / "none.json")
 
 
 def test_the_file_is_found_where_it_was_said_to_be(
@@ -109,15 +112,19 @@ def test_the_file_is_found_where_it_was_said_to_be(
     monkeypatch.chdir(tmp_path)
     home = {"XDG_CONFIG_HOME": str(tmp_path / "xdg")}
     mine = tmp_path / "xdg" / "toolcrib" / "toolcrib.json"
-    assert places(None, home) == [Path("toolcrib.json"), mine]
-    assert find(None, home) is None
+    assert list_config_paths(None, home) == [Path("toolcrib.json"), mine]
+    assert find_config_path(None, home) is None
     mine.parent.mkdir(parents=True)
     mine.write_text("{}")
-    assert find(None, home) == mine
+    assert find_config_path(None, home) == mine
     _written(tmp_path, "{}")
-    assert find(None, home) == Path("toolcrib.json")
-    assert find(None, {**home, "TOOLCRIB_CONFIG": "/else/where.json"}) == Path("/else/where.json")
-    assert find("named.json", {"TOOLCRIB_CONFIG": "/else/where.json"}) == Path("named.json")
+    assert find_config_path(None, home) == Path("toolcrib.json")
+    assert find_config_path(None, {**home, "TOOLCRIB_CONFIG": "/else/where.json"}) == Path(
+        "/else/where.json"
+    )
+    assert find_config_path("named.json", {"TOOLCRIB_CONFIG": "/else/where.json"}) == Path(
+        "named.json"
+    )
 
 
 def test_without_a_folder_of_configurations_it_is_the_one_in_the_home_folder(
@@ -125,12 +132,12 @@ def test_without_a_folder_of_configurations_it_is_the_one_in_the_home_folder(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert places(None, {})[1] == tmp_path / ".config" / "toolcrib" / "toolcrib.json"
+    assert list_config_paths(None, {})[1] == tmp_path / ".config" / "toolcrib" / "toolcrib.json"
 
 
 @given(st.text(alphabet='{}[]",/*\\\n :1a'))
 def test_blanking_changes_no_place(text: str) -> None:
-    result = blanked(text)
+    result = blank_extensions(text)
     assert len(result) == len(text)
     assert [at for at, one in enumerate(result) if one == "\n"] == [
         at for at, one in enumerate(text) if one == "\n"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.config.reading import read
-from toolcrib.config.settings import Config, Http, ToolSearch
+from toolcrib.config.reading import parse_config
+from toolcrib.config.settings import GatewayConfig, HttpConfig, ToolSearchConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.profiles import everruns, mcproxy
 
 
-def _read(document: object) -> Config:
-    return read(document, {})
+def _read(document: object) -> GatewayConfig:
+    return parse_config(document, {})
 
 
 def _mcproxy(*entries: object) -> dict[str, object]:
@@ -53,12 +53,14 @@ def test_mcproxys_file_is_read() -> None:
             },
         }
     )
-    assert config.tool_search == ToolSearch(
+    assert config.tool_search == ToolSearchConfig(
         max_tools_limit=20,
         search_threshold=0.3,
         tool_selection_order=("server_priority", "alphabetical"),
     )
-    assert config.http == Http(host="0.0.0.0", port=8080, allowed_origins=("https://a.example",))
+    assert config.http == HttpConfig(
+        host="0.0.0.0", port=8080, allowed_origins=("https://a.example",)
+    )
     assert config.servers["github"].headers == {"Authorization": "Bearer x"}
     assert config.notes == (
         "the middleware description_enricher has no effect here",
@@ -68,7 +70,7 @@ def test_mcproxys_file_is_read() -> None:
 
 
 def test_mcproxys_defaults_are_ours() -> None:
-    theirs, ours = mcproxy.Config.read(None), ToolSearch()
+    theirs, ours = mcproxy.McproxyConfig.from_json(None), ToolSearchConfig()
     for config in (
         _read({"middleware": [{"type": "tool_search"}]}),
         _read(_mcproxy({"type": "tool_search", "config": None})),
@@ -93,8 +95,8 @@ def test_mcproxys_search_can_be_switched_off(entry: object) -> None:
 
 def test_a_file_of_mcproxy_without_its_search_has_the_defaults() -> None:
     document = {"httpServer": {"corsEnabled": False, "corsOrigins": ["*"], "middleware": {}}}
-    assert _read(document).tool_search == ToolSearch()
-    assert _read(document).http == Http()
+    assert _read(document).tool_search == ToolSearchConfig()
+    assert _read(document).http == HttpConfig()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_what_is_wrong_is_told_in_their_own_places(document: object, message: st
 def test_everruns_shapes_are_read(capabilities: object) -> None:
     search = _read({"capabilities": capabilities}).tool_search
     # It hides from its threshold on; we hide from one above our limit on.
-    assert search == ToolSearch(max_tools_limit=everruns.THRESHOLD - 1)
+    assert search == ToolSearchConfig(max_tools_limit=everruns.THRESHOLD - 1)
 
 
 def test_everruns_settings_are_read() -> None:
@@ -177,7 +179,7 @@ def test_everruns_settings_are_read() -> None:
             }
         }
     )
-    assert config.tool_search == ToolSearch(
+    assert config.tool_search == ToolSearchConfig(
         max_tools_limit=19, always_expose=("*___bash", "github___merge")
     )
     assert config.notes == ("the capability 'web_fetch' has no effect here",)

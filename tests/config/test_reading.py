@@ -6,40 +6,40 @@ import hashlib
 
 import pytest
 
-from toolcrib.config.problems import Fault
-from toolcrib.config.reading import read
+from toolcrib.config.problems import InvalidSetting
+from toolcrib.config.reading import parse_config
 from toolcrib.config.settings import (
     MIB,
-    Auth,
-    Config,
-    Http,
-    Key,
-    ModelGateway,
-    ModelUpstream,
-    Profile,
-    Safety,
-    Server,
-    ToolSearch,
+    AccessProfile,
+    ApiKey,
+    AuthConfig,
+    GatewayConfig,
+    HttpConfig,
+    LlmGatewayConfig,
+    LlmUpstreamConfig,
+    SafetyConfig,
+    ServerConfig,
+    ToolSearchConfig,
 )
 from toolcrib.errors import InvalidConfig
 from toolcrib.session.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY
 
 
-def _read(document: object, **environment: str) -> Config:
-    return read(document, environment)
+def _read(document: object, **environment: str) -> GatewayConfig:
+    return parse_config(document, environment)
 
 
-def _fault(document: object, **environment: str) -> Fault:
+def _fault(document: object, **environment: str) -> InvalidSetting:
     with pytest.raises(InvalidConfig) as caught:
-        read(document, environment)
-    assert isinstance(caught.value, Fault)
+        parse_config(document, environment)
+    assert isinstance(caught.value, InvalidSetting)
     return caught.value
 
 
 def test_nothing_told_is_all_defaults() -> None:
-    assert _read({}) == Config()
-    assert Config().tool_search == ToolSearch()
-    assert Config().http.host == "127.0.0.1"
+    assert _read({}) == GatewayConfig()
+    assert GatewayConfig().tool_search == ToolSearchConfig()
+    assert GatewayConfig().http.host == "127.0.0.1"
 
 
 def test_everything_can_be_told() -> None:
@@ -114,7 +114,7 @@ def test_everything_can_be_told() -> None:
         KEY="k",
     )
     assert list(config.servers) == ["github", "remote", "old"]
-    assert config.servers["github"] == Server(
+    assert config.servers["github"] == ServerConfig(
         name="github",
         command="npx",
         args=("-y", "@modelcontextprotocol/server-github"),
@@ -123,24 +123,24 @@ def test_everything_can_be_told() -> None:
         cwd="/srv",
         enabled=False,
         alias="gh",
-        defer="never",
+        defer_tools="never",
         start="lazy",
         idle_seconds=60.0,
         connect_seconds=5.0,
         call_seconds=7.5,
         max_result_bytes=2048,
-        era="legacy",
+        protocol="legacy",
         tools_allowed=("get_*",),
         tools_blocked=("*_delete",),
     )
-    assert config.servers["remote"] == Server(
+    assert config.servers["remote"] == ServerConfig(
         name="remote",
         url="https://example.com/mcp",
         headers={"Authorization": "Bearer t"},
         transport="http",
     )
     assert config.servers["old"].transport == "sse"
-    assert config.tool_search == ToolSearch(
+    assert config.tool_search == ToolSearchConfig(
         max_tools_limit=10,
         search_threshold=0.5,
         tool_selection_order=("alphabetical", "random"),
@@ -154,29 +154,29 @@ def test_everything_can_be_told() -> None:
         max_name_chars=60,
     )
     assert config.profiles == {
-        "writer": Profile("writer", ("github",), ("github___*",), ("github___x",), "search"),
-        "all": Profile("all"),
+        "writer": AccessProfile("writer", ("github",), ("github___*",), ("github___x",), "search"),
+        "all": AccessProfile("all"),
     }
-    assert config.models == ModelGateway(
+    assert config.llm_gateway == LlmGatewayConfig(
         upstreams=(
-            ModelUpstream("anthropic", "messages", "https://api.anthropic.com", "k"),
-            ModelUpstream("openai", "openai", "https://proxy.example", models=("gpt-*",)),
-            ModelUpstream("local", "openai", "http://localhost:11434", retries=0),
-            ModelUpstream("other", "messages", "http://localhost:8000"),
+            LlmUpstreamConfig("anthropic", "messages", "https://api.anthropic.com", "k"),
+            LlmUpstreamConfig("openai", "openai", "https://proxy.example", models=("gpt-*",)),
+            LlmUpstreamConfig("local", "openai", "http://localhost:11434", retries=0),
+            LlmUpstreamConfig("other", "messages", "http://localhost:8000"),
         ),
         threshold_tools=5,
         max_rounds=3,
     )
     assert config.store == "sqlite:////var/k.db"
-    assert config.auth == Auth(
+    assert config.auth == AuthConfig(
         (
-            Key(hashlib.sha256(b"a long secret").hexdigest(), None, "key 0"),
-            Key.of("k and more", "writer", "ci"),
-            Key("ab" * 32, None, "key 2"),
+            ApiKey(hashlib.sha256(b"a long secret").hexdigest(), None, "key 0"),
+            ApiKey.from_secret("k and more", "writer", "ci"),
+            ApiKey("ab" * 32, None, "key 2"),
         )
     )
-    assert config.safety == Safety("warn", "off")
-    assert config.http == Http(port=0, allowed_hosts=("crib.local",), requests_per_minute=60)
+    assert config.safety == SafetyConfig("warn", "off")
+    assert config.http == HttpConfig(port=0, allowed_hosts=("crib.local",), requests_per_minute=60)
     assert config.notes == ()
 
 
@@ -186,18 +186,18 @@ def test_a_key_may_switch_tool_search_for_whoever_has_it() -> None:
         {"hash": "ab" * 32, "name": "ci", "toolSearch": "native"},
         {"key": "another secret", "toolSearch": None},
     ]
-    read_keys = read({"auth": {"keys": keys}}, {}).auth.keys
+    read_keys = parse_config({"auth": {"keys": keys}}, {}).auth.keys
     assert [key.tool_search for key in read_keys] == ["off", "native", None]
     with pytest.raises(InvalidConfig, match=r"auth\.keys\[0\]\.toolSearch.*did you mean \"on\""):
-        read({"auth": {"keys": [{"key": "a long secret", "toolSearch": "One"}]}}, {})
+        parse_config({"auth": {"keys": [{"key": "a long secret", "toolSearch": "One"}]}}, {})
     twins = [{**one, "name": "ci"} for one in keys[:2]]
     with pytest.raises(InvalidConfig, match="a name of its own"):
-        read({"auth": {"keys": twins}}, {})
+        parse_config({"auth": {"keys": twins}}, {})
 
 
 def test_a_limit_is_as_agreed() -> None:
-    assert Server("x").max_result_bytes == 8 * MIB
-    assert Http().max_body_bytes == 16 * MIB
+    assert ServerConfig("x").max_result_bytes == 8 * MIB
+    assert HttpConfig().max_body_bytes == 16 * MIB
 
 
 def test_the_selection_orders_are_those_of_the_core() -> None:
@@ -426,7 +426,7 @@ def test_a_missing_variable_is_named_with_its_place_and_with_all_others() -> Non
         "mcpServers.a.env.T: the environment variable FIRST is not set; set it, or write "
         "${FIRST:-} with what to use without it after the dash; not set either: SECOND, THIRD"
     )
-    assert _fault(document).steps == ("mcpServers", "a", "env", "T")
+    assert _fault(document).path == ("mcpServers", "a", "env", "T")
     assert str(_fault(document, FIRST="1", SECOND="2")) == (
         "auth.keys[0]: the environment variable THIRD is not set; set it, or write ${THIRD:-} "
         "with what to use without it after the dash"
@@ -480,7 +480,7 @@ def test_secrets_are_not_shown() -> None:
         }
     )
     assert "hush" not in repr(config)
-    assert Key.of("hush hush hush").hash not in repr(config)
+    assert ApiKey.from_secret("hush hush hush").hash not in repr(config)
 
 
 def test_tolerance_switches_off_servers_whose_variables_are_not_set() -> None:
@@ -490,9 +490,11 @@ def test_tolerance_switches_off_servers_whose_variables_are_not_set() -> None:
             "b": {"command": "x", "env": {"T": "${SET}"}},
         }
     }
-    config = read(document, {"SET": "1"}, tolerant=True)
+    config = parse_config(document, {"SET": "1"}, allow_unset_variables=True)
     assert [server.enabled for server in config.servers.values()] == [False, True]
     assert config.servers["a"].alias == "y"
     assert config.notes == ("server a is switched off: the environment variable UNSET is not set",)
     with pytest.raises(InvalidConfig, match="KEY is not set"):
-        read({**document, "auth": {"keys": ["${KEY}"]}}, {"SET": "1"}, tolerant=True)
+        parse_config(
+            {**document, "auth": {"keys": ["${KEY}"]}}, {"SET": "1"}, allow_unset_variables=True
+        )

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from toolcrib.config import file_writes, reading, server
-from toolcrib.config.kind import Told, settings_of
-from toolcrib.config.reading import FOREIGN_KEYS, KEYS
+from toolcrib.config.kind import SettingField, list_settings
+from toolcrib.config.reading import FOREIGN_KEYS, KNOWN_KEYS
 from toolcrib.config.settings import (
-    Config,
-    Embedding,
-    Http,
-    ModelGateway,
-    ModelUpstream,
-    Profile,
-    Safety,
-    Server,
-    ToolSearch,
+    AccessProfile,
+    EmbeddingConfig,
+    GatewayConfig,
+    HttpConfig,
+    LlmGatewayConfig,
+    LlmUpstreamConfig,
+    SafetyConfig,
+    ServerConfig,
+    ToolSearchConfig,
 )
 
 _PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
@@ -28,15 +28,15 @@ _TABLE = re.compile(r"^<!-- settings: (\w+) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 _PARTS = {
     part.__name__: part
     for part in (
-        Config,
-        Server,
-        ToolSearch,
-        Profile,
-        ModelUpstream,
-        ModelGateway,
-        Safety,
-        Http,
-        Embedding,
+        GatewayConfig,
+        ServerConfig,
+        ToolSearchConfig,
+        AccessProfile,
+        LlmUpstreamConfig,
+        LlmGatewayConfig,
+        SafetyConfig,
+        HttpConfig,
+        EmbeddingConfig,
     )
 }
 
@@ -48,14 +48,14 @@ def _shown(value: object) -> str:
     return json.dumps(value)
 
 
-def _row(one: Told) -> str:
+def _row(one: SettingField) -> str:
     told = one.setting
-    return f"| `{told.key}` | `{_shown(one.default)}` | {one.expected} | {told.meaning} |\n"
+    return f"| `{told.key}` | `{_shown(one.default)}` | {one.expected} | {told.description} |\n"
 
 
 def _table(part: type) -> str:
     head = "| key | default | value | meaning |\n|---|---|---|---|\n"
-    return head + "".join(_row(one) for one in settings_of(part))
+    return head + "".join(_row(one) for one in list_settings(part))
 
 
 def _text() -> str:
@@ -70,7 +70,7 @@ def test_every_setting_is_told_with_its_default_and_limits(name: str) -> None:
 
 
 def test_every_key_of_the_file_is_told() -> None:
-    for key in (*KEYS, *FOREIGN_KEYS):
+    for key in (*KNOWN_KEYS, *FOREIGN_KEYS):
         assert f"`{key}`" in _text(), key
 
 

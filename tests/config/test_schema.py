@@ -9,51 +9,51 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from toolcrib.config.kind import settings_of
-from toolcrib.config.reading import FOREIGN_KEYS, KEYS, read
-from toolcrib.config.schema import config_schema
+from toolcrib.config.kind import list_settings
+from toolcrib.config.reading import FOREIGN_KEYS, KNOWN_KEYS, parse_config
+from toolcrib.config.schema import build_config_schema
 from toolcrib.config.settings import (
-    Http,
-    ModelGateway,
-    ModelUpstream,
-    Profile,
-    Safety,
-    Server,
-    ToolSearch,
+    AccessProfile,
+    HttpConfig,
+    LlmGatewayConfig,
+    LlmUpstreamConfig,
+    SafetyConfig,
+    ServerConfig,
+    ToolSearchConfig,
 )
 from toolcrib.errors import InvalidConfig
 
-_VALIDATOR = jsonschema_rs.validator_for(config_schema())
+_VALIDATOR = jsonschema_rs.validator_for(build_config_schema())
 _PARTS: dict[type, tuple[str, ...]] = {
-    Server: ("mcpServers", "additionalProperties"),
-    ToolSearch: ("toolSearch",),
-    Profile: ("profiles", "additionalProperties"),
-    ModelUpstream: ("models", "additionalProperties"),
-    ModelGateway: ("modelGateway",),
-    Safety: ("safety",),
-    Http: ("http",),
+    ServerConfig: ("mcpServers", "additionalProperties"),
+    ToolSearchConfig: ("toolSearch",),
+    AccessProfile: ("profiles", "additionalProperties"),
+    LlmUpstreamConfig: ("models", "additionalProperties"),
+    LlmGatewayConfig: ("modelGateway",),
+    SafetyConfig: ("safety",),
+    HttpConfig: ("http",),
 }
 
 
 def test_the_shipped_schema_is_the_one_the_settings_make() -> None:
     shipped = files("toolcrib.config") / "toolcrib.schema.json"
-    assert json.loads(shipped.read_text(encoding="utf-8")) == config_schema(), (
+    assert json.loads(shipped.read_text(encoding="utf-8")) == build_config_schema(), (
         "write it anew: toolcrib config schema > src/toolcrib/config/toolcrib.schema.json"
     )
 
 
 def test_the_schema_knows_every_key_of_the_file() -> None:
-    assert set(config_schema()["properties"]) == {*KEYS, *FOREIGN_KEYS}
+    assert set(build_config_schema()["properties"]) == {*KNOWN_KEYS, *FOREIGN_KEYS}
 
 
 @pytest.mark.parametrize("part", _PARTS, ids=lambda part: part.__name__)
 def test_every_setting_is_described_with_its_default(part: type) -> None:
-    schema: Any = config_schema()["properties"]
+    schema: Any = build_config_schema()["properties"]
     for step in _PARTS[part]:
         schema = schema[step]
-    for one in settings_of(part):
+    for one in list_settings(part):
         described = schema["properties"][one.setting.key]
-        assert described["description"] == one.setting.meaning
+        assert described["description"] == one.setting.description
         default = list(one.default) if isinstance(one.default, tuple) else one.default
         assert described["default"] == default
 
@@ -76,7 +76,7 @@ def test_every_setting_is_described_with_its_default(part: type) -> None:
     ],
 )
 def test_what_is_read_is_valid(document: Any) -> None:
-    read(document, {})
+    parse_config(document, {})
     assert _VALIDATOR.is_valid(document), list(_VALIDATOR.iter_errors(document))
 
 
@@ -105,5 +105,5 @@ def test_what_is_read_is_valid(document: Any) -> None:
 )
 def test_what_cannot_be_read_is_not_valid(document: Any) -> None:
     with pytest.raises(InvalidConfig):
-        read(document, {})
+        parse_config(document, {})
     assert not _VALIDATOR.is_valid(document)

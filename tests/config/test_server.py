@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.reading import read
-from toolcrib.config.settings import Config, Server
+from toolcrib.config.reading import parse_config
+from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig
 
 
-def _read(document: object) -> Config:
-    return read(document, {})
+def _read(document: object) -> GatewayConfig:
+    return parse_config(document, {})
 
 
-def _server(entry: dict[str, Any]) -> Server:
+def _server(entry: dict[str, Any]) -> ServerConfig:
     return _read({"mcpServers": {"one": entry}}).servers["one"]
 
 

@@ -9,37 +9,39 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.config.loader import load
-from toolcrib.config.settings import Config, Http, Server, ToolSearch
-from toolcrib.config.watch import Difference, Edit, Watcher, difference
+from toolcrib.config.loader import load_config
+from toolcrib.config.settings import GatewayConfig, HttpConfig, ServerConfig, ToolSearchConfig
+from toolcrib.config.watch import ConfigChange, ConfigDifference, ConfigWatcher, diff_configs
 
-_A, _B, _C = (Server(name, command="x") for name in "abc")
+_A, _B, _C = (ServerConfig(name, command="x") for name in "abc")
 
 
-def _config(*servers: Server) -> Config:
-    return Config({server.name: server for server in servers})
+def _config(*servers: ServerConfig) -> GatewayConfig:
+    return GatewayConfig({server.name: server for server in servers})
 
 
 def test_the_difference_of_two_configurations_is_what_there_is_to_do() -> None:
     changed = replace(_B, args=("y",))
-    new = replace(_config(_C, changed), tool_search=ToolSearch(debug=True), http=Http(port=1))
-    found = difference(_config(_A, _B), new)
-    assert found == Difference(
-        added=(_C,), changed=(changed,), removed=("a",), rest=("tool_search", "http")
+    new = replace(
+        _config(_C, changed), tool_search=ToolSearchConfig(debug=True), http=HttpConfig(port=1)
+    )
+    found = diff_configs(_config(_A, _B), new)
+    assert found == ConfigDifference(
+        added=(_C,), changed=(changed,), removed=("a",), sections=("tool_search", "http")
     )
     assert found
 
 
 def test_equal_configurations_do_not_differ() -> None:
     old, new = _config(_A), replace(_config(_A), path=Path("x"), notes=("y",))
-    assert difference(old, new) == Difference()
-    assert not difference(old, new)
+    assert diff_configs(old, new) == ConfigDifference()
+    assert not diff_configs(old, new)
 
 
 def test_another_order_is_a_difference_but_no_server_changed() -> None:
-    assert difference(_config(_A, _B), _config(_B, _A)) == Difference(order=True)
+    assert diff_configs(_config(_A, _B), _config(_B, _A)) == ConfigDifference(is_reordered=True)
     # One put in between moves nobody.
-    assert difference(_config(_A, _B), _config(_A, _C, _B)) == Difference(added=(_C,))
+    assert diff_configs(_config(_A, _B), _config(_A, _C, _B)) == ConfigDifference(added=(_C,))
 
 
 def _write(path: Path, text: str, tick: int) -> None:
@@ -59,36 +61,36 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def _watcher(path: Path) -> Watcher:
-    return Watcher(load(path, {}), path, environment={}, poll_seconds=0.001)
+def _watcher(path: Path) -> ConfigWatcher:
+    return ConfigWatcher(load_config(path, {}), path, environment={}, poll_seconds=0.001)
 
 
 def test_an_edit_is_seen_once(path: Path) -> None:
     watcher = _watcher(path)
-    assert watcher.look() is None
+    assert watcher.check_once() is None
     _write(path, _TWO, 2)
-    edit = watcher.look()
+    edit = watcher.check_once()
     assert edit is not None
     assert [server.command for server in edit.difference.changed] == ["y"]
     assert watcher.config is edit.config
-    assert [watcher.look() for _ in range(3)] == [None] * 3
+    assert [watcher.check_once() for _ in range(3)] == [None] * 3
 
 
 def test_an_edit_that_changes_no_setting_is_no_edit(path: Path) -> None:
     watcher = _watcher(path)
-    watcher.look()
+    watcher.check_once()
     _write(path, f"// A comment.\n{_ONE}", 2)
-    assert [watcher.look() for _ in range(3)] == [None] * 3
+    assert [watcher.check_once() for _ in range(3)] == [None] * 3
     os.utime(path, ns=(3, 3))
-    assert watcher.look() is None
+    assert watcher.check_once() is None
 
 
 def test_two_edits_of_one_size_at_one_time_are_both_seen(path: Path) -> None:
     watcher = _watcher(path)
     _write(path, _TWO, 2)
-    first = watcher.look()
+    first = watcher.check_once()
     _write(path, _ONE, 2)
-    second = watcher.look()
+    second = watcher.check_once()
     assert first is not None
     assert second is not None
     assert second.config.servers["a"].command == "x"
@@ -99,39 +101,39 @@ def test_a_broken_edit_keeps_what_there_was_and_says_why_once(path: Path) -> Non
     before = watcher.config
     _write(path, '{"mcpServers": ', 2)
     # At first it may be half of an edit.
-    assert watcher.look() is None
-    edit = watcher.look()
+    assert watcher.check_once() is None
+    edit = watcher.check_once()
     assert edit is not None
     assert edit.config is before
     assert not edit.difference
-    assert "the text ends in the middle of a value" in edit.fault
-    assert [watcher.look() for _ in range(3)] == [None] * 3
+    assert "the text ends in the middle of a value" in edit.error
+    assert [watcher.check_once() for _ in range(3)] == [None] * 3
     _write(path, _ONE, 3)
-    assert watcher.look() == Edit(before)
-    assert watcher.look() is None
+    assert watcher.check_once() == ConfigChange(before)
+    assert watcher.check_once() is None
 
 
 def test_a_file_written_in_steps_is_never_called_broken(path: Path) -> None:
     watcher = _watcher(path)
     _write(path, "{", 2)
-    assert watcher.look() is None
+    assert watcher.check_once() is None
     _write(path, _TWO, 3)
-    edit = watcher.look()
+    edit = watcher.check_once()
     assert edit is not None
-    assert not edit.fault
+    assert not edit.error
 
 
 def test_a_file_that_is_gone_keeps_what_there_was(path: Path) -> None:
     watcher = _watcher(path)
-    watcher.look()
+    watcher.check_once()
     path.unlink()
-    assert watcher.look() is None
-    edit = watcher.look()
+    assert watcher.check_once() is None
+    edit = watcher.check_once()
     assert edit is not None
-    assert "there is no such file" in edit.fault
-    assert [watcher.look() for _ in range(3)] == [None] * 3
+    assert "there is no such file" in edit.error
+    assert [watcher.check_once() for _ in range(3)] == [None] * 3
     _write(path, _TWO, 5)
-    edit = watcher.look()
+    edit = watcher.check_once()
     assert edit is not None
     assert edit.config.servers["a"].command == "y"
 
@@ -142,7 +144,7 @@ def test_edits_are_given_as_they_come(path: Path) -> None:
         seen: list[str] = []
         async with asyncio.timeout(30):
             _write(path, _TWO, 2)
-            async for edit in watcher.edits():
+            async for edit in watcher.iter_changes():
                 seen.append(edit.config.servers["a"].command)
                 if len(seen) == 2:
                     break

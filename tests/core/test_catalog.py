@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib import Catalog, Tool
-from toolcrib.core.catalog import Difference
+from toolcrib.core.catalog import CatalogDiff
 from toolcrib.errors import DuplicateTool, InvalidTool, UnknownTool
 
 
@@ -86,7 +86,7 @@ def test_the_version_depends_on_the_tools_and_their_order_and_on_nothing_else() 
 def test_the_difference_of_two_catalogs_names_what_came_changed_and_went() -> None:
     before = Catalog(_tools("abc"))
     after = before.without("a").with_tools([Tool("b", "new"), Tool("d")])
-    expected = Difference(added=(Tool("d"),), changed=(Tool("b", "new"),), removed=(Tool("a"),))
+    expected = CatalogDiff(added=(Tool("d"),), changed=(Tool("b", "new"),), removed=(Tool("a"),))
     assert after.difference(before) == expected
     assert Catalog(after).difference(before) == expected
     assert expected
@@ -119,7 +119,7 @@ def test_a_catalog_of_holes_is_numbered_anew() -> None:
     for _ in range(1_100):
         catalog = catalog.with_tools([Tool("x")]).without(["x"])
     assert _names(catalog) == "a"
-    assert catalog.span < 1_100
+    assert catalog.slot_count < 1_100
 
 
 _steps = st.lists(

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.schema import MAX_PARAMETERS, Parameter, parameters, signature, type_name
+from toolcrib.core.schema import (
+    MAX_PARAMETERS,
+    Parameter,
+    list_parameters,
+    render_signature,
+    render_type,
+)
 
 
 def _paths(schema: dict[str, Any]) -> list[str]:
-    return [parameter.path for parameter in parameters(schema)]
+    return [parameter.path for parameter in list_parameters(schema)]
 
 
 def test_parameters_come_in_the_order_of_the_schema_with_their_texts() -> None:
@@ -22,8 +28,8 @@ def test_parameters_come_in_the_order_of_the_schema_with_their_texts() -> None:
         },
         "required": ["to"],
     }
-    assert parameters(schema) == (
-        Parameter("to", "to", "string", "Who gets it", required=True),
+    assert list_parameters(schema) == (
+        Parameter("to", "to", "string", "Who gets it", is_required=True),
         Parameter("kind", "kind", "string", choices=("letter", "2")),
         Parameter("anything", "anything", "any"),
     )
@@ -51,7 +57,7 @@ def test_nested_objects_and_arrays_are_read_to_the_bottom() -> None:
         "map",
         "map.value",
     ]
-    assert parameters(schema)[2].name == "sku"
+    assert list_parameters(schema)[2].name == "sku"
 
 
 def test_alternatives_and_branches_are_all_read() -> None:
@@ -67,7 +73,7 @@ def test_of_two_declarations_the_one_that_says_something_is_kept() -> None:
         "properties": {"a": {"type": "string"}, "b": {"description": "first"}},
         "allOf": [{"properties": {"a": {"description": "told"}, "b": {"description": "second"}}}],
     }
-    assert [parameter.description for parameter in parameters(schema)] == ["told", "first"]
+    assert [parameter.description for parameter in list_parameters(schema)] == ["told", "first"]
 
 
 def test_local_references_are_followed_and_what_stands_beside_them_counts() -> None:
@@ -79,7 +85,7 @@ def test_local_references_are_followed_and_what_stands_beside_them_counts() -> N
             "odd": {"$ref": "#/$defs/a~1b~0c"},
         },
     }
-    assert [(p.type, p.description) for p in parameters(schema)] == [
+    assert [(p.type, p.description) for p in list_parameters(schema)] == [
         ("string", "A city"),
         ("string", "Where to"),
         ("null", ""),
@@ -91,7 +97,7 @@ def test_local_references_are_followed_and_what_stands_beside_them_counts() -> N
 )
 def test_a_reference_that_leads_nowhere_or_out_is_left_alone(reference: str) -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
-    assert parameters(schema) == (Parameter("a", "a", "any"),)
+    assert list_parameters(schema) == (Parameter("a", "a", "any"),)
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
@@ -104,20 +110,20 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
         },
     }
     assert _paths(tree) == ["value", "left"]
-    assert type_name({"$ref": "#/$defs/A"}, tree) == "any"
+    assert render_type({"$ref": "#/$defs/A"}, tree) == "any"
 
 
 def test_a_huge_or_deep_schema_is_cut() -> None:
     wide: dict[str, Any] = {"properties": {str(number): {} for number in range(5_000)}}
-    assert len(parameters(wide)) == MAX_PARAMETERS
+    assert len(list_parameters(wide)) == MAX_PARAMETERS
     deep: dict[str, Any] = {}
     for _ in range(100):
         deep = {"properties": {"a": deep}}
-    assert len(parameters(deep)) < 20
+    assert len(list_parameters(deep)) < 20
     lists: dict[str, Any] = {"properties": {"a": {}}}
     for _ in range(900):
         lists = {"items": lists}
-    assert parameters(lists) == ()
+    assert list_parameters(lists) == ()
 
 
 @pytest.mark.parametrize(
@@ -139,27 +145,27 @@ def test_a_huge_or_deep_schema_is_cut() -> None:
     ],
 )
 def test_types_have_short_names(schema: object, name: str) -> None:
-    assert type_name(schema) == name
+    assert render_type(schema) == name
 
 
 def test_a_schema_that_fans_out_without_end_is_left_in_time() -> None:
     fan = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 10} for n in range(12)}
     bomb = {"$defs": fan, "properties": {"x": {"$ref": "#/$defs/a0"}, "y": {}}}
-    assert parameters(bomb)[0].name == "x"
-    assert signature("f", bomb).startswith("f(x?: any")
+    assert list_parameters(bomb)[0].name == "x"
+    assert render_signature("f", bomb).startswith("f(x?: any")
 
 
 def test_a_name_with_a_dot_is_one_name() -> None:
     schema = {"properties": {"filter.status": {"type": "string"}}}
-    assert parameters(schema)[0].name == "filter.status"
-    assert signature("f", schema) == "f(filter.status?: string)"
+    assert list_parameters(schema)[0].name == "filter.status"
+    assert render_signature("f", schema) == "f(filter.status?: string)"
 
 
 def test_endless_types_have_names_too() -> None:
     lists = {"type": "array", "items": {"$ref": "#"}}
-    assert type_name(lists).startswith("any[]")
+    assert render_type(lists).startswith("any[]")
     either = {"anyOf": [{"$ref": "#"}]}
-    assert type_name(either) == "any"
+    assert render_type(either) == "any"
 
 
 def test_a_signature_is_one_line_with_a_mark_on_what_can_be_left_out() -> None:
@@ -171,8 +177,8 @@ def test_a_signature_is_one_line_with_a_mark_on_what_can_be_left_out() -> None:
         },
         "required": ["to"],
     }
-    assert signature("send", schema) == "send(to: string, cc?: string[], deep?: object)"
-    assert signature("ping", {}) == "ping()"
+    assert render_signature("send", schema) == "send(to: string, cc?: string[], deep?: object)"
+    assert render_signature("ping", {}) == "ping()"
 
 
 _keys = st.sampled_from(
@@ -203,6 +209,6 @@ _values = st.recursive(
 
 @given(st.dictionaries(_keys, _values, max_size=5))
 def test_any_json_at_all_is_read_without_a_fault(schema: dict[str, Any]) -> None:
-    for parameter in parameters(schema):
+    for parameter in list_parameters(schema):
         assert parameter.path
-    assert signature("x", schema).startswith("x(")
+    assert render_signature("x", schema).startswith("x(")

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.text import MAX_WORD_CHARS, is_stop_word, name_key, words
+from toolcrib.core.text import MAX_WORD_CHARS, is_stop_word, normalize_name, split_words
 
 
 def _wholes(text: str) -> list[str]:
-    return [word.whole for word in words(text)]
+    return [word.whole for word in split_words(text)]
 
 
 def _parts(text: str) -> list[str]:
-    return [part for word in words(text) for part in word.parts]
+    return [part for word in split_words(text) for part in word.parts]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_very_long_words_are_cut_alike_in_tools_and_queries() -> None:
 
 
 def test_common_words_are_known_in_every_form() -> None:
-    assert all(is_stop_word(word.whole) for word in words("the using THIS does"))
+    assert all(is_stop_word(word.whole) for word in split_words("the using THIS does"))
     assert not is_stop_word("email")
 
 
@@ -72,18 +72,18 @@ def test_common_words_are_known_in_every_form() -> None:
     "style", ["send_email", "sendEmail", "Send-Email", "send email", "SENDEMAIL"]
 )
 def test_a_names_key_is_the_same_in_every_style(style: str) -> None:
-    assert name_key(style) == "sendemail"
+    assert normalize_name(style) == "sendemail"
 
 
 def test_a_names_key_knows_other_scripts() -> None:
-    assert name_key("Über_Setzen") == "ubersetzen"
-    assert name_key("東京_Tower") == "東京tower"
+    assert normalize_name("Über_Setzen") == "ubersetzen"
+    assert normalize_name("東京_Tower") == "東京tower"
 
 
 @given(st.text())
 def test_any_text_gives_terms_that_are_short_and_not_empty(text: str) -> None:
-    for word in words(text):
+    for word in split_words(text):
         assert word.parts
         for term in (word.whole, *word.parts):
             assert 0 < len(term) <= MAX_WORD_CHARS
-    assert name_key(text) == name_key(name_key(text))
+    assert normalize_name(text) == normalize_name(normalize_name(text))

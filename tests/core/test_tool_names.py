@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.core.tool_names import Names, public_name, safe_name
+from toolcrib.core.tool_names import ToolNames, public_name, safe_name
 
 
 def test_a_safe_id_is_its_own_name_and_others_are_made_safe() -> None:
@@ -15,26 +15,26 @@ def test_a_safe_id_is_its_own_name_and_others_are_made_safe() -> None:
     assert public_name(Tool("send.mail")).startswith("send_mail_")
     long = Tool("x" * 70)
     assert len(public_name(long)) == 64
-    names = Names(Catalog([long, Tool("send.mail"), Tool("ok")]))
-    assert names.tool(public_name(long)) is long
-    assert names.tool("send.mail") is names.tool(public_name(Tool("send.mail")))
-    assert names.tool("nothing") is None
+    names = ToolNames(Catalog([long, Tool("send.mail"), Tool("ok")]))
+    assert names.find_tool(public_name(long)) is long
+    assert names.find_tool("send.mail") is names.find_tool(public_name(Tool("send.mail")))
+    assert names.find_tool("nothing") is None
 
 
 def test_a_name_begins_with_a_letter_or_an_underscore() -> None:
     for id in ("3d_render", "-x", "9" * 70):
         name = public_name(Tool(id))
         assert name.startswith(f"_{id[:50]}") and len(name) <= 64
-        assert Names(Catalog([Tool(id)])).tool(name) == Tool(id)
+        assert ToolNames(Catalog([Tool(id)])).find_tool(name) == Tool(id)
     assert public_name(Tool("_3d")) == "_3d"
 
 
 def test_who_sends_tools_under_other_names_says_so() -> None:
     tools = [Tool("3d_render"), Tool("b.c")]
-    names = Names(Catalog(tools), lambda tool: tool.id.replace(".", "-"))
-    assert [names.of(tool) for tool in tools] == ["3d_render", "b-c"]
-    assert [names.tool(name) for name in ("3d_render", "b-c")] == tools
-    assert Names(Catalog(tools)).of(tools[0]) == public_name(tools[0])
+    names = ToolNames(Catalog(tools), lambda tool: tool.id.replace(".", "-"))
+    assert [names.name_for(tool) for tool in tools] == ["3d_render", "b-c"]
+    assert [names.find_tool(name) for name in ("3d_render", "b-c")] == tools
+    assert ToolNames(Catalog(tools)).name_for(tools[0]) == public_name(tools[0])
 
 
 @given(st.text(min_size=1), st.text(min_size=1))

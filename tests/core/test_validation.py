@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.validation import MAX_PROBLEMS, check_schema, problems
+from toolcrib.core.validation import MAX_PROBLEMS, check_schema, find_problems
 from toolcrib.errors import InvalidSchema
 
 SCHEMA = {
@@ -31,12 +31,12 @@ SCHEMA = {
 
 
 def test_arguments_that_fit_have_no_problems() -> None:
-    assert problems(SCHEMA, {"count": 1, "unit": "kg", "to": [{"name": None}]}) == ()
-    assert problems({}, {"anything": [1]}) == ()
+    assert find_problems(SCHEMA, {"count": 1, "unit": "kg", "to": [{"name": None}]}) == ()
+    assert find_problems({}, {"anything": [1]}) == ()
 
 
 def test_each_problem_names_the_field_and_what_was_expected() -> None:
-    found = problems(SCHEMA, {"unit": "lb", "to": [{}, {"name": 3}]})
+    found = find_problems(SCHEMA, {"unit": "lb", "to": [{}, {"name": 3}]})
     assert sorted(found) == [
         "`count` is missing; expected integer: How many.",
         "`to[0].name` is missing; expected string | null",
@@ -47,33 +47,35 @@ def test_each_problem_names_the_field_and_what_was_expected() -> None:
 
 
 def test_an_unknown_field_is_told_with_the_nearest_known_one() -> None:
-    assert problems(SCHEMA, {"count": 1, "units": "kg", "zzz": 1}) == (
+    assert find_problems(SCHEMA, {"count": 1, "units": "kg", "zzz": 1}) == (
         "`units` is not a known field; did you mean `unit`?",
         "`zzz` is not a known field; the fields are count, unit, to",
     )
-    assert problems({"additionalProperties": False}, {"a": 1}) == (
+    assert find_problems({"additionalProperties": False}, {"a": 1}) == (
         "nothing is allowed here; leave it out",
     )
-    assert problems({"properties": {"a": False}}, {"a": 1}) == (
+    assert find_problems({"properties": {"a": False}}, {"a": 1}) == (
         "nothing is allowed in `a`; leave it out",
     )
     closed = {"properties": {"a": {"patternProperties": {"x": {}}, "additionalProperties": False}}}
-    assert problems(closed, {"a": {"b": 1}}) == ("`a.b` is not a known field; leave it out",)
+    assert find_problems(closed, {"a": {"b": 1}}) == ("`a.b` is not a known field; leave it out",)
 
 
 def test_what_is_no_object_is_told() -> None:
-    assert problems(SCHEMA, [1]) == ('the arguments: [1] is not of type "object"',)
-    assert problems(SCHEMA, {"count": {1}})[0].startswith("the arguments are not JSON")
+    assert find_problems(SCHEMA, [1]) == ('the arguments: [1] is not of type "object"',)
+    assert find_problems(SCHEMA, {"count": {1}})[0].startswith("the arguments are not JSON")
 
 
 def test_a_missing_field_that_the_schema_does_not_describe_is_named() -> None:
-    assert problems({"required": ["x"]}, {}) == ("`x` is missing",)
+    assert find_problems({"required": ["x"]}, {}) == ("`x` is missing",)
 
 
 def test_problems_are_few_and_short() -> None:
     many = {"additionalProperties": {"type": "string"}}
-    assert len(problems(many, {str(number): number for number in range(99)})) == MAX_PROBLEMS
-    assert all(len(one) < 700 for one in problems(SCHEMA, {"count": "x" * 9_999, "y" * 9_999: 1}))
+    assert len(find_problems(many, {str(number): number for number in range(99)})) == MAX_PROBLEMS
+    assert all(
+        len(one) < 700 for one in find_problems(SCHEMA, {"count": "x" * 9_999, "y" * 9_999: 1})
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,15 +93,15 @@ def test_every_version_is_read_also_where_it_is_not_named(
     older = {**schema, "properties": {"a": {"items": [{"type": "string"}]}}}
     newer = {**schema, "properties": {"a": {"prefixItems": [{"type": "string"}]}}}
     if "2020" not in str(schema):
-        assert problems(older, arguments) == ('`a[0]`: 1 is not of type "string"',)
+        assert find_problems(older, arguments) == ('`a[0]`: 1 is not of type "string"',)
     if "07" not in str(schema):
-        assert problems(newer, arguments) == ('`a[0]`: 1 is not of type "string"',)
+        assert find_problems(newer, arguments) == ('`a[0]`: 1 is not of type "string"',)
 
 
 def test_the_flags_of_the_fourth_draft_are_read() -> None:
     schema = {"properties": {"a": {"minimum": 1, "exclusiveMinimum": True}}}
-    assert len(problems(schema, {"a": 1})) == 1
-    assert problems(schema, {"a": 2}) == ()
+    assert len(find_problems(schema, {"a": 1})) == 1
+    assert find_problems(schema, {"a": 2}) == ()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_the_flags_of_the_fourth_draft_are_read() -> None:
 )
 def test_a_schema_that_cannot_be_used_says_so(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidSchema):
-        problems(schema, {})
+        find_problems(schema, {})
     with pytest.raises(InvalidSchema):
         check_schema(schema)
 
@@ -123,7 +125,7 @@ def test_a_schema_that_cannot_be_used_says_so(schema: dict[str, Any]) -> None:
 def test_a_pattern_that_would_never_end_ends() -> None:
     for pattern in ("(a+)+$", r"(?=a)(a+)+\1$"):
         schema = {"properties": {"a": {"pattern": pattern}}}
-        assert len(problems(schema, {"a": "a" * 5_000 + "b"})) == 1
+        assert len(find_problems(schema, {"a": "a" * 5_000 + "b"})) == 1
 
 
 def _fan(width: int) -> dict[str, Any]:
@@ -137,9 +139,9 @@ def _fan(width: int) -> dict[str, Any]:
 
 
 def test_alternatives_that_multiply_are_refused_before_they_are_walked() -> None:
-    assert len(problems(_fan(6), {"a": 1})) == 1
+    assert len(find_problems(_fan(6), {"a": 1})) == 1
     with pytest.raises(InvalidSchema, match="would take over 10,020 steps"):
-        problems(_fan(60), {"a": 1})
+        find_problems(_fan(60), {"a": 1})
 
 
 def _nested(levels: int) -> object:
@@ -169,7 +171,7 @@ def test_references_that_go_round_are_counted_however_they_are_written(
 ) -> None:
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "oneOf": [inner, inner]}
     with pytest.raises(InvalidSchema):
-        problems(schema, _nested(60))
+        find_problems(schema, _nested(60))
 
 
 _OLDER = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -193,8 +195,8 @@ _NUMBER = {"type": "integer"}
     ],
 )  # fmt: skip
 def test_references_of_every_kind_are_followed(schema: dict[str, Any]) -> None:
-    assert problems(schema, {"a": 1}) == ()
-    assert len(problems(schema, {"a": "x"})) == 1
+    assert find_problems(schema, {"a": 1}) == ()
+    assert len(find_problems(schema, {"a": "x"})) == 1
 
 
 def _twice(again: dict[str, Any]) -> dict[str, Any]:
@@ -233,9 +235,9 @@ def _twice(again: dict[str, Any]) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_a_list_that_holds_itself_twice_is_counted_by_any_reference(schema: dict[str, Any]) -> None:
-    assert isinstance(problems(schema, _nested(5)), tuple)
+    assert isinstance(find_problems(schema, _nested(5)), tuple)
     with pytest.raises(InvalidSchema, match="would take over"):
-        problems(schema, _nested(60))
+        find_problems(schema, _nested(60))
 
 
 def _objects(levels: int) -> dict[str, Any]:
@@ -261,23 +263,23 @@ def _inside(levels: int) -> dict[str, Any]:
 def test_what_cannot_be_followed_is_not_checked(schema: dict[str, Any]) -> None:
     check_schema(schema)
     with pytest.raises(InvalidSchema, match="cannot be followed"):
-        problems(schema, _objects(10))
+        find_problems(schema, _objects(10))
 
 
 def test_much_data_is_checked_and_too_much_is_not() -> None:
     row = {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
     schema = {"properties": {"rows": {"type": "array", "items": row}}}
     rows = [{"a": 1, "b": "x"}] * 6_000
-    assert problems(schema, {"rows": rows}) == ()
-    assert len(problems(schema, {"rows": [*rows, {"a": "x"}]})) == 1
+    assert find_problems(schema, {"rows": rows}) == ()
+    assert len(find_problems(schema, {"rows": [*rows, {"a": "x"}]})) == 1
     some = {"properties": {"rows": {"items": {"allOf": [{"not": {"type": "object"}}] * 20}}}}
     with pytest.raises(InvalidSchema, match="send less at once"):
-        problems(some, {"rows": (1,) * 6_000})
+        find_problems(some, {"rows": (1,) * 6_000})
 
 
 def test_a_reference_to_itself_in_place_ends() -> None:
     with pytest.raises(InvalidSchema):
-        problems({"$ref": "#"}, {})
+        find_problems({"$ref": "#"}, {})
 
 
 def test_a_schema_or_arguments_nested_too_deep_are_refused() -> None:
@@ -285,8 +287,8 @@ def test_a_schema_or_arguments_nested_too_deep_are_refused() -> None:
     for _ in range(600):
         deep = {"properties": {"a": deep}}
     with pytest.raises(InvalidSchema):
-        problems(deep, {})
-    assert isinstance(problems({"type": "object"}, _nested(400)), tuple)
+        find_problems(deep, {})
+    assert isinstance(find_problems({"type": "object"}, _nested(400)), tuple)
 
 
 _JSON = st.recursive(
@@ -303,4 +305,4 @@ def test_no_schema_and_no_arguments_raise_anything_else(
     schema: dict[str, Any], value: object
 ) -> None:
     with suppress(InvalidSchema):
-        assert all(isinstance(one, str) for one in problems(schema, value))
+        assert all(isinstance(one, str) for one in find_problems(schema, value))

@@ -9,10 +9,10 @@ from mcp import Client, StdioServerParameters
 
 from tests.gateway.serving import environment
 from toolcrib import SearchEngine
-from toolcrib.demo.server import registry, server
-from toolcrib.safety.scan import scan
+from toolcrib.demo.server import build_registry, build_server
+from toolcrib.safety.scan import scan_definition
 
-TOOLS = registry()
+TOOLS = build_registry()
 
 CALLS: list[tuple[str, dict[str, Any], object]] = [
     ("count_words", {"text": "two words"}, 2),
@@ -117,7 +117,7 @@ def test_there_are_more_tools_than_are_listed_without_a_search() -> None:
     assert 60 <= len(TOOLS) <= 80
     for tool in TOOLS.tools:
         assert tool.description and tool.read_only
-        assert not scan(tool.to_dict())
+        assert not scan_definition(tool.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_is_out_of_bounds_is_refused() -> None:
 @pytest.mark.anyio
 async def test_it_is_a_server_of_either_era() -> None:
     for era in ("legacy", "2026-07-28"):
-        async with Client(server(), mode=era) as client:
+        async with Client(build_server(), mode=era) as client:
             listed = await client.list_tools()
             assert len(listed.tools) == len(TOOLS)
             told = await client.call_tool("count_words", {"text": "one two"})

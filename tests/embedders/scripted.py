@@ -11,8 +11,8 @@ import numpy as np
 from toolcrib import Catalog
 from toolcrib.errors import EmbeddingFailed
 from toolcrib.search.dense.embedder import Embedder, Vectors
-from toolcrib.search.dense.vector_table import VectorTable, unit
-from toolcrib.search.ranker import Index, Ranking, Reason
+from toolcrib.search.dense.vector_table import VectorTable, normalize_vectors
+from toolcrib.search.ranker import Index, MatchReason, Ranking
 
 
 class WordEmbedder:
@@ -23,10 +23,10 @@ class WordEmbedder:
         self.asked: list[str] = []
         self.down = False
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return self._rows(texts) * np.float32(2)
 
-    def tools(self, texts: Sequence[str]) -> Vectors:
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
         return self._rows(texts)
 
     def _rows(self, texts: Sequence[str]) -> Vectors:
@@ -43,18 +43,18 @@ class WordEmbedder:
 class Meaning:
     """Every tool by its likeness to the query."""
 
-    names_win: ClassVar[bool] = True
+    prefers_exact_names: ClassVar[bool] = True
 
     def __init__(self, embedder: Embedder, width: int = 32) -> None:
         self.embedder = embedder
         self.width = width
 
     def fit(self, catalog: Catalog) -> Index:
-        tools = [tool for slot in range(catalog.span) if (tool := catalog.at(slot))]
+        tools = [tool for slot in range(catalog.slot_count) if (tool := catalog.tool_at(slot))]
         slots = [slot for tool in tools if (slot := catalog.slot(tool.id)) is not None]
-        rows = self.embedder.tools([tool.description for tool in tools])
-        table = VectorTable.empty(self.width).updated(
-            dict(zip(slots, rows, strict=True)), catalog.span
+        rows = self.embedder.embed_tools([tool.description for tool in tools])
+        table = VectorTable.empty(self.width).with_vectors(
+            dict(zip(slots, rows, strict=True)), catalog.slot_count
         )
         return _MeaningIndex(self, catalog, table)
 
@@ -66,14 +66,14 @@ class _MeaningIndex:
         self._table = table
 
     def rank(self, query: str) -> Ranking:
-        vector = unit(self._ranker.embedder.queries([query])[0])
-        likeness = self._table.compared(vector[None]).rows[0]
+        vector = normalize_vectors(self._ranker.embedder.embed_queries([query])[0])
+        likeness = self._table.compare(vector[None]).rows[0]
         slots = (likeness > 0).nonzero()[0]
         return Ranking(slots, likeness[slots])
 
-    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
-        self._ranker.embedder.queries([query])
-        return (Reason(query, f"meaning, {self._ranker.width} wide", 1.0),)
+    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+        self._ranker.embedder.embed_queries([query])
+        return (MatchReason(query, f"meaning, {self._ranker.width} wide", 1.0),)
 
-    def updated(self, catalog: Catalog) -> Index:
+    def with_catalog(self, catalog: Catalog) -> Index:
         return self._ranker.fit(catalog)

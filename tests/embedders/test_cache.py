@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.embedders.scripted import WordEmbedder
-from toolcrib.embedders.cache import CachedEmbedder, packed, unpacked
+from toolcrib.embedders.cache import CachedEmbedder, pack_vector, unpack_vector
 from toolcrib.embedders.vector_file import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.vector_table import unit
+from toolcrib.search.dense.vector_table import normalize_vectors
 
 TEXTS = ["send an email", "read the weather", "resize a picture"]
 
@@ -32,87 +32,87 @@ def path(tmp_path: Path) -> Path:
 def test_a_known_text_is_not_encoded_twice() -> None:
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words")
-    first = cached.tools(TEXTS)
-    again = cached.tools([TEXTS[2], "new", TEXTS[0]])
+    first = cached.embed_tools(TEXTS)
+    again = cached.embed_tools([TEXTS[2], "new", TEXTS[0]])
     assert words.asked == [*TEXTS, "new"]
     assert (again[[2, 0]] == first[[0, 2]]).all()
 
 
 def test_a_text_that_stands_twice_in_one_call_is_encoded_once() -> None:
     words = WordEmbedder()
-    rows = CachedEmbedder(words, "words").queries(["mail", "mail"])
+    rows = CachedEmbedder(words, "words").embed_queries(["mail", "mail"])
     assert words.asked == ["mail"]
     assert (rows[0] == rows[1]).all()
 
 
 def test_a_query_and_a_tool_of_one_text_are_two_things() -> None:
     cached = CachedEmbedder(WordEmbedder(), "words")
-    assert np.allclose(cached.queries(["mail"]), 2 * cached.tools(["mail"]))
+    assert np.allclose(cached.embed_queries(["mail"]), 2 * cached.embed_tools(["mail"]))
 
 
 def test_no_texts_are_no_rows() -> None:
     words = WordEmbedder()
-    assert len(CachedEmbedder(words, "words").tools([])) == 0
+    assert len(CachedEmbedder(words, "words").embed_tools([])) == 0
     assert words.asked == []
 
 
 def test_the_longest_unused_is_forgotten_first() -> None:
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words", capacity=2)
-    cached.queries(["a"])
-    cached.queries(["b"])
-    cached.queries(["a"])
-    cached.queries(["c"])
+    cached.embed_queries(["a"])
+    cached.embed_queries(["b"])
+    cached.embed_queries(["a"])
+    cached.embed_queries(["c"])
     words.asked.clear()
-    cached.queries(["a", "c"])
+    cached.embed_queries(["a", "c"])
     assert words.asked == []
-    cached.queries(["b"])
+    cached.embed_queries(["b"])
     assert words.asked == ["b"]
 
 
 def test_more_texts_than_the_memory_holds_are_all_answered() -> None:
     cached = CachedEmbedder(WordEmbedder(), "words", capacity=2)
-    assert np.allclose(cached.tools(TEXTS), WordEmbedder().tools(TEXTS), atol=1e-3)
+    assert np.allclose(cached.embed_tools(TEXTS), WordEmbedder().embed_tools(TEXTS), atol=1e-3)
 
 
 def test_a_file_outlives_the_embedder_and_gives_the_same_bytes(path: Path) -> None:
-    first = CachedEmbedder(WordEmbedder(), "words", path).tools(TEXTS)
+    first = CachedEmbedder(WordEmbedder(), "words", path).embed_tools(TEXTS)
     words = WordEmbedder()
-    again = CachedEmbedder(words, "words", path).tools(TEXTS)
+    again = CachedEmbedder(words, "words", path).embed_tools(TEXTS)
     assert words.asked == []
     assert first.tobytes() == again.tobytes()
 
 
 def test_another_name_is_another_model(path: Path) -> None:
-    CachedEmbedder(WordEmbedder(), "one", path).tools(TEXTS)
+    CachedEmbedder(WordEmbedder(), "one", path).embed_tools(TEXTS)
     words = WordEmbedder()
-    CachedEmbedder(words, "two", path).tools(TEXTS)
+    CachedEmbedder(words, "two", path).embed_tools(TEXTS)
     assert words.asked == TEXTS
 
 
 def test_a_search_writes_nothing_to_the_file(path: Path) -> None:
     cached = CachedEmbedder(WordEmbedder(), "words", path)
-    cached.queries(["a private question"])
+    cached.embed_queries(["a private question"])
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
 
 
 def test_what_was_encoded_before_a_failure_is_kept(path: Path) -> None:
     class Failing(WordEmbedder):
-        def tools(self, texts: Sequence[str]) -> Vectors:
+        def embed_tools(self, texts: Sequence[str]) -> Vectors:
             self.down = bool(self.asked)
-            return super().tools(texts)
+            return super().embed_tools(texts)
 
     many = [f"text {number}" for number in range(300)]
     with pytest.raises(EmbeddingFailed):
-        CachedEmbedder(Failing(), "words", path).tools(many)
+        CachedEmbedder(Failing(), "words", path).embed_tools(many)
     words = WordEmbedder()
-    CachedEmbedder(words, "words", path).tools(many)
+    CachedEmbedder(words, "words", path).embed_tools(many)
     assert words.asked == many[256:]
 
 
 def test_the_file_is_bounded_and_the_oldest_go_first(path: Path) -> None:
-    store = VectorStore(path, most=3)
+    store = VectorStore(path, max_vectors=3)
     for number in range(5):
         store.put({bytes([number]): b"vector"})
     assert sorted(store.get([bytes([number]) for number in range(5)])) == [b"\2", b"\3", b"\4"]
@@ -174,10 +174,10 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path, place: str) -> N
 def test_a_file_damaged_while_in_use_is_given_up_and_searching_goes_on(path: Path) -> None:
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words", path, capacity=1)
-    cached.tools(TEXTS)
+    cached.embed_tools(TEXTS)
     path.write_bytes(b"\xffgarbage" * 1000)
-    assert np.allclose(cached.tools(TEXTS), WordEmbedder().tools(TEXTS), atol=1e-3)
-    assert "delete it" in str(cached.fault)
+    assert np.allclose(cached.embed_tools(TEXTS), WordEmbedder().embed_tools(TEXTS), atol=1e-3)
+    assert "delete it" in str(cached.file_error)
 
 
 def test_a_file_that_cannot_be_written_any_more_is_given_up(path: Path) -> None:
@@ -186,9 +186,9 @@ def test_a_file_that_cannot_be_written_any_more_is_given_up(path: Path) -> None:
         connection.execute(
             "CREATE TRIGGER full BEFORE INSERT ON vectors BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
         )
-    assert len(cached.tools(TEXTS)) == 3
-    assert "no room to write" in str(cached.fault)
-    assert len(cached.tools(["more"])) == 1
+    assert len(cached.embed_tools(TEXTS)) == 3
+    assert "no room to write" in str(cached.file_error)
+    assert len(cached.embed_tools(["more"])) == 1
 
 
 _ODD = b"\0\0\x80\x3fabc"
@@ -208,27 +208,27 @@ _ODD = b"\0\0\x80\x3fabc"
     ],
 )
 def test_a_damaged_vector_is_not_believed_but_replaced(path: Path, damage: str) -> None:
-    before = CachedEmbedder(WordEmbedder(), "words", path).tools(TEXTS)
+    before = CachedEmbedder(WordEmbedder(), "words", path).embed_tools(TEXTS)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"UPDATE vectors SET vector = {damage} WHERE id < 3")
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words", path)
-    assert (cached.tools(TEXTS) == before).all()
+    assert (cached.embed_tools(TEXTS) == before).all()
     assert words.asked == TEXTS[:2]
-    assert (cached.damaged, cached.fault) == (2, None)
+    assert (cached.damaged_count, cached.file_error) == (2, None)
     mended = CachedEmbedder(words, "words", path)
-    assert (mended.tools(TEXTS) == before).all()
-    assert (mended.damaged, words.asked) == (0, TEXTS[:2])
+    assert (mended.embed_tools(TEXTS) == before).all()
+    assert (mended.damaged_count, words.asked) == (0, TEXTS[:2])
 
 
 def test_a_file_that_is_deleted_while_in_use_is_filled_anew(path: Path) -> None:
     cached = CachedEmbedder(WordEmbedder(), "words", path, capacity=1)
-    cached.tools(TEXTS)
+    cached.embed_tools(TEXTS)
     path.unlink()
-    assert len(cached.tools(TEXTS)) == 3
-    assert cached.fault is None
+    assert len(cached.embed_tools(TEXTS)) == 3
+    assert cached.file_error is None
     words = WordEmbedder()
-    CachedEmbedder(words, "words", path).tools(TEXTS[:2])
+    CachedEmbedder(words, "words", path).embed_tools(TEXTS[:2])
     assert words.asked == []
     path.unlink()
     VectorStore(path).put({b"key": b"vector"})
@@ -236,7 +236,7 @@ def test_a_file_that_is_deleted_while_in_use_is_filled_anew(path: Path) -> None:
 
 def test_a_locked_file_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = VectorStore(path)
-    monkeypatch.setattr("toolcrib.files.sqlite_file.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("toolcrib.files.sqlite_file.LOCK_TIMEOUT_SECONDS", 0.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(InvalidCacheFile, match="another process has held it"):
@@ -244,29 +244,29 @@ def test_a_locked_file_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_model_that_changed_under_one_name_is_told(path: Path) -> None:
-    CachedEmbedder(WordEmbedder(32), "words", path).tools(["old"])
+    CachedEmbedder(WordEmbedder(32), "words", path).embed_tools(["old"])
     with pytest.raises(EmbeddingFailed, match=r"several widths \(32, 64\).*another name"):
-        CachedEmbedder(WordEmbedder(64), "words", path).tools(["old", "new"])
+        CachedEmbedder(WordEmbedder(64), "words", path).embed_tools(["old", "new"])
 
 
 def test_a_model_that_changed_is_told_in_a_later_call_and_not_kept(path: Path) -> None:
     words = WordEmbedder(32)
     cached = CachedEmbedder(words, "words", path)
-    cached.tools(["old"])
+    cached.embed_tools(["old"])
     words.width = 64
-    for read in (cached.tools, cached.queries):
+    for read in (cached.embed_tools, cached.embed_queries):
         with pytest.raises(EmbeddingFailed, match=r"several widths \(32, 64\).*start anew"):
             read(["new"])
-    assert len(CachedEmbedder(WordEmbedder(32), "words", path).tools(["old", "new"])) == 2
+    assert len(CachedEmbedder(WordEmbedder(32), "words", path).embed_tools(["old", "new"])) == 2
 
 
 def test_an_embedder_that_gives_no_rows_is_told() -> None:
     class Wrong(WordEmbedder):
-        def tools(self, texts: Sequence[str]) -> Vectors:
-            return super().tools(texts)[:1]
+        def embed_tools(self, texts: Sequence[str]) -> Vectors:
+            return super().embed_tools(texts)[:1]
 
     with pytest.raises(EmbeddingFailed, match="'words' gave vectors of the shape"):
-        CachedEmbedder(Wrong(), "words").tools(TEXTS)
+        CachedEmbedder(Wrong(), "words").embed_tools(TEXTS)
 
 
 @pytest.mark.parametrize(("name", "capacity"), [("", 1), ("x" * 513, 1), ("words", 0)])
@@ -278,7 +278,7 @@ def test_a_cache_without_name_or_room_is_refused(name: str, capacity: int) -> No
 def test_names_and_texts_with_odd_signs_are_kept_apart() -> None:
     words = WordEmbedder()
     texts = ["\ud800", "a\nb", "a b", "", "\0"]
-    CachedEmbedder(words, "\ud800 ").queries(texts)
+    CachedEmbedder(words, "\ud800 ").embed_queries(texts)
     assert words.asked == texts
 
 
@@ -286,9 +286,9 @@ def test_threads_share_one_file(path: Path) -> None:
     cached = CachedEmbedder(WordEmbedder(), "words", path, capacity=10)
     batches = [[f"text {number % 40}" for number in range(at, at + 20)] for at in range(30)]
     with ThreadPoolExecutor(8) as pool:
-        for batch, rows in zip(batches, pool.map(cached.tools, batches), strict=True):
-            assert np.allclose(rows, WordEmbedder().tools(batch), atol=1e-3)
-    assert cached.fault is None
+        for batch, rows in zip(batches, pool.map(cached.embed_tools, batches), strict=True):
+            assert np.allclose(rows, WordEmbedder().embed_tools(batch), atol=1e-3)
+    assert cached.file_error is None
 
 
 _PROCESS = """
@@ -308,14 +308,18 @@ def test_processes_share_one_file(path: Path) -> None:
     running = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) for _ in range(3)]
     assert [process.communicate()[0].strip() for process in running] == [b"None"] * 3
     words = WordEmbedder()
-    CachedEmbedder(words, "words", path).tools([f"text {number}" for number in range(39)])
+    CachedEmbedder(words, "words", path).embed_tools([f"text {number}" for number in range(39)])
     assert words.asked == []
 
 
 @given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=50))
 def test_packing_costs_next_to_nothing(numbers: list[float]) -> None:
     row = np.array(numbers, np.float32)
-    again = unpacked(packed(row))
+    again = unpack_vector(pack_vector(row))
     assert np.abs(again - row).max() <= np.abs(row).max() * 2**-11
     if np.abs(row).max() > 1e-20:
-        assert unit(row / np.abs(row).max()) @ unit(again / np.abs(row).max()) > 0.99999
+        assert (
+            normalize_vectors(row / np.abs(row).max())
+            @ normalize_vectors(again / np.abs(row).max())
+            > 0.99999
+        )

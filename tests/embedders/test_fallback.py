@@ -6,9 +6,9 @@ from tests.embedders.scripted import Meaning, WordEmbedder
 from tests.search.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.embedders.fallback import WithFallback
+from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.search.dense.embedder import Embedder
-from toolcrib.search.dense.index import Dense
+from toolcrib.search.dense.index import DenseRanker
 
 CATALOG = Catalog(
     [Tool("a", "send an email"), Tool("b", "read the weather"), Tool("c", "resize a picture")]
@@ -31,7 +31,7 @@ class Stage:
         self.clock = Clock()
         self.first, self.second = WordEmbedder(32), WordEmbedder(64)
         self.first.down = down
-        self.ranker = WithFallback(
+        self.ranker = FallbackRanker(
             Meaning(first or self.first, 32), Meaning(self.second, 64), clock=self.clock
         )
         self.engine = SearchEngine(CATALOG, {"meaning": self.ranker})
@@ -50,7 +50,7 @@ def test_the_first_answers_while_it_is_up() -> None:
     assert result.hits[0].tool.id == "b"
     assert result.notes == ()
     assert stage.reader() == "meaning, 32 wide"
-    assert stage.ranker.fault is None
+    assert stage.ranker.primary_error is None
 
 
 def test_both_tables_are_built_so_that_the_second_is_ready() -> None:
@@ -68,7 +68,7 @@ def test_when_the_first_goes_down_the_second_answers_from_its_own_table() -> Non
     assert result.hits[0].tool.id == "b"
     assert result.notes == FALLEN
     assert stage.reader() == "meaning, 64 wide"
-    assert "scripted embedder is down" in str(stage.ranker.fault)
+    assert "scripted embedder is down" in str(stage.ranker.primary_error)
 
 
 def test_a_failed_embedder_is_left_alone_for_a_while_and_then_asked_again() -> None:
@@ -81,7 +81,7 @@ def test_a_failed_embedder_is_left_alone_for_a_while_and_then_asked_again() -> N
     assert stage.search().notes == FALLEN
     stage.clock.now = 30.0
     assert stage.search().notes == ()
-    assert stage.ranker.fault is None
+    assert stage.ranker.primary_error is None
     assert stage.reader() == "meaning, 32 wide"
 
 
@@ -100,7 +100,7 @@ def test_tools_that_came_while_the_first_was_down_are_found_then_and_later() -> 
     stage.search()
     stage.first.down = True
     later = CATALOG.without(["b"]).with_tools([Tool("d", "water the garden")])
-    engine = stage.engine.updated(later)
+    engine = stage.engine.with_catalog(later)
     assert engine.search("water the garden").hits[0].tool.id == "d"
     assert engine.search("water the garden").notes == FALLEN
     stage.first.down = False
@@ -120,7 +120,7 @@ def test_several_catalogs_may_pass_while_the_first_is_down() -> None:
     catalog = CATALOG
     for number in range(3):
         catalog = catalog.with_tools([Tool(f"new{number}", f"task number{number}")])
-        engine = engine.updated(catalog)
+        engine = engine.with_catalog(catalog)
         assert engine.search(f"number{number}").hits[0].tool.id == f"new{number}"
     stage.first.down = False
     stage.clock.now = 31
@@ -137,7 +137,7 @@ def test_with_a_cache_nothing_is_encoded_again_when_the_first_comes_back() -> No
     words.down = False
     stage.clock.now = 31
     words.asked.clear()
-    stage.engine.updated(CATALOG.with_tools([Tool("d", "water the garden")])).search("email")
+    stage.engine.with_catalog(CATALOG.with_tools([Tool("d", "water the garden")])).search("email")
     assert words.asked == ["water the garden"]
 
 
@@ -146,15 +146,15 @@ class Unreachable(Slow):
 
     down = True
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         if self.down:
             raise ConnectionError("no route to the model")
-        return super().queries(texts)
+        return super().embed_queries(texts)
 
 
-def _twins(first: Embedder, second: Embedder) -> tuple[SearchEngine, WithFallback, Clock]:
+def _twins(first: Embedder, second: Embedder) -> tuple[SearchEngine, FallbackRanker, Clock]:
     clock = Clock()
-    ranker = WithFallback(Dense(first), Dense(second), clock=clock)
+    ranker = FallbackRanker(DenseRanker(first), DenseRanker(second), clock=clock)
     tools = [Tool("forecast", "The weather", server=server) for server in ("sky", "sun")]
     return SearchEngine(Catalog(tools), {"meaning": ranker}), ranker, clock
 
@@ -163,7 +163,7 @@ def test_an_embedder_that_raises_anything_is_fallen_back_from() -> None:
     first = Unreachable()
     engine, ranker, clock = _twins(first, Words())
     assert engine.search("rain").notes == FALLEN
-    assert isinstance(ranker.fault and ranker.fault.__cause__, ConnectionError)
+    assert isinstance(ranker.primary_error and ranker.primary_error.__cause__, ConnectionError)
     first.down, clock.now = False, 31
     assert engine.search("rain").notes == ()
 
@@ -173,22 +173,22 @@ def test_tools_are_grouped_whoever_answers() -> None:
     engine, _, clock = _twins(first, Words())
     for first.down, clock.now in ((True, 0), (False, 31), (True, 62)):
         result = engine.search("rain")
-        assert (len(result), len(engine.groups(result))) == (2, 1)
+        assert (len(result), len(engine.group_hits(result))) == (2, 1)
 
 
 def test_who_answers_is_settled() -> None:
     first, second = Unreachable(), Slow()
     engine, ranker, _ = _twins(first, second)
-    assert engine.settle(most=0) == 2
-    assert ranker.fault is None
+    assert engine.warm_up(max_tools=0) == 2
+    assert ranker.primary_error is None
     # The first fails at it, so the second answers from now on.
-    assert engine.settle(most=1) == 1
-    assert ranker.fault is not None
-    assert engine.settle() == 0
+    assert engine.warm_up(max_tools=1) == 1
+    assert ranker.primary_error is not None
+    assert engine.warm_up() == 0
     assert len(second.read) == 2
 
     first, second = Unreachable(), Slow()
     first.down = False
     engine, _, _ = _twins(first, second)
-    assert engine.settle() == 0
+    assert engine.warm_up() == 0
     assert (len(first.read), second.read) == (2, [])

@@ -34,7 +34,7 @@ def _reply(data: object) -> Reply:
 
 def test_texts_become_rows(endpoint: Endpoint) -> None:
     embedder = OpenAIEmbedder(endpoint.url, "small", key="sk-1")
-    assert embedder.queries(["mail", "weather"]).tolist() == [row("mail"), row("weather")]
+    assert embedder.embed_queries(["mail", "weather"]).tolist() == [row("mail"), row("weather")]
     assert endpoint.asked == [
         {
             "path": "/v1/embeddings",
@@ -49,7 +49,7 @@ def test_texts_become_rows(endpoint: Endpoint) -> None:
 def test_the_official_client_is_answered_alike_by_the_same_endpoint(endpoint: Endpoint) -> None:
     client = openai.OpenAI(base_url=endpoint.url, api_key="sk-1")
     official = client.embeddings.create(model="small", input=["mail", "weather"])
-    own = OpenAIEmbedder(endpoint.url, "small", key="sk-1").tools(["mail", "weather"])
+    own = OpenAIEmbedder(endpoint.url, "small", key="sk-1").embed_tools(["mail", "weather"])
     client.close()
     assert [each.embedding for each in official.data] == own.tolist()
     theirs, ours = endpoint.asked
@@ -63,7 +63,7 @@ def test_the_official_client_is_answered_alike_by_the_same_endpoint(endpoint: En
 
 def test_base64_is_read_where_a_server_gives_it_unasked(endpoint: Endpoint) -> None:
     endpoint.script = [lambda asked: vectors(asked | {"encoding_format": "base64"})]
-    assert OpenAIEmbedder(endpoint.url, "small").tools(["mail"]).tolist() == [row("mail")]
+    assert OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"]).tolist() == [row("mail")]
 
 
 def test_rows_are_put_in_the_order_of_the_texts(endpoint: Endpoint) -> None:
@@ -71,37 +71,37 @@ def test_rows_are_put_in_the_order_of_the_texts(endpoint: Endpoint) -> None:
         return _reply(json.loads(vectors(asked).body)["data"][::-1])
 
     endpoint.script = [turned]
-    rows = OpenAIEmbedder(endpoint.url, "small").tools(["mail", "weather"])
+    rows = OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail", "weather"])
     assert rows.tolist() == [row("mail"), row("weather")]
 
 
 def test_many_texts_are_sent_in_several_requests(endpoint: Endpoint) -> None:
     texts = [f"text {number}" for number in range(300)]
-    rows = OpenAIEmbedder(endpoint.url, "small").tools(texts)
+    rows = OpenAIEmbedder(endpoint.url, "small").embed_tools(texts)
     assert [len(asked["input"]) for asked in endpoint.asked] == [128, 128, 44]
     assert rows.tolist() == [row(text) for text in texts]
 
 
 def test_no_texts_are_no_request(endpoint: Endpoint) -> None:
-    assert len(OpenAIEmbedder(endpoint.url, "small").tools([])) == 0
+    assert len(OpenAIEmbedder(endpoint.url, "small").embed_tools([])) == 0
     assert endpoint.asked == []
 
 
 def test_prefixes_tell_queries_from_tools_and_long_texts_are_cut(endpoint: Endpoint) -> None:
     embedder = OpenAIEmbedder(endpoint.url, "small", prefixes=("query: ", "passage: "))
-    embedder.queries(["mail"])
-    embedder.tools(["x" * 50_000])
+    embedder.embed_queries(["mail"])
+    embedder.embed_tools(["x" * 50_000])
     assert endpoint.asked[0]["input"] == ["query: mail"]
     assert endpoint.asked[1]["input"] == [("passage: " + "x" * 50_000)[:8_000]]
 
 
 def test_shorter_vectors_can_be_asked_for(endpoint: Endpoint) -> None:
     embedder = OpenAIEmbedder(endpoint.url, "small", dimensions=2)
-    assert embedder.tools(["mail"]).tolist() == [row("mail")[:2]]
+    assert embedder.embed_tools(["mail"]).tolist() == [row("mail")[:2]]
     assert endpoint.asked[0]["dimensions"] == 2
     endpoint.script = [lambda asked: vectors(asked | {"dimensions": 3})]
     with pytest.raises(EmbeddingFailed, match="3 numbers, not 2; leave `dimensions` out"):
-        embedder.tools(["mail"])
+        embedder.embed_tools(["mail"])
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_shorter_vectors_can_be_asked_for(endpoint: Endpoint) -> None:
 def test_what_is_wrong_is_told_with_the_cure(endpoint: Endpoint, reply: Reply, told: str) -> None:
     endpoint.script = [reply]
     with pytest.raises(EmbeddingFailed, match=told):
-        OpenAIEmbedder(endpoint.url, "small", key="sk-secret").tools(["mail"])
+        OpenAIEmbedder(endpoint.url, "small", key="sk-secret").embed_tools(["mail"])
     assert len(endpoint.asked) == 1
 
 
 def test_no_error_tells_the_key(endpoint: Endpoint) -> None:
     endpoint.script = [refusal(401, "there is no key sk-secret here")]
     with pytest.raises(EmbeddingFailed) as caught:
-        OpenAIEmbedder(endpoint.url, "small", key="sk-secret").tools(["mail"])
+        OpenAIEmbedder(endpoint.url, "small", key="sk-secret").embed_tools(["mail"])
     assert "sk-secret" not in repr(caught.value)
     long = "sk-" + 60 * "x"
     echo = {"status": 200, "debug": f"your headers were: Authorization: Bearer {long}"}
@@ -156,21 +156,21 @@ def test_no_error_tells_the_key(endpoint: Endpoint) -> None:
     ]
     for _ in range(2):
         with pytest.raises(EmbeddingFailed) as caught:
-            OpenAIEmbedder(endpoint.url, "small", key=long).tools(["mail"])
+            OpenAIEmbedder(endpoint.url, "small", key=long).embed_tools(["mail"])
         assert "xxx" not in repr(caught.value)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_passing_fault_is_tried_again(endpoint: Endpoint, status: int) -> None:
     endpoint.script = [refusal(status, "busy", Retry_After="0"), refusal(status, "busy")]
-    assert OpenAIEmbedder(endpoint.url, "small").tools(["mail"]).tolist() == [row("mail")]
+    assert OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"]).tolist() == [row("mail")]
     assert len(endpoint.asked) == 3
 
 
 def test_tries_are_bounded(endpoint: Endpoint) -> None:
     endpoint.script = [refusal(503, "busy", Retry_After="soon")] * 9
     with pytest.raises(EmbeddingFailed, match=r"status 503 \(busy\)") as caught:
-        OpenAIEmbedder(endpoint.url, "small").tools(["mail"])
+        OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"])
     assert len(endpoint.asked) == 3
     assert type(caught.value) is EmbeddingFailed
 
@@ -181,14 +181,14 @@ def test_a_server_that_asks_for_a_long_pause_does_not_get_it(
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
     endpoint.script = [refusal(429, "wait", Retry_After="3600")]
-    OpenAIEmbedder(endpoint.url, "small").tools(["mail"])
+    OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"])
     assert slept == [2.0]
 
 
 def test_vectors_of_two_widths_are_refused(endpoint: Endpoint) -> None:
     endpoint.script = [vectors, lambda asked: vectors(asked | {"dimensions": 2})]
     with pytest.raises(EmbeddingFailed, match=r"several widths: \[2, 3\]"):
-        OpenAIEmbedder(endpoint.url, "small").tools(["mail"] * 129)
+        OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"] * 129)
 
 
 def test_a_huge_reply_is_not_read_to_its_end(
@@ -197,7 +197,7 @@ def test_a_huge_reply_is_not_read_to_its_end(
     monkeypatch.setattr(ours, "MAX_REPLY_BYTES", 1024 * 1024)
     endpoint.script = [Reply(200, b" " * 2_000_000)]
     with pytest.raises(EmbeddingFailed, match="more than 1 MiB"):
-        OpenAIEmbedder(endpoint.url, "small").tools(["mail"])
+        OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"])
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for(endpoint: Endpoint) -> None:
@@ -209,7 +209,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(endpoint: Endpoint) -> 
 
     endpoint.script = [silent] * 3
     with pytest.raises(EmbeddingFailed, match=r"within 0\.05 seconds; give it longer"):
-        OpenAIEmbedder(endpoint.url, "small", timeout_seconds=0.05).tools(["mail"])
+        OpenAIEmbedder(endpoint.url, "small", timeout_seconds=0.05).embed_tools(["mail"])
     done.set()
 
 
@@ -261,11 +261,11 @@ class _Trickling:
 def test_a_server_that_trickles_its_headers_is_not_waited_for(endpoint: Endpoint) -> None:
     with _Trickling() as server:
         with pytest.raises(EmbeddingFailed, match=r"within 0\.1 seconds; give it longer"):
-            OpenAIEmbedder(server.url, "small", timeout_seconds=0.1).tools(["mail"])
+            OpenAIEmbedder(server.url, "small", timeout_seconds=0.1).embed_tools(["mail"])
         # Its headers take five seconds, though each of their bytes comes soon.
         assert server.answered == 0
         server.pause_seconds = 0
-        assert OpenAIEmbedder(server.url, "small").tools(["mail"]).tolist() == [row("mail")]
+        assert OpenAIEmbedder(server.url, "small").embed_tools(["mail"]).tolist() == [row("mail")]
 
 
 def test_time_is_bounded_with_encryption_too(
@@ -275,13 +275,13 @@ def test_time_is_bounded_with_encryption_too(
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
     with _Trickling(made.context()) as server:
         with pytest.raises(EmbeddingFailed, match=r"within 0\.3 seconds; give it longer"):
-            OpenAIEmbedder(server.url, "small", timeout_seconds=0.3).tools(["mail"])
+            OpenAIEmbedder(server.url, "small", timeout_seconds=0.3).embed_tools(["mail"])
         assert server.answered == 0
         server.pause_seconds = 0
-        assert OpenAIEmbedder(server.url, "small").tools(["mail"]).tolist() == [row("mail")]
+        assert OpenAIEmbedder(server.url, "small").embed_tools(["mail"]).tolist() == [row("mail")]
         monkeypatch.delenv("SSL_CERT_FILE")
         with pytest.raises(EmbeddingFailed, match="CERTIFICATE_VERIFY_FAILED"):
-            OpenAIEmbedder(server.url, "small").tools(["mail"])
+            OpenAIEmbedder(server.url, "small").embed_tools(["mail"])
 
 
 def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1/embeddings/"
         with pytest.raises(EmbeddingFailed, match=r"cannot be reached.*see that it runs"):
-            OpenAIEmbedder(url, "small").tools(["mail"])
+            OpenAIEmbedder(url, "small").embed_tools(["mail"])
 
 
 @pytest.mark.parametrize(

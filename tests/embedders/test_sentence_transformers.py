@@ -38,14 +38,16 @@ class Says:
 
 def test_a_model_with_one_way_to_encode_reads_both_sides_so() -> None:
     embedder = TransformersEmbedder(OldModel())
-    assert embedder.queries(["ab"]).tolist() == embedder.tools(["ab"]).tolist() == [[2, 1]]
-    assert embedder.queries(["ab"]).dtype == np.float32
+    assert (
+        embedder.embed_queries(["ab"]).tolist() == embedder.embed_tools(["ab"]).tolist() == [[2, 1]]
+    )
+    assert embedder.embed_queries(["ab"]).dtype == np.float32
 
 
 def test_a_model_that_tells_queries_from_documents_is_asked_accordingly() -> None:
     embedder = TransformersEmbedder(NewModel())
-    assert embedder.queries(("ab",)).tolist() == [[2, 2]]
-    assert embedder.tools(("ab",)).tolist() == [[2, 3]]
+    assert embedder.embed_queries(("ab",)).tolist() == [[2, 2]]
+    assert embedder.embed_tools(("ab",)).tolist() == [[2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_a_model_that_tells_queries_from_documents_is_asked_accordingly() -> Non
 )
 def test_what_is_no_row_a_text_is_told_with_the_cure(found: object, told: str) -> None:
     with pytest.raises(EmbeddingFailed, match=told):
-        TransformersEmbedder(Says(found)).tools(["text"])
+        TransformersEmbedder(Says(found)).embed_tools(["text"])
 
 
 def test_what_is_no_model_is_refused_with_the_cure() -> None:
@@ -80,5 +82,5 @@ def test_a_real_model_of_sentence_transformers_is_taken() -> None:
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     static = library.models.StaticEmbedding(tokenizer, embedding_dim=8)
     model = library.SentenceTransformer(modules=[static], device="cpu")
-    rows = TransformersEmbedder(model).tools(["send mail", "mail"])
+    rows = TransformersEmbedder(model).embed_tools(["send mail", "mail"])
     assert rows.shape == (2, 8)

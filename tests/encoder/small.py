@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from toolcrib.encoder.transformer import MAX_TOKENS
 
 VOCABULARY = [
@@ -16,7 +16,7 @@ VOCABULARY = [
     *"abcdefghijklmnopqrstuvwxyz",
     *(f"##{c}" for c in "abcde"),
 ]
-PIECES = WordPiece(VOCABULARY)
+PIECES = WordPieceTokenizer(VOCABULARY)
 LAYERS, WIDTH, INNER = 2, 48, 96
 TEXTS = ["a", "b c d", "c b d", "abba", "", "x y z " * 40, "e f", "f e"]
 

@@ -10,8 +10,8 @@ import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.encoder import default
-from toolcrib.encoder.default import SHIPPED, Shipped
-from toolcrib.search.dense.embedder import PromptEmbedder, RoughEmbedder
+from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
+from toolcrib.search.dense.embedder import ProjectableEmbedder, ProvisionalEmbedder
 from training.data import rows, taught, words
 
 TOOLS = [
@@ -27,68 +27,68 @@ NEEDS = [
 
 
 def test_needs_are_nearest_to_the_tools_that_serve_them() -> None:
-    for embedder in (SHIPPED, SHIPPED.sketches):
-        likeness = embedder.queries(NEEDS) @ embedder.tools(TOOLS).T
+    for embedder in (DEFAULT_ENCODER, DEFAULT_ENCODER.static_embedder):
+        likeness = embedder.embed_queries(NEEDS) @ embedder.embed_tools(TOOLS).T
         assert likeness.argmax(axis=1).tolist() == [0, 1, 2]
 
 
 def test_queries_are_sketched_along_axes_as_they_are_as_a_whole() -> None:
-    sketches = SHIPPED.sketches
-    assert isinstance(sketches, RoughEmbedder)
-    whole = sketches.queries(NEEDS)
+    sketches = DEFAULT_ENCODER.static_embedder
+    assert isinstance(sketches, ProjectableEmbedder)
+    whole = sketches.embed_queries(NEEDS)
     axes = np.linalg.qr(whole.T)[0]
-    along = sketches.along(axes)(NEEDS)
+    along = sketches.build_projected_embedder(axes)(NEEDS)
     lengths = np.linalg.norm(along, axis=1, keepdims=True)
     assert np.allclose(along / lengths, whole @ axes, atol=1e-5)
 
 
 def test_a_tool_is_sketched_until_it_has_been_read() -> None:
-    model = Shipped()
-    assert isinstance(model, PromptEmbedder)
-    rough, is_read = model.at_once(TOOLS)
+    model = DefaultEncoder()
+    assert isinstance(model, ProvisionalEmbedder)
+    rough, is_read = model.embed_provisional(TOOLS)
     assert not is_read.any()
-    read = model.tools(TOOLS[:1])
-    again, is_read = model.at_once(TOOLS)
+    read = model.embed_tools(TOOLS[:1])
+    again, is_read = model.embed_provisional(TOOLS)
     assert is_read.tolist() == [True, False, False]
     assert np.array_equal(again[:1], read)
     assert np.array_equal(again[1:], rough[1:])
-    assert (rough * model.tools(TOOLS)).sum(axis=1).min() > 0.5
+    assert (rough * model.embed_tools(TOOLS)).sum(axis=1).min() > 0.5
 
 
 def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default, "MOST_REMEMBERED", 2)
-    model = Shipped()
-    model.tools(TOOLS[:2])
-    model.tools(TOOLS[2:])
-    assert model.at_once(TOOLS)[1].tolist() == [False, False, True]
+    monkeypatch.setattr(default, "MAX_CACHED_TOOLS", 2)
+    model = DefaultEncoder()
+    model.embed_tools(TOOLS[:2])
+    model.embed_tools(TOOLS[2:])
+    assert model.embed_provisional(TOOLS)[1].tolist() == [False, False, True]
 
 
 def test_services_are_told_from_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = "post this with Mailchimp to everyone who met Bob in Berlin"
-    model = Shipped()
-    mailchimp, bob, berlin = model.services(asked, ["Mailchimp", "Bob", "Berlin"])
+    model = DefaultEncoder()
+    mailchimp, bob, berlin = model.score_service_names(asked, ["Mailchimp", "Bob", "Berlin"])
     assert mailchimp > 0.5 > max(bob, berlin)
     # What was told while the query was read is the same, and is not kept for ever.
-    monkeypatch.setattr(default, "MOST_QUERIES", 1)
-    model.queries([asked, "a"])
-    assert model.services(asked, ["Mailchimp"]) == [pytest.approx(mailchimp, abs=1e-4)]
-    model.queries(["b"])
+    monkeypatch.setattr(default, "MAX_CACHED_QUERIES", 1)
+    model.embed_queries([asked, "a"])
+    assert model.score_service_names(asked, ["Mailchimp"]) == [pytest.approx(mailchimp, abs=1e-4)]
+    model.embed_queries(["b"])
     assert list(vars(model)["_named"]) == ["b"]
     # A text is read so far and no further.
-    assert model.services("and on " * 100 + "to Mailchimp", ["Mailchimp"]) == [0.0]
+    assert model.score_service_names("and on " * 100 + "to Mailchimp", ["Mailchimp"]) == [0.0]
 
 
 def test_what_was_asked_before_is_not_read_again_and_means_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(default, "MOST_QUERIES", 2)
-    model = Shipped()
-    first = model.queries(NEEDS)
-    assert model.queries(list(NEEDS)) is first
+    monkeypatch.setattr(default, "MAX_CACHED_QUERIES", 2)
+    model = DefaultEncoder()
+    first = model.embed_queries(NEEDS)
+    assert model.embed_queries(list(NEEDS)) is first
     assert not first.flags.writeable
-    model.queries(NEEDS[:1])
-    model.queries(NEEDS[1:])
-    again = model.queries(NEEDS)
+    model.embed_queries(NEEDS[:1])
+    model.embed_queries(NEEDS[1:])
+    again = model.embed_queries(NEEDS)
     assert again is not first
     assert np.array_equal(again, first)
 

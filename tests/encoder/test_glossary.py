@@ -6,7 +6,7 @@ import pytest
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.encoder.glossary import LANGUAGES, MAX_CHARS, in_english
+from toolcrib.encoder.glossary import LANGUAGES, MAX_CHARS, translate_to_english
 from toolcrib.search.engine import SearchEngine
 
 
@@ -26,7 +26,7 @@ from toolcrib.search.engine import SearchEngine
     ],
 )
 def test_another_language_is_put_into_english_word_by_word(text: str, expected: str) -> None:
-    assert in_english(text) == expected
+    assert translate_to_english(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,25 +44,25 @@ def test_another_language_is_put_into_english_word_by_word(text: str, expected: 
     ],
 )
 def test_english_and_languages_without_a_glossary_stay_as_they_are(text: str) -> None:
-    assert in_english(text) == text
+    assert translate_to_english(text) == text
 
 
 def test_what_no_glossary_knows_stays() -> None:
-    assert "Zendesk" in in_english("Zeig alle Tickets von Zendesk")
-    assert "踩" in in_english("给评论点踩")
+    assert "Zendesk" in translate_to_english("Zeig alle Tickets von Zendesk")
+    assert "踩" in translate_to_english("给评论点踩")
 
 
 def test_a_japanese_word_without_kana_is_known_too() -> None:
-    assert in_english("GitLab MR承認") == "GitLab MR approve"
+    assert translate_to_english("GitLab MR承認") == "GitLab MR approve"
 
 
 def test_only_the_head_of_a_long_text_is_looked_at() -> None:
-    assert len(in_english("文" * 100_000).split()) <= MAX_CHARS
+    assert len(translate_to_english("文" * 100_000).split()) <= MAX_CHARS
 
 
 def test_languages_that_share_words_are_told_apart_by_the_others() -> None:
-    assert "Tuesday".lower() in in_english("marca uma reunião com a equipe na terça")
-    assert "Tuesday".lower() in in_english("programa una reunión con el equipo el martes")
+    assert "Tuesday".lower() in translate_to_english("marca uma reunião com a equipe na terça")
+    assert "Tuesday".lower() in translate_to_english("programa una reunión con el equipo el martes")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from toolcrib.encoder.npz import arrays
+from toolcrib.encoder.npz import load_arrays
 
 SAVED: dict[str, NDArray[Any]] = {
     "words": np.arange(30_000, dtype=np.int8).reshape(300, 100),
@@ -33,7 +33,7 @@ def test_arrays_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "some.npz"
     np.savez(path, **SAVED)  # type: ignore[arg-type]
     with path.open("rb") as file:
-        found = arrays(file)
+        found = load_arrays(file)
     check(found)
 
 
@@ -41,14 +41,14 @@ def test_arrays_are_read_from_what_is_no_file() -> None:
     content = BytesIO()
     np.savez(content, **SAVED)  # type: ignore[arg-type]
     content.seek(0)
-    check(arrays(content))
+    check(load_arrays(content))
 
 
 def test_the_large_ones_stay_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "some.npz"
     np.savez(path, **SAVED)  # type: ignore[arg-type]
     with path.open("rb") as file:
-        words = arrays(file)["words"]
+        words = load_arrays(file)["words"]
     assert not words.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         words[0, 0] = 1

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.encoder.tokenizer import MAX_WORD_CHARS, WordPiece
+from toolcrib.encoder.tokenizer import MAX_WORD_CHARS, WordPieceTokenizer
 
 VOCABULARY = [
     "[PAD]",
@@ -18,11 +18,11 @@ VOCABULARY = [
     "a",
     "'",
 ]
-PIECES = WordPiece(VOCABULARY)
+PIECES = WordPieceTokenizer(VOCABULARY)
 
 
 def _spelt(text: str, limit: int = 64) -> list[str]:
-    return [VOCABULARY[id] for id in PIECES.ids(text, limit)]
+    return [VOCABULARY[id] for id in PIECES.encode(text, limit)]
 
 
 @pytest.mark.parametrize(

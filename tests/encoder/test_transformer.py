@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.encoder.small import LAYERS, PIECES, TEXTS, WIDTH, weights
-from toolcrib.encoder.transformer import HEADS, MAX_TOKENS, Encoder, Probe
+from toolcrib.encoder.transformer import HEADS, MAX_TOKENS, ServiceNameProbe, TransformerEncoder
 
 
 def _plainly(arrays: dict[str, Any], text: str) -> Any:
@@ -21,7 +21,7 @@ def _plainly(arrays: dict[str, Any], text: str) -> Any:
         matrix = arrays[name].astype(np.float64) * arrays[f"{name}.scale"]
         return x @ matrix + arrays[f"{name}.bias"]
 
-    ids = PIECES.ids(text, MAX_TOKENS)
+    ids = PIECES.encode(text, MAX_TOKENS)
     words = [arrays["words"][id].astype(np.float64) * arrays["words.scale"][id] for id in ids]
     x = norm(np.array(words) + arrays["places"][: len(ids)], "norm")
     for at in range(LAYERS):
@@ -44,7 +44,7 @@ def _plainly(arrays: dict[str, Any], text: str) -> Any:
 @pytest.mark.parametrize("project", [0, 8])
 def test_vectors_are_those_of_the_formulas(project: int) -> None:
     arrays = weights(project=project)
-    rows = Encoder(PIECES, arrays).encode(TEXTS)
+    rows = TransformerEncoder(PIECES, arrays).encode(TEXTS)
     assert rows.shape == (len(TEXTS), project or WIDTH)
     assert rows.dtype == np.float32
     for row, text in zip(rows, TEXTS, strict=True):
@@ -52,7 +52,7 @@ def test_vectors_are_those_of_the_formulas(project: int) -> None:
 
 
 def test_a_text_alone_and_among_others_has_one_vector() -> None:
-    encoder = Encoder(PIECES, weights())
+    encoder = TransformerEncoder(PIECES, weights())
     many = [f"{text} {other}" for text in "abcde" for other in "fghij"]
     together = encoder.encode(many)
     for row, text in zip(together, many, strict=True):
@@ -60,31 +60,34 @@ def test_a_text_alone_and_among_others_has_one_vector() -> None:
 
 
 def test_no_texts_are_no_rows() -> None:
-    assert Encoder(PIECES, weights()).encode([]).shape == (0, WIDTH)
+    assert TransformerEncoder(PIECES, weights()).encode([]).shape == (0, WIDTH)
 
 
 def test_numbers_far_below_zero_do_no_harm() -> None:
     arrays = weights()
     arrays["0.widen.bias"] = np.full_like(arrays["0.widen.bias"], -50)
-    rows = Encoder(PIECES, arrays).encode(TEXTS)
+    rows = TransformerEncoder(PIECES, arrays).encode(TEXTS)
     assert np.abs(rows[1] - _plainly(arrays, TEXTS[1])).max() < 1e-4
 
 
 def test_a_probe_asks_the_tokens_after_half_of_the_layers() -> None:
     arrays = weights()
-    probe = Probe(np.linspace(-1, 1, WIDTH, dtype=np.float32), np.array(0.5, np.float32))
-    vectors, told = Encoder(PIECES, arrays).encode_and_probe(TEXTS, probe)
-    assert np.array_equal(vectors, Encoder(PIECES, arrays).encode(TEXTS))
-    one_layer = Encoder(PIECES, {**arrays, "layers": np.array(1)})
+    probe = ServiceNameProbe(np.linspace(-1, 1, WIDTH, dtype=np.float32), np.array(0.5, np.float32))
+    vectors, told = TransformerEncoder(PIECES, arrays).encode_and_probe(TEXTS, probe)
+    assert np.array_equal(vectors, TransformerEncoder(PIECES, arrays).encode(TEXTS))
+    one_layer = TransformerEncoder(PIECES, {**arrays, "layers": np.array(1)})
     for text, said in zip(TEXTS, told, strict=True):
         # The mean of what half of the layers give is the vector of an encoder of half the layers.
-        assert len(said) == len(PIECES.ids(text, MAX_TOKENS))
+        assert len(said) == len(PIECES.encode(text, MAX_TOKENS))
         halfway = one_layer.encode([text])[0]
         lengthened = (said.mean() - 0.5) / (halfway @ probe.weight)
         assert lengthened > 0
 
 
 def test_a_name_is_found_among_the_pieces_of_its_text() -> None:
-    ids = PIECES.ids("a b abc d", MAX_TOKENS)
-    assert ids[PIECES.place("a b abc d", "abc", MAX_TOKENS)] == PIECES.ids("abc", MAX_TOKENS)[1:-1]
-    assert PIECES.ids("x " * 80 + "a", 8)[PIECES.place("x " * 80 + "a", "a", 8)] == []
+    ids = PIECES.encode("a b abc d", MAX_TOKENS)
+    assert (
+        ids[PIECES.find_token_span("a b abc d", "abc", MAX_TOKENS)]
+        == PIECES.encode("abc", MAX_TOKENS)[1:-1]
+    )
+    assert PIECES.encode("x " * 80 + "a", 8)[PIECES.find_token_span("x " * 80 + "a", "a", 8)] == []

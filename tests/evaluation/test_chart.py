@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from tests.evaluation.test_summary import QUESTIONS, summarised
 from toolcrib.evaluation.chart import MAX_ROWS, picture
-from toolcrib.evaluation.eval_query import Question, needs
+from toolcrib.evaluation.eval_query import EvalQuery, build_targets
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -54,7 +54,12 @@ def test_names_cannot_break_the_picture() -> None:
     told = texts(picture([hostile]))
     assert f"Tool search on <script>&{'x' * 99} (3 tools)" in told
     many = [
-        Question(id=str(n), text="email", needs=needs(["send_email"]), subset=f"<{n}>" + "y" * 40)
+        EvalQuery(
+            id=str(n),
+            text="email",
+            targets=build_targets(["send_email"]),
+            subset=f"<{n}>" + "y" * 40,
+        )
         for n in range(MAX_ROWS + 5)
     ]
     svg = picture([summarised("lexical", questions=many)])

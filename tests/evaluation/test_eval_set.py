@@ -41,7 +41,7 @@ def test_a_folder_is_read_into_tools_and_questions(tmp_path: Path) -> None:
         {"id": "q4", "query": "fly to Oslo", "relevant": []},
     )
     assert (found.name, [tool.id for tool in found.catalog]) == ("office", both)
-    one, either, steps, impossible = found.questions
+    one, either, steps, impossible = found.queries
     assert (one.id, one.text, one.kind, one.subset, one.lang) == (
         "q1",
         "write to Ann",
@@ -49,13 +49,13 @@ def test_a_folder_is_read_into_tools_and_questions(tmp_path: Path) -> None:
         "a",
         "de",
     )
-    assert one.needs == (frozenset({"mail___send"}),)
-    assert either.needs == (frozenset(both),)
-    assert [len(one.needs) for one in (steps, impossible)] == [2, 0]
-    assert [one.in_steps for one in found.questions] == [False, False, True, False]
-    assert [one.impossible for one in found.questions] == [False, False, False, True]
-    assert steps.relevant == frozenset(both)
-    assert impossible.relevant == frozenset()
+    assert one.targets == (frozenset({"mail___send"}),)
+    assert either.targets == (frozenset(both),)
+    assert [len(one.targets) for one in (steps, impossible)] == [2, 0]
+    assert [one.has_steps for one in found.queries] == [False, False, True, False]
+    assert [one.is_impossible for one in found.queries] == [False, False, False, True]
+    assert steps.relevant_ids == frozenset(both)
+    assert impossible.relevant_ids == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -136,5 +136,5 @@ def test_sets_of_one_name_are_told_apart_and_one_set_is_taken_once(tmp_path: Pat
 
 def test_a_sample_is_spread_evenly_and_never_larger_than_the_set(tmp_path: Path) -> None:
     whole = read(tmp_path, *({**QUERY, "id": f"q{number}"} for number in range(10)))
-    assert [one.id for one in whole.sample(4).questions] == ["q0", "q2", "q5", "q7"]
+    assert [one.id for one in whole.sample(4).queries] == ["q0", "q2", "q5", "q7"]
     assert whole.sample(10) is whole

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from toolcrib import Tool
-from toolcrib.evaluation.pool import MAX_NAMESAKES, pooled
+from toolcrib.evaluation.pool import MAX_NAMESAKES, build_pool
 
 OWN = [Tool("search", "Search the web for pages."), Tool("read", "Read a page.", id="pool-2")]
 
@@ -13,29 +13,29 @@ def test_twins_are_left_out_and_other_namesakes_are_not() -> None:
         Tool("find", "Search the web for pages.", server="other"),
         Tool("find", "Search the web for all pages.", server="third"),
     ]
-    pool = pooled(OWN, foreign)
+    pool = build_pool(OWN, foreign)
     assert list(pool.tools) == [*OWN, foreign[1], foreign[2]]
-    assert (pool.added, pool.left_out) == (2, 2)
+    assert (pool.added_count, pool.duplicate_count) == (2, 2)
 
 
 def test_tools_without_a_description_are_twins_of_each_other_alone() -> None:
     foreign = [Tool("search", server="a"), Tool("search", server="b")]
-    pool = pooled(OWN, foreign)
+    pool = build_pool(OWN, foreign)
     assert list(pool.tools) == [*OWN, foreign[0]]
 
 
 def test_a_taken_id_is_changed_and_the_sets_own_stay() -> None:
-    pool = pooled(OWN, [Tool("jump", "Up."), Tool("search", "Find a customer's ledger.")])
+    pool = build_pool(OWN, [Tool("jump", "Up."), Tool("search", "Find a customer's ledger.")])
     assert [tool.id for tool in pool.tools] == ["search", "pool-2", "jump", "pool-2'"]
     assert pool.tools[-1].name == "search"
 
 
 def test_without_a_pool_there_are_the_sets_own_tools() -> None:
-    pool = pooled(OWN, [])
-    assert (list(pool.tools), pool.added, pool.left_out) == (OWN, 0, 0)
+    pool = build_pool(OWN, [])
+    assert (list(pool.tools), pool.added_count, pool.duplicate_count) == (OWN, 0, 0)
 
 
 def test_a_name_that_all_tools_have_takes_bounded_time() -> None:
     foreign = [Tool("a", f"word{number}", server=f"s{number}") for number in range(1_000)]
-    pool = pooled([], [*foreign, Tool("a", f"word{MAX_NAMESAKES - 1}", server="late")])
-    assert (pool.added, pool.left_out) == (1_000, 1)
+    pool = build_pool([], [*foreign, Tool("a", f"word{MAX_NAMESAKES - 1}", server="late")])
+    assert (pool.added_count, pool.duplicate_count) == (1_000, 1)

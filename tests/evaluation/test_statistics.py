@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.evaluation import statistics
-from toolcrib.evaluation.statistics import Separation, differences, means
+from toolcrib.evaluation.statistics import RocAuc, bootstrap_means, paired_differences
 
 NAN = float("nan")
 SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8)
@@ -15,7 +15,7 @@ SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8
 def test_a_mean_has_an_interval_around_it_that_shrinks_with_the_number_of_questions() -> None:
     few = np.array([[1.0], [0.0]] * 10)
     many = np.array([[1.0], [0.0]] * 500)
-    (small,), (large,) = means(few), means(many)
+    (small,), (large,) = bootstrap_means(few), bootstrap_means(many)
     assert small is not None and large is not None
     assert small.value == large.value == 0.5
     assert 0.2 < small.low < large.low < 0.5 < large.high < small.high < 0.8
@@ -24,22 +24,26 @@ def test_a_mean_has_an_interval_around_it_that_shrinks_with_the_number_of_questi
 
 
 def test_what_is_not_a_number_is_left_out() -> None:
-    first, second = means(np.array([[1.0, NAN], [NAN, NAN], [1.0, NAN]]))
+    first, second = bootstrap_means(np.array([[1.0, NAN], [NAN, NAN], [1.0, NAN]]))
     assert first == (1, 1, 1)
     assert second is None
-    assert means(np.empty((0, 2))) == [None, None]
-    assert differences(np.empty((0, 1)), np.empty((0, 1))) == [None]
+    assert bootstrap_means(np.empty((0, 2))) == [None, None]
+    assert paired_differences(np.empty((0, 1)), np.empty((0, 1))) == [None]
 
 
 def test_the_same_rows_give_the_same_figures_in_whatever_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = np.array([[0.1], [0.7], [0.4]])
-    at_once = means(rows), differences(rows, rows[::-1]), Separation(rows[:, 0], rows[:2, 0]).area()
-    assert means(rows) == at_once[0]
+    at_once = (
+        bootstrap_means(rows),
+        paired_differences(rows, rows[::-1]),
+        RocAuc(rows[:, 0], rows[:2, 0]).estimate(),
+    )
+    assert bootstrap_means(rows) == at_once[0]
     monkeypatch.setattr(statistics, "_CHUNK", 3_000)
-    assert means(rows) == at_once[0]
-    assert differences(rows, rows[::-1]) == at_once[1]
+    assert bootstrap_means(rows) == at_once[0]
+    assert paired_differences(rows, rows[::-1]) == at_once[1]
 
 
 def test_a_difference_is_significant_if_many_questions_agree_on_it() -> None:
@@ -47,7 +51,7 @@ def test_a_difference_is_significant_if_many_questions_agree_on_it() -> None:
     better = np.zeros((30, 3))
     better[:20, 0] = 1
     better[:2, 1] = 1
-    clear, faint, none = differences(better, base)
+    clear, faint, none = paired_differences(better, base)
     assert clear is not None and faint is not None and none is not None
     assert clear.value == pytest.approx(2 / 3)
     assert clear.low > 0.4
@@ -55,7 +59,9 @@ def test_a_difference_is_significant_if_many_questions_agree_on_it() -> None:
     # With two questions, one sign in four is as extreme in either direction: p is a half.
     assert faint.p == pytest.approx(0.5, abs=0.05)
     assert none == (0, 0, 0, 1)
-    assert differences(base, better)[0] == pytest.approx((-2 / 3, -clear.high, -clear.low, clear.p))
+    assert paired_differences(base, better)[0] == pytest.approx(
+        (-2 / 3, -clear.high, -clear.low, clear.p)
+    )
 
 
 @given(SCORES, SCORES)
@@ -63,19 +69,19 @@ def test_the_area_is_the_share_of_pairs_in_the_right_order(
     positive: list[float], negative: list[float]
 ) -> None:
     pairs = [(more > less) + (more == less) / 2 for more in positive for less in negative]
-    area = Separation(np.array(positive), np.array(negative)).area()
+    area = RocAuc(np.array(positive), np.array(negative)).estimate()
     assert area.value == pytest.approx(sum(pairs) / len(pairs))
     assert 0 <= area.low <= area.high <= 1
 
 
 def test_a_better_separation_is_told_from_one_that_is_alike() -> None:
     negative = np.linspace(0, 0.4, 20)
-    apart = Separation(np.linspace(0.5, 1, 20), negative)
-    mixed = Separation(np.linspace(0, 0.41, 20), negative)
-    assert apart.area() == (1, 1, 1)
-    gain = apart.gain(mixed)
+    apart = RocAuc(np.linspace(0.5, 1, 20), negative)
+    mixed = RocAuc(np.linspace(0, 0.41, 20), negative)
+    assert apart.estimate() == (1, 1, 1)
+    gain = apart.difference_from(mixed)
     assert gain is not None
-    assert gain.value == pytest.approx(1 - mixed.area().value)
+    assert gain.value == pytest.approx(1 - mixed.estimate().value)
     assert gain.p < 0.01
     assert gain.low > 0
-    assert mixed.gain(mixed) == (0, 0, 0, 1)
+    assert mixed.difference_from(mixed) == (0, 0, 0, 1)

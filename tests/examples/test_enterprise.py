@@ -16,8 +16,8 @@ from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.agent.anthropic import Anthropic
 from toolcrib.agent.openai_chat import OpenAIChat
-from toolcrib.errors import Unfinished
-from toolcrib.profiles.dynamic_registry import MAX_LOGGED_CHARS, SYSTEM, DynamicToolAgent
+from toolcrib.errors import AgentUnfinished
+from toolcrib.profiles.dynamic_registry import MAX_LOGGED_CHARS, SYSTEM_PROMPT, DynamicToolAgent
 
 
 def search(query: str) -> ToolCall:
@@ -54,7 +54,7 @@ def test_a_task_for_one_tool() -> None:
     assert [request.tool_names for request in requests] == [
         ("search_tools", "execute_dynamic_tool")
     ] * 3
-    assert requests[0].body["system"] == SYSTEM
+    assert requests[0].body["system"] == SYSTEM_PROMPT
     [found] = results(requests[1])
     assert found["tools"][0]["name"] == "send_email"
     assert found["tools"][0]["input_schema"]["required"] == ["to", "subject", "body"]
@@ -141,10 +141,10 @@ def test_a_fault_of_a_tool_is_told_and_the_model_goes_on() -> None:
 
 
 def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done() -> None:
-    with pytest.raises(Unfinished, match="asked 3 times and is not done") as caught:
+    with pytest.raises(AgentUnfinished, match="asked 3 times and is not done") as caught:
         run([Turn("Hm.", search("x"))] * 5, TASKS[0], max_steps=3)
     assert caught.value.text == "Hm."
-    with pytest.raises(Unfinished, match="stopped because of max_tokens") as caught:
+    with pytest.raises(AgentUnfinished, match="stopped because of max_tokens") as caught:
         run([Turn("I was about to", stop="max_tokens")], TASKS[0])
     assert caught.value.text == "I was about to"
 
@@ -187,4 +187,4 @@ def test_the_same_agent_works_with_another_provider() -> None:
         agent = DynamicToolAgent(enterprise_registry(), OpenAIChat(client, "scripted"))
         assert agent.run("Is there a tracker?") == "There is one."
     assert model.requests[0].tool_names == ("search_tools", "execute_dynamic_tool")
-    assert model.requests[0].body["messages"][0] == {"role": "system", "content": SYSTEM}
+    assert model.requests[0].body["messages"][0] == {"role": "system", "content": SYSTEM_PROMPT}

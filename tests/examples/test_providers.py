@@ -17,7 +17,7 @@ from examples import office, on_gemini, on_mcp
 from tests.frameworks.script import TURNS, assert_as_told
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import Raw, Turn
-from tests.support.scripted_page import model_of
+from tests.support.scripted_page import run_page_model
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(ROOT.glob("examples/on_*.py"))
@@ -89,7 +89,7 @@ def test_the_program_runs_as_it_stands(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = "<!-- model:\nOne.\nTwo.\n-->\n"
-    with model_of(page, monkeypatch):
+    with run_page_model(page, monkeypatch):
         import_module(f"examples.{name}").main()
     assert capsys.readouterr().out == "One.\nTwo."
 
@@ -97,7 +97,7 @@ def test_the_program_runs_as_it_stands(
 def test_a_script_of_a_page_that_is_not_used_up_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(AssertionError, match="turns that nobody asked for"),
-        model_of("<!-- model:\nOne.\n-->\n", monkeypatch),
+        run_page_model("<!-- model:\nOne.\n-->\n", monkeypatch),
     ):
         pass
 

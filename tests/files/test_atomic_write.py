@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.files.atomic_write import write_whole
+from toolcrib.files.atomic_write import write_file_atomically
 
 
 def test_a_new_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path: Path) -> None:
     plain, mine = tmp_path / "plain", tmp_path / "mine"
     usual = tmp_path / "usual"
     usual.write_bytes(b"")
-    write_whole(plain, b"x")
-    write_whole(mine, b"x", mode=0o600)
+    write_file_atomically(plain, b"x")
+    write_file_atomically(mine, b"x", mode=0o600)
     assert plain.read_bytes() == mine.read_bytes() == b"x"
     assert plain.stat().st_mode == usual.stat().st_mode
     if os.name == "posix":
@@ -30,7 +30,7 @@ def test_a_file_keeps_its_rights_and_its_links(tmp_path: Path) -> None:
     real.chmod(0o640)
     link.symlink_to(real)
     rights = real.stat().st_mode
-    write_whole(link, b"new")
+    write_file_atomically(link, b"new")
     assert link.is_symlink()
     assert (real.read_bytes(), real.stat().st_mode) == (b"new", rights)
 
@@ -44,14 +44,14 @@ def test_what_the_last_look_refuses_is_not_written(tmp_path: Path) -> None:
 
     for place in (path, tmp_path / "none", tmp_path):
         with pytest.raises(ValueError, match="no"):
-            write_whole(place, b"new", check=refuse)
+            write_file_atomically(place, b"new", check=refuse)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_is_not_written_to(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
-        write_whole(tmp_path, b"x")
+        write_file_atomically(tmp_path, b"x")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,5 +59,5 @@ def test_a_folder_is_not_written_to(tmp_path: Path) -> None:
 def test_a_link_that_leads_to_itself_is_replaced(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    write_whole(loop, b"new")
+    write_file_atomically(loop, b"new")
     assert loop.read_bytes() == b"new"

@@ -197,7 +197,7 @@ def test_values_nested_too_deep_are_refused_with_their_line(tmp_path: Path, befo
 def test_the_deepest_line_is_named_even_when_little_is_too_deep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.files.json_file._DEEP", 1_000_000)
+    monkeypatch.setattr("toolcrib.files.json_file._MAX_DEPTH", 1_000_000)
     deep = "[" * 199_999 + "\n[" + "]" * 200_000
     assert fault_of(tmp_path, f"[[], {deep}]").startswith("tools.json, line 2: the values are")
 

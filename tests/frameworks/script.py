@@ -11,14 +11,14 @@ from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.core import prompts
 from toolcrib.core.catalog import Catalog
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.lexical.ranker import LexicalRanker
 
 SEARCH = "search_tools"
 
 
 def words(catalog: Catalog) -> SearchEngine:
     """An engine that is made at once. What is said of a framework holds whatever ranks."""
-    return SearchEngine(catalog, {"lexical": Lexical()})
+    return SearchEngine(catalog, {"lexical": LexicalRanker()})
 
 
 def search(query: str, **options: Any) -> ToolCall:
@@ -77,4 +77,4 @@ def assert_told_what_was_put_away(requests: Sequence[Request]) -> None:
     assert requests[2].tool_names == (SEARCH, "refund_charge")
     [result] = requests[2].results
     assert "5 cents of c1 refunded" in result
-    assert result.count(prompts.RETIRED.format(names="get_weather")) == 1, result
+    assert result.count(prompts.EVICTED_TOOLS.format(names="get_weather")) == 1, result

@@ -231,6 +231,6 @@ def test_structured_output_is_left_to_langchain() -> None:
 def test_tools_are_read_once() -> None:
     from toolcrib.frameworks import langchain_model
 
-    reader = langchain_model.Reader()
+    reader = langchain_model.LangChainToolReader()
     given: BaseTool = TOOLS[0]
-    assert reader.tool(given) is reader.tool(given)
+    assert reader.read_tool(given) is reader.read_tool(given)

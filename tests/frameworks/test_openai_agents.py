@@ -178,7 +178,7 @@ def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
     def script(request: Request) -> Turn:
         if request.results:
             return Turn("Done.")
-        return Turn(search(request.question, limit=1))
+        return Turn(search(request.user_text, limit=1))
 
     async def act(llm: Any) -> None:
         agent = _agent(llm)
@@ -187,7 +187,7 @@ def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
         )
 
     _, requests = _run(script, act)  # type: ignore[arg-type]
-    shown = {request.question: request.tool_names for request in requests if request.results}
+    shown = {request.user_text: request.tool_names for request in requests if request.results}
     assert shown == {
         "weather": (SEARCH, "get_weather"),
         "refund a charge": (SEARCH, "refund_charge"),

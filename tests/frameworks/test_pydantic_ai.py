@@ -35,7 +35,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.frameworks.pydantic_ai import OTHER_SEARCH_NAME, ToolcribCapability
+from toolcrib.frameworks.pydantic_ai import FALLBACK_SEARCH_NAME, ToolcribCapability
 from toolcrib.session.disclosure import Disclosure
 
 
@@ -113,7 +113,7 @@ def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
     def script(request: Request) -> Turn:
         if request.results:
             return Turn("Done.")
-        return Turn(search(request.question, limit=1))
+        return Turn(search(request.user_text, limit=1))
 
     async def act(llm: Any) -> None:
         capability = ToolcribCapability(engine=words)
@@ -123,7 +123,7 @@ def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
     with ScriptedModel(script) as model:
         asyncio.run(_with_openai(model.url, act))
         shown = {
-            request.question: request.tool_names for request in model.requests if request.results
+            request.user_text: request.tool_names for request in model.requests if request.results
         }
     assert shown == {
         "weather": (SEARCH, "get_weather"),
@@ -239,11 +239,11 @@ def test_tools_that_wait_for_a_capability_are_left_to_it() -> None:
         agent = Agent(llm, tools=office.tools(), capabilities=capabilities)
         await agent.run(office.TASK)
 
-    turns = [Turn(ToolCall(OTHER_SEARCH_NAME, {"query": "close account"})), Turn("Hi.")]
+    turns = [Turn(ToolCall(FALLBACK_SEARCH_NAME, {"query": "close account"})), Turn("Hi.")]
     with ScriptedModel(turns) as model:
         asyncio.run(_with_openai(model.url, act))
         assert "load_capability" in model.requests[0].tool_names
-        assert OTHER_SEARCH_NAME in model.requests[0].tool_names
+        assert FALLBACK_SEARCH_NAME in model.requests[0].tool_names
         assert "_close_account" not in found(_unannounced(model.requests[1]))
 
 

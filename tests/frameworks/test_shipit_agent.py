@@ -22,7 +22,7 @@ from examples import office, with_shipit_agent
 from tests.frameworks.script import REFUND, weather, words
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.frameworks.shipit_agent import ToolSearchTool
+from toolcrib.frameworks.shipit_agent import ToolcribSearchTool
 
 TOOLS = [FunctionTool.from_callable(function) for function in office.tools()]
 
@@ -43,7 +43,7 @@ def _llm(model: ScriptedModel) -> Any:
 def _run(turns: Iterable[Turn], **options: Any) -> Sequence[Request]:
     with ScriptedModel(turns) as model:
         llm = _llm(model)
-        Agent(llm=llm, tools=[*TOOLS, ToolSearchTool(engine=words)], **options).run(office.TASK)
+        Agent(llm=llm, tools=[*TOOLS, ToolcribSearchTool(engine=words)], **options).run(office.TASK)
         return model.requests
 
 
@@ -70,7 +70,7 @@ def test_the_example_loads_what_it_finds_and_what_it_calls() -> None:
 
 
 def test_parameters_are_searched_too_and_the_search_tool_does_not_find_itself() -> None:
-    tool = ToolSearchTool(engine=words)
+    tool = ToolcribSearchTool(engine=words)
     assert isinstance(tool, ShipitToolSearchTool)
     described = [{"name": "a", "description": "Do it."}, {"name": "tool_search"}]
     parameters = {"type": "object", "properties": {"postcode": {"type": "string"}}}
@@ -105,7 +105,7 @@ def test_what_the_permissions_deny_is_neither_found_nor_run() -> None:
 
 
 def test_a_tool_that_was_not_shown_can_be_called_on_an_event_loop_too() -> None:
-    deferred = [*TOOLS[3:], *TOOLS[:3], ToolSearchTool(engine=words)]
+    deferred = [*TOOLS[3:], *TOOLS[:3], ToolcribSearchTool(engine=words)]
     with ScriptedModel([Turn(weather("Rome")), Turn("Sunny.")]) as model:
         agent = Agent(llm=_llm(model), tools=deferred)
         asyncio.run(agent.arun(office.TASK))

@@ -16,7 +16,7 @@ WAIT_SECONDS = 20.0
 
 
 @contextmanager
-def served(app: Callable[..., Any]) -> Iterator[int]:
+def running_app(app: Callable[..., Any]) -> Iterator[int]:
     """The port at which an application is served."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
@@ -33,7 +33,7 @@ def served(app: Callable[..., Any]) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RawResponse:
     """What came back."""
 
     status: int
@@ -46,12 +46,12 @@ class Answer:
         return json.loads(self.body)
 
 
-def connected(port: int) -> socket.socket:
+def connect(port: int) -> socket.socket:
     """A connection to the server."""
     return socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
 
 
-def answer(connection: socket.socket) -> Answer:
+def read_response(connection: socket.socket) -> RawResponse:
     """The answer, read until the server closes the connection."""
     content = b""
     while chunk := connection.recv(65_536):
@@ -59,12 +59,12 @@ def answer(connection: socket.socket) -> Answer:
     head, _, body = content.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-    return Answer(int(first.split(" ")[1]), headers, body)
+    return RawResponse(int(first.split(" ")[1]), headers, body)
 
 
-def ask(
+def send_request(
     port: int, *headers: str, path: str = "/mcp", method: str = "POST", body: str = ""
-) -> Answer:
+) -> RawResponse:
     """Send one request and read its answer. The Host header is right, unless one is given."""
     lines = [f"{method} {path} HTTP/1.1", "Connection: close", *headers]
     if not any(header.lower().startswith("host:") for header in headers):
@@ -73,6 +73,6 @@ def ask(
         header.lower().startswith(("content-length", "transfer")) for header in headers
     ):
         lines.append(f"Content-Length: {len(body)}")
-    with connected(port) as connection:
+    with connect(port) as connection:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + body).encode("latin-1"))
-        return answer(connection)
+        return read_response(connection)

@@ -22,7 +22,7 @@ COMMAND = [sys.executable, "-m", "toolcrib"]
 WAIT_SECONDS = 300.0
 
 
-def entry(*tools: Any, tag: str = "plain", era: str = "legacy") -> dict[str, Any]:
+def server_entry(*tools: Any, tag: str = "plain", era: str = "legacy") -> dict[str, Any]:
     """The entry of a configuration for a small server with these tools. It starts quickly."""
     spec = {"tag": tag, "era": era, "tools": list(tools)}
     return {
@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(SOURCE), "XDG_CONFIG_HOME": os.devnull, **more}
 
 
-def written(path: Path, document: object) -> Path:
+def write_json(path: Path, document: object) -> Path:
     """A file with this JSON in it, there at once as a whole."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps(document), encoding="utf-8")
@@ -46,7 +46,7 @@ def written(path: Path, document: object) -> Path:
     return path
 
 
-def until(holds: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+def wait_until(holds: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
     """Wait until something holds; fail if it does not in all that time."""
     end = time.monotonic() + seconds
     while not holds():
@@ -55,7 +55,7 @@ def until(holds: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """What came back."""
 
     status: int
@@ -69,14 +69,14 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class GatewayProcess:
     """A gateway that runs."""
 
     url: str
-    said: str
+    stdout: str
     log: Path
 
-    def ask(self, path: str, key: str = "", body: object = None, **headers: str) -> Reply:
+    def request(self, path: str, key: str = "", body: object = None, **headers: str) -> HttpReply:
         """Ask it something: POST with a body, GET without."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if key:
@@ -88,22 +88,22 @@ class Served:
         request = urllib.request.Request(f"{self.url}{path}", data, sent)
         try:
             with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as response:
-                return Reply(response.status, dict(response.headers), response.read().decode())
+                return HttpReply(response.status, dict(response.headers), response.read().decode())
         except urllib.error.HTTPError as fault:
             with fault:
-                return Reply(fault.code, dict(fault.headers), fault.read().decode())
+                return HttpReply(fault.code, dict(fault.headers), fault.read().decode())
 
     def servers(self, key: str = "") -> dict[str, dict[str, Any]]:
         """Its servers, by name."""
-        return {one["name"]: one for one in self.ask("/api/servers", key).json["servers"]}
+        return {one["name"]: one for one in self.request("/api/servers", key).json["servers"]}
 
-    def logged(self) -> str:
+    def read_log(self) -> str:
         """What it has written to standard error."""
         return self.log.read_text(encoding="utf-8")
 
 
 @contextmanager
-def serving(folder: Path, *options: str, **more: str) -> Iterator[Served]:
+def running_gateway(folder: Path, *options: str, **more: str) -> Iterator[GatewayProcess]:
     """A gateway in this folder, on a port that is free, until the end of the block."""
     log = folder / "stderr.log"
     with log.open("w", encoding="utf-8") as complaints:
@@ -124,8 +124,8 @@ def serving(folder: Path, *options: str, **more: str) -> Iterator[Served]:
                 said += line
             match = re.search(r"(http://\S+)/mcp\. ", said)
             assert match
-            served = Served(match[1], said, log)
-            until(lambda: _answers(served))
+            served = GatewayProcess(match[1], said, log)
+            wait_until(lambda: _is_up(served))
             yield served
         finally:
             process.terminate()
@@ -134,8 +134,8 @@ def serving(folder: Path, *options: str, **more: str) -> Iterator[Served]:
     assert process.returncode in (0, -15), log.read_text(encoding="utf-8")
 
 
-def _answers(served: Served) -> bool:
+def _is_up(served: GatewayProcess) -> bool:
     try:
-        return served.ask("/health").status == 200
+        return served.request("/health").status == 200
     except OSError:
         return False

@@ -11,7 +11,15 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.gateway.serving import COMMAND, Served, entry, environment, serving, until, written
+from tests.gateway.serving import (
+    COMMAND,
+    GatewayProcess,
+    environment,
+    running_gateway,
+    server_entry,
+    wait_until,
+    write_json,
+)
 
 ADMIN, WRITER = "the-key-of-the-admin", "the-key-of-the-writer"
 SECRET = "hunter22"
@@ -22,8 +30,8 @@ DRAFT = {
 }
 CONFIG: dict[str, Any] = {
     "mcpServers": {
-        "office": entry("echo", "fail", DRAFT),
-        "vault": entry("echo", tag="vault"),
+        "office": server_entry("echo", "fail", DRAFT),
+        "vault": server_entry("echo", tag="vault"),
         "broken": {
             "command": sys.executable,
             "args": ["-c", "import os; raise SystemExit('no: ' + os.environ['ITS_TOKEN'])"],
@@ -61,44 +69,46 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[Served]:
-    config = written(folder / "toolcrib.json", CONFIG)
-    with serving(folder, "--config", str(config), "--json-log") as gateway:
-        until(lambda: gateway.servers(ADMIN)["office"]["state"] == "started")
-        until(lambda: gateway.servers(ADMIN)["vault"]["state"] == "started")
-        until(lambda: gateway.servers(ADMIN)["broken"]["trouble"])
+def served(folder: Path) -> Iterator[GatewayProcess]:
+    config = write_json(folder / "toolcrib.json", CONFIG)
+    with running_gateway(folder, "--config", str(config), "--json-log") as gateway:
+        wait_until(lambda: gateway.servers(ADMIN)["office"]["state"] == "started")
+        wait_until(lambda: gateway.servers(ADMIN)["vault"]["state"] == "started")
+        wait_until(lambda: gateway.servers(ADMIN)["broken"]["trouble"])
         yield gateway
 
 
 @pytest.mark.parametrize(
     "path", ["/mcp", "/mcp/p/writer", "/api/servers", "/api/tools", "/metrics", "/openapi.json"]
 )
-def test_nothing_is_told_without_a_key(served: Served, path: str) -> None:
-    reply = served.ask(path)
+def test_nothing_is_told_without_a_key(served: GatewayProcess, path: str) -> None:
+    reply = served.request(path)
     assert reply.status == 401
     assert "office" not in reply.text
-    assert served.ask(path, "a-key-of-nobody").status == 401
+    assert served.request(path, "a-key-of-nobody").status == 401
 
 
-def test_health_is_for_everybody_and_its_reasons_are_for_those_with_a_key(served: Served) -> None:
-    assert served.ask("/health").json == {"status": "degraded", "reasons": []}
-    told = served.ask("/health", ADMIN).json
+def test_health_is_for_everybody_and_its_reasons_are_for_those_with_a_key(
+    served: GatewayProcess,
+) -> None:
+    assert served.request("/health").json == {"status": "degraded", "reasons": []}
+    told = served.request("/health", ADMIN).json
     assert told["status"] == "degraded"
     assert [reason for reason in told["reasons"] if reason.startswith("broken is not reachable")]
 
 
-def test_a_profile_is_told_of_its_own_servers_only(served: Served) -> None:
-    assert served.ask("/health", WRITER).json["reasons"] == []
-    reply = served.ask("/metrics", WRITER)
+def test_a_profile_is_told_of_its_own_servers_only(served: GatewayProcess) -> None:
+    assert served.request("/health", WRITER).json["reasons"] == []
+    reply = served.request("/metrics", WRITER)
     assert (reply.status, "vault" in reply.text) == (403, False)
 
 
-def test_a_page_that_points_its_own_name_at_this_machine_is_refused(served: Served) -> None:
-    assert served.ask("/api/servers", ADMIN, Host="evil.example").status == 403
-    assert served.ask("/api/servers", ADMIN, Origin="https://evil.example").status == 403
+def test_a_page_that_points_its_own_name_at_this_machine_is_refused(served: GatewayProcess) -> None:
+    assert served.request("/api/servers", ADMIN, Host="evil.example").status == 403
+    assert served.request("/api/servers", ADMIN, Origin="https://evil.example").status == 403
 
 
-def test_servers_are_told_with_their_states_and_tools(served: Served) -> None:
+def test_servers_are_told_with_their_states_and_tools(served: GatewayProcess) -> None:
     office = served.servers(ADMIN)["office"]
     assert office["tools"] == 3
     assert office["tokens"] > 0
@@ -106,37 +116,37 @@ def test_servers_are_told_with_their_states_and_tools(served: Served) -> None:
     assert served.servers(ADMIN)["broken"]["state"] == "configured"
 
 
-def test_a_key_with_a_profile_sees_no_more_than_its_profile(served: Served) -> None:
+def test_a_key_with_a_profile_sees_no_more_than_its_profile(served: GatewayProcess) -> None:
     assert list(served.servers(WRITER)) == ["office"]
-    tools = served.ask("/api/tools", WRITER).json
+    tools = served.request("/api/tools", WRITER).json
     assert {tool["server"] for tool in tools["tools"]} == {"office"}
-    assert served.ask("/api/stats", WRITER).json["tools"] == tools["total"] == 3
-    found = served.ask("/api/search?query=echo", WRITER).json
+    assert served.request("/api/stats", WRITER).json["tools"] == tools["total"] == 3
+    found = served.request("/api/search?query=echo", WRITER).json
     assert [hit["tool"]["name"] for hit in found["hits"]] == ["office___echo"]
-    listed = served.ask("/mcp", WRITER, request("tools/list")).text
+    listed = served.request("/mcp", WRITER, request("tools/list")).text
     assert "vault" not in listed
 
 
-def test_a_profile_says_how_sure_a_search_must_be(served: Served) -> None:
+def test_a_profile_says_how_sure_a_search_must_be(served: GatewayProcess) -> None:
     asked = "/api/search?query=write%20a%20letter"
-    found, picky = served.ask(asked, ADMIN).json, served.ask(asked, WRITER).json
+    found, picky = served.request(asked, ADMIN).json, served.request(asked, WRITER).json
     assert (found["confident"], picky["confident"]) == (True, False)
     assert found["hits"][0]["tool"] == picky["hits"][0]["tool"]
-    assert served.ask("/api/search?query=echo", WRITER).json["confident"]
+    assert served.request("/api/search?query=echo", WRITER).json["confident"]
 
 
-def test_a_key_with_a_profile_opens_no_other(served: Served) -> None:
+def test_a_key_with_a_profile_opens_no_other(served: GatewayProcess) -> None:
     listed = request("tools/list")
-    assert served.ask("/mcp/p/writer", WRITER, listed).status == 200
-    assert served.ask("/mcp/p/writer", ADMIN, listed).status == 200
-    assert served.ask("/mcp/p/other", WRITER, listed).status == 403
+    assert served.request("/mcp/p/writer", WRITER, listed).status == 200
+    assert served.request("/mcp/p/writer", ADMIN, listed).status == 200
+    assert served.request("/mcp/p/other", WRITER, listed).status == 403
 
 
-def test_tools_come_in_pages(served: Served) -> None:
-    first = served.ask("/api/tools?limit=1&offset=1", ADMIN).json
+def test_tools_come_in_pages(served: GatewayProcess) -> None:
+    first = served.request("/api/tools?limit=1&offset=1", ADMIN).json
     assert [tool["name"] for tool in first["tools"]] == ["office___fail"]
     assert first["total"] == 4
-    assert served.ask("/api/tools?server=vault", ADMIN).json["total"] == 1
+    assert served.request("/api/tools?server=vault", ADMIN).json["total"] == 1
 
 
 @pytest.mark.parametrize(
@@ -148,24 +158,26 @@ def test_tools_come_in_pages(served: Served) -> None:
         ("tools?limit=%D9%A3", "`limit` has to be a whole number"),
     ],
 )
-def test_a_wrong_question_is_told_what_is_wrong(served: Served, query: str, says: str) -> None:
-    reply = served.ask(f"/api/{query}", ADMIN)
+def test_a_wrong_question_is_told_what_is_wrong(
+    served: GatewayProcess, query: str, says: str
+) -> None:
+    reply = served.request(f"/api/{query}", ADMIN)
     assert reply.status == 400
     assert says in reply.json["error"]
 
 
-def test_what_is_not_there_is_an_error_as_the_others_are(served: Served) -> None:
-    reply = served.ask("/api/nothing", ADMIN)
+def test_what_is_not_there_is_an_error_as_the_others_are(served: GatewayProcess) -> None:
+    reply = served.request("/api/nothing", ADMIN)
     assert reply.status == 404
     assert reply.json == {"error": "there is nothing here; /openapi.json tells what there is"}
 
 
-def test_every_answer_is_as_the_description_says(served: Served) -> None:
-    described = served.ask("/openapi.json", ADMIN).json
+def test_every_answer_is_as_the_description_says(served: GatewayProcess) -> None:
+    described = served.request("/openapi.json", ADMIN).json
     assert described["openapi"] == "3.1.0"
     for path, operations in described["paths"].items():
         asked = f"{path}?query=write%20a%20letter" if path == "/api/search" else path
-        reply = served.ask(asked, ADMIN)
+        reply = served.request(asked, ADMIN)
         assert reply.status == 200
         content = operations["get"]["responses"]["200"]["content"]
         (kind,) = content
@@ -173,14 +185,14 @@ def test_every_answer_is_as_the_description_says(served: Served) -> None:
         if kind == "application/json":
             schema = {**content[kind]["schema"], "components": described["components"]}
             jsonschema_rs.validator_for(schema).validate(reply.json)
-    wrong = served.ask("/api/search", ADMIN)
+    wrong = served.request("/api/search", ADMIN)
     error = {"$ref": "#/components/schemas/Error", "components": described["components"]}
     jsonschema_rs.validator_for(error).validate(wrong.json)
 
 
-def test_figures_are_told_to_prometheus(served: Served) -> None:
+def test_figures_are_told_to_prometheus(served: GatewayProcess) -> None:
     def figures() -> dict[str, float]:
-        lines = served.ask("/metrics", ADMIN).text.splitlines()
+        lines = served.request("/metrics", ADMIN).text.splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
@@ -188,9 +200,13 @@ def test_figures_are_told_to_prometheus(served: Served) -> None:
     assert before['toolcrib_servers{state="started"}'] == 2
     assert before["toolcrib_servers_unreachable"] == 1
     assert before['toolcrib_tools{server="office"}'] == 3
-    served.ask("/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"}))
-    served.ask("/mcp", ADMIN, request("tools/call", name="office___fail", arguments={}))
-    served.ask("/mcp", ADMIN, request("tools/call", name="search_tools", arguments={"query": "x"}))
+    served.request(
+        "/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"})
+    )
+    served.request("/mcp", ADMIN, request("tools/call", name="office___fail", arguments={}))
+    served.request(
+        "/mcp", ADMIN, request("tools/call", name="search_tools", arguments={"query": "x"})
+    )
     after = figures()
     for name, more in {
         'toolcrib_calls_total{server="office"}': 2,
@@ -202,63 +218,67 @@ def test_figures_are_told_to_prometheus(served: Served) -> None:
     assert after['toolcrib_http_requests_total{door="/mcp",status="200"}'] >= 3
 
 
-def test_what_clients_are_spared_is_counted(served: Served) -> None:
+def test_what_clients_are_spared_is_counted(served: GatewayProcess) -> None:
     def counts() -> dict[str, int]:
-        counted: dict[str, int] = served.ask("/api/stats", ADMIN).json["counts"]
+        counted: dict[str, int] = served.request("/api/stats", ADMIN).json["counts"]
         return counted
 
     before = counts().get("listings", 0)
-    served.ask("/mcp", ADMIN, request("tools/list"))
-    until(lambda: counts().get("listings", 0) > before)
+    served.request("/mcp", ADMIN, request("tools/list"))
+    wait_until(lambda: counts().get("listings", 0) > before)
     told = counts()
     sent = told["tokens_listed"] + told["tokens_found"]
     assert told["tokens_saved"] == told["tokens_of_all"] - sent
 
 
-def test_a_session_stays_with_the_key_that_opened_it(served: Served) -> None:
-    opened = served.ask("/mcp", ADMIN, HELLO)
+def test_a_session_stays_with_the_key_that_opened_it(served: GatewayProcess) -> None:
+    opened = served.request("/mcp", ADMIN, HELLO)
     session = opened.headers["mcp-session-id"]
     marks = {"mcp_session_id": session, "mcp_protocol_version": "2025-11-25"}
-    assert served.ask("/mcp", ADMIN, request("tools/list"), **marks).status == 200
-    stolen = served.ask("/mcp", WRITER, request("tools/list"), **marks)
+    assert served.request("/mcp", ADMIN, request("tools/list"), **marks).status == 200
+    stolen = served.request("/mcp", WRITER, request("tools/list"), **marks)
     assert stolen.status == 404
     assert "echo" not in stolen.text
 
 
-def test_the_log_is_json_and_tells_no_secret(served: Served) -> None:
-    until(lambda: "it said" in (served.servers(ADMIN)["broken"]["trouble"] or ""))
-    served.ask("/api/tools", ADMIN)
-    until(lambda: "GET /api/tools" in served.logged())
-    lines = served.logged().splitlines()
+def test_the_log_is_json_and_tells_no_secret(served: GatewayProcess) -> None:
+    wait_until(lambda: "it said" in (served.servers(ADMIN)["broken"]["trouble"] or ""))
+    served.request("/api/tools", ADMIN)
+    wait_until(lambda: "GET /api/tools" in served.read_log())
+    lines = served.read_log().splitlines()
     events = [json.loads(line) for line in lines if line.startswith("{")]
     paths = [event for event in events if event["message"].startswith("GET /api/tools")]
     assert paths[-1]["principal"] == "admin"
     assert paths[-1]["request_id"]
     assert [event for event in events if event.get("server") == "broken"]
-    assert ADMIN not in served.logged()
-    assert SECRET not in served.logged()
-    assert SECRET not in served.ask("/health", ADMIN).text
+    assert ADMIN not in served.read_log()
+    assert SECRET not in served.read_log()
+    assert SECRET not in served.request("/health", ADMIN).text
     assert "it said: no: [redacted]" in served.servers(ADMIN)["broken"]["trouble"]
 
 
-def _is_refused(served: Served, key: str) -> bool:
+def _is_refused(served: GatewayProcess, key: str) -> bool:
     try:
-        return served.ask("/api/stats", key).status == 401
+        return served.request("/api/stats", key).status == 401
     except IncompleteRead:
         # The key was taken away under way, and what was being answered with it is cut off.
         return False
 
 
-def test_an_edit_of_the_configuration_takes_effect_at_once(served: Served, folder: Path) -> None:
+def test_an_edit_of_the_configuration_takes_effect_at_once(
+    served: GatewayProcess, folder: Path
+) -> None:
     path = folder / "toolcrib.json"
-    served.ask("/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"}))
-    servers = {"office": CONFIG["mcpServers"]["office"], "new": entry("ping", tag="new")}
-    written(path, {**CONFIG, "mcpServers": servers})
-    until(lambda: served.servers(ADMIN).get("new", {}).get("state") == "started")
+    served.request(
+        "/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"})
+    )
+    servers = {"office": CONFIG["mcpServers"]["office"], "new": server_entry("ping", tag="new")}
+    write_json(path, {**CONFIG, "mcpServers": servers})
+    wait_until(lambda: served.servers(ADMIN).get("new", {}).get("state") == "started")
     assert list(served.servers(ADMIN)) == ["office", "new"]
     assert served.servers(ADMIN)["office"]["calls"] >= 1, "it was left alone"
-    assert served.ask("/api/search?query=new___ping", ADMIN).json["hits"]
-    assert "added new" in served.logged()
+    assert served.request("/api/search?query=new___ping", ADMIN).json["hits"]
+    assert "added new" in served.read_log()
 
     # Keys come and go at once; what cannot change while it runs is said.
     keys = [*CONFIG["auth"]["keys"], {"key": "the-key-of-a-guest", "name": "guest"}]
@@ -267,12 +287,12 @@ def test_an_edit_of_the_configuration_takes_effect_at_once(served: Served, folde
     leaky = {"command": sys.executable, "args": ["-c", says], "env": {"ITS_KEY": "a-later-secret"}}
     later = {**servers, "leaky": leaky}
     edited = {**CONFIG, "mcpServers": later, "auth": {"keys": keys}, "http": http}
-    written(path, edited)
-    until(lambda: served.ask("/api/stats", "the-key-of-a-guest").status == 200)
+    write_json(path, edited)
+    wait_until(lambda: served.request("/api/stats", "the-key-of-a-guest").status == 200)
     notice = "start the gateway again for what changed in http"
-    assert served.ask("/api/stats", ADMIN).json["notices"] == [notice]
-    assert notice in served.ask("/health", ADMIN).json["reasons"]
-    assert served.ask("/health", WRITER).json["reasons"] == []
+    assert served.request("/api/stats", ADMIN).json["notices"] == [notice]
+    assert notice in served.request("/health", ADMIN).json["reasons"]
+    assert served.request("/health", WRITER).json["reasons"] == []
     shown = subprocess.run(
         [*COMMAND, "status", "--url", served.url, "--key", ADMIN],
         env=environment(),
@@ -280,20 +300,22 @@ def test_an_edit_of_the_configuration_takes_effect_at_once(served: Served, folde
         text=True,
     )
     assert f"! {notice}" in shown.stdout, shown.stderr
-    assert notice in served.logged()
-    until(lambda: "I was given" in served.logged())
-    assert "a-later-secret" not in served.logged()
-    written(path, {**edited, "mcpServers": servers, "auth": CONFIG["auth"], "http": {}})
-    until(lambda: _is_refused(served, "the-key-of-a-guest"))
-    assert served.ask("/api/stats", ADMIN).json["notices"] == []
+    assert notice in served.read_log()
+    wait_until(lambda: "I was given" in served.read_log())
+    assert "a-later-secret" not in served.read_log()
+    write_json(path, {**edited, "mcpServers": servers, "auth": CONFIG["auth"], "http": {}})
+    wait_until(lambda: _is_refused(served, "the-key-of-a-guest"))
+    assert served.request("/api/stats", ADMIN).json["notices"] == []
 
     path.write_text("{ this is no JSON", encoding="utf-8")
-    until(lambda: "the configuration is kept as it was" in served.logged())
+    wait_until(lambda: "the configuration is kept as it was" in served.read_log())
     assert list(served.servers(ADMIN)) == ["office", "new"]
-    (notice,) = served.ask("/api/stats", ADMIN).json["notices"]
+    (notice,) = served.request("/api/stats", ADMIN).json["notices"]
     assert notice.startswith("the configuration is kept as it was")
 
-    written(path, {**CONFIG, "mcpServers": {"office": entry("echo", "other", tag="office")}})
-    until(lambda: list(served.servers(ADMIN)) == ["office"])
-    until(lambda: served.servers(ADMIN)["office"]["tools"] == 2)
-    assert served.ask("/api/search?query=new___ping", ADMIN).json["confident"] is False
+    write_json(
+        path, {**CONFIG, "mcpServers": {"office": server_entry("echo", "other", tag="office")}}
+    )
+    wait_until(lambda: list(served.servers(ADMIN)) == ["office"])
+    wait_until(lambda: served.servers(ADMIN)["office"]["tools"] == 2)
+    assert served.request("/api/search?query=new___ping", ADMIN).json["confident"] is False

@@ -14,7 +14,7 @@ import pytest
 
 from tests.gateway.llm.anthropic.requests import BM25, HARBOUR
 from tests.gateway.llm.serving_openai import chat_functions, functions
-from tests.gateway.serving import COMMAND, Served, environment, serving, written
+from tests.gateway.serving import COMMAND, GatewayProcess, environment, running_gateway, write_json
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 
@@ -39,7 +39,9 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture(scope="module")
-def served(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(
+    model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("models")
     config = {
         "models": {
@@ -54,8 +56,8 @@ def served(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory) -> It
             ]
         },
     }
-    path = written(folder / "toolcrib.json", config)
-    with serving(folder, "--config", str(path), "--json-log") as gateway:
+    path = write_json(folder / "toolcrib.json", config)
+    with running_gateway(folder, "--config", str(path), "--json-log") as gateway:
         yield gateway
 
 
@@ -71,19 +73,21 @@ def served(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory) -> It
         "/v1/openapi.json",
     ],
 )
-def test_no_model_is_asked_without_a_key(served: Served, model: ScriptedModel, path: str) -> None:
+def test_no_model_is_asked_without_a_key(
+    served: GatewayProcess, model: ScriptedModel, path: str
+) -> None:
     asked = len(model.requests)
     is_asked_for = path in ("/v1/models", "/v1/openapi.json", "/v1/responses/resp_1")
     body = None if is_asked_for else {"model": "m"}
     for key in ("", "a-key-of-nobody"):
-        reply = served.ask(path, key, body)
+        reply = served.request(path, key, body)
         assert reply.status == 401
         assert reply.json["error"]["type"] == "authentication_error"
     assert len(model.requests) == asked
 
 
 def test_the_official_clients_search_through_the_app_and_its_key_stays_here(
-    served: Served, model: ScriptedModel
+    served: GatewayProcess, model: ScriptedModel
 ) -> None:
     model.requests.clear()
     headers = {"api-key": THEIRS}
@@ -114,11 +118,11 @@ def test_the_official_clients_search_through_the_app_and_its_key_stays_here(
     assert ADMIN not in json.dumps([dict(one) for one in sent])
     keys = [one.get("api-key") or one.get("authorization") for one in sent]
     assert set(keys) == {THEIRS, "Bearer own-key-of-land"}
-    assert ADMIN not in served.logged() and THEIRS not in served.logged()
+    assert ADMIN not in served.read_log() and THEIRS not in served.read_log()
 
 
 def test_a_key_switches_tool_search_and_a_request_switches_it_again(
-    served: Served, model: ScriptedModel
+    served: GatewayProcess, model: ScriptedModel
 ) -> None:
     body = {
         "model": "m",
@@ -126,7 +130,7 @@ def test_a_key_switches_tool_search_and_a_request_switches_it_again(
         "tools": chat_functions(),
     }
     treated = [
-        served.ask("/v1/chat/completions", key, body, **headers).headers["x-toolcrib-treatment"]
+        served.request("/v1/chat/completions", key, body, **headers).headers["x-toolcrib-treatment"]
         for key, headers in (
             (ADMIN, {}),
             (PLAIN, {}),
@@ -137,17 +141,17 @@ def test_a_key_switches_tool_search_and_a_request_switches_it_again(
 
 
 def test_tokens_that_were_saved_are_in_the_figures_and_the_status(
-    served: Served, tmp_path: Path
+    served: GatewayProcess, tmp_path: Path
 ) -> None:
     body = {"model": "m", "input": "A dollar?", "tools": functions()}
-    saved = int(served.ask("/v1/responses", ADMIN, body).headers["x-toolcrib-tokens-saved"])
+    saved = int(served.request("/v1/responses", ADMIN, body).headers["x-toolcrib-tokens-saved"])
     assert saved > 0
-    lines = served.ask("/metrics", ADMIN).text.splitlines()
+    lines = served.request("/metrics", ADMIN).text.splitlines()
     figures = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert int(figures['toolcrib_model_tokens_saved_total{upstream="land"}']) >= saved
     counted = 'toolcrib_model_requests_total{upstream="land",treatment="transparent"}'
     assert int(figures[counted]) >= 1
-    counts = served.ask("/api/stats", ADMIN).json["counts"]
+    counts = served.request("/api/stats", ADMIN).json["counts"]
     assert counts["model_tokens_saved"] >= saved
     done = subprocess.run(
         [*COMMAND, "status", "--url", served.url, "--key", ADMIN],
@@ -161,7 +165,7 @@ def test_tokens_that_were_saved_are_in_the_figures_and_the_status(
     assert "requests to models with tools held back spared them about" in done.stdout
 
 
-def test_tokens_are_counted_and_the_paths_are_described(served: Served) -> None:
+def test_tokens_are_counted_and_the_paths_are_described(served: GatewayProcess) -> None:
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "Tide?"}],
@@ -169,12 +173,12 @@ def test_tokens_are_counted_and_the_paths_are_described(served: Served) -> None:
     }
     shown = {**body, "tools": [{**tool, "defer_loading": False} for tool in HARBOUR]}
     held, all_shown = (
-        served.ask("/v1/messages/count_tokens", ADMIN, one).json["input_tokens"]
+        served.request("/v1/messages/count_tokens", ADMIN, one).json["input_tokens"]
         for one in (body, {**shown, "tools": [BM25, *shown["tools"]]})
     )
     assert held < all_shown
-    assert served.ask("/v1/openapi.json", ADMIN).json["openapi"].startswith("3.")
-    missing, wrong = served.ask("/v1/nothing", ADMIN), served.ask("/v1/messages", ADMIN)
+    assert served.request("/v1/openapi.json", ADMIN).json["openapi"].startswith("3.")
+    missing, wrong = served.request("/v1/nothing", ADMIN), served.request("/v1/messages", ADMIN)
     assert (missing.status, wrong.status) == (404, 405)
     # In the form of either API.
     assert missing.json["type"] == "error" and missing.json["error"]["type"] == "not_found_error"

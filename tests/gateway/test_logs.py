@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from toolcrib.gateway.logs import MAX_MESSAGE_CHARS, JsonLines, Redactor, request_id, start_logging
+from toolcrib.gateway.logs import (
+    MAX_MESSAGE_CHARS,
+    JsonFormatter,
+    Redactor,
+    request_id,
+    start_logging,
+)
 
 SECRET = 'hunter2/"secret"&more'
 LOG = logging.getLogger("toolcrib.test")
@@ -147,7 +153,7 @@ def test_a_line_is_only_so_long(as_json: io.StringIO) -> None:
 
 def test_a_line_with_wrong_arguments_is_still_a_line() -> None:
     record = logging.makeLogRecord({"msg": "%d and %s", "args": ("only one",)})
-    line = JsonLines(Redactor()).format(record)
+    line = JsonFormatter(Redactor()).format(record)
     assert json.loads(line)["message"] == "%d and %s"
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import toolcrib
-from tests.support.scripted_page import model_of
-from toolcrib.config.expansion import needed
-from toolcrib.config.jsonc import parsed
-from toolcrib.config.reading import KEYS, read
+from tests.support.scripted_page import run_page_model
+from toolcrib.config.expansion import collect_required_variables
+from toolcrib.config.jsonc import parse_jsonc
+from toolcrib.config.reading import KNOWN_KEYS, parse_config
 from toolcrib.errors import InvalidConfig
 
 ROOT = Path(__file__).parents[2]
@@ -46,21 +46,25 @@ def test_every_python_block_runs(
         pytest.importorskip(module, reason=f"{module} is not installed")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "docs"}
-    with model_of(_read(page), monkeypatch):
+    with run_page_model(_read(page), monkeypatch):
         for number, block in enumerate(_PYTHON.findall(_read(page)), 1):
             exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
 
 
 def _configurations(page: Path) -> list[dict[str, Any]]:
     """The JSON blocks of a page that have a key of toolcrib.json."""
-    blocks = [parsed(page.name, block, InvalidConfig).value for block in _JSON.findall(_read(page))]
-    return [one for one in blocks if isinstance(one, dict) and one.keys() & set(KEYS)]
+    blocks = [
+        parse_jsonc(page.name, block, InvalidConfig).value for block in _JSON.findall(_read(page))
+    ]
+    return [one for one in blocks if isinstance(one, dict) and one.keys() & set(KNOWN_KEYS)]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if _configurations(p)], ids=_name)
 def test_every_configuration_can_be_read(page: Path) -> None:
     for told in _configurations(page):
-        read(told, {name: f"a secret of {name}" for name in needed(told)})
+        parse_config(
+            told, {name: f"a secret of {name}" for name in collect_required_variables(told)}
+        )
 
 
 def test_the_readme_shows_a_configuration() -> None:

@@ -9,31 +9,31 @@ from typing import Any
 import pytest
 
 from tests.embedders.endpoint import Endpoint, refusal, serving
-from toolcrib.config.reading import read
-from toolcrib.config.settings import Config, Server
+from toolcrib.config.reading import parse_config
+from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig
-from toolcrib.gateway.secrets import secrets_in
-from toolcrib.hub.hub import Service, manifest_of
-from toolcrib.hub.startup import open_service
+from toolcrib.gateway.secrets import collect_config_secrets
+from toolcrib.hub.hub import Hub, build_manifest
+from toolcrib.hub.startup import open_hub
 
-SERVER = Server("shop", command="shop")
+SERVER = ServerConfig("shop", command="shop")
 TOOLS = [
     {"name": "refund", "description": "Give a customer the money back.", "inputSchema": {}},
     {"name": "ship", "description": "Send an order.", "inputSchema": {}},
 ]
 
 
-def _config(folder: Path, endpoint: Endpoint, **more: Any) -> Config:
+def _config(folder: Path, endpoint: Endpoint, **more: Any) -> GatewayConfig:
     document = {
         "mcpServers": {"shop": {"command": "shop"}},
         "embedding": {"url": endpoint.url, "model": "tiny", "key": "${EMBEDDER_KEY}", **more},
     }
-    return read(document, {"EMBEDDER_KEY": "very secret"}, folder / "toolcrib.json")
+    return parse_config(document, {"EMBEDDER_KEY": "very secret"}, folder / "toolcrib.json")
 
 
-def _opened(config: Config) -> Service:
-    service = open_service(config)
-    service.learn(SERVER, manifest_of(SERVER, TOOLS, {}))
+def _opened(config: GatewayConfig) -> Hub:
+    service = open_hub(config)
+    service.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
     return service
 
 
@@ -43,8 +43,8 @@ def test_queries_and_tools_are_read_by_it_with_their_marks_and_tools_only_once(
     with serving() as endpoint:
         config = _config(tmp_path, endpoint, queryPrefix="q: ", toolPrefix="t: ", dimensions=2)
         with closing(_opened(config)) as service:
-            service.view().engine.search("reimburse the buyer")
-            assert service.embedder_fault == ""
+            service.get_view().engine.search("reimburse the buyer")
+            assert service.embedder_error == ""
         texts = [text for asked in endpoint.asked for text in asked["input"]]
         assert texts.count("q: reimburse the buyer") == 1
         assert len([text for text in texts if text.startswith("t: ")]) == len(TOOLS)
@@ -53,7 +53,7 @@ def test_queries_and_tools_are_read_by_it_with_their_marks_and_tools_only_once(
         assert endpoint.headers[0]["authorization"] == "Bearer very secret"
         endpoint.asked.clear()
         with closing(_opened(config)) as service:
-            service.view().engine.search("send the parcel")
+            service.get_view().engine.search("send the parcel")
         assert [asked["input"] for asked in endpoint.asked] == [["q: send the parcel"]]
 
 
@@ -61,16 +61,16 @@ def test_while_it_is_down_ours_answers_and_it_is_said(tmp_path: Path) -> None:
     with serving() as endpoint:
         endpoint.script = [refusal(401, "no")] * 9
         with closing(_opened(_config(tmp_path, endpoint))) as service:
-            found = service.view().engine.search("reimburse the buyer")
+            found = service.get_view().engine.search("reimburse the buyer")
             assert found.hits[0].tool.name == "refund"
             assert any("the embedder is down" in note for note in found.notes)
-            assert "check it" in service.embedder_fault
-            assert "very secret" not in service.embedder_fault
+            assert "check it" in service.embedder_error
+            assert "very secret" not in service.embedder_error
 
 
 def test_its_key_is_a_secret(tmp_path: Path) -> None:
     config = _config(tmp_path, Endpoint(), url="http://localhost:11434/v1")
-    assert "very secret" in set(secrets_in(config))
+    assert "very secret" in set(collect_config_secrets(config))
     assert "very secret" not in repr(config)
 
 
@@ -85,4 +85,4 @@ def test_its_key_is_a_secret(tmp_path: Path) -> None:
 )
 def test_what_is_half_told_is_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
-        read({"embedding": given}, {})
+        parse_config({"embedding": given}, {})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.config.settings import Config, Server
-from toolcrib.hub.hub import manifest_of
-from toolcrib.hub.startup import open_service
+from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.hub.hub import build_manifest
+from toolcrib.hub.startup import open_hub
 
-SERVER = Server("shop", command="shop")
+SERVER = ServerConfig("shop", command="shop")
 SAID: dict[str, Any] = {"instructions": "", "protocol": "2025-11-25", "info": {}}
 
 
@@ -21,12 +21,12 @@ def definition(number: int, about: str = "Sell a thing.") -> dict[str, Any]:
 
 
 def test_tools_that_did_not_change_are_kept_as_they_are() -> None:
-    service = open_service(Config(servers={"shop": SERVER}, store="sqlite://"))
-    service.learn(SERVER, manifest_of(SERVER, map(definition, range(5)), SAID))
+    service = open_hub(GatewayConfig(servers={"shop": SERVER}, store="sqlite://"))
+    service.update_server(SERVER, build_manifest(SERVER, map(definition, range(5)), SAID))
     before = {tool.id: tool for tool in service.engine.catalog}
 
     again = [*map(definition, range(4)), definition(4, "Sell a thing again."), definition(5)]
-    service.learn(SERVER, manifest_of(SERVER, again, SAID))
+    service.update_server(SERVER, build_manifest(SERVER, again, SAID))
     after = {tool.id: tool for tool in service.engine.catalog}
     service.close()
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.golden import golden, vectors
+from tests.golden import golden_vectors, load_golden
 from tests.profiles.dynamic_registry import Row, answer, raising, same_groups, scores
-from toolcrib.core.validation import problems
+from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidTool
 from toolcrib.profiles import dynamic_registry
 from toolcrib.profiles.dynamic_registry import META_TOOLS, DynamicToolRegistry
@@ -140,7 +140,7 @@ class Replay:
         known = self.current.get(name) if isinstance(name, str) else None
         self.recorded = recorded
         ours = answer(self.registry, "execute_dynamic_tool", **arguments)
-        if known and problems(known["definition"].get("input_schema") or {}, tool_input):
+        if known and find_problems(known["definition"].get("input_schema") or {}, tool_input):
             # What does not fit the schema is run all the same, and counted: ours names the field.
             assert ours["error"].startswith("Execution failed: the arguments do not fit")
             self.failed = True
@@ -227,7 +227,7 @@ class Replay:
         return lambda **_: json.loads(rest or "{}")
 
 
-@pytest.mark.parametrize("vector", vectors("chapter23", "vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("chapter23", "vectors"))
 def test_the_registry_answers_as_recorded_or_better(
     vector: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,7 +238,7 @@ def test_the_registry_answers_as_recorded_or_better(
 
 
 def test_the_meta_tools_take_what_is_recorded() -> None:
-    recorded = golden("chapter23")["meta_tool_schemas_without_descriptions"]
+    recorded = load_golden("chapter23")["meta_tool_schemas_without_descriptions"]
     assert {tool.name: without_descriptions(tool.input_schema) for tool in META_TOOLS} == recorded
 
 

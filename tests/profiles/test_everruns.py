@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.golden import golden, vectors
+from tests.golden import golden_vectors, load_golden
 from toolcrib.core.tool import Tool
 from toolcrib.profiles import everruns
-from toolcrib.profiles.everruns import Context, Definition, Reveals, Size, ToolSearch
+from toolcrib.profiles.everruns import (
+    DefinitionSize,
+    EverrunsContext,
+    EverrunsDefinition,
+    EverrunsToolSearch,
+    SessionReveals,
+)
 from toolcrib.search.lexical import keyword
 
 SCHEMA = {"type": "object", "properties": {"depth": {"type": "number"}}, "required": ["depth"]}
@@ -22,15 +28,15 @@ KITCHEN = [
 ]
 
 
-def context(tools: list[Tool] = KITCHEN, session: str | None = None) -> Context:
-    return Context(tools, {tool.name for tool in tools}, session)
+def context(tools: list[Tool] = KITCHEN, session: str | None = None) -> EverrunsContext:
+    return EverrunsContext(tools, {tool.name for tool in tools}, session)
 
 
 def search(query: object, tools: list[Tool] = KITCHEN) -> dict[str, Any]:
-    return ToolSearch().search({"query": query}, context(tools))
+    return EverrunsToolSearch().search({"query": query}, context(tools))
 
 
-def stubbed(definitions: list[Definition]) -> list[str]:
+def stubbed(definitions: list[EverrunsDefinition]) -> list[str]:
     return [one.tool.name for one in definitions if one.stub is not None]
 
 
@@ -41,47 +47,47 @@ def tools_of(catalog: list[dict[str, Any]]) -> list[Tool]:
     return [Tool(one["name"], one["description"], one["parameters"]) for one in catalog]
 
 
-@pytest.mark.parametrize("vector", vectors("everruns", "search_vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("everruns", "search_vectors"))
 def test_a_search_answers_as_recorded(vector: dict[str, Any]) -> None:
-    tools = tools_of(golden("everruns")["catalogs"][vector["catalog"]])
+    tools = tools_of(load_golden("everruns")["catalogs"][vector["catalog"]])
     listed = [tool.name for tool in tools]
     visible = listed if vector["visible"] == "all" else vector["visible"]
-    capability = ToolSearch()
-    answer = capability.search(vector["arguments"], Context(tools, visible, "session"))
+    capability = EverrunsToolSearch()
+    answer = capability.search(vector["arguments"], EverrunsContext(tools, visible, "session"))
     assert answer == vector["output"]
-    assert list(capability.reveals.revealed("session")) == vector["output"].get("loaded", [])
+    assert list(capability.reveals.names_of("session")) == vector["output"].get("loaded", [])
     seen = [tool for tool in tools if tool.name in visible]
-    points = [[tool.name, score] for tool, score in everruns.ranked(seen, answer["query"])]
+    points = [[tool.name, score] for tool, score in everruns.rank_tools(seen, answer["query"])]
     assert points == vector["scores"]
 
 
-@pytest.mark.parametrize("vector", vectors("everruns", "error_vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("everruns", "error_vectors"))
 def test_a_search_that_cannot_run_says_why_as_recorded(vector: dict[str, Any]) -> None:
-    lacking = [None, Context(visible=[]), Context(registry=[])]
-    errors = [ToolSearch().search({"query": "x"}, one)["error"] for one in lacking]
+    lacking = [None, EverrunsContext(visible=[]), EverrunsContext(registry=[])]
+    errors = [EverrunsToolSearch().search({"query": "x"}, one)["error"] for one in lacking]
     assert vector["error"] in errors
     assert len(set(errors)) == len(lacking)
 
 
-@pytest.mark.parametrize("vector", vectors("everruns", "hook_vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("everruns", "hook_vectors"))
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
 def test_parameters_are_hidden_as_recorded(vector: dict[str, Any], stub: everruns.Stub) -> None:
     made = vector["constructor"]
-    capability = ToolSearch(made["threshold"], frozenset(made["never_defer"]), stub)
+    capability = EverrunsToolSearch(made["threshold"], frozenset(made["never_defer"]), stub)
     capability.reveals.reveal("session", vector["revealed_this_session"])
     tools = [
         Tool(one["name"], input_schema=SCHEMA, policy=one["deferrable"]) for one in vector["tools"]
     ]
-    definitions = capability.configured(vector["config"]).advertise(
+    definitions = capability.with_config(vector["config"]).advertise(
         tools, "session", hosted_search=vector["hosted_search_active"]
     )
     assert stubbed(definitions) == vector["stubbed"]
     assert [one.tool for one in definitions] == tools
 
 
-@pytest.mark.parametrize("vector", vectors("everruns", "reveal_vectors", "vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("everruns", "reveal_vectors", "vectors"))
 def test_reveals_are_kept_and_forgotten_as_recorded(vector: dict[str, Any]) -> None:
-    reveals = Reveals(golden("everruns")["reveal_vectors"]["bound"])
+    reveals = SessionReveals(load_golden("everruns")["reveal_vectors"]["bound"])
     others = 0
     for operation, *rest in vector["ops"]:
         if operation == "reveal":
@@ -92,11 +98,11 @@ def test_reveals_are_kept_and_forgotten_as_recorded(vector: dict[str, Any]) -> N
                 reveals.reveal(f"other {number}", ["x"])
             others += rest[0]
     for session, names in vector["expect"].items():
-        assert sorted(reveals.revealed(session)) == sorted(names)
+        assert sorted(reveals.names_of(session)) == sorted(names)
 
 
 def test_constants_and_stubs_are_as_recorded() -> None:
-    system = golden("everruns")
+    system = load_golden("everruns")
     constants = system["constants"]
     assert constants["threshold"] == everruns.THRESHOLD
     assert constants["max_results"] == everruns.MAX_RESULTS
@@ -110,18 +116,18 @@ def test_constants_and_stubs_are_as_recorded() -> None:
 
 def test_the_savings_are_as_recorded() -> None:
     """The tools that were measured are not recorded: any tools of their sizes give the numbers."""
-    recorded = golden("everruns")["size_benchmark"]
+    recorded = load_golden("everruns")["size_benchmark"]
     tools = surface(recorded)
-    full = everruns.size([Definition(tool) for tool in tools])
-    assert full == Size(recorded["full_bytes"], recorded["full_param_bytes"])
+    full = everruns.measure_size([EverrunsDefinition(tool) for tool in tools])
+    assert full == DefinitionSize(recorded["full_bytes"], recorded["full_param_bytes"])
     for title, stub in (
         ("later_stub", everruns.bare_stub),
         ("seed_stub", everruns.instructing_stub),
     ):
-        definitions = ToolSearch(stub=stub).advertise(tools)
-        hidden = everruns.size(definitions)
+        definitions = EverrunsToolSearch(stub=stub).advertise(tools)
+        hidden = everruns.measure_size(definitions)
         assert len(stubbed(definitions)) == recorded["deferred"]
-        assert hidden == Size(recorded[title]["bytes"], recorded[title]["param_bytes"])
+        assert hidden == DefinitionSize(recorded[title]["bytes"], recorded[title]["param_bytes"])
         assert saved_percent(full.tools, hidden.tools) == recorded[title]["saved_pct"]
         saved = saved_percent(full.parameters, hidden.parameters)
         assert saved == recorded[title]["param_saved_pct"]
@@ -167,7 +173,7 @@ def compact(value: object) -> str:
 
 
 def test_an_exact_name_comes_alone_whole_and_is_revealed() -> None:
-    capability = ToolSearch()
+    capability = EverrunsToolSearch()
     answer = capability.search({"query": " `boil_egg` "}, context(session="s"))
     assert answer == {
         "query": "`boil_egg`",
@@ -177,15 +183,15 @@ def test_an_exact_name_comes_alone_whole_and_is_revealed() -> None:
         "loaded": ["boil_egg"],
         "message": everruns.LOADED,
     }
-    assert capability.reveals.revealed("s") == ("boil_egg",)
+    assert capability.reveals.names_of("s") == ("boil_egg",)
 
 
 def test_a_miss_names_what_there_is_and_reveals_nothing() -> None:
-    capability = ToolSearch()
+    capability = EverrunsToolSearch()
     answer = capability.search({"query": "fly"}, context(session="s"))
     assert answer["available_tools"] == ["boil_egg", "boil_egg_soft", "wash_up"]
     assert answer["tools"] == []
-    assert capability.reveals.revealed("s") == ()
+    assert capability.reveals.names_of("s") == ()
 
 
 @pytest.mark.parametrize("query", ["", " ", "?!", None, 7])
@@ -196,7 +202,9 @@ def test_a_query_without_terms_lists_the_first_tools(query: object) -> None:
 
 def test_a_tool_that_is_not_visible_is_neither_found_nor_named() -> None:
     for query in ("boil egg", "fly"):
-        answer = ToolSearch().search({"query": query}, Context(KITCHEN, {"wash_up"}))
+        answer = EverrunsToolSearch().search(
+            {"query": query}, EverrunsContext(KITCHEN, {"wash_up"})
+        )
         assert "boil_egg" not in json.dumps(answer)
 
 
@@ -204,17 +212,19 @@ def test_a_tool_that_is_not_visible_is_neither_found_nor_named() -> None:
     ("lacking", "error"),
     [
         (None, everruns.NO_CONTEXT),
-        (Context(visible=["x"]), everruns.NO_REGISTRY),
-        (Context(registry=KITCHEN), everruns.NO_VISIBLE_TOOLS),
+        (EverrunsContext(visible=["x"]), everruns.NO_REGISTRY),
+        (EverrunsContext(registry=KITCHEN), everruns.NO_VISIBLE_TOOLS),
     ],
 )
-def test_a_search_without_its_surroundings_is_an_error(lacking: Context | None, error: str) -> None:
-    assert ToolSearch().search({"query": "egg"}, lacking) == {"error": error}
+def test_a_search_without_its_surroundings_is_an_error(
+    lacking: EverrunsContext | None, error: str
+) -> None:
+    assert EverrunsToolSearch().search({"query": "egg"}, lacking) == {"error": error}
 
 
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
 def test_a_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.Stub) -> None:
-    capability = ToolSearch(threshold=4, never_defer=frozenset({"wash_up"}), stub=stub)
+    capability = EverrunsToolSearch(threshold=4, never_defer=frozenset({"wash_up"}), stub=stub)
     assert stubbed(capability.advertise(KITCHEN, "s")) == ["boil_egg", "boil_egg_soft"]
     capability.search({"query": "boil_egg"}, context(session="s"))
     assert stubbed(capability.advertise(KITCHEN, "s")) == ["boil_egg_soft"]
@@ -223,48 +233,48 @@ def test_a_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.
 
 
 def test_nothing_is_hidden_below_the_threshold_or_where_the_provider_searches() -> None:
-    assert stubbed(ToolSearch(threshold=5).advertise(KITCHEN)) == []
-    assert stubbed(ToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
+    assert stubbed(EverrunsToolSearch(threshold=5).advertise(KITCHEN)) == []
+    assert stubbed(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
 
 
 def test_always_means_automatic_and_never_means_never() -> None:
     tools = [Tool("a", policy="always"), Tool("b", policy="automatic"), Tool("c", policy="never")]
-    assert stubbed(ToolSearch(threshold=3).advertise(tools)) == ["a", "b"]
-    assert stubbed(ToolSearch(threshold=4).advertise(tools)) == []
+    assert stubbed(EverrunsToolSearch(threshold=3).advertise(tools)) == ["a", "b"]
+    assert stubbed(EverrunsToolSearch(threshold=4).advertise(tools)) == []
 
 
 def test_a_stored_definition_comes_back_whole() -> None:
-    for definition in ToolSearch(threshold=1).advertise(KITCHEN):
-        again = Definition.from_dict(json.loads(json.dumps(definition.to_dict())))
+    for definition in EverrunsToolSearch(threshold=1).advertise(KITCHEN):
+        again = EverrunsDefinition.from_dict(json.loads(json.dumps(definition.to_dict())))
         assert again == definition
         assert again.tool.input_schema == definition.tool.input_schema
 
 
 def test_deferral_makes_the_list_of_tools_smaller() -> None:
-    full = everruns.size(Definition(tool) for tool in KITCHEN)
-    hidden = everruns.size(ToolSearch(threshold=1).advertise(KITCHEN))
+    full = everruns.measure_size(EverrunsDefinition(tool) for tool in KITCHEN)
+    hidden = everruns.measure_size(EverrunsToolSearch(threshold=1).advertise(KITCHEN))
     assert full.tools - hidden.tools == full.parameters - hidden.parameters > 0
 
 
 def test_the_session_that_began_first_is_forgotten_first() -> None:
-    reveals = Reveals(max_sessions=2)
+    reveals = SessionReveals(max_sessions=2)
     for session in ("first", "second", "first", "third"):
         reveals.reveal(session, [session])
-    assert reveals.revealed("first") == ()
-    assert reveals.revealed("second") == ("second",)
+    assert reveals.names_of("first") == ()
+    assert reveals.names_of("second") == ("second",)
 
 
 @pytest.mark.parametrize("threshold", [-1, "2", 2.0, True, None])
 def test_a_threshold_that_is_no_count_is_passed_over(threshold: object) -> None:
-    assert ToolSearch(threshold=3).configured({"threshold": threshold}).threshold == 3
+    assert EverrunsToolSearch(threshold=3).with_config({"threshold": threshold}).threshold == 3
 
 
 def test_configuration_adds_to_the_allowlist_and_shares_the_reveals() -> None:
-    capability = ToolSearch(never_defer=frozenset({"a"}))
-    later = capability.configured({"threshold": 0, "never_defer": ["b", 7, None]})
+    capability = EverrunsToolSearch(never_defer=frozenset({"a"}))
+    later = capability.with_config({"threshold": 0, "never_defer": ["b", 7, None]})
     assert (later.threshold, later.never_defer) == (0, frozenset("ab"))
     assert later.reveals is capability.reveals
-    assert capability.configured({"never_defer": "b"}).never_defer == {"a"}
+    assert capability.with_config({"never_defer": "b"}).never_defer == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -284,13 +294,13 @@ def test_configuration_adds_to_the_allowlist_and_shares_the_reveals() -> None:
 def test_a_configuration_is_read_in_three_shapes(
     capabilities: object, config: dict[str, Any] | None
 ) -> None:
-    assert everruns.configuration(capabilities) == config
+    assert everruns.find_capability_config(capabilities) == config
 
 
 def test_a_placeholder_reveals_every_tool_of_its_server() -> None:
-    placeholder = everruns.server_placeholder("pantry", "Everything about food stores")
+    placeholder = everruns.build_server_placeholder("pantry", "Everything about food stores")
     shelf = Tool("mcp_pantry__shelf", "Look at a shelf", SCHEMA)
-    capability = ToolSearch(threshold=1)
+    capability = EverrunsToolSearch(threshold=1)
     answer = capability.search({"query": "food"}, context([placeholder, *KITCHEN], "s"))
     assert answer["loading_mcp_servers"] == ["pantry"]
     assert (answer["loaded"], answer["message"]) == ([], everruns.SERVERS_LOADING)
@@ -299,7 +309,7 @@ def test_a_placeholder_reveals_every_tool_of_its_server() -> None:
 
 
 def test_an_ordinary_match_reveals_no_server() -> None:
-    placeholder = everruns.server_placeholder("pantry", "Everything about food stores")
+    placeholder = everruns.build_server_placeholder("pantry", "Everything about food stores")
     answer = search("boil", [placeholder, *KITCHEN])
     assert answer["loaded"] == ["boil_egg", "boil_egg_soft"]
     assert "loading_mcp_servers" not in answer
@@ -318,11 +328,11 @@ words = st.sampled_from(["boil", "EGG", "wash_up", "zz", "?", "every plate"]) | 
 
 @given(query=st.lists(words, max_size=4).map(" ".join) | st.integers() | st.none())
 def test_no_query_raises_and_what_is_loaded_is_what_is_revealed(query: object) -> None:
-    capability = ToolSearch()
+    capability = EverrunsToolSearch()
     answer = capability.search({"query": query}, context(session="s"))
-    assert answer == ToolSearch().search({"query": query}, context())
+    assert answer == EverrunsToolSearch().search({"query": query}, context())
     assert len(answer["tools"]) <= everruns.MAX_RESULTS
-    assert list(capability.reveals.revealed("s")) == answer.get("loaded", [])
+    assert list(capability.reveals.names_of("s")) == answer.get("loaded", [])
     assert "tool_search" not in answer.get("loaded", [])
 
 
@@ -330,12 +340,12 @@ def test_no_query_raises_and_what_is_loaded_is_what_is_revealed(query: object) -
 def test_sessions_are_bounded_and_reveals_only_grow_while_one_lives(
     operations: list[tuple[str, list[str]]],
 ) -> None:
-    reveals = Reveals(max_sessions=3)
+    reveals = SessionReveals(max_sessions=3)
     for session, names in operations:
-        before = reveals.revealed(session)
+        before = reveals.names_of(session)
         reveals.reveal(session, names)
-        assert reveals.revealed(session)[: len(before)] == before
-        assert sum(bool(reveals.revealed(one)) for one in "abcdef") <= 3
+        assert reveals.names_of(session)[: len(before)] == before
+        assert sum(bool(reveals.names_of(one)) for one in "abcdef") <= 3
 
 
 @pytest.mark.parametrize(
@@ -348,7 +358,7 @@ def test_sessions_are_bounded_and_reveals_only_grow_while_one_lives(
     ],
 )
 def test_auto_picks_exactly_one_mechanism(model: str | None, who: str) -> None:
-    assert everruns.mechanism(model) == who
+    assert everruns.select_mechanism(model) == who
 
 
 @pytest.mark.parametrize(
@@ -365,7 +375,7 @@ def test_auto_picks_exactly_one_mechanism(model: str | None, who: str) -> None:
 def test_a_providers_own_search_does_nothing_on_a_model_that_cannot(
     provider: str, model: str | None, who: str
 ) -> None:
-    assert everruns.standalone(provider, model) == who
+    assert everruns.select_standalone_mechanism(provider, model) == who
     if who == "none":
         # Nothing is held back, and nothing is wrong.
-        assert stubbed(ToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
+        assert stubbed(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []

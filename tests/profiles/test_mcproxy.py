@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.golden import golden, vectors
+from tests.golden import golden_vectors, load_golden
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.profiles import mcproxy, mcproxy_source
 from toolcrib.profiles.mcproxy import (
-    FRESH,
-    SEARCH_TOOL,
-    Config,
-    Listing,
-    Reply,
+    EMPTY_SESSION,
+    SEARCH_TOOL_NAME,
+    McproxyConfig,
+    McproxyListing,
+    McproxyReply,
+    McproxySession,
+    McproxyToolSearch,
     RpcError,
-    Session,
-    ToolSearch,
 )
 from toolcrib.profiles.mcproxy_source import SourceToolSearch
 
@@ -31,24 +31,26 @@ FARM = [
     Tool("ring_bell", "Call everybody to the table"),
 ]
 FARM_NAMES = [tool.name for tool in FARM]
-BOTH = [ToolSearch, SourceToolSearch]
+BOTH = [McproxyToolSearch, SourceToolSearch]
 
 
-def config(limit: int = 50, threshold: float = 0.0, **more: Any) -> Config:
-    return Config(max_tools=limit, threshold=threshold, **more)
+def config(limit: int = 50, threshold: float = 0.0, **more: Any) -> McproxyConfig:
+    return McproxyConfig(max_tools=limit, threshold=threshold, **more)
 
 
 def names(tools: tuple[Tool, ...]) -> list[str]:
     return [tool.name for tool in tools]
 
 
-def searched(search: ToolSearch, query: str, session: Session = FRESH) -> Reply:
+def searched(
+    search: McproxyToolSearch, query: str, session: McproxySession = EMPTY_SESSION
+) -> McproxyReply:
     reply = search.search({"query": query}, session)
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, McproxyReply)
     return reply
 
 
-def found(query: str, kind: type[ToolSearch] = ToolSearch, **more: Any) -> list[str]:
+def found(query: str, kind: type[McproxyToolSearch] = McproxyToolSearch, **more: Any) -> list[str]:
     reply = searched(kind(FARM, config(**more)), query)
     assert not reply.is_error
     return names(reply.session.exposed)
@@ -58,20 +60,22 @@ def found(query: str, kind: type[ToolSearch] = ToolSearch, **more: Any) -> list[
 
 
 def recorded_tools(catalog: str) -> list[Tool]:
-    listed = golden("mcproxy")["catalogs"][catalog]
+    listed = load_golden("mcproxy")["catalogs"][catalog]
     return [Tool(one["name"], one["description"] or "") for one in listed]
 
 
-@pytest.mark.parametrize("vector", vectors("mcproxy", "search_vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("mcproxy", "search_vectors"))
 def test_the_source_answers_a_search_as_recorded(vector: dict[str, Any]) -> None:
-    search = SourceToolSearch(recorded_tools(vector["catalog"]), Config.read(vector["config"]))
+    search = SourceToolSearch(
+        recorded_tools(vector["catalog"]), McproxyConfig.from_json(vector["config"])
+    )
     reply = search.search(vector["arguments"])
     recorded = vector["output"]
     if "error" in recorded:
         assert isinstance(reply, RpcError)
         assert {"code": reply.code, "message": reply.message} == recorded["error"]
         return
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, McproxyReply)
     if "panic" in recorded:
         # Where the program panics, ours answers.
         assert not reply.is_error
@@ -79,27 +83,29 @@ def test_the_source_answers_a_search_as_recorded(vector: dict[str, Any]) -> None
     assert [[tool.name, round(score, 4)] for tool, score in reply.matches] == recorded["raw"]
     assert reply.to_dict() == recorded["result"]
     assert names(reply.session.exposed) == vector["exposed_after"]
-    question = mcproxy_source.read(vector["arguments"]["query"])
+    question = mcproxy_source.parse_tantivy_query(vector["arguments"]["query"])
     if question is not None:
         assert ("quoted" if question.quoted else "parsed") == recorded["query_read_as"]
 
 
-@pytest.mark.parametrize("vector", vectors("mcproxy", "list_vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("mcproxy", "list_vectors"))
 def test_the_source_lists_as_recorded(vector: dict[str, Any]) -> None:
-    session = FRESH
+    session = EMPTY_SESSION
     tools: list[Tool] = []
     for (step, argument), recorded in zip(vector["steps"], vector["outputs"], strict=True):
         if step == "list":
             tools = recorded_tools(argument)
-            listing = SourceToolSearch(tools, Config.read(vector["config"])).list_tools(session)
+            listing = SourceToolSearch(tools, McproxyConfig.from_json(vector["config"])).list_tools(
+                session
+            )
             session = listing.session
-            described = [one.description for one in listing.tools if one.name == SEARCH_TOOL]
+            described = [one.description for one in listing.tools if one.name == SEARCH_TOOL_NAME]
             assert names(listing.tools) == recorded["tools"]
             description = recorded["search_tool_description"]
             assert described == ([] if description is None else [description])
         else:
             assert step == "search"
-            search = SourceToolSearch(tools, Config.read(vector["config"]))
+            search = SourceToolSearch(tools, McproxyConfig.from_json(vector["config"]))
             reply = searched(search, argument, session)
             session = reply.session
             if "panic" not in recorded:
@@ -107,11 +113,11 @@ def test_the_source_lists_as_recorded(vector: dict[str, Any]) -> None:
                 assert reply.list_changed == recorded["list_changed_sent"]
 
 
-@pytest.mark.parametrize("vector", vectors("mcproxy", "seed_document", "selection"))
+@pytest.mark.parametrize("vector", golden_vectors("mcproxy", "seed_document", "selection"))
 def test_the_seed_lists_as_its_page_says(vector: dict[str, Any]) -> None:
     tools = recorded_tools("gateway22")
-    search = ToolSearch(
-        tools, Config.read(vector["config"]), servers=vector.get("server_order", [])
+    search = McproxyToolSearch(
+        tools, McproxyConfig.from_json(vector["config"]), servers=vector.get("server_order", [])
     )
     listing = search.list_tools()
     if "expect_tools" not in vector:
@@ -119,23 +125,23 @@ def test_the_seed_lists_as_its_page_says(vector: dict[str, Any]) -> None:
         assert names(listing.tools) == [tool.name for tool in tools]
         return
     assert names(listing.tools) == vector["expect_tools"]
-    template = golden("mcproxy")["seed_document"]["search_tool"]["description"]
+    template = load_golden("mcproxy")["seed_document"]["search_tool"]["description"]
     assert listing.tools[-1].description == template.replace("<hidden>", str(vector["hidden"]))
 
 
 def test_the_sentences_of_both_readings_are_as_recorded() -> None:
-    system = golden("mcproxy")
+    system = load_golden("mcproxy")
     page = system["seed_document"]
-    assert SourceToolSearch([]).search_tool(1).input_schema == system["search_tool_schema"]
-    ours = ToolSearch([]).search_tool(1)
+    assert SourceToolSearch([]).build_search_tool(1).input_schema == system["search_tool_schema"]
+    ours = McproxyToolSearch([]).build_search_tool(1)
     assert ours.name == page["search_tool"]["name"]
     query = ours.input_schema["properties"]["query"]
     assert query["description"] == page["search_tool"]["query_description"]
-    text = ToolSearch([]).found_text("", [Tool("<name>", "<description>")] * 2)
+    text = McproxyToolSearch([]).render_found("", [Tool("<name>", "<description>")] * 2)
     assert text == page["result_text"].replace("<n>", "2")
     lines = [line.format_map(Placeholders()) for line in mcproxy.DEBUG_LINES]
     assert lines == page["debug_lines"]
-    assert Config.read(system["defaults"]) == Config()
+    assert McproxyConfig.from_json(system["defaults"]) == McproxyConfig()
 
 
 class Placeholders(dict[str, str]):
@@ -149,7 +155,7 @@ class Placeholders(dict[str, str]):
 
 
 def test_a_configuration_is_read_from_its_json_form() -> None:
-    read = Config.read(
+    read = McproxyConfig.from_json(
         {
             "enabled": False,
             "maxToolsLimit": 7,
@@ -159,8 +165,8 @@ def test_a_configuration_is_read_from_its_json_form() -> None:
             "somebodyElses": None,
         }
     )
-    assert read == Config(False, 7, 1, ("random",), True)
-    assert Config.read(None) == Config.read({}) == Config()
+    assert read == McproxyConfig(False, 7, 1, ("random",), True)
+    assert McproxyConfig.from_json(None) == McproxyConfig.from_json({}) == McproxyConfig()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +188,7 @@ def test_a_configuration_is_read_from_its_json_form() -> None:
 )
 def test_a_configuration_of_a_wrong_type_says_which_key(wrong: object, key: str) -> None:
     with pytest.raises(InvalidConfig, match=f"{key} must be"):
-        Config.read(wrong)
+        McproxyConfig.from_json(wrong)
 
 
 @pytest.mark.parametrize(
@@ -196,12 +202,12 @@ def test_a_configuration_of_a_wrong_type_says_which_key(wrong: object, key: str)
     ],
 )
 def test_a_server_is_what_stands_before_the_first_separator(name: str, server: str) -> None:
-    assert mcproxy.server_of(name) == server
-    assert next(iter(ToolSearch([Tool(name)]).catalog)).server == server
+    assert mcproxy.server_from_name(name) == server
+    assert next(iter(McproxyToolSearch([Tool(name)]).catalog)).server == server
 
 
 def test_a_tool_that_knows_its_server_is_shown_under_its_public_name() -> None:
-    listing = ToolSearch([Tool("feed_cow", server="barn")]).list_tools()
+    listing = McproxyToolSearch([Tool("feed_cow", server="barn")]).list_tools()
     assert names(listing.tools) == ["barn___feed_cow"]
 
 
@@ -211,34 +217,36 @@ def test_a_tool_that_knows_its_server_is_shown_under_its_public_name() -> None:
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("given", [config(6), config(7), config(2, enabled=False)])
 def test_few_tools_or_a_disabled_middleware_hide_nothing(
-    kind: type[ToolSearch], given: Config
+    kind: type[McproxyToolSearch], given: McproxyConfig
 ) -> None:
-    assert kind(FARM, given).list_tools() == Listing(tuple(kind(FARM).catalog), FRESH)
+    assert kind(FARM, given).list_tools() == McproxyListing(
+        tuple(kind(FARM).catalog), EMPTY_SESSION
+    )
 
 
 def test_servers_come_in_the_order_of_the_configuration_or_of_their_names() -> None:
     given = config(3)
     servers = ["field", "yard"]
-    ours = ToolSearch(FARM, given, servers=servers).list_tools()
+    ours = McproxyToolSearch(FARM, given, servers=servers).list_tools()
     assert names(ours.tools) == [
         "field___cut_hay",
         "field___sow_wheat",
         "yard___lock_gate",
-        SEARCH_TOOL,
+        SEARCH_TOOL_NAME,
     ]
     theirs = SourceToolSearch(FARM, given, servers=servers).list_tools()
     assert names(theirs.tools) == [
         "barn___feed_cow",
         "barn___milk_cow",
         "field___cut_hay",
-        SEARCH_TOOL,
+        SEARCH_TOOL_NAME,
     ]
     for listing in (ours, theirs):
         assert "3 additional" in listing.tools[-1].description
 
 
 def test_servers_that_are_not_configured_come_last_as_they_appear() -> None:
-    listing = ToolSearch(FARM, config(4), servers=["yard"]).list_tools()
+    listing = McproxyToolSearch(FARM, config(4), servers=["yard"]).list_tools()
     assert [tool.server for tool in listing.tools[:-1]] == ["yard", "barn", "barn", "field"]
 
 
@@ -246,32 +254,36 @@ def test_the_first_strategy_decides_in_ours_and_the_last_in_theirs() -> None:
     # A tool without a prefix is of the server `unknown`, so the two orders differ in its place.
     tools = [Tool("z___1"), Tool("q___1"), Tool("plain"), Tool("z___0")]
 
-    def order(kind: type[ToolSearch], *strategies: str) -> list[str]:
-        search = kind(tools, Config(selection_order=strategies), servers=["z", "unknown", "q"])
-        return [tool.name for tool in search.ordered()]
+    def order(kind: type[McproxyToolSearch], *strategies: str) -> list[str]:
+        search = kind(
+            tools, McproxyConfig(selection_order=strategies), servers=["z", "unknown", "q"]
+        )
+        return [tool.name for tool in search.order_tools()]
 
     by_configuration = ["z___0", "z___1", "plain", "q___1"]
     by_server_name = ["q___1", "plain", "z___0", "z___1"]
     by_name = ["plain", "q___1", "z___0", "z___1"]
-    assert order(ToolSearch, "server_priority", "alphabetical") == by_configuration
-    assert order(ToolSearch, "alphabetical", "server_priority") == by_name
+    assert order(McproxyToolSearch, "server_priority", "alphabetical") == by_configuration
+    assert order(McproxyToolSearch, "alphabetical", "server_priority") == by_name
     assert order(SourceToolSearch, "server_priority", "alphabetical") == by_name
     assert order(SourceToolSearch, "alphabetical", "server_priority") == by_server_name
 
 
 def test_strategies_that_nobody_has_are_passed_over() -> None:
-    unknown = Config(selection_order=("usage_frequency", "phase_of_the_moon"))
-    assert [tool.name for tool in ToolSearch(FARM, unknown).ordered()] == sorted(FARM_NAMES)
-    assert [tool.name for tool in SourceToolSearch(FARM, unknown).ordered()] == FARM_NAMES
-    random = Config(selection_order=("random",))
-    assert [tool.name for tool in SourceToolSearch(FARM, random).ordered()] == FARM_NAMES
+    unknown = McproxyConfig(selection_order=("usage_frequency", "phase_of_the_moon"))
+    assert [tool.name for tool in McproxyToolSearch(FARM, unknown).order_tools()] == sorted(
+        FARM_NAMES
+    )
+    assert [tool.name for tool in SourceToolSearch(FARM, unknown).order_tools()] == FARM_NAMES
+    random = McproxyConfig(selection_order=("random",))
+    assert [tool.name for tool in SourceToolSearch(FARM, random).order_tools()] == FARM_NAMES
 
 
 def test_a_random_selection_depends_on_the_seed_alone() -> None:
-    given = Config(selection_order=("random",))
+    given = McproxyConfig(selection_order=("random",))
 
     def order(seed: int, tools: list[Tool] = FARM) -> list[str]:
-        return [tool.name for tool in ToolSearch(tools, given, seed=seed).ordered()]
+        return [tool.name for tool in McproxyToolSearch(tools, given, seed=seed).order_tools()]
 
     assert order(1) == order(1)
     assert len({tuple(order(seed)) for seed in range(9)}) > 1
@@ -281,58 +293,61 @@ def test_a_random_selection_depends_on_the_seed_alone() -> None:
 
 def test_a_limit_of_0_switches_search_off_in_ours_and_hides_everything_in_theirs() -> None:
     none = config(0)
-    ours = ToolSearch(FARM, none)
+    ours = McproxyToolSearch(FARM, none)
     assert names(ours.list_tools().tools) == FARM_NAMES
     assert ours.search({"query": "hay"}) == RpcError(-32603, mcproxy.SEARCH_OFF)
     theirs = SourceToolSearch(FARM, none)
-    assert names(theirs.list_tools().tools) == [SEARCH_TOOL]
+    assert names(theirs.list_tools().tools) == [SEARCH_TOOL_NAME]
     # The program panics here: "Limit must be strictly greater than 0."
     assert len(searched(theirs, "hay").matches) == 2
 
 
 def test_a_list_follows_the_catalog_in_ours_and_is_frozen_in_theirs() -> None:
     given, fewer = config(2), FARM[3:]
-    for kind, later in ((ToolSearch, FARM_NAMES[3:5]), (SourceToolSearch, FARM_NAMES[:2])):
+    for kind, later in ((McproxyToolSearch, FARM_NAMES[3:5]), (SourceToolSearch, FARM_NAMES[:2])):
         first = kind(FARM, given).list_tools()
-        assert names(first.tools) == [*FARM_NAMES[:2], SEARCH_TOOL]
+        assert names(first.tools) == [*FARM_NAMES[:2], SEARCH_TOOL_NAME]
         second = kind(fewer, given).list_tools(first.session)
-        assert names(second.tools) == [*later, SEARCH_TOOL]
-        hidden = 1 if kind is ToolSearch else 4
+        assert names(second.tools) == [*later, SEARCH_TOOL_NAME]
+        hidden = 1 if kind is McproxyToolSearch else 4
         assert f"{hidden} additional" in second.tools[-1].description
 
 
 def test_what_was_found_and_has_gone_is_not_listed() -> None:
     given = config(2)
-    hay = searched(ToolSearch(FARM, given), "hay").session
+    hay = searched(McproxyToolSearch(FARM, given), "hay").session
     assert len(hay.exposed) == 2
-    without_field = ToolSearch([*FARM[:2], *FARM[4:]], given).list_tools(hay)
-    assert names(without_field.tools) == ["barn___feed_cow", SEARCH_TOOL]
-    without_hay = ToolSearch([FARM[1], *FARM[4:]], given).list_tools(hay)
-    assert names(without_hay.tools) == ["barn___milk_cow", "yard___lock_gate", SEARCH_TOOL]
+    without_field = McproxyToolSearch([*FARM[:2], *FARM[4:]], given).list_tools(hay)
+    assert names(without_field.tools) == ["barn___feed_cow", SEARCH_TOOL_NAME]
+    without_hay = McproxyToolSearch([FARM[1], *FARM[4:]], given).list_tools(hay)
+    assert names(without_hay.tools) == ["barn___milk_cow", "yard___lock_gate", SEARCH_TOOL_NAME]
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_search_replaces_what_its_own_session_is_shown(kind: type[ToolSearch]) -> None:
+def test_a_search_replaces_what_its_own_session_is_shown(kind: type[McproxyToolSearch]) -> None:
     search = kind(FARM, config(2))
     before = search.list_tools()
     reply = searched(search, "wheat", before.session)
     assert reply.list_changed
     after = search.list_tools(reply.session)
-    assert names(after.tools) == ["field___sow_wheat", SEARCH_TOOL]
+    assert names(after.tools) == ["field___sow_wheat", SEARCH_TOOL_NAME]
     assert "5 additional" in after.tools[-1].description
     assert search.list_tools(after.session) == after
     assert search.list_tools() == before
 
 
 def test_a_search_among_few_tools_hides_the_others_only_in_theirs() -> None:
-    for kind, shown in ((ToolSearch, FARM_NAMES), (SourceToolSearch, ["ring_bell", SEARCH_TOOL])):
+    for kind, shown in (
+        (McproxyToolSearch, FARM_NAMES),
+        (SourceToolSearch, ["ring_bell", SEARCH_TOOL_NAME]),
+    ):
         search = kind(FARM, config(6))
         reply = searched(search, "table")
         assert names(search.list_tools(reply.session).tools) == shown
 
 
 def test_more_finds_than_tools_leave_none_hidden() -> None:
-    listing = SourceToolSearch(FARM[:1], config(2)).list_tools(Session(tuple(FARM[:3])))
+    listing = SourceToolSearch(FARM[:1], config(2)).list_tools(McproxySession(tuple(FARM[:3])))
     assert "0 additional" in listing.tools[-1].description
 
 
@@ -342,13 +357,13 @@ def test_more_finds_than_tools_leave_none_hidden() -> None:
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 7}, {"text": "hay"}])
 def test_a_call_without_a_query_is_an_rpc_error(
-    kind: type[ToolSearch], arguments: dict[str, Any]
+    kind: type[McproxyToolSearch], arguments: dict[str, Any]
 ) -> None:
     assert kind(FARM).search(arguments) == RpcError(-32602, mcproxy.QUERY_MISSING)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_call_to_a_disabled_middleware_is_an_rpc_error(kind: type[ToolSearch]) -> None:
+def test_a_call_to_a_disabled_middleware_is_an_rpc_error(kind: type[McproxyToolSearch]) -> None:
     reply = kind(FARM, config(enabled=False)).search({"query": "hay"})
     assert reply == RpcError(-32603, mcproxy.SEARCH_OFF)
 
@@ -356,9 +371,9 @@ def test_a_call_to_a_disabled_middleware_is_an_rpc_error(kind: type[ToolSearch])
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("query", ["tractor", "", "  ", "tractor ?"])
 def test_a_search_without_finds_says_so_and_changes_nothing(
-    kind: type[ToolSearch], query: str
+    kind: type[McproxyToolSearch], query: str
 ) -> None:
-    before = Session(tuple(FARM[:1]))
+    before = McproxySession(tuple(FARM[:1]))
     reply = searched(kind(FARM), query, before)
     assert reply.text == f"No tools found matching '{query}'. Try a different search term."
     assert reply.to_dict() == {"content": [{"type": "text", "text": reply.text}], "isError": False}
@@ -367,10 +382,10 @@ def test_a_search_without_finds_says_so_and_changes_nothing(
 
 def test_finds_are_told_in_the_words_of_each_reading() -> None:
     tools = (Tool("yard___lock_gate"), Tool("yard___open_gate", "Let {people} in"))
-    assert ToolSearch([]).found_text("gate", tools) == (
+    assert McproxyToolSearch([]).render_found("gate", tools) == (
         "Found 2 matching tools:\n\n1. yard___lock_gate\n2. yard___open_gate - Let {people} in"
     )
-    assert SourceToolSearch([]).found_text("{gate}", tools) == (
+    assert SourceToolSearch([]).render_found("{gate}", tools) == (
         "Found 2 tool(s) matching '{gate}':\n\n1. **yard___lock_gate**\n\n"
         f"2. **yard___open_gate**\n   Let {{people}} in\n\n{mcproxy_source.NOW_AVAILABLE}"
     )
@@ -400,13 +415,13 @@ def test_finds_are_told_in_the_words_of_each_reading() -> None:
 def test_a_query_finds_what_each_reading_means_by_it(
     query: str, ours: list[str], theirs: list[str]
 ) -> None:
-    assert found(query, ToolSearch) == ours
+    assert found(query, McproxyToolSearch) == ours
     assert found(query, SourceToolSearch) == theirs
 
 
 def test_a_query_that_cannot_be_read_is_an_error_with_the_cure_in_ours() -> None:
-    before = Session(tuple(FARM[:1]))
-    reply = searched(ToolSearch(FARM), "(cow", before)
+    before = McproxySession(tuple(FARM[:1]))
+    reply = searched(McproxyToolSearch(FARM), "(cow", before)
     assert reply.is_error and "close it" in reply.text
     assert (reply.session, reply.list_changed) == (before, False)
     assert found("(cow", SourceToolSearch) == ["barn___feed_cow", "barn___milk_cow"]
@@ -414,8 +429,8 @@ def test_a_query_that_cannot_be_read_is_an_error_with_the_cure_in_ours() -> None
 
 def test_the_threshold_is_a_share_in_ours_and_a_tenth_of_the_raw_score_in_theirs() -> None:
     two = [Tool("barn___feed_cow", "Give hay"), Tool("yard___lock_gate", "Bar the way")]
-    given = Config(threshold=0.1)
-    perfect = searched(ToolSearch(two, given), "cow")
+    given = McproxyConfig(threshold=0.1)
+    perfect = searched(McproxyToolSearch(two, given), "cow")
     assert perfect.matches[0].score > 0.4
     assert names(perfect.session.exposed) == ["barn___feed_cow"]
     dropped = searched(SourceToolSearch(two, given), "cow")
@@ -425,13 +440,15 @@ def test_the_threshold_is_a_share_in_ours_and_a_tenth_of_the_raw_score_in_theirs
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_results_are_cut_to_the_limit_before_the_threshold(kind: type[ToolSearch]) -> None:
+def test_results_are_cut_to_the_limit_before_the_threshold(kind: type[McproxyToolSearch]) -> None:
     assert len(searched(kind(FARM, config(2)), "*").matches) == 2
     assert len(searched(kind(FARM, config(20_000)), "*").matches) == len(FARM)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_debug_lines_tell_of_the_search_if_they_are_asked_for(kind: type[ToolSearch]) -> None:
+def test_debug_lines_tell_of_the_search_if_they_are_asked_for(
+    kind: type[McproxyToolSearch],
+) -> None:
     ticks = iter([1.0, 1.0024])
     search = kind(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
     assert searched(search, "hay").debug == (
@@ -445,7 +462,7 @@ def test_debug_lines_tell_of_the_search_if_they_are_asked_for(kind: type[ToolSea
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_an_empty_catalog_is_listed_and_searched(kind: type[ToolSearch]) -> None:
+def test_an_empty_catalog_is_listed_and_searched(kind: type[McproxyToolSearch]) -> None:
     assert kind([]).list_tools().tools == ()
     for query in ("hay", "name:hay", "*"):
         assert searched(kind([], config()), query).matches == ()
@@ -462,14 +479,14 @@ queries = st.lists(words, max_size=5).map(" ".join) | st.text(max_size=8)
 
 @given(st.lists(queries, max_size=4), st.integers(0, 8), st.sampled_from(BOTH))
 def test_whatever_is_asked_lists_stay_within_the_limit_and_sessions_apart(
-    asked: list[str], limit: int, kind: type[ToolSearch]
+    asked: list[str], limit: int, kind: type[McproxyToolSearch]
 ) -> None:
     search = kind(FARM, config(limit))
     untouched = search.list_tools()
-    session = FRESH
+    session = EMPTY_SESSION
     for query in asked:
         reply = search.search({"query": query}, session)
-        if isinstance(reply, Reply):
+        if isinstance(reply, McproxyReply):
             session = reply.session
             assert len(reply.matches) <= (limit or len(FARM))
         shown = search.list_tools(session).tools

@@ -23,7 +23,7 @@ from toolcrib.profiles.mcproxy_source import SourceToolSearch
     ],
 )
 def test_a_query_is_read_as_tantivy_reads_it(query: str, read_as: str) -> None:
-    question = mcproxy_source.read(query)
+    question = mcproxy_source.parse_tantivy_query(query)
     assert question is not None
     assert (str(question.node), question.quoted) == (read_as, False)
 
@@ -32,20 +32,20 @@ def test_a_query_is_read_as_tantivy_reads_it(query: str, read_as: str) -> None:
     "query", ["(cow", "title:cow", "-cow", "cow - hay", "cow:", "12:30", "`cow`", "[cow]", "<cow>"]
 )
 def test_what_tantivy_cannot_read_is_read_as_a_phrase(query: str) -> None:
-    question = mcproxy_source.read(query)
+    question = mcproxy_source.parse_tantivy_query(query)
     assert question is not None
     assert question.quoted
 
 
 @pytest.mark.parametrize("query", ['cow "', "x" * 5_000])
 def test_what_cannot_be_read_even_as_a_phrase_finds_nothing(query: str) -> None:
-    assert mcproxy_source.read(query) is None
+    assert mcproxy_source.parse_tantivy_query(query) is None
     assert found(query, SourceToolSearch) == []
 
 
 def test_words_are_cut_as_tantivy_cuts_them() -> None:
     written = "Read_File v2.1 Übersetzt हिन्दी " + "x" * 40 + " " + "y" * 39 + " ß" + "ü" * 19
-    terms = [word.whole for word in mcproxy_source.words(written)]
+    terms = [word.whole for word in mcproxy_source.split_terms(written)]
     assert terms == ["read", "file", "v2", "1", "übersetzt", "हिन", "दी", "y" * 39]
 
 
@@ -55,7 +55,7 @@ def test_the_beginning_of_a_phrase_scores_as_the_words_before_it() -> None:
     assert [(tool.name, score) for tool, score in one] == [("barn___milk_cow", 1.0)]
     assert searched(search, '"barn milk co"*').matches == searched(search, '"barn milk"').matches
     assert searched(search, '"barn milk ha"*').matches == ()
-    alone = mcproxy_source.read('"co"*')
+    alone = mcproxy_source.parse_tantivy_query('"co"*')
     assert alone is not None
     assert alone.quoted
 

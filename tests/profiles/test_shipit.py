@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.golden import golden, vectors
+from tests.golden import golden_vectors, load_golden
 from toolcrib.profiles import shipit
 from toolcrib.profiles.shipit import LoadingToolSearchTool, ToolOutput, ToolSearchTool
 
@@ -61,9 +61,9 @@ def _near(metadata: dict[str, Any]) -> dict[str, Any]:
     return {**metadata, "matches": matches}
 
 
-@pytest.mark.parametrize("vector", vectors("shipit", "vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("shipit", "vectors"))
 def test_the_seed_release_answers_as_recorded(vector: dict[str, Any]) -> None:
-    context = Run(state_of(golden("shipit"), vector["catalog"]))
+    context = Run(state_of(load_golden("shipit"), vector["catalog"]))
     ours = ToolSearchTool(**vector["config"]).run(context, **vector["arguments"])
     if "raises" in vector["output"]:
         # What no search may do is raise: ours answers.
@@ -72,9 +72,9 @@ def test_the_seed_release_answers_as_recorded(vector: dict[str, Any]) -> None:
         same(ours, vector["output"])
 
 
-@pytest.mark.parametrize("vector", vectors("shipit", "later_release", "vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("shipit", "later_release", "vectors"))
 def test_the_later_release_answers_as_recorded(vector: dict[str, Any]) -> None:
-    context = Run(state_of(golden("shipit"), vector["catalog"]))
+    context = Run(state_of(load_golden("shipit"), vector["catalog"]))
     ours = LoadingToolSearchTool(**vector["config"]).run(context, **vector["arguments"])
     if "raises" in vector["output"]:
         # What no search may do is raise: ours answers.
@@ -83,7 +83,7 @@ def test_the_later_release_answers_as_recorded(vector: dict[str, Any]) -> None:
         same(ours, vector["output"])
 
 
-@pytest.mark.parametrize("vector", vectors("shipit", "later_release", "deferral"))
+@pytest.mark.parametrize("vector", golden_vectors("shipit", "later_release", "deferral"))
 def test_matches_are_loaded_as_recorded(vector: dict[str, Any]) -> None:
     context = Run({"available_tools": catalog_with(vector["deferred"])})
     context.state["deferred_tool_names"] = set(vector["deferred"])
@@ -96,7 +96,7 @@ def test_matches_are_loaded_as_recorded(vector: dict[str, Any]) -> None:
 
 def catalog_with(deferred: list[str]) -> list[dict[str, Any]]:
     """The catalog that has these tools; the vectors do not name it."""
-    catalogs: dict[str, list[dict[str, Any]]] = golden("shipit")["catalogs"]
+    catalogs: dict[str, list[dict[str, Any]]] = load_golden("shipit")["catalogs"]
     return next(
         tools for tools in catalogs.values() if {*deferred} <= {tool.get("name") for tool in tools}
     )
@@ -120,7 +120,7 @@ def function(name: str, arguments: list[tuple[str, str, str]]) -> dict[str, Any]
 
 @pytest.mark.parametrize("release", ["seed", "later"])
 def test_the_schema_is_as_recorded(release: str) -> None:
-    system = golden("shipit")
+    system = load_golden("shipit")
     kind = ToolSearchTool if release == "seed" else LoadingToolSearchTool
     recorded = (system if release == "seed" else system["later_release"])["tool_schema"]
     for title, schema in recorded.items():
@@ -130,11 +130,11 @@ def test_the_schema_is_as_recorded(release: str) -> None:
 
 
 def test_the_core_tools_are_as_recorded() -> None:
-    assert sorted(golden("shipit")["later_release"]["core_tools"]) == sorted(shipit.CORE_TOOLS)
+    assert sorted(load_golden("shipit")["later_release"]["core_tools"]) == sorted(shipit.CORE_TOOLS)
 
 
 def test_a_limit_of_infinity_means_the_most_where_the_original_raised() -> None:
-    assert golden("shipit")["limit_infinity"]["output"]["raises"] == "OverflowError"
+    assert load_golden("shipit")["limit_infinity"]["output"]["raises"] == "OverflowError"
     assert run(ToolSearchTool(), query="plant", limit=math.inf).metadata["limit"] == 10
 
 
@@ -259,22 +259,25 @@ def test_what_a_search_finds_is_appended_to_what_is_loaded() -> None:
 
 
 def test_a_signature_needs_no_schema() -> None:
-    assert shipit.signature("dig", None) == "dig"
-    assert shipit.signature("dig", {"function": {}}) == "dig()"
-    assert shipit.signature("dig", function("dig", [("where", "", "place")])) == "dig(where: place)"
+    assert shipit.render_signature("dig", None) == "dig"
+    assert shipit.render_signature("dig", {"function": {}}) == "dig()"
+    assert (
+        shipit.render_signature("dig", function("dig", [("where", "", "place")]))
+        == "dig(where: place)"
+    )
 
 
 def test_deferral_is_off_all_but_the_core_or_by_name_and_never_the_search_tool() -> None:
     tool = LoadingToolSearchTool(name="find")
     listed = ["find", "bash", "dig", "mow"]
-    assert tool.deferred(listed, False) == frozenset()
-    assert tool.deferred(listed, True) == {"dig", "mow"}
-    assert tool.deferred(listed, ["dig", "find", "unknown"]) == {"dig"}
+    assert tool.select_deferred(listed, False) == frozenset()
+    assert tool.select_deferred(listed, True) == {"dig", "mow"}
+    assert tool.select_deferred(listed, ["dig", "find", "unknown"]) == {"dig"}
 
 
 def test_loaded_schemas_follow_those_already_advertised() -> None:
     schemas = {name: {"function": {"name": name}} for name in ("dig", "bash", "mow", "rake")}
-    shown = shipit.advertised(schemas, ["dig", "mow", "rake"], ["mow", "gone", "dig"])
+    shown = shipit.advertised_schemas(schemas, ["dig", "mow", "rake"], ["mow", "gone", "dig"])
     assert [schema["function"]["name"] for schema in shown] == ["bash", "mow", "dig"]
 
 
@@ -309,4 +312,4 @@ def test_no_call_raises_and_none_lists_more_than_allowed(
     ],
 )
 def test_an_odd_schema_still_has_a_signature(schema: dict[str, Any]) -> None:
-    assert shipit.signature("f", schema).startswith("f(")
+    assert shipit.render_signature("f", schema).startswith("f(")

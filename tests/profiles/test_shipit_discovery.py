@@ -4,7 +4,7 @@ import pytest
 
 from toolcrib.core.tool import Tool
 from toolcrib.profiles import shipit_discovery as discovery
-from toolcrib.profiles.shipit_discovery import Discovery
+from toolcrib.profiles.shipit_discovery import ShipitDiscovery
 
 ISSUE = Tool(
     "create_issue",
@@ -34,34 +34,34 @@ WAITING = (ISSUE, SHEET, PULL, ALONE)
     ],
 )
 def test_names_weigh_more_than_descriptions_and_servers(query: str, points: float) -> None:
-    assert discovery.score(query, ISSUE) == points
+    assert discovery.score_tool(query, ISSUE) == points
 
 
 def test_the_best_come_first_and_equals_by_name() -> None:
-    assert discovery.ranked("bug", WAITING) == [ALONE, ISSUE]
-    assert discovery.ranked("sheet create", WAITING) == [ISSUE, SHEET]
+    assert discovery.rank_tools("bug", WAITING) == [ALONE, ISSUE]
+    assert discovery.rank_tools("sheet create", WAITING) == [ISSUE, SHEET]
 
 
 def test_what_a_search_finds_may_be_called_and_is_told_with_its_arguments() -> None:
-    run = Discovery(WAITING)
+    run = ShipitDiscovery(WAITING)
     assert not run.is_available("create_issue")
     assert run.is_available("bash")
-    later, answer = run.searched(" create_issue ")
+    later, answer = run.search(" create_issue ")
     assert later.found == ("create_issue",)
     assert later.is_available("create_issue")
     assert answer == (
         "Found 1 tool(s), now callable:\n\n### create_issue\nFile a bug report.\n"
         "Arguments: title: string, labels?: any, odd?: any"
     )
-    again, answer = later.searched("spreadsheet")
+    again, answer = later.search("spreadsheet")
     assert again.found == ("create_issue", "read_sheet")
     assert answer.endswith("Arguments: none")
-    assert again.searched("sheet issue")[0].found == again.found
+    assert again.search("sheet issue")[0].found == again.found
 
 
 def test_a_miss_names_the_servers_and_five_examples() -> None:
     many = (*WAITING, *(Tool(f"z{number}") for number in range(3)))
-    run, answer = Discovery(many).searched("quantum knitting")
+    run, answer = ShipitDiscovery(many).search("quantum knitting")
     assert run.found == ()
     assert answer == (
         "No tool matched 'quantum knitting' among 7 unloaded tools. "
@@ -69,17 +69,17 @@ def test_a_miss_names_the_servers_and_five_examples() -> None:
         "bug_hunt, create_issue, pull_request, read_sheet, z0. "
         "Try describing the task differently, or name a server."
     )
-    assert "Connected servers" not in Discovery((ALONE,)).searched("x")[1]
+    assert "Connected servers" not in ShipitDiscovery((ALONE,)).search("x")[1]
 
 
 def test_nothing_asked_and_nothing_waiting_are_said() -> None:
-    assert Discovery(WAITING).searched("  ")[1].startswith("No query given.")
-    assert Discovery().searched("x")[1].startswith("No additional tools")
+    assert ShipitDiscovery(WAITING).search("  ")[1].startswith("No query given.")
+    assert ShipitDiscovery().search("x")[1].startswith("No additional tools")
 
 
 def test_at_most_eight_are_found() -> None:
     many = tuple(Tool(f"report_{number:02}", "Print.") for number in range(20))
-    assert len(Discovery(many).searched("report")[0].found) == 8
+    assert len(ShipitDiscovery(many).search("report")[0].found) == 8
 
 
 def test_the_smallest_servers_stay_within_the_budget() -> None:
@@ -87,5 +87,5 @@ def test_the_smallest_servers_stay_within_the_budget() -> None:
         return [Tool(f"t{number}") for number in range(count)]
 
     servers = {"big": tools(30), "b": tools(4), "a": tools(4), "small": tools(2), "mid": tools(7)}
-    assert discovery.deferred(servers) == {"big", "mid"}
-    assert discovery.deferred(servers, max_eager_tools=0) == servers.keys()
+    assert discovery.select_deferred_servers(servers) == {"big", "mid"}
+    assert discovery.select_deferred_servers(servers, max_eager_tools=0) == servers.keys()

@@ -6,11 +6,11 @@ import pytest
 
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
-from toolcrib.profiles.shipit import free_name
+from toolcrib.profiles.shipit import find_free_name
 from toolcrib.profiles.shipit_policy import (
-    MAX_RESTORED,
+    MAX_RESTORED_SCHEMAS,
     DiscoveryPolicy,
-    Reuse,
+    SchemaReuse,
     hide_denied,
     schema_fingerprint,
 )
@@ -22,18 +22,18 @@ def _tools(count: int, words: int = 1) -> list[Tool]:
 
 def test_ten_small_tools_are_all_sent_and_one_more_is_too_many() -> None:
     policy = DiscoveryPolicy()
-    assert policy.deferred(_tools(10), "t0") == frozenset()
-    assert policy.deferred(_tools(11), "t0") == {"t10"}
+    assert policy.select_deferred(_tools(10), "t0") == frozenset()
+    assert policy.select_deferred(_tools(11), "t0") == {"t10"}
 
 
 def test_the_token_budget_holds_and_never_defers_the_search() -> None:
-    deferred = DiscoveryPolicy().deferred(_tools(8, words=900), "t7")
+    deferred = DiscoveryPolicy().select_deferred(_tools(8, words=900), "t7")
     assert "t7" not in deferred and len(deferred) == 3
 
 
 def test_priority_comes_before_recent_use_before_the_core_before_the_first() -> None:
     tools = [*_tools(3), Tool("bash"), Tool("recent"), Tool("vital")]
-    kept = {tool.name for tool in tools} - DiscoveryPolicy(initial_tools=4).deferred(
+    kept = {tool.name for tool in tools} - DiscoveryPolicy(initial_tools=4).select_deferred(
         tools, "none", priority={"vital": 1.0}, recent=["recent"]
     )
     assert kept == {"vital", "recent", "bash"}
@@ -49,34 +49,34 @@ def test_numbers_below_the_minimum_are_refused(fields: dict[str, Any]) -> None:
 
 
 def test_the_search_tool_gives_way_to_tools_of_its_name() -> None:
-    assert free_name({"a"}) == "search_tools"
-    assert free_name({"search_tools", "_search_tools"}) == "__search_tools"
+    assert find_free_name({"a"}) == "search_tools"
+    assert find_free_name({"search_tools", "_search_tools"}) == "__search_tools"
 
 
 def test_a_session_goes_on_with_the_last_tools_it_loaded() -> None:
-    reuse = Reuse()
+    reuse = SchemaReuse()
     tools = _tools(5)
-    reuse.keep("mine", tools)
-    assert reuse.reused("mine", tools) == ["t2", "t3", "t4"]
-    assert reuse.reused("another", tools) == []
+    reuse.remember("mine", tools)
+    assert reuse.reusable_names("mine", tools) == ["t2", "t3", "t4"]
+    assert reuse.reusable_names("another", tools) == []
     changed = [*tools[:3], tools[3].replace(description="other")]
-    assert reuse.reused("mine", changed) == ["t2"]
+    assert reuse.reusable_names("mine", changed) == ["t2"]
 
 
 def test_reuse_is_bounded_and_can_be_switched_off() -> None:
-    none, few = Reuse(DiscoveryPolicy(reuse_tools=0)), Reuse()
-    none.keep("a", _tools(2))
-    assert none.reused("a", _tools(2)) == []
+    none, few = SchemaReuse(DiscoveryPolicy(reuse_tools=0)), SchemaReuse()
+    none.remember("a", _tools(2))
+    assert none.reusable_names("a", _tools(2)) == []
     for number in range(33):
-        few.keep(str(number), _tools(1))
-    assert few.reused("0", _tools(1)) == []
-    assert few.reused("32", _tools(1)) == ["t0"]
+        few.remember(str(number), _tools(1))
+    assert few.reusable_names("0", _tools(1)) == []
+    assert few.reusable_names("32", _tools(1)) == ["t0"]
 
 
 def test_a_checkpoint_carries_names_and_fingerprints_to_another_process() -> None:
-    before, after = Reuse(), Reuse()
+    before, after = SchemaReuse(), SchemaReuse()
     tools = _tools(5)
-    before.keep("mine", tools)
+    before.remember("mine", tools)
     checkpoint = before.checkpoint("mine")
     assert checkpoint == {
         "version": 1,
@@ -84,7 +84,7 @@ def test_a_checkpoint_carries_names_and_fingerprints_to_another_process() -> Non
         "schemas": {tool.name: schema_fingerprint(tool) for tool in tools[2:]},
     }
     assert after.restore("mine", checkpoint)
-    assert after.reused("mine", tools) == ["t2", "t3", "t4"]
+    assert after.reusable_names("mine", tools) == ["t2", "t3", "t4"]
     assert before.checkpoint("unknown")["schemas"] == {}
 
 
@@ -98,24 +98,26 @@ def test_a_checkpoint_carries_names_and_fingerprints_to_another_process() -> Non
     ],
 )
 def test_a_checkpoint_of_another_version_or_session_is_passed_over(stored: object) -> None:
-    reuse = Reuse()
-    reuse.keep("mine", _tools(1))
+    reuse = SchemaReuse()
+    reuse.remember("mine", _tools(1))
     assert not reuse.restore("mine", stored)
-    assert reuse.reused("mine", _tools(1)) == ["t0"]
+    assert reuse.reusable_names("mine", _tools(1)) == ["t0"]
 
 
 def test_what_a_checkpoint_cannot_mean_is_left_out_and_it_stays_bounded() -> None:
-    tools = _tools(MAX_RESTORED + 6)
+    tools = _tools(MAX_RESTORED_SCHEMAS + 6)
     prints: dict[Any, Any] = {tool.name: schema_fingerprint(tool) for tool in tools}
     odd = {"x" * 257: prints["t0"], 7: prints["t0"], "t1": "short", "t2": None}
-    reuse = Reuse(DiscoveryPolicy(reuse_tools=100))
+    reuse = SchemaReuse(DiscoveryPolicy(reuse_tools=100))
     assert reuse.restore("s", {"version": 1, "session_id": "s", "schemas": {**odd, **prints}})
-    assert reuse.reused("s", tools) == [f"t{number}" for number in range(6, MAX_RESTORED + 6)]
+    assert reuse.reusable_names("s", tools) == [
+        f"t{number}" for number in range(6, MAX_RESTORED_SCHEMAS + 6)
+    ]
     assert reuse.restore("s", {"version": 1, "session_id": "s", "schemas": odd})
-    assert reuse.reused("s", tools) == []
-    few = Reuse()
+    assert reuse.reusable_names("s", tools) == []
+    few = SchemaReuse()
     assert few.restore("s", {"version": 1, "session_id": "s", "schemas": prints})
-    assert few.reused("s", tools) == ["t67", "t68", "t69"]
+    assert few.reusable_names("s", tools) == ["t67", "t68", "t69"]
 
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_fields() -> None:

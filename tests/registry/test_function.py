@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidArguments, InvalidTool
-from toolcrib.registry.function import Signature, is_async
+from toolcrib.registry.function import FunctionSignature, is_async
 
 
 class Address(BaseModel):
@@ -42,11 +42,11 @@ def even(number: int) -> int:
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
-    return Signature(function).tool
+    return FunctionSignature(function).tool
 
 
 def called(function: Callable[..., Any], **arguments: Any) -> Any:
-    return Signature(function).bound(arguments)()
+    return FunctionSignature(function).bind(arguments)()
 
 
 def google(city: str, days: int = 3) -> None:
@@ -234,7 +234,7 @@ def test_methods_belong_to_their_object() -> None:
 def test_a_callable_object_needs_a_name() -> None:
     with pytest.raises(InvalidTool, match="has no name; give one"):
         tool_of(Shop("Ann"))
-    tool = Signature(Shop("Ann"), "ask").tool
+    tool = FunctionSignature(Shop("Ann"), "ask").tool
     assert (tool.name, tool.description) == ("ask", "Ask about an item.")
 
 
@@ -301,7 +301,7 @@ def keywords(**names: str) -> None: ...
 )
 def test_what_cannot_be_a_tool_says_why(function: Any, fault: str) -> None:
     with pytest.raises(InvalidTool, match=fault):
-        Signature(function)
+        FunctionSignature(function)
 
 
 def test_a_docstring_that_cannot_be_read_is_the_description() -> None:

@@ -16,7 +16,7 @@ from toolcrib.errors import (
     ToolDisabled,
     UnknownTool,
 )
-from toolcrib.registry.entries import Invocation, Outcome, Usage
+from toolcrib.registry.entries import Invocation, InvocationOutcome, RegistryUsage
 from toolcrib.registry.registry import Registry
 from toolcrib.search.engine import SearchEngine
 
@@ -123,7 +123,7 @@ def test_a_tool_that_is_taken_away_is_gone() -> None:
     with pytest.raises(UnknownTool):
         registry.unregister("ship")
     registry.register(Tool("ship"), print)
-    assert registry.usage("ship") == Usage()
+    assert registry.usage("ship") == RegistryUsage()
 
 
 def test_a_call_that_outlives_its_tool_leaves_nothing_behind() -> None:
@@ -131,14 +131,14 @@ def test_a_call_that_outlives_its_tool_leaves_nothing_behind() -> None:
     registry.register(Tool("once"), lambda: registry.unregister("once"))
     registry.execute("once", {})
     registry.register(Tool("once"), lambda: None)
-    assert registry.usage("once") == Usage()
+    assert registry.usage("once") == RegistryUsage()
 
 
 def test_a_disabled_tool_is_neither_offered_nor_run() -> None:
     registry = shop()
     registry.disable("ship")
     assert offered(registry) == ["refund"]
-    assert registry.holds("ship")
+    assert registry.has_tool("ship")
     with pytest.raises(ToolDisabled, match="ship is switched off"):
         registry.execute("ship", {"parcel": "x"})
     registry.enable("ship")
@@ -218,7 +218,7 @@ def test_one_version_can_be_taken_away() -> None:
     registry.unregister("pay@1.10")
     assert registry.execute("pay", {}) == "1.9"
     registry.unregister("pay")
-    assert not registry.holds("pay@1.2")
+    assert not registry.has_tool("pay@1.2")
 
 
 def test_a_deprecated_version_runs_and_names_its_successor() -> None:
@@ -256,8 +256,8 @@ def test_use_tells_success_from_failure() -> None:
     registry.execute("refund", {"charge": "a"})
     registry.call("refund", {"charge": 7})
     registry.call("refund", {})
-    assert registry.usage("refund") == Usage(1, 2, NOON)
-    assert registry.usage("ship") == Usage()
+    assert registry.usage("refund") == RegistryUsage(1, 2, NOON)
+    assert registry.usage("ship") == RegistryUsage()
     with pytest.raises(UnknownTool):
         registry.usage("nothing")
 
@@ -267,19 +267,22 @@ def test_use_is_counted_by_version_and_together() -> None:
     registry.execute("pay", {})
     registry.execute("pay@1.2", {})
     assert registry.usage("pay@1.2").successes == 1
-    assert registry.usage("pay@1.9") == Usage()
+    assert registry.usage("pay@1.9") == RegistryUsage()
     assert registry.usage("pay").successes == 2
 
 
 def test_popular_tools_are_those_that_did_the_most_work() -> None:
     registry = shop()
-    assert registry.popular() == []
+    assert registry.most_used() == []
     registry.execute("ship", {"parcel": "x"})
     registry.execute("refund", {"charge": "x"})
     registry.execute("refund", {"charge": "x"})
-    assert registry.popular() == [("refund", Usage(2, 0, NOON)), ("ship", Usage(1, 0, NOON))]
-    assert [name for name, _ in registry.popular(1)] == ["refund"]
-    assert registry.popular(-1) == []
+    assert registry.most_used() == [
+        ("refund", RegistryUsage(2, 0, NOON)),
+        ("ship", RegistryUsage(1, 0, NOON)),
+    ]
+    assert [name for name, _ in registry.most_used(1)] == ["refund"]
+    assert registry.most_used(-1) == []
 
 
 # ---------------------------------------------------------------------------------------- hooks
@@ -295,8 +298,8 @@ def test_hooks_see_every_call_and_how_it_ended() -> None:
         seen.append((invocation.tool.id, invocation.arguments))
 
     @registry.after
-    def close(outcome: Outcome) -> None:
-        seen.append((outcome.invocation.tool.id, outcome.value or type(outcome.fault).__name__))
+    def close(outcome: InvocationOutcome) -> None:
+        seen.append((outcome.invocation.tool.id, outcome.value or type(outcome.error).__name__))
         seconds.append(outcome.seconds)
 
     registry.execute("ship", {"parcel": "x"})
@@ -357,10 +360,10 @@ def test_the_catalog_follows_and_can_be_searched_by_words_and_stems() -> None:
     registry = shop()
     engine = SearchEngine(registry.catalog)
     registry.register(Tool("sendEmail", "Write to somebody"), print)
-    engine = engine.updated(registry.catalog)
+    engine = engine.with_catalog(registry.catalog)
     assert engine.search("emails").hits[0].tool.name == "sendEmail"
     registry.unregister("sendEmail")
-    assert engine.updated(registry.catalog).search("emails").hits == ()
+    assert engine.with_catalog(registry.catalog).search("emails").hits == ()
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "5", True])

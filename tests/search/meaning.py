@@ -23,18 +23,18 @@ class Words:
     def __init__(self) -> None:
         self.read: list[str] = []
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.array([_vector(text) for text in texts], np.float32)
 
-    def tools(self, texts: Sequence[str]) -> Vectors:
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
         self.read += texts
-        return self.queries(texts)
+        return self.embed_queries(texts)
 
 
 class Slow(Words):
     """Knows nothing of a tool until it has read it."""
 
-    def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         # Every tool is a little like everything.
         return np.full((len(texts), len(MEANINGS)), 0.1, np.float32), np.zeros(len(texts), np.bool_)
 

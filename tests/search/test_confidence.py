@@ -9,9 +9,9 @@ import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.hybrid.fusion import Hybrid
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.dense.index import DenseRanker
+from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 
 ROWS = "invoice payment rows"
 
@@ -19,10 +19,10 @@ ROWS = "invoice payment rows"
 class OfOther:
     """Whatever is asked for is meant by the tool `other`, and by no other."""
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.array([[1, 0, 0]] * len(texts), np.float32)
 
-    def tools(self, texts: Sequence[str]) -> Vectors:
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
         return np.array([_meant(text) for text in texts], np.float32)
 
 
@@ -38,7 +38,9 @@ def engine() -> SearchEngine:
     held = [Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"]
     filler = [Tool(f"filler{at}", "Filler.") for at in range(100)]
     catalog = Catalog([*held, Tool("other", "Something else."), *filler])
-    return SearchEngine(catalog, {"hybrid": Hybrid(Lexical(syntax="lenient"), Dense(OfOther()))})
+    return SearchEngine(
+        catalog, {"hybrid": HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(OfOther()))}
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,21 +53,21 @@ def test_only_what_is_on_the_page_makes_it_confident(
 ) -> None:
     result = engine.search(query, limit=limit, offset=offset)
     assert ("other" in [hit.tool.name for hit in result]) == confident
-    assert result.confident == confident
+    assert result.is_confident == confident
 
 
 def test_an_empty_page_is_not_confident(engine: SearchEngine) -> None:
     for query in (ROWS, [ROWS, "other"], "other"):
         page = engine.search(query, limit=5, offset=1_000)
-        assert (page.hits, page.confidence, page.confident) == ((), 0.0, False)
+        assert (page.hits, page.confidence, page.is_confident) == ((), 0.0, False)
 
 
 def test_of_several_needs_those_on_the_page_count(engine: SearchEngine) -> None:
     # What fits is the sixth of one need: of six places, the other takes three.
     result = engine.search([ROWS, "filler"], limit=6)
-    assert [part.confident for part in result.parts] == [True, False]
+    assert [part.is_confident for part in result.parts] == [True, False]
     assert "other" not in [hit.tool.name for hit in result]
-    assert not result.confident
+    assert not result.is_confident
 
 
 def test_a_tool_asked_for_by_name_makes_the_page_that_has_it_confident(
@@ -77,4 +79,4 @@ def test_a_tool_asked_for_by_name_makes_the_page_that_has_it_confident(
         "invoice_payment_rows_c",
         "invoice_payment_rows_a",
     ]
-    assert (first.confident, second.confident) == (True, False)
+    assert (first.is_confident, second.is_confident) == (True, False)

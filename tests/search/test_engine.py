@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool, ToolcribError, Where
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.search.engine import MAX_QUERY_CHARS, RANKERS
-from toolcrib.search.lexical.postings import NOWHERE
-from toolcrib.search.lexical.ranker import Lexical
-from toolcrib.search.ranker import Ranking, Reason
+from toolcrib.search.lexical.postings import EMPTY_POSTING
+from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.search.ranker import MatchReason, Ranking
 
 # The modes that read words: what is said of the engine here holds whatever ranks.
 WORDS = {mode: RANKERS[mode] for mode in ("lexical", "regex", "fuzzy", "keyword", "prefix")}
@@ -37,8 +37,8 @@ def test_a_search_gives_the_best_tools_with_scores_and_reasons(engine: SearchEng
     result = engine.search("bill a customer", limit=1)
     assert _names(result) == ["createInvoice"]
     assert len(result) == 1
-    assert result.more
-    assert result.confident
+    assert result.has_more
+    assert result.is_confident
     assert result.mode == "lexical"
     hit = result.hits[0]
     assert 0 < hit.score < 1
@@ -62,7 +62,7 @@ def test_an_exact_name_wins_in_any_style(engine: SearchEngine) -> None:
         result = engine.search(query)
         assert _names(result) == ["send_email"]
         assert result.hits[0].score == 1.0
-        assert result.hits[0].reasons == (Reason(query, "name", 1.0),)
+        assert result.hits[0].reasons == (MatchReason(query, "name", 1.0),)
 
 
 def test_a_name_written_as_words_comes_first_and_others_follow(engine: SearchEngine) -> None:
@@ -83,7 +83,7 @@ def test_the_name_of_a_tool_that_is_out_of_reach_is_just_words(office: Catalog) 
     assert _names(refused) == expected
     assert "send_message" in _names(engine.search("send_email", where=Where(server="chat")))
     told = engine.explain("send_email", "chat___send_message", where=Where(server="chat"))
-    assert told.returned
+    assert told.is_returned
 
 
 def test_an_engine_can_go_back_to_a_shorter_catalog(office: Catalog) -> None:
@@ -91,7 +91,7 @@ def test_an_engine_can_go_back_to_a_shorter_catalog(office: Catalog) -> None:
     engine = SearchEngine(longer)
     for mode in engine.modes:
         assert "rocket" in _names(engine.search("rocket", mode=mode, where=Where(server="mail")))
-    back = engine.updated(office)
+    back = engine.with_catalog(office)
     for mode in back.modes:
         found = back.search("rocket", mode=mode, where=Where(server="mail"))
         assert "rocket" not in _names(found)
@@ -99,22 +99,22 @@ def test_an_engine_can_go_back_to_a_shorter_catalog(office: Catalog) -> None:
 
 def test_an_index_fitted_while_another_catalog_is_made_disturbs_nobody(office: Catalog) -> None:
     class Meddling:
-        names_win = False
+        prefers_exact_names = False
 
         def fit(self, catalog: Catalog) -> Any:
             return self
 
         def rank(self, query: str) -> Ranking:
-            return Ranking(*NOWHERE)
+            return Ranking(*EMPTY_POSTING)
 
-        def updated(self, catalog: Catalog) -> Any:
+        def with_catalog(self, catalog: Catalog) -> Any:
             searched.search("email", mode="lexical")
             return self
 
-    rankers: Any = {"meddling": Meddling(), "lexical": Lexical()}
+    rankers: Any = {"meddling": Meddling(), "lexical": LexicalRanker()}
     searched = SearchEngine(office, rankers)
     searched.search("email")
-    assert searched.updated(office).search("email", mode="lexical").hits
+    assert searched.with_catalog(office).search("email", mode="lexical").hits
 
 
 def test_a_blank_is_a_pattern_but_no_question(engine: SearchEngine) -> None:
@@ -139,7 +139,7 @@ def test_rights_come_before_the_cut(engine: SearchEngine) -> None:
     ):
         result = engine.search("message email", limit=1, allowed=allowed)
         assert [hit.tool.id for hit in result] == [everyone[-1]]
-        assert not result.more
+        assert not result.has_more
 
 
 def test_rights_hold_for_names_pages_and_every_mode(engine: SearchEngine) -> None:
@@ -158,7 +158,7 @@ def test_a_demanding_right_is_asked_until_the_page_is_full() -> None:
     engine = _in_words(catalog)
     result = engine.search("words", limit=3, allowed=lambda tool: tool.id in ("t7", "t400", "t499"))
     assert _names(result) == ["t7", "t400", "t499"]
-    assert not result.more
+    assert not result.has_more
 
 
 def test_filters_come_before_the_cut_and_say_when_they_fit_nobody(engine: SearchEngine) -> None:
@@ -170,16 +170,16 @@ def test_filters_come_before_the_cut_and_say_when_they_fit_nobody(engine: Search
     ]
     nobody = engine.search("email", where=Where(server="nobody", read_only=True))
     assert nobody.notes == ("no tool at all has server nobody, read_only",)
-    assert not nobody.confident
+    assert not nobody.is_confident
 
 
 def test_an_empty_query_pages_through_the_catalog(office: Catalog, engine: SearchEngine) -> None:
     names = [tool.name for tool in office]
     pages = [engine.search("  ", limit=5, offset=offset) for offset in (0, 5, 10)]
     assert [name for page in pages for name in _names(page)] == names
-    assert [page.more for page in pages] == [True, True, False]
+    assert [page.has_more for page in pages] == [True, True, False]
     assert _names(engine.search("", offset=12)) == []
-    holes = engine.updated(office.without([tool.id for tool in office][:11]))
+    holes = engine.with_catalog(office.without([tool.id for tool in office][:11]))
     assert _names(holes.search("")) == ["search"]
 
 
@@ -210,7 +210,7 @@ def test_an_updated_engine_knows_what_changed_in_every_mode(
     for mode in engine.modes:
         engine.search("email", mode=mode, where=Where(server="mail"))
     rocket = Tool("launch_rocket", "Fly to orbit", server="space")
-    later = engine.updated(office.with_tools([rocket]).without(["mail___send_email"]))
+    later = engine.with_catalog(office.with_tools([rocket]).without(["mail___send_email"]))
     assert _names(later.search("orbit")) == ["launch_rocket"]
     assert _names(later.search("launchRocket")) == ["launch_rocket"]
     assert _names(later.search("", where=Where(server="space"))) == ["launch_rocket"]
@@ -221,7 +221,7 @@ def test_an_updated_engine_knows_what_changed_in_every_mode(
 
 
 def test_rankers_can_be_others(office: Catalog) -> None:
-    lenient = SearchEngine(office, {**WORDS, "lexical": Lexical(syntax="lenient")})
+    lenient = SearchEngine(office, {**WORDS, "lexical": LexicalRanker(syntax="lenient")})
     assert "send_email" in _names(lenient.search("(email"))
     with pytest.raises(InvalidQuery):
         _in_words(office).search("(email")
@@ -250,12 +250,12 @@ def test_a_query_must_be_text_and_not_a_book(engine: SearchEngine) -> None:
 def test_nothing_found_is_a_result(engine: SearchEngine) -> None:
     result = engine.search("quantum chromodynamics")
     assert result.hits == ()
-    assert not result.confident
+    assert not result.is_confident
 
 
 def test_explain_says_why_a_tool_was_returned(engine: SearchEngine) -> None:
     told = engine.explain("bill a customer", "books___createInvoice")
-    assert told.returned
+    assert told.is_returned
     assert told.rank == 1
     assert told.score == engine.search("bill a customer").hits[0].score
     assert told.verdict.startswith("returned: number 1 of ")
@@ -264,7 +264,7 @@ def test_explain_says_why_a_tool_was_returned(engine: SearchEngine) -> None:
 
 def test_explain_says_why_a_tool_was_not_returned(engine: SearchEngine) -> None:
     low = engine.explain("email message", "chat___send_message", limit=1)
-    assert not low.returned
+    assert not low.is_returned
     assert low.rank is not None
     assert low.rank > 1
     assert "the last of the 1 returned is" in low.verdict
@@ -361,7 +361,7 @@ def test_an_operator_before_a_name_is_an_operator(engine: SearchEngine) -> None:
 
 
 def test_names_win_under_whatever_name_the_mode_goes(office: Catalog) -> None:
-    engine = SearchEngine(office, {"words": Lexical()})
+    engine = SearchEngine(office, {"words": LexicalRanker()})
     assert _names(engine.search("sendEmail")) == ["send_email"]
 
 
@@ -371,7 +371,7 @@ def test_explain_does_not_know_a_tool_that_is_not_allowed(engine: SearchEngine) 
     with pytest.raises(UnknownTool) as refused:
         engine.explain("email", "mail___send_email", allowed={"nobody"})
     assert str(refused.value).replace("mail___send_email", "nobody") == str(unknown.value)
-    assert engine.explain("email", "mail___send_email", allowed={"mail___send_email"}).returned
+    assert engine.explain("email", "mail___send_email", allowed={"mail___send_email"}).is_returned
 
 
 _pieces = st.sampled_from(
@@ -425,7 +425,7 @@ def test_any_text_gives_allowed_hits_within_the_limit_or_one_of_our_errors(
         return
     assert len(result) <= limit
     assert all(hit.tool.id in ids for hit in result)
-    assert not any(where.unmet(hit.tool) for hit in result)
+    assert not any(where.unmet_conditions(hit.tool) for hit in result)
     assert all(0 <= hit.score <= 1 for hit in result)
     scores = [hit.score for hit in result]
     assert scores == sorted(scores, reverse=True)

@@ -25,22 +25,22 @@ def test_a_filter_lets_through_what_meets_every_condition(
 ) -> None:
     assert FacetIndex.fit(office).mask(where).nonzero()[0].tolist() == slots
     for slot, tool in enumerate(office):
-        assert (not where.unmet(tool)) == (slot in slots)
+        assert (not where.unmet_conditions(tool)) == (slot in slots)
 
 
 def test_a_filter_knows_later_catalogs(office: Catalog) -> None:
     later = office.without(["mail___send_email"]).with_tools([Tool("x", server="mail")])
     where = Where(server="mail")
-    updated = FacetIndex.fit(office).updated(later)
+    updated = FacetIndex.fit(office).with_catalog(later)
     assert updated.mask(where).nonzero()[0].tolist() == [1, 12]
     assert FacetIndex.fit(later).mask(where).nonzero()[0].tolist() == [1, 12]
-    assert updated.updated(office).mask(where).nonzero()[0].tolist() == [0, 1]
-    assert FacetIndex.fit(later).updated(office).mask(where).nonzero()[0].tolist() == [0, 1]
+    assert updated.with_catalog(office).mask(where).nonzero()[0].tolist() == [0, 1]
+    assert FacetIndex.fit(later).with_catalog(office).mask(where).nonzero()[0].tolist() == [0, 1]
 
 
 def test_many_changes_or_another_descent_are_fitted_anew(office: Catalog) -> None:
     index = FacetIndex.fit(office)
     many = office.with_tools([Tool(f"t{number}", server="mail") for number in range(300)])
-    assert index.updated(many).mask(Where(server="mail")).sum() == 302
+    assert index.with_catalog(many).mask(Where(server="mail")).sum() == 302
     other = Catalog([Tool("x", server="mail")])
-    assert index.updated(other).mask(Where(server="mail")).tolist() == [True]
+    assert index.with_catalog(other).mask(Where(server="mail")).tolist() == [True]

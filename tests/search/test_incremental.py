@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib import Catalog, Tool
-from toolcrib.search.lexical.fuzzy import Fuzzy
-from toolcrib.search.lexical.keyword import Keyword
-from toolcrib.search.lexical.prefix import Prefix
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.lexical.fuzzy import FuzzyRanker
+from toolcrib.search.lexical.keyword import KeywordRanker
+from toolcrib.search.lexical.prefix import PrefixRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Index, Ranker
-from toolcrib.search.regex.ranker import Regex
+from toolcrib.search.regex.ranker import RegexRanker
 
 WORDS = ["send", "email", "invoice", "refund", "weather", "issue", "list", "sendEmail", "GitHub"]
 QUERIES = [
@@ -27,7 +27,13 @@ QUERIES = [
     "issue list",
     "GitHub",
 ]
-RANKERS: list[Ranker] = [Lexical(), Regex(budget_seconds=60), Fuzzy(), Keyword(), Prefix()]
+RANKERS: list[Ranker] = [
+    LexicalRanker(),
+    RegexRanker(budget_seconds=60),
+    FuzzyRanker(),
+    KeywordRanker(),
+    PrefixRanker(),
+]
 
 _texts = st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join)
 _tools = st.builds(
@@ -42,7 +48,7 @@ _steps = st.lists(_tools | st.integers(0, 10), min_size=1, max_size=12)
 def _answers(index: Index, catalog: Catalog, query: str) -> list[tuple[str, float]]:
     ranking = index.rank(query)
     assert np.all(np.diff(ranking.slots) > 0)
-    found = [catalog.at(slot) for slot in ranking.slots.tolist()]
+    found = [catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     ids = [tool.id for tool in found if tool is not None]
     assert len(ids) == len(found)
     for slot in ranking.slots.tolist():
@@ -63,7 +69,7 @@ def test_incremental_equals_rebuilt(
             catalog = catalog.with_tools([step])
         elif len(catalog):
             catalog = catalog.without([list(catalog)[step % len(catalog)].id])
-        index = index.updated(catalog)
+        index = index.with_catalog(catalog)
     rebuilt = Catalog(catalog)
     fitted = ranker.fit(rebuilt)
     for query in QUERIES:
@@ -79,7 +85,7 @@ def test_many_updates_are_merged_and_change_no_answer(ranker: Ranker) -> None:
         catalog = catalog.with_tools([Tool(f"t{number}", words[(number * 7) % len(words)])])
         if number % 3 == 0:
             catalog = catalog.without([f"t{number // 2}"] if f"t{number // 2}" in catalog else [])
-        index = index.updated(catalog)
+        index = index.with_catalog(catalog)
     rebuilt = Catalog(catalog)
     fitted = ranker.fit(rebuilt)
     for query in QUERIES:
@@ -88,16 +94,16 @@ def test_many_updates_are_merged_and_change_no_answer(ranker: Ranker) -> None:
 
 def test_an_older_index_is_not_disturbed_by_its_successors() -> None:
     catalog = Catalog([Tool("a", "send email")])
-    index = Lexical().fit(catalog)
+    index = LexicalRanker().fit(catalog)
     before = _answers(index, catalog, "send email")
-    index.updated(catalog.without(["a"])).updated(catalog.with_tools([Tool("b", "send")]))
+    index.with_catalog(catalog.without(["a"])).with_catalog(catalog.with_tools([Tool("b", "send")]))
     assert _answers(index, catalog, "send email") == before
 
 
 def test_another_descent_is_fitted_anew() -> None:
     other = Catalog([Tool("b", "send a parcel")])
     for ranker in RANKERS:
-        index = ranker.fit(Catalog([Tool("a", "send email")])).updated(other)
+        index = ranker.fit(Catalog([Tool("a", "send email")])).with_catalog(other)
         assert [id for id, _ in _answers(index, other, "send")] == ["b"]
 
 
@@ -105,7 +111,7 @@ def test_a_catalog_with_holes_can_be_fitted() -> None:
     catalog = Catalog([Tool("a", "send email"), Tool("b", "send")]).without(["a"])
     for ranker in RANKERS:
         assert [id for id, _ in _answers(ranker.fit(catalog), catalog, "send")] == ["b"]
-    index = Lexical().fit(catalog)
+    index = LexicalRanker().fit(catalog)
     assert [id for id, _ in _answers(index, catalog, "-email")] == ["b"]
 
 
@@ -113,17 +119,19 @@ def test_a_large_catalog_is_sorted_in_chunks_and_answers_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     catalog = Catalog(Tool(f"t{n}", f"{WORDS[n % 7]} {WORDS[n % 5]}") for n in range(50))
-    whole = Lexical().fit(catalog)
+    whole = LexicalRanker().fit(catalog)
     monkeypatch.setattr("toolcrib.search.lexical.postings._CHUNK", 10)
-    chunked = Lexical().fit(catalog)
+    chunked = LexicalRanker().fit(catalog)
     for query in QUERIES:
         assert _answers(chunked, catalog, query) == _answers(whole, catalog, query)
 
 
 def test_nothing_but_additions_are_merged_too() -> None:
     catalog = Catalog([Tool("a", "send email")])
-    index = Lexical().fit(catalog)
+    index = LexicalRanker().fit(catalog)
     for number in range(400):
         catalog = catalog.with_tools([Tool(f"t{number}", WORDS[number % len(WORDS)])])
-        index = index.updated(catalog)
-    assert _answers(index, catalog, "refund") == _answers(Lexical().fit(catalog), catalog, "refund")
+        index = index.with_catalog(catalog)
+    assert _answers(index, catalog, "refund") == _answers(
+        LexicalRanker().fit(catalog), catalog, "refund"
+    )

@@ -11,14 +11,14 @@ import pytest
 from tests.search.meaning import MEANINGS, Words
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.embedders.fallback import WithFallback
+from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.errors import EmbeddingFailed
-from toolcrib.search.dense.embedder import services
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.dense.vector_checks import checked_rows
-from toolcrib.search.dense.vector_table import TURNED_FROM
-from toolcrib.search.hybrid.fusion import Hybrid
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.dense.embedder import score_service_names
+from toolcrib.search.dense.index import DenseRanker
+from toolcrib.search.dense.vector_checks import validate_vectors
+from toolcrib.search.dense.vector_table import MIN_ROTATED_SLOTS
+from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 
 OFFICE = Catalog([Tool("send_email", "Send an email."), Tool("get_weather", "Tell the weather.")])
 ASKED = "send an email to Bob in Berlin"
@@ -30,7 +30,7 @@ class Naming(Words):
         super().__init__()
         self._told = told
 
-    def services(self, text: str, names: Sequence[str]) -> Any:
+    def score_service_names(self, text: str, names: Sequence[str]) -> Any:
         return self._told
 
 
@@ -39,7 +39,7 @@ class Prompt(Words):
         super().__init__()
         self._given = given
 
-    def at_once(self, texts: Sequence[str]) -> Any:
+    def embed_provisional(self, texts: Sequence[str]) -> Any:
         return self._given
 
 
@@ -53,8 +53,8 @@ class Failing:
         raise RuntimeError("no longer there")
 
 
-def _hybrid(embedder: Words) -> Hybrid:
-    return Hybrid(Lexical(syntax="lenient"), Dense(embedder))
+def _hybrid(embedder: Words) -> HybridRanker:
+    return HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(embedder))
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,16 @@ def _hybrid(embedder: Words) -> Hybrid:
 def test_what_are_no_services_is_told_with_the_cure(told: Any) -> None:
     with pytest.raises(EmbeddingFailed, match=r"2 names; .* one number a name, each from 0 to 1"):
         SearchEngine(OFFICE, {"hybrid": _hybrid(Naming(told))}).search(ASKED)
-    ranker = WithFallback(_hybrid(Naming(told)), Lexical())
+    ranker = FallbackRanker(_hybrid(Naming(told)), LexicalRanker())
     assert SearchEngine(OFFICE, {"hybrid": ranker}).search(ASKED).hits
-    assert ranker.fault is not None
+    assert ranker.primary_error is not None
 
 
 @pytest.mark.parametrize("told", [[0, 1], (0.25, 0.5), np.array([0.25, 0.5], np.float32)])
 def test_services_may_be_any_numbers_from_0_to_1(told: Any) -> None:
-    assert services(Naming(told), ASKED, ["Bob", "Berlin"]) == [float(one) for one in told]
+    assert score_service_names(Naming(told), ASKED, ["Bob", "Berlin"]) == [
+        float(one) for one in told
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +111,13 @@ def test_what_is_no_answer_at_once_is_told_with_the_cure(given: Any, around: Any
     with pytest.raises(
         EmbeddingFailed, match=r"at once for 2 texts; .* should give a tuple of two"
     ):
-        Dense(around(Prompt(given))).fit(OFFICE)
+        DenseRanker(around(Prompt(given))).fit(OFFICE)
 
 
 def test_the_vectors_of_an_answer_at_once_are_looked_at_too() -> None:
     for around in (lambda one: one, lambda one: CachedEmbedder(one, "any")):
         with pytest.raises(EmbeddingFailed, match=r"vectors of the shape \(1, 4\) for 2 texts"):
-            Dense(around(Prompt((ROWS[:1], np.ones(2, np.bool_))))).fit(OFFICE)
+            DenseRanker(around(Prompt((ROWS[:1], np.ones(2, np.bool_))))).fit(OFFICE)
 
 
 @pytest.mark.parametrize(
@@ -123,21 +125,21 @@ def test_the_vectors_of_an_answer_at_once_are_looked_at_too() -> None:
 )
 def test_complex_numbers_are_refused_and_not_cut(found: Any) -> None:
     with pytest.raises(EmbeddingFailed, match=r"no table of numbers .*complex"):
-        checked_rows(found, 1, "the embedder")
+        validate_vectors(found, 1, "the embedder")
 
 
 @pytest.mark.parametrize("found", [[[1, 2]], [[1.0, 2]], np.array([[1, 2]]), [["1", "2"]]])
 def test_whatever_can_be_read_as_numbers_is(found: Any) -> None:
-    rows = checked_rows(found, 1, "the embedder")
+    rows = validate_vectors(found, 1, "the embedder")
     assert rows.dtype == np.float32
     assert rows.tolist() == [[1, 2]]
 
 
 def test_what_fails_along_axes_is_told() -> None:
     class Rough(Words):
-        def along(self, axes: Any) -> Any:
+        def build_projected_embedder(self, axes: Any) -> Any:
             raise KeyError("axes")
 
-    tools = [Tool(f"tool_{number}", "Rain") for number in range(TURNED_FROM)]
+    tools = [Tool(f"tool_{number}", "Rain") for number in range(MIN_ROTATED_SLOTS)]
     with pytest.raises(EmbeddingFailed, match="the embedder raised KeyError"):
-        Dense(Rough()).fit(Catalog(tools))
+        DenseRanker(Rough()).fit(Catalog(tools))

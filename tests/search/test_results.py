@@ -12,10 +12,10 @@ import pytest
 from tests.search.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.errors import InvalidQuery
-from toolcrib.search.dense.index import Dense, DenseIndex
+from toolcrib.search.dense.index import DenseIndex, DenseRanker
 from toolcrib.search.engine import MAX_LIMIT, MAX_QUERIES
-from toolcrib.search.hybrid.fusion import Hybrid
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.results import Hit
 
 SALT = b"sixteen bytes or more"
@@ -23,7 +23,7 @@ SALT = b"sixteen bytes or more"
 
 @pytest.fixture
 def words(office: Catalog) -> SearchEngine:
-    return SearchEngine(office, {"lexical": Lexical()})
+    return SearchEngine(office, {"lexical": LexicalRanker()})
 
 
 def test_several_needs_are_covered_before_any_is_covered_twice(words: SearchEngine) -> None:
@@ -32,7 +32,7 @@ def test_several_needs_are_covered_before_any_is_covered_twice(words: SearchEngi
     best = [words.search(need).hits[0].tool.name for need in needs]
     assert sorted(hit.tool.name for hit in result) == sorted(best)
     assert [part.query for part in result.parts] == needs
-    assert result.more
+    assert result.has_more
     assert result.confidence == max(part.confidence for part in result.parts)
 
 
@@ -40,7 +40,9 @@ def test_the_best_tool_of_a_weak_need_comes_before_the_second_of_a_strong_one() 
     tools = [
         Tool(name, "Send an email") for name in ("send_email", "email_send", "send_bulk_email")
     ]
-    engine = SearchEngine(Catalog([*tools, Tool("forecast", "The weather")]), {"any": Lexical()})
+    engine = SearchEngine(
+        Catalog([*tools, Tool("forecast", "The weather")]), {"any": LexicalRanker()}
+    )
     vague = "plan by the weather what we do on our trip to some mountains"
     first, second, third = engine.search(["send an email", vague], limit=3)
     assert [first.tool.name, second.tool.name] == ["send_email", "forecast"]
@@ -58,29 +60,29 @@ def test_blanks_among_needs_ask_for_nothing(words: SearchEngine) -> None:
 
 def test_needs_that_nothing_serves_are_told_if_another_is_served(words: SearchEngine) -> None:
     both = words.search(["send email", "zzqxzz", "send email"])
-    assert (both.confident, both.unserved) == (True, ("zzqxzz",))
+    assert (both.is_confident, both.uncovered) == (True, ("zzqxzz",))
     neither = words.search(["zzqxzz", "qqzzxq"])
-    assert (neither.confident, neither.unserved) == (False, ())
+    assert (neither.is_confident, neither.uncovered) == (False, ())
 
 
 def test_a_result_can_be_held_to_more_or_less_confidence(words: SearchEngine) -> None:
     result = words.search(["email zzqxzz", "zzqxzz"])
     assert 0.5 < result.confidence < 1
-    strict, lenient = result.held_to(1.0), result.held_to(0.0)
-    assert (strict.confident, result.confident, lenient.confident) == (False, True, True)
-    assert [part.confident for part in result.parts] == [True, False]
-    assert [part.confident for part in strict.parts] == [False, False]
-    assert (strict.unserved, result.unserved, lenient.unserved) == ((), ("zzqxzz",), ("zzqxzz",))
+    strict, lenient = result.with_threshold(1.0), result.with_threshold(0.0)
+    assert (strict.is_confident, result.is_confident, lenient.is_confident) == (False, True, True)
+    assert [part.is_confident for part in result.parts] == [True, False]
+    assert [part.is_confident for part in strict.parts] == [False, False]
+    assert (strict.uncovered, result.uncovered, lenient.uncovered) == ((), ("zzqxzz",), ("zzqxzz",))
     assert strict.hits == result.hits
-    assert not words.search("zzqxzz").held_to(0.0).confident
+    assert not words.search("zzqxzz").with_threshold(0.0).is_confident
 
 
 def test_needs_are_served_as_far_as_each_has_a_hit_that_is_sure_enough(
     words: SearchEngine,
 ) -> None:
     result = words.search(["send email", "email zzqxzz qqzzxq vvkkqz"])
-    assert result.unserved == ("email zzqxzz qqzzxq vvkkqz",)
-    assert result.held_to(0.0).unserved == ()
+    assert result.uncovered == ("email zzqxzz qqzzxq vvkkqz",)
+    assert result.with_threshold(0.0).uncovered == ()
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "fast", "lexical", "dense"])
@@ -97,7 +99,7 @@ def test_a_tool_that_serves_two_needs_is_there_once(words: SearchEngine) -> None
     result = words.search(("send an email", "email somebody"), limit=20)
     names = [hit.tool.name for hit in result]
     assert len(names) == len(set(names))
-    assert not result.more
+    assert not result.has_more
     pages = [words.search(["email", "weather"], limit=2, offset=at).hits for at in (0, 2)]
     assert (*pages[0], *pages[1]) == words.search(["email", "weather"], limit=4).hits
 
@@ -117,9 +119,9 @@ def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
             Tool("send_email", "Send an email about the weather", server="mail"),
         ]
     )
-    for ranker in (Dense(Words()), Hybrid(Lexical(), Dense(Words()))):
+    for ranker in (DenseRanker(Words()), HybridRanker(LexicalRanker(), DenseRanker(Words()))):
         engine = SearchEngine(catalog, {"meaning": ranker})
-        groups = engine.groups(engine.search("weather"))
+        groups = engine.group_hits(engine.search("weather"))
         same = next(group for group in groups if group.others)
         servers = [one.tool.server for one in (same.best, *same.others)]
         assert sorted(servers) == ["sky", "sun"]
@@ -129,22 +131,25 @@ def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
 def test_tools_of_the_same_words_do_the_same_whatever_their_servers_mean() -> None:
     servers = ("mail", "money")
     catalog = Catalog([Tool("send", "Send a ticket", server=server) for server in servers])
-    engine = SearchEngine(catalog, {"meaning": Hybrid(Lexical(), Dense(Words()))})
-    (group,) = engine.groups(engine.search("send a ticket"))
+    engine = SearchEngine(catalog, {"meaning": HybridRanker(LexicalRanker(), DenseRanker(Words()))})
+    (group,) = engine.group_hits(engine.search("send a ticket"))
     assert len(group.others) == 1
     for said in ("Send", ""):
         hit = Hit(Tool("send", said), 1.0, 0, lambda slot: ())
-        assert not group.best.says_the_same(hit)
+        assert not group.best.has_same_text(hit)
     # Two that say nothing do not say the same.
-    assert not hit.says_the_same(hit)
+    assert not hit.has_same_text(hit)
 
 
 def test_without_vectors_nothing_is_grouped(words: SearchEngine) -> None:
     result = words.search("email")
-    assert [group.best for group in words.groups(result)] == list(result)
-    assert not any(group.others for group in words.groups(result))
-    assert words.settle() == 0
-    assert Dense(Words()).fit(Catalog()).alike([0, 1]).tolist() == [[1, 0], [0, 1]]
+    assert [group.best for group in words.group_hits(result)] == list(result)
+    assert not any(group.others for group in words.group_hits(result))
+    assert words.warm_up() == 0
+    assert DenseRanker(Words()).fit(Catalog()).pairwise_similarity([0, 1]).tolist() == [
+        [1, 0],
+        [0, 1],
+    ]
 
 
 def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none() -> None:
@@ -157,7 +162,7 @@ def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none()
             found = super().__getattribute__(name)
             if name == "_table" and self.watched:
                 self.watched = False
-                reader = Thread(target=self.settle, args=(10,))
+                reader = Thread(target=self.warm_up, args=(10,))
                 readers.append(reader)
                 # Where the lock is held, the reader can only come later.
                 is_held = self._lock.locked()
@@ -168,16 +173,16 @@ def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none()
 
     readers: list[Thread] = []
     catalog = Catalog([Tool("forecast", "The weather"), Tool("umbrella", "Against rain")])
-    fitted = Dense(Slow()).fit(catalog)
+    fitted = DenseRanker(Slow()).fit(catalog)
     index = Watched(Slow(), catalog, fitted._table, fitted._sketched, None)
     index.watched = True
-    later = index.updated(catalog.with_tools([Tool("sunglasses", "For the sun")]))
+    later = index.with_catalog(catalog.with_tools([Tool("sunglasses", "For the sun")]))
     (reader,) = readers
     reader.join(10)
-    assert index.sketched == 0
-    later.settle(10)
-    assert later.alike([0, 1, 2]).min() > 0.99
-    assert later.compared(later.read(["rain"])).rows.min() > 0.99
+    assert index.provisional_count == 0
+    later.warm_up(10)
+    assert later.pairwise_similarity([0, 1, 2]).min() > 0.99
+    assert later.compare(later.embed_queries(["rain"])).rows.min() > 0.99
 
 
 def test_two_who_read_at_the_same_time_both_leave_what_they_read() -> None:
@@ -185,19 +190,20 @@ def test_two_who_read_at_the_same_time_both_leave_what_they_read() -> None:
     together = Barrier(2)
 
     class Meeting(Slow):
-        def tools(self, texts: Sequence[str]) -> Vectors:
+        def embed_tools(self, texts: Sequence[str]) -> Vectors:
             together.wait(10)
-            return super().tools(texts)
+            return super().embed_tools(texts)
 
-    index = Dense(Meeting()).fit(catalog)
+    index = DenseRanker(Meeting()).fit(catalog)
     readers = [
-        Thread(target=index.read_closely, args=(slots, 10)) for slots in (range(10), range(10, 20))
+        Thread(target=index.encode_candidates, args=(slots, 10))
+        for slots in (range(10), range(10, 20))
     ]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join()
-    read = Dense(Words()).fit(catalog)
-    alike = index.alike(list(range(20)))
-    assert index.sketched == 20
-    np.testing.assert_allclose(alike, read.alike(list(range(20))), atol=1e-5)
+    read = DenseRanker(Words()).fit(catalog)
+    alike = index.pairwise_similarity(list(range(20)))
+    assert index.provisional_count == 20
+    np.testing.assert_allclose(alike, read.pairwise_similarity(list(range(20))), atol=1e-5)

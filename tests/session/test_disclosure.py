@@ -40,13 +40,13 @@ def test_each_known_systems_threshold_can_be_said() -> None:
     ],
 )
 def test_a_setting_is_read(setting: object, meant: Activation) -> None:
-    assert Activation.read(setting) == meant
+    assert Activation.parse(setting) == meant
 
 
 @pytest.mark.parametrize("setting", ["sometimes", "auto:101%", -1, None, "auto:x%"])
 def test_a_setting_that_says_nothing_is_refused_with_those_that_do(setting: object) -> None:
     with pytest.raises(InvalidConfig, match="auto:10%"):
-        Activation.read(setting)
+        Activation.parse(setting)
 
 
 @pytest.mark.parametrize(
@@ -71,38 +71,42 @@ def test_a_threshold_below_nothing_is_refused() -> None:
 
 def test_few_tools_are_all_shown_and_many_are_all_held_back() -> None:
     few, many = Disclosure().plan(_tools(30)), Disclosure().plan(_tools(31))
-    assert (len(few.shown), len(few.held), few.is_active) == (30, 0, False)
-    assert (len(many.shown), len(many.held), many.is_active) == (0, 31, True)
+    assert (len(few.visible_tools), len(few.deferred_tools), few.is_active) == (30, 0, False)
+    assert (len(many.visible_tools), len(many.deferred_tools), many.is_active) == (0, 31, True)
 
 
 def test_pins_and_policies_come_before_the_threshold() -> None:
     policies: list[Policy] = ["never", "automatic", "always", "always"]
     tools = [Tool(f"t{at}", policy=policy) for at, policy in enumerate(policies)]
     few = Disclosure(pinned=frozenset({"t3"})).plan(tools)
-    assert _names(few.shown) == ["t0", "t1", "t3"]
+    assert _names(few.visible_tools) == ["t0", "t1", "t3"]
     many = Disclosure(Activation(tools=0), frozenset({"t3"}), tier="name").plan(tools)
-    assert (_names(many.shown), many.tier) == (["t0", "t3"], "name")
+    assert (_names(many.visible_tools), many.tier) == (["t0", "t3"], "name")
 
 
 def test_what_is_shown_in_full_is_not_held_back() -> None:
     plan = Disclosure(Activation(tools=0), tier="full").plan(
         [Tool("a"), Tool("b", policy="always")]
     )
-    assert (_names(plan.shown), plan.is_active) == (["a", "b"], False)
+    assert (_names(plan.visible_tools), plan.is_active) == (["a", "b"], False)
 
 
 def test_a_number_of_others_is_shown_in_order_of_preference() -> None:
     order = Selection(("server_priority", "alphabetical"), servers=("s2",))
-    cut = Disclosure(Activation(tools=0), shown_tools=3, selection=order)
-    assert _names(cut.plan(_tools(9)).shown) == ["t2", "t5", "t8"]
+    cut = Disclosure(Activation(tools=0), max_visible_tools=3, selection=order)
+    assert _names(cut.plan(_tools(9)).visible_tools) == ["t2", "t5", "t8"]
 
 
 def test_a_token_budget_passes_over_what_is_too_large_for_it() -> None:
     tools = [Tool("a", "word " * 90), Tool("b"), Tool("c", policy="always"), Tool("d")]
-    cut = Disclosure(Activation(tools=0), shown_tools=None, shown_tokens=60)
-    assert _names(cut.plan(tools).shown) == ["b", "d"]
+    cut = Disclosure(Activation(tools=0), max_visible_tools=None, max_visible_tokens=60)
+    assert _names(cut.plan(tools).visible_tools) == ["b", "d"]
     assert (
-        _names(Disclosure(Activation(tools=0), shown_tokens=0, shown_tools=9).plan(tools).shown)
+        _names(
+            Disclosure(Activation(tools=0), max_visible_tokens=0, max_visible_tools=9)
+            .plan(tools)
+            .visible_tools
+        )
         == []
     )
 
@@ -115,37 +119,43 @@ def test_servers_are_shown_whole_or_not_at_all_the_smallest_first() -> None:
         for number in range(size)
     ]
     order = Selection(("server_size",))
-    settings = Disclosure(Activation(tools=0), shown_tools=6, whole_servers=True, selection=order)
-    shown = settings.plan(tools).shown
+    settings = Disclosure(
+        Activation(tools=0), max_visible_tools=6, whole_servers=True, selection=order
+    )
+    shown = settings.plan(tools).visible_tools
     assert [tool.server for tool in shown] == ["small", "mid", "mid", "mid"]
     few = Disclosure(
         Activation(tools=0),
-        shown_tools=None,
-        shown_tokens=60,
+        max_visible_tools=None,
+        max_visible_tokens=60,
         whole_servers=True,
         selection=order,
         count=lambda text: 10,
     )
-    assert {tool.server for tool in few.plan(tools).shown} == {"small", "mid"}
-    everything = Disclosure(Activation(tools=0), shown_tools=99, whole_servers=True)
-    assert len(everything.plan(tools).shown) == 12
+    assert {tool.server for tool in few.plan(tools).visible_tools} == {"small", "mid"}
+    everything = Disclosure(Activation(tools=0), max_visible_tools=99, whole_servers=True)
+    assert len(everything.plan(tools).visible_tools) == 12
 
 
 def test_each_way_of_ordering_breaks_the_ties_of_those_before_it() -> None:
     tools = [Tool("b", server="y"), Tool("a", server="y"), Tool("c", server="x")]
-    assert _names(Selection().ordered(tools)) == ["b", "a", "c"]
+    assert _names(Selection().sort_tools(tools)) == ["b", "a", "c"]
     with pytest.raises(InvalidConfig, match="the ways are server_priority, alphabetical"):
         Selection(("nonsense",))
-    assert _names(Selection(("alphabetical",)).ordered(tools)) == ["a", "b", "c"]
-    assert _names(Selection(("server_priority",)).ordered(tools)) == ["a", "b", "c"]
-    assert _names(Selection(("server_priority",), servers=("x",)).ordered(tools)) == ["c", "a", "b"]
+    assert _names(Selection(("alphabetical",)).sort_tools(tools)) == ["a", "b", "c"]
+    assert _names(Selection(("server_priority",)).sort_tools(tools)) == ["a", "b", "c"]
+    assert _names(Selection(("server_priority",), servers=("x",)).sort_tools(tools)) == [
+        "c",
+        "a",
+        "b",
+    ]
     used = Selection(("usage", "alphabetical"), usage={"x___c": 2, "y___b": 1})
-    assert _names(used.ordered(tools)) == ["c", "b", "a"]
+    assert _names(used.sort_tools(tools)) == ["c", "b", "a"]
 
 
 def test_chance_has_a_seed_and_other_tools_do_not_change_it() -> None:
     tools = _tools(12)
     one, other = Selection(("random",), seed=1), Selection(("random",), seed=2)
-    assert one.ordered(tools) == one.ordered(list(reversed(tools))) != other.ordered(tools)
-    fewer = [tool for tool in one.ordered(tools) if tool in tools[:6]]
-    assert fewer == one.ordered(tools[:6])
+    assert one.sort_tools(tools) == one.sort_tools(list(reversed(tools))) != other.sort_tools(tools)
+    fewer = [tool for tool in one.sort_tools(tools) if tool in tools[:6]]
+    assert fewer == one.sort_tools(tools[:6])

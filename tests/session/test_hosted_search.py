@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.session.hosted_search import hosting_provider
+from toolcrib.session.hosted_search import find_hosting_provider
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ from toolcrib.session.hosted_search import hosting_provider
     ],
 )
 def test_who_searches_is_told_by_the_models_id(model: str, provider: str | None) -> None:
-    assert hosting_provider(model) == provider
+    assert find_hosting_provider(model) == provider

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from toolcrib.errors import InvalidStore
-from toolcrib.files.sqlite_file import Kind, connect, prepare
+from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import Manifest, Pin, Usage
+from toolcrib.storage.store import Pin, ServerManifest, ToolUsage
 
 
 @pytest.fixture
@@ -54,17 +54,17 @@ def test_nothing_that_was_kept_is_lost_when_the_writer_is_killed(path: str) -> N
                 done = int(line)
         with closing(SqliteStore(path)) as store:
             assert store.notice == ""
-            pins = store.pins("mail")
+            pins = store.get_pins("mail")
             assert {f"{number} {half}" for number in range(1, done + 1) for half in "ab"} <= set(
                 pins
             )
             assert len(pins) in (2 * done, 2 * done + 2)
-            manifest = store.manifest("mail")
+            manifest = store.get_manifest("mail")
             assert manifest
             assert manifest.identity in (str(done), str(done + 1))
-            assert store.usage()["calls"].calls % 2 == 0
-            assert store.usage()["calls"].calls >= 2 * done
-            assert store.session(str(done)) == {"number": done}
+            assert store.get_usage()["calls"].calls % 2 == 0
+            assert store.get_usage()["calls"].calls >= 2 * done
+            assert store.get_session(str(done)) == {"number": done}
 
 
 _COUNTER = """
@@ -84,17 +84,17 @@ def test_processes_share_a_file_from_its_very_first_moment(path: str) -> None:
     processes = [subprocess.Popen(command) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
     with closing(SqliteStore(path)) as store:
-        assert store.usage()["shared"].calls == 400
-        assert store.stats() == {"searches": 400}
+        assert store.get_usage()["shared"].calls == 400
+        assert store.get_stats() == {"searches": 400}
 
 
 def test_an_approval_elsewhere_is_seen_by_the_revision(path: str) -> None:
     with closing(SqliteStore(path)) as gateway, closing(SqliteStore(path)) as command:
         gateway.put_pins("mail", [Pin("send", "a", {}, "changed", 0.0, {"name": "send"}, "b")])
-        before = gateway.revision()
+        before = gateway.get_revision()
         assert command.approve("mail") == ["send"]
-        assert gateway.revision() != before
-        assert gateway.pins("mail")["send"].fingerprint == "b"
+        assert gateway.get_revision() != before
+        assert gateway.get_pins("mail")["send"].fingerprint == "b"
 
 
 def _files(path: str) -> list[str]:
@@ -103,7 +103,7 @@ def _files(path: str) -> list[str]:
 
 def _filled(path: str) -> None:
     with closing(SqliteStore(path)) as store:
-        store.put_manifest("mail", Manifest("mail", "id", ({"name": "x" * 40_000},)))
+        store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 40_000},)))
         store.put_pins("mail", [Pin(f"tool {n}", "f", {"text": "y" * 500}) for n in range(50)])
 
 
@@ -124,15 +124,15 @@ def test_a_damaged_file_is_set_aside_and_said(
         content[:] = bytes(len(content))
     file.write_bytes(content)
     with caplog.at_level(logging.WARNING), closing(SqliteStore(path)) as store:
-        assert store.manifests() == {}
-        store.put_manifest("mail", Manifest("mail", "id"))
+        assert store.list_manifests() == {}
+        store.put_manifest("mail", ServerManifest("mail", "id"))
         assert "toolcrib.db.damaged-1" in store.notice
         assert "trusted anew" in store.notice
     assert store.notice in caplog.text
     assert Path(f"{path}.damaged-1").read_bytes() == content
     with closing(SqliteStore(path)) as store:
         assert store.notice == ""
-        assert list(store.manifests()) == ["mail"]
+        assert list(store.list_manifests()) == ["mail"]
 
 
 def test_a_second_damaged_file_does_not_take_the_place_of_the_first(path: str) -> None:
@@ -156,10 +156,10 @@ def test_a_value_that_cannot_be_read_is_damage_too(path: str, damage: str) -> No
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(damage)
     with closing(SqliteStore(path)) as store:
-        assert store.manifests() == {} or store.pins("mail") == {}
+        assert store.list_manifests() == {} or store.get_pins("mail") == {}
         assert "malformed value" in store.notice
         store.put_pins("mail", [Pin("send", "f", {})])
-        assert list(store.pins("mail")) == ["send"]
+        assert list(store.get_pins("mail")) == ["send"]
 
 
 def test_a_damaged_file_that_others_use_is_left_in_its_place(
@@ -194,7 +194,7 @@ def test_of_several_who_find_the_damage_one_sets_it_aside(path: str) -> None:
     assert [process.wait() for process in processes] == [0] * 3
     assert not Path(f"{path}.damaged-2").exists()
     with closing(SqliteStore(path)) as store:
-        assert store.stats() == {"opened": 3}
+        assert store.get_stats() == {"opened": 3}
 
 
 def test_a_text_of_the_user_is_not_taken_for_a_damaged_store(path: str) -> None:
@@ -238,21 +238,21 @@ def test_a_file_of_an_older_version_is_brought_up_to_date_with_what_is_in_it(pat
     first = ("CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)")
     second = ("ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 2",)
 
-    def kind(*migrations: tuple[str, ...]) -> Kind:
-        return Kind(7, migrations, InvalidStore, "numbers", "they are counted anew")
+    def kind(*migrations: tuple[str, ...]) -> SqliteFileType:
+        return SqliteFileType(7, migrations, InvalidStore, "numbers", "they are counted anew")
 
-    with closing(connect(path)) as connection:
-        prepare(connection, path, kind(first))
+    with closing(open_connection(path)) as connection:
+        migrate_file(connection, path, kind(first))
         assert connection.execute("SELECT * FROM t").fetchall() == [(1,)]
-    with closing(connect(path)) as connection:
+    with closing(open_connection(path)) as connection:
         with pytest.raises(sqlite3.OperationalError):
-            prepare(connection, path, kind(first, (*second, "NONSENSE")))
+            migrate_file(connection, path, kind(first, (*second, "NONSENSE")))
         assert connection.execute("SELECT * FROM t").fetchall() == [(1,)]
-        prepare(connection, path, kind(first, second))
-        prepare(connection, path, kind(first, second))
+        migrate_file(connection, path, kind(first, second))
+        migrate_file(connection, path, kind(first, second))
         assert connection.execute("SELECT * FROM t").fetchall() == [(1, 2)]
         with pytest.raises(InvalidStore, match="newer"):
-            prepare(connection, path, kind(first))
+            migrate_file(connection, path, kind(first))
 
 
 _FULL = """
@@ -291,11 +291,11 @@ def test_a_full_or_read_only_database_says_so(path: str) -> None:
         assert connection
         connection.execute("PRAGMA max_page_count = 1")
         with pytest.raises(InvalidStore, match="no room to write"):
-            store.put_manifest("mail", Manifest("mail", "id", ({"name": "x" * 100_000},)))
+            store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 100_000},)))
         connection.execute("PRAGMA query_only = ON")
         with pytest.raises(InvalidStore, match="may not be written"):
-            store.note_calls([Usage("a", True, 0.0, 0.0)])
-        assert store.usage() == {}
+            store.record_calls([ToolUsage("a", True, 0.0, 0.0)])
+        assert store.get_usage() == {}
 
 
 @pytest.mark.parametrize("place", ["missing/toolcrib.db", "", "a\0b"])
@@ -305,7 +305,7 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path, place: str) -> N
 
 
 def test_a_locked_file_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.files.sqlite_file.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("toolcrib.files.sqlite_file.LOCK_TIMEOUT_SECONDS", 0.0)
     with (
         closing(SqliteStore(path)) as store,
         closing(sqlite3.connect(path, isolation_level=None)) as connection,
@@ -313,4 +313,4 @@ def test_a_locked_file_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> No
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(InvalidStore, match="another process has held it"):
             store.add_stats({"searches": 1})
-        assert store.stats() == {}
+        assert store.get_stats() == {}

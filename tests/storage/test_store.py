@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from toolcrib.errors import InvalidConfig, InvalidStore
 from toolcrib.storage import open_store
-from toolcrib.storage.store import Manifest, Pin, Store, Usage, UsageSum
+from toolcrib.storage.store import Pin, ServerManifest, Store, ToolUsage, ToolUsageTotal
 
 DEFINITION = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}
 CHANGED = {**DEFINITION, "description": "Send a mail to us."}
@@ -30,14 +30,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def test_a_manifest_comes_back_verbatim_and_in_order(store: Store) -> None:
     tools = ({"name": "z", "x-odd": [1, 2.0, None]}, {"name": "a", "description": "\ud800 \0 é"})
-    manifest = Manifest("mail", "id", tools, "how \udfff", "2025-11-25", {"name": "mail"}, 12.5)
+    manifest = ServerManifest(
+        "mail", "id", tools, "how \udfff", "2025-11-25", {"name": "mail"}, 12.5
+    )
     store.put_manifest("mail", manifest)
-    assert store.manifest("mail") == manifest
-    found = store.manifest("mail")
+    assert store.get_manifest("mail") == manifest
+    found = store.get_manifest("mail")
     assert found
     assert [list(tool) for tool in found.tools] == [["name", "x-odd"], ["name", "description"]]
-    assert store.manifest("other") is None
-    assert store.manifests() == {"mail": manifest}
+    assert store.get_manifest("other") is None
+    assert store.list_manifests() == {"mail": manifest}
 
 
 json_values = st.recursive(
@@ -55,42 +57,42 @@ json_values = st.recursive(
 @given(st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=4))
 def test_any_definition_comes_back_as_it_was(tools: list[dict[str, Any]]) -> None:
     store = open_store("sqlite://")
-    store.put_manifest("s", Manifest("s", "id", tuple(tools)))
-    found = store.manifest("s")
+    store.put_manifest("s", ServerManifest("s", "id", tuple(tools)))
+    found = store.get_manifest("s")
     assert found
     assert list(found.tools) == tools
     store.close()
 
 
 def test_a_forgotten_server_is_trusted_anew(store: Store) -> None:
-    store.put_manifest("mail", Manifest("mail", "id"))
+    store.put_manifest("mail", ServerManifest("mail", "id"))
     store.put_pins("mail", [WAITING])
     store.put_pins("other", [WAITING])
     store.forget_server("mail")
-    assert store.manifest("mail") is None
-    assert store.pins("mail") == {}
-    assert list(store.quarantined()) == ["other"]
+    assert store.get_manifest("mail") is None
+    assert store.get_pins("mail") == {}
+    assert list(store.list_quarantined()) == ["other"]
 
 
 def test_what_waits_is_listed_and_approved_one_by_one_or_by_server(store: Store) -> None:
     good = Pin("read", "r", {"name": "read"}, first_seen=1.0)
     store.put_pins("mail", [WAITING, good, Pin("b", "", {}, "changed", 2.0, {"name": "b"}, "new")])
-    assert {server: list(pins) for server, pins in store.quarantined().items()} == {
+    assert {server: list(pins) for server, pins in store.list_quarantined().items()} == {
         "mail": ["b", "send"]
     }
     assert store.approve("mail", "nothing") == []
     assert store.approve("elsewhere") == []
     assert store.approve("mail", "send") == ["send"]
-    assert store.pins("mail")["send"] == Pin("send", "second", CHANGED, first_seen=1.0)
+    assert store.get_pins("mail")["send"] == Pin("send", "second", CHANGED, first_seen=1.0)
     assert store.approve("mail") == ["b"]
-    assert store.quarantined() == {}
-    assert store.pins("mail")["read"] == good
+    assert store.list_quarantined() == {}
+    assert store.get_pins("mail")["read"] == good
 
 
 def test_only_what_was_seen_is_approved(store: Store) -> None:
     store.put_pins("mail", [WAITING])
     assert store.approve("mail", "send", fingerprint="older") == []
-    assert store.pins("mail")["send"].state == "changed"
+    assert store.get_pins("mail")["send"].state == "changed"
     assert store.approve("mail", "send", fingerprint="second") == ["send"]
 
 
@@ -98,39 +100,42 @@ def test_a_late_report_of_a_change_does_not_undo_its_approval(store: Store) -> N
     store.put_pins("mail", [WAITING])
     store.approve("mail")
     store.put_pins("mail", [WAITING])
-    assert store.pins("mail")["send"].state == "approved"
+    assert store.get_pins("mail")["send"].state == "approved"
     store.put_pins("mail", [Pin("send", "second", CHANGED, "changed", 1.0, DEFINITION, "third")])
-    assert store.pins("mail")["send"].state == "changed"
+    assert store.get_pins("mail")["send"].state == "changed"
 
 
 def test_the_revision_changes_with_the_pins_and_with_nothing_else(store: Store) -> None:
-    seen = [store.revision()]
+    seen = [store.get_revision()]
     store.put_pins("mail", [WAITING])
-    seen.append(store.revision())
+    seen.append(store.get_revision())
     store.approve("mail")
-    seen.append(store.revision())
+    seen.append(store.get_revision())
     store.forget_server("mail")
-    seen.append(store.revision())
+    seen.append(store.get_revision())
     assert len(set(seen)) == 4
     store.approve("mail")
     store.put_pins("mail", [])
-    store.note_calls([Usage("a", True, 1.0, 1.0)])
-    store.put_manifest("mail", Manifest("mail", "id"))
-    assert store.revision() == seen[-1]
+    store.record_calls([ToolUsage("a", True, 1.0, 1.0)])
+    store.put_manifest("mail", ServerManifest("mail", "id"))
+    assert store.get_revision() == seen[-1]
 
 
 def test_calls_are_summed_by_tool(store: Store) -> None:
-    store.note_calls([Usage("a", True, 0.5, 10.0), Usage("a", False, 1.0, 5.0)])
-    store.note_calls([Usage("b", True, 0.25, 7.0), Usage("a", True, 0.0, 6.0)])
-    store.note_calls([])
-    assert store.usage() == {"a": UsageSum(3, 1, 10.0, 1.5), "b": UsageSum(1, 0, 7.0, 0.25)}
+    store.record_calls([ToolUsage("a", True, 0.5, 10.0), ToolUsage("a", False, 1.0, 5.0)])
+    store.record_calls([ToolUsage("b", True, 0.25, 7.0), ToolUsage("a", True, 0.0, 6.0)])
+    store.record_calls([])
+    assert store.get_usage() == {
+        "a": ToolUsageTotal(3, 1, 10.0, 1.5),
+        "b": ToolUsageTotal(1, 0, 7.0, 0.25),
+    }
 
 
 def test_counters_add_up(store: Store) -> None:
     store.add_stats({"searches": 2, "calls": 1})
     store.add_stats({"searches": 3})
     store.add_stats({})
-    assert store.stats() == {"calls": 1, "searches": 5}
+    assert store.get_stats() == {"calls": 1, "searches": 5}
 
 
 def test_sessions_are_kept_and_the_oldest_pruned(store: Store) -> None:
@@ -138,27 +143,27 @@ def test_sessions_are_kept_and_the_oldest_pruned(store: Store) -> None:
         store.put_session(f"key {number}", {"revealed": [number]}, at=float(number))
     store.put_session("key 0", {"revealed": ["again"]}, at=9.0)
     store.prune_sessions(keep=2)
-    assert store.session("key 0") == {"revealed": ["again"]}
-    assert store.session("key 4") == {"revealed": [4]}
-    assert store.session("key 3") is None
+    assert store.get_session("key 0") == {"revealed": ["again"]}
+    assert store.get_session("key 4") == {"revealed": [4]}
+    assert store.get_session("key 3") is None
 
 
 def test_tables_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_SESSIONS", "MAX_USED_TOOLS", "MAX_COUNTERS", "MAX_SERVERS"):
         monkeypatch.setattr(f"toolcrib.storage.sqlite.{name}", 10)
-    monkeypatch.setattr("toolcrib.storage.sqlite.SLACK", 5)
+    monkeypatch.setattr("toolcrib.storage.sqlite.PRUNE_INTERVAL", 5)
     for number in range(40):
-        store.note_calls([Usage(f"tool {number}", True, 0.0, float(number))])
+        store.record_calls([ToolUsage(f"tool {number}", True, 0.0, float(number))])
         store.put_session(f"session {number}", {}, float(number))
-        store.put_manifest(f"{number}", Manifest(f"{number}", "id", seen=float(number)))
+        store.put_manifest(f"{number}", ServerManifest(f"{number}", "id", seen_at=float(number)))
         store.add_stats({f"counter {number}": 1})
-    assert 10 <= len(store.usage()) <= 16
-    assert "tool 39" in store.usage()
-    assert sum(store.session(f"session {number}") is not None for number in range(40)) <= 16
-    assert sorted(store.manifests()) == [str(number) for number in range(30, 40)]
-    assert len(store.stats()) == 10
+    assert 10 <= len(store.get_usage()) <= 16
+    assert "tool 39" in store.get_usage()
+    assert sum(store.get_session(f"session {number}") is not None for number in range(40)) <= 16
+    assert sorted(store.list_manifests()) == [str(number) for number in range(30, 40)]
+    assert len(store.get_stats()) == 10
     store.add_stats({"counter 3": 1})
-    assert store.stats()["counter 3"] == 2
+    assert store.get_stats()["counter 3"] == 2
 
 
 def test_a_server_that_makes_up_names_is_stopped(
@@ -170,7 +175,7 @@ def test_a_server_that_makes_up_names_is_stopped(
     store.put_pins("mail", pins[:3])
     with pytest.raises(InvalidStore, match=r"'mail' has shown more than 3 tools.*forget"):
         store.put_pins("mail", pins[3:])
-    assert len(store.pins("mail")) == 3
+    assert len(store.get_pins("mail")) == 3
 
 
 @pytest.mark.parametrize(
@@ -185,37 +190,37 @@ def test_what_cannot_be_kept_says_so(
 ) -> None:
     monkeypatch.setattr("toolcrib.storage.sqlite.MAX_VALUE_BYTES", 100)
     with pytest.raises(InvalidStore, match=message):
-        store.put_manifest("mail", Manifest("mail", "id", info=info))
-    assert store.manifests() == {}
+        store.put_manifest("mail", ServerManifest("mail", "id", info=info))
+    assert store.list_manifests() == {}
 
 
 def test_half_a_character_in_a_name_says_so(store: Store) -> None:
     with pytest.raises(InvalidStore, match="half a character"):
         store.put_pins("mail", [Pin("bad \ud800", "print", {})])
     with pytest.raises(InvalidStore, match="half a character"):
-        store.session("\ud800")
+        store.get_session("\ud800")
 
 
 def test_a_closed_store_says_so(store: Store) -> None:
     store.close()
     store.close()
     with pytest.raises(InvalidStore, match="closed; open it anew"):
-        store.usage()
+        store.get_usage()
 
 
 def test_threads_take_turns_and_lose_nothing(store: Store) -> None:
     def work(name: str) -> None:
         for number in range(50):
-            store.note_calls([Usage("shared", True, 0.0, float(number))])
+            store.record_calls([ToolUsage("shared", True, 0.0, float(number))])
             store.put_session(f"{name} {number}", {"by": name}, float(number))
-            assert store.session(f"{name} {number}") == {"by": name}
+            assert store.get_session(f"{name} {number}") == {"by": name}
 
     threads = [Thread(target=work, args=(f"thread {number}",)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert store.usage()["shared"].calls == 200
+    assert store.get_usage()["shared"].calls == 200
 
 
 @pytest.mark.parametrize(

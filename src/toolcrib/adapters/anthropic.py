@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.fields import Fields, not_a_function
-from toolcrib.adapters.history import History
-from toolcrib.adapters.plain_json import objects, plain, plain_list, text
-from toolcrib.core.calls import Answer, Call, Exchange
+from toolcrib.adapters.fields import FieldReader, not_a_function_error
+from toolcrib.adapters.history import CallHistory
+from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty, to_plain_dict, to_plain_dicts
+from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
 
-HOSTED_SEARCH = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+HOSTED_SEARCH_TOOL = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 
 # By this word arguments that are no JSON go back to Anthropic, which takes nothing but an object.
-INVALID_JSON = "INVALID_JSON"
+INVALID_JSON_KEY = "INVALID_JSON"
 
-_FOUND = "tool_search_tool_result"
-_PLAIN = {"name", "description", "input_schema"}
-_MARKS = {
+_SEARCH_RESULT = "tool_search_tool_result"
+_COMMON_FIELDS = {"name", "description", "input_schema"}
+_ANTHROPIC_FIELDS = {
     "allowed_callers",
     "cache_control",
     "defer_loading",
@@ -30,84 +30,98 @@ _MARKS = {
 }
 
 
-def recognises(entry: Mapping[str, Any]) -> bool:
+def is_tool_entry(entry: Mapping[str, Any]) -> bool:
     """Whether this has fields that only Anthropic has, or nothing but the plain ones."""
     if "input_schema" not in entry or entry.get("type") not in (None, "custom"):
         return False
-    return not _MARKS.isdisjoint(entry) or _PLAIN.issuperset(entry)
+    return not _ANTHROPIC_FIELDS.isdisjoint(entry) or _COMMON_FIELDS.issuperset(entry)
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
     """The tool of one entry of a request's `tools`."""
     if entry.get("type") not in (None, "custom"):
-        raise not_a_function(entry)
-    fields = Fields(entry)
+        raise not_a_function_error(entry)
+    fields = FieldReader(entry)
     tool = Tool(
-        fields.name(),
-        fields.text("description"),
-        fields.object("input_schema"),
-        examples=fields.items("input_examples"),
-        policy=fields.policy(),
+        fields.read_name(),
+        fields.read_text("description"),
+        fields.read_object("input_schema"),
+        examples=fields.read_list("input_examples"),
+        policy=fields.read_policy(),
     )
     return [tool]
 
 
 def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     """A request's `tools`."""
-    return [_entry(tool) for tool in tools]
+    return [_render_tool(tool) for tool in tools]
 
 
-def deferred_to_wire(held: Iterable[Tool]) -> list[dict[str, Any]]:
+def deferred_tools_to_wire(held: Iterable[Tool]) -> list[dict[str, Any]]:
     """Tools that are declared but not shown until a search refers to them."""
-    return [{**_entry(tool), "defer_loading": True} for tool in held]
+    return [{**_render_tool(tool), "defer_loading": True} for tool in held]
 
 
-def hosted_to_wire(shown: Iterable[Tool], held: Iterable[Tool]) -> list[dict[str, Any]]:
+def hosted_search_to_wire(shown: Iterable[Tool], held: Iterable[Tool]) -> list[dict[str, Any]]:
     """A request's `tools` where Anthropic searches: its search tool, what is shown, the rest."""
-    return [dict(HOSTED_SEARCH), *tools_to_wire(shown), *deferred_to_wire(held)]
+    return [dict(HOSTED_SEARCH_TOOL), *tools_to_wire(shown), *deferred_tools_to_wire(held)]
 
 
-def calls_from_wire(reply: object) -> list[Call]:
+def calls_from_wire(reply: object) -> list[ToolCall]:
     """The calls of a message that are not Anthropic's own to run."""
-    return [_call(block) for block in _content(plain(reply)) if block.get("type") == "tool_use"]
+    return [
+        _parse_call(block)
+        for block in _content_blocks(to_plain_dict(reply))
+        if block.get("type") == "tool_use"
+    ]
 
 
-def loaded_from_wire(reply: object) -> list[str]:
+def loaded_names_from_wire(reply: object) -> list[str]:
     """The tools that Anthropic's own search has found in a message."""
-    results = [one.get("content") for one in _content(plain(reply)) if one.get("type") == _FOUND]
-    found = (objects(one.get("tool_references")) for one in results if isinstance(one, dict))
-    return [text(reference.get("tool_name")) for references in found for reference in references]
+    results = [
+        one.get("content")
+        for one in _content_blocks(to_plain_dict(reply))
+        if one.get("type") == _SEARCH_RESULT
+    ]
+    found = (dicts_or_empty(one.get("tool_references")) for one in results if isinstance(one, dict))
+    return [
+        str_or_empty(reference.get("tool_name")) for references in found for reference in references
+    ]
 
 
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
     """The model's message as it is sent back."""
-    return [{"role": "assistant", "content": _content(plain(reply))}]
+    return [{"role": "assistant", "content": _content_blocks(to_plain_dict(reply))}]
 
 
-def answers_to_wire(answers: Sequence[Answer], *, native: bool = False) -> list[dict[str, Any]]:
+def answers_to_wire(
+    answers: Sequence[CallReply], *, as_references: bool = False
+) -> list[dict[str, Any]]:
     """The one message that holds all results of a turn; `native` refers to tools that were found."""
-    return [{"role": "user", "content": [_result(answer, native) for answer in answers]}]
+    return [
+        {"role": "user", "content": [_render_result(answer, as_references) for answer in answers]}
+    ]
 
 
-def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
+def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
     """What the model called, turn by turn, and what came back."""
-    history = History()
-    for message in plain_list(messages):
+    history = CallHistory()
+    for message in to_plain_dicts(messages):
         if message.get("role") == "assistant":
-            history.turn(calls_from_wire(message), loaded_from_wire(message))
+            history.add_turn(calls_from_wire(message), loaded_names_from_wire(message))
             continue
-        for block in _content(message):
+        for block in _content_blocks(message):
             if block.get("type") == "tool_result":
-                history.result(
-                    text(block.get("tool_use_id")),
-                    _text(block),
-                    _references(block),
+                history.add_result(
+                    str_or_empty(block.get("tool_use_id")),
+                    _result_text(block),
+                    _referenced_names(block),
                     is_error=block.get("is_error") is True,
                 )
     return history.turns
 
 
-def _entry(tool: Tool) -> dict[str, Any]:
+def _render_tool(tool: Tool) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": public_name(tool),
         "description": tool.description,
@@ -118,33 +132,39 @@ def _entry(tool: Tool) -> dict[str, Any]:
     return entry
 
 
-def _content(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _content_blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return list(objects(content))
+    return list(dicts_or_empty(content))
 
 
-def _call(block: Mapping[str, Any]) -> Call:
+def _parse_call(block: Mapping[str, Any]) -> ToolCall:
     sent = block.get("input", {})
-    is_json = isinstance(sent, dict) and [*sent] != [INVALID_JSON]
-    return Call(text(block.get("id")), text(block.get("name")), sent if is_json else None)
+    is_json = isinstance(sent, dict) and [*sent] != [INVALID_JSON_KEY]
+    return ToolCall(
+        str_or_empty(block.get("id")), str_or_empty(block.get("name")), sent if is_json else None
+    )
 
 
-def _result(answer: Answer, native: bool) -> dict[str, Any]:
+def _render_result(answer: CallReply, native: bool) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": answer.call.id}
-    if native and answer.found:
+    if native and answer.found_tools:
         # Anthropic takes references alone: with text beside them it refuses the request.
-        names = map(public_name, answer.found)
+        names = map(public_name, answer.found_tools)
         return {**result, "content": [{"type": "tool_reference", "tool_name": n} for n in names]}
     result["content"] = answer.text
     return {**result, "is_error": True} if answer.is_error else result
 
 
-def _text(block: Mapping[str, Any]) -> str:
-    return "".join(text(part.get("text")) for part in _content(block))
+def _result_text(block: Mapping[str, Any]) -> str:
+    return "".join(str_or_empty(part.get("text")) for part in _content_blocks(block))
 
 
-def _references(block: Mapping[str, Any]) -> list[str]:
-    parts = _content(block)
-    return [text(part.get("tool_name")) for part in parts if part.get("type") == "tool_reference"]
+def _referenced_names(block: Mapping[str, Any]) -> list[str]:
+    parts = _content_blocks(block)
+    return [
+        str_or_empty(part.get("tool_name"))
+        for part in parts
+        if part.get("type") == "tool_reference"
+    ]

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.fields import Fields, seen
-from toolcrib.adapters.history import History
-from toolcrib.adapters.plain_json import objects, plain, plain_list, text
-from toolcrib.core.calls import Answer, Call, Exchange
+from toolcrib.adapters.fields import FieldReader, describe_entry
+from toolcrib.adapters.history import CallHistory
+from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty, to_plain_dict, to_plain_dicts
+from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
 from toolcrib.errors import InvalidSchema, InvalidTool
 
-MAX_DEPTH = 100
+MAX_SCHEMA_DEPTH = 100
 
 _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _JSON_SCHEMAS = ("parametersJsonSchema", "parameters_json_schema")
 _RESPONSE_JSON_SCHEMAS = ("responseJsonSchema", "response_json_schema")
-_RUN_BY_GEMINI = (
+_HOSTED_TOOLS = (
     "codeExecution",
     "computerUse",
     "enterpriseWebSearch",
@@ -50,32 +50,42 @@ _KEYWORDS = {
     "ref": "$ref",
 }
 # 64-bit numbers, which its JSON has as text.
-_COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
+_COUNT_KEYWORDS = (
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "minItems",
+    "minLength",
+    "minProperties",
+)
 _MAX_DIGITS = 19
 # What these hold are values, not schemas.
-_VALUES = ("const", "default", "enum", "example", "examples")
+_VALUE_KEYWORDS = ("const", "default", "enum", "example", "examples")
 
 
-def recognises(entry: Mapping[str, Any]) -> bool:
+def is_tool_entry(entry: Mapping[str, Any]) -> bool:
     """Whether this is a list of declarations, one bare declaration, or a tool that Gemini runs."""
     if any(field in entry for field in (*_DECLARATIONS, *_JSON_SCHEMAS)):
         return True
     if "type" in entry:
         return False
-    return _is_run_by_gemini(entry) or _has_upper_case_types(entry.get("parameters"))
+    return _is_hosted_tool(entry) or _has_upper_case_types(entry.get("parameters"))
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
     """The tools of one entry of a request's `tools`."""
-    container = _given(entry, _DECLARATIONS)
+    container = _used_spelling(entry, _DECLARATIONS)
     if entry.get(container) is not None:
-        return [_tool(declaration) for declaration in Fields(entry).objects(container)]
-    if _is_run_by_gemini(entry):
+        return [
+            _parse_declaration(declaration)
+            for declaration in FieldReader(entry).read_objects(container)
+        ]
+    if _is_hosted_tool(entry):
         raise InvalidTool(
-            f"{seen(entry)}: this is not a function tool but one that Gemini runs, "
+            f"{describe_entry(entry)}: this is not a function tool but one that Gemini runs, "
             "so there is nothing to search; leave this entry out"
         )
-    return [_tool(entry)]
+    return [_parse_declaration(entry)]
 
 
 def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
@@ -84,87 +94,91 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
         {
             "name": public_name(tool),
             "description": tool.description,
-            "parametersJsonSchema": _sent({"type": "object", **tool.input_schema}, 0),
+            "parametersJsonSchema": _without_null_enums({"type": "object", **tool.input_schema}, 0),
         }
         for tool in tools
     ]
     return [{"functionDeclarations": declarations}] if declarations else []
 
 
-def calls_from_wire(reply: object) -> list[Call]:
+def calls_from_wire(reply: object) -> list[ToolCall]:
     """The calls of a response's first candidate, or of its content."""
-    return _calls(_content(plain(reply)))
+    return _parse_calls(_first_content(to_plain_dict(reply)))
 
 
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
     """The model's content as it is sent back."""
-    return [{**_content(plain(reply)), "role": "model"}]
+    return [{**_first_content(to_plain_dict(reply)), "role": "model"}]
 
 
-def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
     """The one content that holds all results of a turn."""
-    return [{"role": "user", "parts": [_part(answer) for answer in answers]}]
+    return [{"role": "user", "parts": [_render_answer(answer) for answer in answers]}]
 
 
-def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
+def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
     """What the model called, turn by turn, and what came back."""
-    history = History()
-    for content in plain_list(messages):
+    history = CallHistory()
+    for content in to_plain_dicts(messages):
         if content.get("role") == "model":
-            history.turn(_calls(content))
+            history.add_turn(_parse_calls(content))
             continue
-        for response in _parts(content, "functionResponse", "function_response"):
-            key = text(response.get("id")) or text(response.get("name"))
-            history.result(key, _output(response))
+        for response in _select_parts(content, "functionResponse", "function_response"):
+            key = str_or_empty(response.get("id")) or str_or_empty(response.get("name"))
+            history.add_result(key, _response_text(response))
     return history.turns
 
 
-def _tool(declaration: Mapping[str, Any]) -> Tool:
-    fields = Fields(declaration)
+def _parse_declaration(declaration: Mapping[str, Any]) -> Tool:
+    fields = FieldReader(declaration)
     return Tool(
-        fields.name(),
-        fields.text("description"),
-        _schema(declaration, "parameters", _given(declaration, _JSON_SCHEMAS)),
-        output_schema=_schema(declaration, "response", _given(declaration, _RESPONSE_JSON_SCHEMAS)),
+        fields.read_name(),
+        fields.read_text("description"),
+        _read_schema(declaration, "parameters", _used_spelling(declaration, _JSON_SCHEMAS)),
+        output_schema=_read_schema(
+            declaration, "response", _used_spelling(declaration, _RESPONSE_JSON_SCHEMAS)
+        ),
     )
 
 
-def _schema(declaration: Mapping[str, Any], own: str, json_schema: str) -> Mapping[str, Any]:
+def _read_schema(declaration: Mapping[str, Any], own: str, json_schema: str) -> Mapping[str, Any]:
     """The JSON Schema, given as such or in Gemini's dialect."""
-    fields = Fields(declaration)
-    given = fields.object(json_schema)
+    fields = FieldReader(declaration)
+    given = fields.read_object(json_schema)
     if not given:
-        return _json_schema(fields.object(own), seen(declaration), 0)
-    if fields.object(own):
-        raise InvalidTool(f"{seen(declaration)}: has both {own} and {json_schema}; keep one")
+        return _to_json_schema(fields.read_object(own), describe_entry(declaration), 0)
+    if fields.read_object(own):
+        raise InvalidTool(
+            f"{describe_entry(declaration)}: has both {own} and {json_schema}; keep one"
+        )
     return given
 
 
-def _json_schema(schema: Mapping[str, Any], whose: str, depth: int) -> dict[str, Any]:
+def _to_json_schema(schema: Mapping[str, Any], whose: str, depth: int) -> dict[str, Any]:
     """A schema of Gemini's dialect in JSON Schema: lower-case types, `null` as a type."""
-    if depth > MAX_DEPTH:
-        raise InvalidSchema(f"{whose}: parameters are nested more than {MAX_DEPTH} deep")
+    if depth > MAX_SCHEMA_DEPTH:
+        raise InvalidSchema(f"{whose}: parameters are nested more than {MAX_SCHEMA_DEPTH} deep")
     plain: dict[str, Any] = {}
     for keyword, value in schema.items():
         name = _KEYWORDS.get(keyword, keyword)
         if name == "type":
-            plain |= _type(value)
+            plain |= _convert_type(value)
         elif name == "$ref":
             plain[name] = value.replace("#/defs/", "#/$defs/") if isinstance(value, str) else value
         elif name in ("properties", "$defs") and isinstance(value, Mapping):
-            plain[name] = {key: _inner(one, whose, depth) for key, one in value.items()}
+            plain[name] = {key: _convert_inner(one, whose, depth) for key, one in value.items()}
         elif name == "anyOf" and isinstance(value, list | tuple):
-            plain[name] = [_inner(one, whose, depth) for one in value]
+            plain[name] = [_convert_inner(one, whose, depth) for one in value]
         elif name in ("items", "additionalProperties"):
-            plain[name] = _inner(value, whose, depth)
-        elif name in _COUNTS:
-            plain[name] = _count(value)
+            plain[name] = _convert_inner(value, whose, depth)
+        elif name in _COUNT_KEYWORDS:
+            plain[name] = _parse_count(value)
         elif name != "nullable":
             plain[name] = value
-    return {**plain, **dict(_or_null(plain))} if schema.get("nullable") is True else plain
+    return {**plain, **dict(_allow_null(plain))} if schema.get("nullable") is True else plain
 
 
-def _or_null(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _allow_null(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Those keywords of a schema that would refuse null, so that they take it."""
     type, choices, values = (plain.get(keyword) for keyword in ("type", "anyOf", "enum"))
     if isinstance(type, str):
@@ -175,22 +189,22 @@ def _or_null(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "enum", [*values, None]
 
 
-def _count(value: object) -> object:
+def _parse_count(value: object) -> object:
     if isinstance(value, str) and value.isdecimal() and len(value) <= _MAX_DIGITS:
         return int(value)
     return value
 
 
-def _sent(schema: Any, depth: int) -> Any:
+def _without_null_enums(schema: Any, depth: int) -> Any:
     """A JSON Schema whose enums hold no null, which Gemini does not take there."""
-    if depth > MAX_DEPTH:
+    if depth > MAX_SCHEMA_DEPTH:
         return schema
     if isinstance(schema, list):
-        return [_sent(one, depth + 1) for one in schema]
+        return [_without_null_enums(one, depth + 1) for one in schema]
     if not isinstance(schema, dict):
         return schema
     sent = {
-        keyword: value if keyword in _VALUES else _sent(value, depth + 1)
+        keyword: value if keyword in _VALUE_KEYWORDS else _without_null_enums(value, depth + 1)
         for keyword, value in schema.items()
     }
     match sent:
@@ -201,28 +215,28 @@ def _sent(schema: Any, depth: int) -> Any:
     return sent
 
 
-def _inner(value: object, whose: str, depth: int) -> object:
-    return _json_schema(value, whose, depth + 1) if isinstance(value, Mapping) else value
+def _convert_inner(value: object, whose: str, depth: int) -> object:
+    return _to_json_schema(value, whose, depth + 1) if isinstance(value, Mapping) else value
 
 
-def _type(value: object) -> dict[str, Any]:
+def _convert_type(value: object) -> dict[str, Any]:
     if value == "TYPE_UNSPECIFIED":
         return {}
     return {"type": value.lower() if isinstance(value, str) else value}
 
 
-def _given(entry: Mapping[str, Any], spellings: tuple[str, str]) -> str:
+def _used_spelling(entry: Mapping[str, Any], spellings: tuple[str, str]) -> str:
     """The spelling of a field that this entry uses."""
     camel, snake = spellings
     return snake if snake in entry else camel
 
 
-def _is_run_by_gemini(entry: Mapping[str, Any]) -> bool:
+def _is_hosted_tool(entry: Mapping[str, Any]) -> bool:
     given = (field for field, value in entry.items() if value is not None)
-    return "name" not in entry and any(_camel(field) in _RUN_BY_GEMINI for field in given)
+    return "name" not in entry and any(_to_camel_case(field) in _HOSTED_TOOLS for field in given)
 
 
-def _camel(field: object) -> str:
+def _to_camel_case(field: object) -> str:
     first, *rest = str(field).split("_")
     return first + "".join(word.capitalize() for word in rest)
 
@@ -231,35 +245,37 @@ def _has_upper_case_types(parameters: object) -> bool:
     return isinstance(parameters, Mapping) and str(parameters.get("type")).isupper()
 
 
-def _content(reply: Mapping[str, Any]) -> dict[str, Any]:
-    candidates = objects(reply.get("candidates"))
+def _first_content(reply: Mapping[str, Any]) -> dict[str, Any]:
+    candidates = dicts_or_empty(reply.get("candidates"))
     content = candidates[0].get("content") if candidates else reply
     return content if isinstance(content, dict) else {}
 
 
-def _parts(content: Mapping[str, Any], camel: str, snake: str) -> list[dict[str, Any]]:
-    parts = objects(content.get("parts"))
+def _select_parts(content: Mapping[str, Any], camel: str, snake: str) -> list[dict[str, Any]]:
+    parts = dicts_or_empty(content.get("parts"))
     found = (part.get(camel, part.get(snake)) for part in parts)
     return [one for one in found if isinstance(one, dict)]
 
 
-def _calls(content: Mapping[str, Any]) -> list[Call]:
-    return [_call(call) for call in _parts(content, "functionCall", "function_call")]
+def _parse_calls(content: Mapping[str, Any]) -> list[ToolCall]:
+    return [_parse_call(call) for call in _select_parts(content, "functionCall", "function_call")]
 
 
-def _call(call: Mapping[str, Any]) -> Call:
+def _parse_call(call: Mapping[str, Any]) -> ToolCall:
     sent = call.get("args", {})
-    return Call(
-        text(call.get("id")), text(call.get("name")), sent if isinstance(sent, dict) else None
+    return ToolCall(
+        str_or_empty(call.get("id")),
+        str_or_empty(call.get("name")),
+        sent if isinstance(sent, dict) else None,
     )
 
 
-def _part(answer: Answer) -> dict[str, Any]:
+def _render_answer(answer: CallReply) -> dict[str, Any]:
     response = {"error" if answer.is_error else "output": answer.text}
     id = {"id": answer.call.id} if answer.call.id else {}
     return {"functionResponse": {**id, "name": answer.call.name, "response": response}}
 
 
-def _output(response: Mapping[str, Any]) -> str:
+def _response_text(response: Mapping[str, Any]) -> str:
     given = response.get("response")
-    return text(given.get("output")) if isinstance(given, dict) else ""
+    return str_or_empty(given.get("output")) if isinstance(given, dict) else ""

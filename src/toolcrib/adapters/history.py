@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from toolcrib.core.calls import Call, Exchange
+from toolcrib.core.calls import PastCall, ToolCall
 
 
-class History:
+class CallHistory:
     """The turns of a history as it is read, from its beginning.
 
     A result belongs to the latest call with its id, as not everybody's ids differ from turn to turn.
@@ -15,29 +15,29 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.turns: list[list[Exchange]] = []
-        self._waiting: dict[str, list[tuple[int, int]]] = {}
+        self.turns: list[list[PastCall]] = []
+        self._open_calls: dict[str, list[tuple[int, int]]] = {}
 
-    def turn(self, calls: Iterable[Call], loaded: Iterable[str] = ()) -> None:
+    def add_turn(self, calls: Iterable[ToolCall], loaded: Iterable[str] = ()) -> None:
         """The model made these calls, after its provider had loaded tools of these names for it."""
-        turn = [Exchange(call) for call in calls]
+        turn = [PastCall(call) for call in calls]
         if names := tuple(loaded):
-            turn.insert(0, Exchange(Call("", "", None), names=names, is_hosted=True))
+            turn.insert(0, PastCall(ToolCall("", "", None), names=names, is_hosted_search=True))
         waiting: dict[str, list[tuple[int, int]]] = {}
         for place, exchange in enumerate(turn):
-            if exchange.is_hosted:
+            if exchange.is_hosted_search:
                 continue
             key = exchange.call.id or exchange.call.name
             waiting.setdefault(key, []).append((len(self.turns), place))
         self.turns.append(turn)
-        self._waiting |= waiting
+        self._open_calls |= waiting
 
-    def result(
+    def add_result(
         self, key: str, text: str, names: Iterable[str] = (), *, is_error: bool = False
     ) -> None:
         """This came back for the call with this id. Without such a call it is passed over."""
-        places = self._waiting.get(key)
+        places = self._open_calls.get(key)
         if places:
             turn, place = places.pop(0)
             call = self.turns[turn][place].call
-            self.turns[turn][place] = Exchange(call, text, tuple(names), is_error)
+            self.turns[turn][place] = PastCall(call, text, tuple(names), is_error)

@@ -5,39 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.fields import Fields, not_a_function
-from toolcrib.adapters.history import History
-from toolcrib.adapters.plain_json import arguments_from_text, objects, plain, plain_list, text
-from toolcrib.core.calls import Answer, Call, Exchange
+from toolcrib.adapters.fields import FieldReader, not_a_function_error
+from toolcrib.adapters.history import CallHistory
+from toolcrib.adapters.plain_json import (
+    dicts_or_empty,
+    parse_arguments,
+    str_or_empty,
+    to_plain_dict,
+    to_plain_dicts,
+)
+from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
 
 
-def recognises(entry: Mapping[str, Any]) -> bool:
+def is_tool_entry(entry: Mapping[str, Any]) -> bool:
     """Whether this is a function in its wrapper, or bare, as the older `functions` had it."""
     if "type" in entry:
         return entry["type"] == "function" and "function" in entry
-    return "function" in entry or ("parameters" in entry and not _speaks_gemini(entry))
+    return "function" in entry or ("parameters" in entry and not _is_gemini_declaration(entry))
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
     """The tool of one entry of a request's `tools`."""
     if entry.get("type") not in (None, "function"):
-        raise not_a_function(entry)
-    wrapper = fields = Fields(entry)
+        raise not_a_function_error(entry)
+    wrapper = fields = FieldReader(entry)
     if "function" in entry:
-        fields = Fields(wrapper.object("function"), within="function.")
+        fields = FieldReader(wrapper.read_object("function"), prefix="function.")
     tool = Tool(
-        fields.name(),
-        fields.text("description"),
-        fields.object("parameters"),
+        fields.read_name(),
+        fields.read_text("description"),
+        fields.read_object("parameters"),
         # OpenAI has no deferral here; the servers that add it put it inside or beside the function.
-        policy=fields.policy() if fields.policy() != "automatic" else wrapper.policy(),
+        policy=fields.read_policy()
+        if fields.read_policy() != "automatic"
+        else wrapper.read_policy(),
     )
     return [tool]
 
 
-def _speaks_gemini(entry: Mapping[str, Any]) -> bool:
+def _is_gemini_declaration(entry: Mapping[str, Any]) -> bool:
     parameters = entry["parameters"]
     return isinstance(parameters, Mapping) and str(parameters.get("type")).isupper()
 
@@ -57,17 +65,17 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     ]
 
 
-def calls_from_wire(reply: object) -> list[Call]:
+def calls_from_wire(reply: object) -> list[ToolCall]:
     """The calls of a completion, or of its message."""
-    return _calls(_message(plain(reply)))
+    return _parse_calls(_first_message(to_plain_dict(reply)))
 
 
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
     """The model's message as it is sent back."""
-    return [{"role": "assistant", **_message(plain(reply))}]
+    return [{"role": "assistant", **_first_message(to_plain_dict(reply))}]
 
 
-def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
     """A message for each result."""
     return [
         {"role": "tool", "tool_call_id": answer.call.id, "content": answer.text}
@@ -75,40 +83,52 @@ def answers_to_wire(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     ]
 
 
-def turns_from_wire(messages: Iterable[object]) -> list[list[Exchange]]:
+def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
     """What the model called, turn by turn, and what came back."""
-    history = History()
-    for message in plain_list(messages):
+    history = CallHistory()
+    for message in to_plain_dicts(messages):
         if message.get("role") == "assistant":
-            history.turn(_calls(message))
+            history.add_turn(_parse_calls(message))
         elif message.get("role") == "tool":
             content = message.get("content")
-            history.result(text(message.get("tool_call_id")), _text(content), references(content))
+            history.add_result(
+                str_or_empty(message.get("tool_call_id")),
+                _content_text(content),
+                referenced_tool_names(content),
+            )
     return history.turns
 
 
-def references(content: object) -> list[str]:
+def referenced_tool_names(content: object) -> list[str]:
     """The tools that a result refers to, on the servers that know of such parts."""
-    parts = objects(content)
-    return [text(one.get("tool_name")) for one in parts if one.get("type") == "tool_reference"]
+    parts = dicts_or_empty(content)
+    return [
+        str_or_empty(one.get("tool_name")) for one in parts if one.get("type") == "tool_reference"
+    ]
 
 
-def _message(reply: Mapping[str, Any]) -> dict[str, Any]:
+def _first_message(reply: Mapping[str, Any]) -> dict[str, Any]:
     """The message of a completion's first choice; a message is itself."""
-    choices = objects(reply.get("choices"))
+    choices = dicts_or_empty(reply.get("choices"))
     message = choices[0].get("message") if choices else reply
     return message if isinstance(message, dict) else {}
 
 
-def _calls(message: Mapping[str, Any]) -> list[Call]:
+def _parse_calls(message: Mapping[str, Any]) -> list[ToolCall]:
     calls = []
-    for entry in objects(message.get("tool_calls")):
+    for entry in dicts_or_empty(message.get("tool_calls")):
         function = entry.get("function")
         if isinstance(function, dict):
-            arguments = arguments_from_text(function.get("arguments"))
-            calls.append(Call(text(entry.get("id")), text(function.get("name")), arguments))
+            arguments = parse_arguments(function.get("arguments"))
+            calls.append(
+                ToolCall(
+                    str_or_empty(entry.get("id")), str_or_empty(function.get("name")), arguments
+                )
+            )
     return calls
 
 
-def _text(content: object) -> str:
-    return "".join(text(part.get("text")) for part in objects(content)) or text(content)
+def _content_text(content: object) -> str:
+    return "".join(
+        str_or_empty(part.get("text")) for part in dicts_or_empty(content)
+    ) or str_or_empty(content)

@@ -12,17 +12,17 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
-from toolcrib.adapters.plain_json import plain
-from toolcrib.adapters.wire import wire_named
-from toolcrib.agent.events import Answered, Called, Event, Finished, Said
-from toolcrib.agent.provider import Assembly, Message, Provider, Request, Spent
-from toolcrib.errors import InvalidConfig, Unfinished
-from toolcrib.session.turn import Task
+from toolcrib.adapters.plain_json import to_plain_dict
+from toolcrib.adapters.wire import get_wire_format
+from toolcrib.agent.events import AgentEvent, AgentFinished, TextDelta, ToolAnswered, ToolCalled
+from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, Message, Provider, ReplyBuilder
+from toolcrib.errors import AgentUnfinished, InvalidConfig
+from toolcrib.session.turn import ToolTask
 
 MAX_STEPS: Final = 25
 
 # What the providers say where a reply did not fit.
-_FULL: Final = (
+_LENGTH_STOPS: Final = (
     "max_tokens",
     "model_context_window_exceeded",
     "length",
@@ -31,11 +31,11 @@ _FULL: Final = (
 )
 
 
-class Dialogue(Protocol):
+class AgentSession(Protocol):
     """Who says which tools there are and answers calls: a session of a `Toolcrib`."""
 
     @property
-    def pending(self) -> Sequence[Task]:
+    def pending(self) -> Sequence[ToolTask]:
         """Calls that are not ours to answer."""
 
     def tools(self, wire: str) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ class Dialogue(Protocol):
 
 
 @runtime_checkable
-class AsyncDialogue(Protocol):
+class AsyncAgentSession(Protocol):
     """A dialogue that answers calls in the event loop of whoever asks."""
 
     async def handle_async(self, wire: str, reply: object) -> list[dict[str, Any]]:
@@ -54,13 +54,13 @@ class AsyncDialogue(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Handle:
+class _HandleReply:
     """Have the calls of a reply answered, which may take a while."""
 
     reply: dict[str, Any]
 
 
-_Story = Generator[Request | _Handle | Event, Any, None]
+_AgentSteps = Generator[AgentRequest | _HandleReply | AgentEvent, Any, None]
 
 
 class Agent:
@@ -73,7 +73,7 @@ class Agent:
     def __init__(
         self,
         provider: Provider,
-        dialogue: Dialogue,
+        session: AgentSession,
         *,
         system: str = "",
         max_steps: int = MAX_STEPS,
@@ -83,120 +83,120 @@ class Agent:
             if most is not None and (not isinstance(most, int) or most is True or most < 1):
                 raise InvalidConfig(f"{name} is a whole number from 1, not {most!r}")
         self._provider = provider
-        self._dialogue = dialogue
+        self._session = session
         self._system = system
         self._max_steps = max_steps
         self._max_tokens = max_tokens
 
-    def run(self, task: str = "", messages: Sequence[Message] = ()) -> Finished:
+    def run(self, task: str = "", messages: Sequence[Message] = ()) -> AgentFinished:
         """Work on a task; `messages` are what was said before. Gives the end of it.
 
         Without a task, the messages are gone on with as they are: after results of `pending` calls,
         or after `Unfinished`.
         """
-        return _last(self.stream(task, messages))
+        return _last_event(self.stream(task, messages))
 
-    async def run_async(self, task: str = "", messages: Sequence[Message] = ()) -> Finished:
+    async def run_async(self, task: str = "", messages: Sequence[Message] = ()) -> AgentFinished:
         """The same with an async client."""
-        return _last([event async for event in self.stream_async(task, messages)])
+        return _last_event([event async for event in self.stream_async(task, messages)])
 
-    def stream(self, task: str = "", messages: Sequence[Message] = ()) -> Iterator[Event]:
+    def stream(self, task: str = "", messages: Sequence[Message] = ()) -> Iterator[AgentEvent]:
         """Work on a task, and tell everything as it happens; `Finished` comes last."""
-        story = self._story(self._begun(task, messages))
+        story = self._run_steps(self._initial_messages(task, messages))
         came: Any = None
-        while (step := _next(story, came)) is not None:
+        while (step := _next_step(story, came)) is not None:
             came = None
-            if isinstance(step, Request):
-                came = self._provider.assembly()
-                given = self._provider.ask(step)
+            if isinstance(step, AgentRequest):
+                came = self._provider.new_reply()
+                given = self._provider.send(step)
                 if inspect.isawaitable(given):
-                    _discard(given)
+                    _close_unawaited(given)
                     raise InvalidConfig("this client is async; use run_async or stream_async")
                 if not self._provider.streams:
-                    yield from _said(came.take, given)
+                    yield from _text_events(came.take, given)
                     continue
                 try:
                     for chunk in given:
-                        yield from _said(came.feed, chunk)
+                        yield from _text_events(came.feed, chunk)
                 finally:
                     given.close()
-            elif isinstance(step, _Handle):
-                came = self._dialogue.handle(self._provider.wire, step.reply)
+            elif isinstance(step, _HandleReply):
+                came = self._session.handle(self._provider.wire, step.reply)
             else:
                 yield step
 
     async def stream_async(
         self, task: str = "", messages: Sequence[Message] = ()
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncIterator[AgentEvent]:
         """The same with an async client. Async functions run on its loop, others beside it."""
-        story = self._story(self._begun(task, messages))
+        story = self._run_steps(self._initial_messages(task, messages))
         came: Any = None
-        while (step := _next(story, came)) is not None:
+        while (step := _next_step(story, came)) is not None:
             came = None
-            if isinstance(step, Request):
-                came = self._provider.assembly()
-                given = self._provider.ask(step)
+            if isinstance(step, AgentRequest):
+                came = self._provider.new_reply()
+                given = self._provider.send(step)
                 if not inspect.isawaitable(given):
                     raise InvalidConfig("this client is not async; use run or stream")
                 given = await given
                 if not self._provider.streams:
-                    for event in _said(came.take, given):
+                    for event in _text_events(came.take, given):
                         yield event
                     continue
                 try:
                     async for chunk in given:
-                        for event in _said(came.feed, chunk):
+                        for event in _text_events(came.feed, chunk):
                             yield event
                 finally:
                     await (getattr(given, "aclose", None) or given.close)()
-            elif isinstance(step, _Handle):
-                came = await self._handled_async(step.reply)
+            elif isinstance(step, _HandleReply):
+                came = await self._handle_reply_async(step.reply)
             else:
                 yield step
 
-    async def _handled_async(self, reply: dict[str, Any]) -> list[Message]:
-        wire, dialogue = self._provider.wire, self._dialogue
-        if isinstance(dialogue, AsyncDialogue):
+    async def _handle_reply_async(self, reply: dict[str, Any]) -> list[Message]:
+        wire, dialogue = self._provider.wire, self._session
+        if isinstance(dialogue, AsyncAgentSession):
             return await dialogue.handle_async(wire, reply)
         return await asyncio.to_thread(dialogue.handle, wire, reply)
 
-    def _begun(self, task: str, messages: Sequence[Message]) -> list[Message]:
+    def _initial_messages(self, task: str, messages: Sequence[Message]) -> list[Message]:
         if task:
-            return [*messages, self._provider.opening(task)]
+            return [*messages, self._provider.user_message(task)]
         if not messages:
             raise InvalidConfig(
                 "there is nothing to work on; give a task, or messages to go on with"
             )
         return list(messages)
 
-    def _story(self, messages: list[Message]) -> _Story:
-        wire = wire_named(self._provider.wire)
-        spent = Spent()
-        assembly: Assembly
+    def _run_steps(self, messages: list[Message]) -> _AgentSteps:
+        wire = get_wire_format(self._provider.wire)
+        spent = AgentTokenUsage()
+        assembly: ReplyBuilder
         for step in range(1, self._max_steps + 1):
-            assembly = yield Request(messages, self._dialogue.tools(wire.name), self._system)
-            spent += assembly.spent
-            if assembly.stop not in ("done", "calls", "again"):
-                raise Unfinished(_why(assembly.stop), assembly.text, messages)
-            for call in wire.calls(assembly.reply):
-                yield Called(call)
-            added: list[Message] = yield _Handle(assembly.reply)
+            assembly = yield AgentRequest(messages, self._session.tools(wire.name), self._system)
+            spent += assembly.usage
+            if assembly.stop_reason not in ("done", "calls", "again"):
+                raise AgentUnfinished(_describe_stop(assembly.stop_reason), assembly.text, messages)
+            for call in wire.calls_from_wire(assembly.reply):
+                yield ToolCalled(call)
+            added: list[Message] = yield _HandleReply(assembly.reply)
             messages = [*messages, *added]
-            pending = tuple(self._dialogue.pending)
-            if pending or assembly.stop == "done":
-                yield Finished(assembly.text, messages, step, spent, pending)
+            pending = tuple(self._session.pending)
+            if pending or assembly.stop_reason == "done":
+                yield AgentFinished(assembly.text, messages, step, spent, pending)
                 return
-            for exchange in _exchanges(wire.turns(added)):
+            for exchange in _exchanges(wire.turns_from_wire(added)):
                 if not exchange.is_hosted:
-                    yield Answered(exchange.call, exchange.text)
-            if self._max_tokens is not None and spent.total >= self._max_tokens:
-                raise Unfinished(
-                    f"{spent.total:,} tokens are spent, of {self._max_tokens:,}, and the model is "
+                    yield ToolAnswered(exchange.call, exchange.text)
+            if self._max_tokens is not None and spent.total_tokens >= self._max_tokens:
+                raise AgentUnfinished(
+                    f"{spent.total_tokens:,} tokens are spent, of {self._max_tokens:,}, and the model is "
                     "not done; allow more, or give a smaller task",
                     assembly.text,
                     messages,
                 )
-        raise Unfinished(
+        raise AgentUnfinished(
             f"the model was asked {self._max_steps} times and is not done; "
             "allow more steps, or give a smaller task",
             assembly.text,
@@ -204,15 +204,15 @@ class Agent:
         )
 
 
-def _why(stop: str) -> str:
+def _describe_stop(stop: str) -> str:
     """Why a reply is no end, and what to do about it."""
-    if stop in _FULL:
+    if stop in _LENGTH_STOPS:
         return f"the model stopped because of {stop}; give it more room, or a smaller task"
     reason = f"because of {stop}" if stop else "without saying why"
     return f"the model stopped {reason}; ask in other words, or try again later"
 
 
-def _next(story: _Story, came: Any) -> Request | _Handle | Event | None:
+def _next_step(story: _AgentSteps, came: Any) -> AgentRequest | _HandleReply | AgentEvent | None:
     """The next step of a story, None at its end."""
     try:
         return story.send(came)
@@ -220,22 +220,22 @@ def _next(story: _Story, came: Any) -> Request | _Handle | Event | None:
         return None
 
 
-def _said(take: Callable[[dict[str, Any]], str], given: object) -> Iterator[Said]:
-    if words := take(plain(given, "what the client returned")):
-        yield Said(words)
+def _text_events(take: Callable[[dict[str, Any]], str], given: object) -> Iterator[TextDelta]:
+    if words := take(to_plain_dict(given, "what the client returned")):
+        yield TextDelta(words)
 
 
 def _exchanges(turns: Iterable[Iterable[Any]]) -> Iterator[Any]:
     return (exchange for turn in turns for exchange in turn)
 
 
-def _last(events: Iterable[Event]) -> Finished:
+def _last_event(events: Iterable[AgentEvent]) -> AgentFinished:
     *_, last = events
-    assert isinstance(last, Finished), "a story ends with it, or raises"
+    assert isinstance(last, AgentFinished), "a story ends with it, or raises"
     return last
 
 
-def _discard(awaitable: Any) -> None:
+def _close_unawaited(awaitable: Any) -> None:
     """Let go of a coroutine that will not be awaited, without a warning."""
     close = getattr(awaitable, "close", None)
     if callable(close):

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from toolcrib.adapters.anthropic import INVALID_JSON
-from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop, checked
+from toolcrib.adapters.anthropic import INVALID_JSON_KEY
+from toolcrib.agent.provider import (
+    AgentRequest,
+    AgentTokenUsage,
+    Message,
+    ReplyBuilder,
+    StopReason,
+    check_options,
+)
 
-MAX_TOKENS: Final = 4_096
+DEFAULT_MAX_TOKENS: Final = 4_096
 
-_STOPS: Final = {
+_STOP_REASONS: Final = {
     "end_turn": "done",
     "stop_sequence": "done",
     "tool_use": "calls",
@@ -31,20 +38,24 @@ class Anthropic:
         client: Any,
         model: str,
         *,
-        max_tokens: int = MAX_TOKENS,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
         stream: bool = True,
         **options: Any,
     ) -> None:
         self._client = client
         self.streams = stream
         self._tools = list(options.pop("tools", ()))
-        self._options = {"model": model, "max_tokens": max_tokens, **checked(options, ["messages"])}
+        self._options = {
+            "model": model,
+            "max_tokens": max_tokens,
+            **check_options(options, ["messages"]),
+        }
 
-    def opening(self, task: str) -> Message:
+    def user_message(self, task: str) -> Message:
         """The user's message."""
         return {"role": "user", "content": task}
 
-    def ask(self, request: Request) -> Any:
+    def send(self, request: AgentRequest) -> Any:
         """The events of a message."""
         system = {"system": request.system} if request.system else {}
         return self._client.messages.create(
@@ -54,43 +65,43 @@ class Anthropic:
             stream=self.streams,
         )
 
-    def assembly(self) -> Assembly:
+    def new_reply(self) -> ReplyBuilder:
         """An empty message."""
-        return _Message()
+        return _AnthropicReply()
 
 
-class _Message:
+class _AnthropicReply:
     def __init__(self) -> None:
         self.reply: dict[str, Any] = {"role": "assistant", "content": []}
-        self._json = ""
+        self._partial_json = ""
 
-    def feed(self, chunk: dict[str, Any]) -> str:
+    def add_chunk(self, chunk: dict[str, Any]) -> str:
         match chunk.get("type"):
             case "message_start":
                 self.reply = {**chunk["message"], "content": []}
             case "content_block_start":
                 self.reply["content"].append(dict(chunk["content_block"]))
-                self._json = ""
+                self._partial_json = ""
             case "content_block_delta":
-                return self._grow(self.reply["content"][-1], chunk["delta"])
-            case "content_block_stop" if self._json:
-                self.reply["content"][-1]["input"] = _input(self._json)
+                return self._apply_delta(self.reply["content"][-1], chunk["delta"])
+            case "content_block_stop" if self._partial_json:
+                self.reply["content"][-1]["input"] = _parse_input(self._partial_json)
             case "message_delta":
                 usage = {**self.reply.get("usage", {}), **chunk.get("usage", {})}
                 self.reply.update(chunk["delta"], usage=usage)
         return ""
 
-    def take(self, reply: dict[str, Any]) -> str:
+    def set_reply(self, reply: dict[str, Any]) -> str:
         self.reply = reply
         return self.text
 
-    def _grow(self, block: dict[str, Any], delta: dict[str, Any]) -> str:
+    def _apply_delta(self, block: dict[str, Any], delta: dict[str, Any]) -> str:
         match delta["type"]:
             case "text_delta":
                 block["text"] += delta["text"]
                 return str(delta["text"])
             case "input_json_delta":
-                self._json += delta["partial_json"]
+                self._partial_json += delta["partial_json"]
             case "thinking_delta":
                 block["thinking"] += delta["thinking"]
             case "signature_delta":
@@ -106,22 +117,22 @@ class _Message:
         return "".join(block.get("text", "") for block in self.reply["content"])
 
     @property
-    def spent(self) -> Spent:
+    def usage(self) -> AgentTokenUsage:
         usage = self.reply.get("usage", {})
         cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
         read = sum(usage.get(field) or 0 for field in ("input_tokens", *cached))
-        return Spent(read, usage.get("output_tokens", 0))
+        return AgentTokenUsage(read, usage.get("output_tokens", 0))
 
     @property
-    def stop(self) -> Stop:
+    def stop_reason(self) -> StopReason:
         reason = str(self.reply.get("stop_reason"))
-        return _STOPS.get(reason, reason)
+        return _STOP_REASONS.get(reason, reason)
 
 
-def _input(written: str) -> dict[str, Any]:
+def _parse_input(written: str) -> dict[str, Any]:
     """The arguments of a call. What was cut off or misspelt is kept, as Anthropic asks for it."""
     try:
         value = json.loads(written)
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {INVALID_JSON: written}
+    return value if isinstance(value, dict) else {INVALID_JSON_KEY: written}

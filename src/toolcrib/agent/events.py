@@ -5,35 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolcrib.agent.provider import Spent
-from toolcrib.core.calls import Call
-from toolcrib.session.turn import Task
+from toolcrib.agent.provider import AgentTokenUsage
+from toolcrib.core.calls import ToolCall
+from toolcrib.session.turn import ToolTask
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextDelta:
     """The model has said some words; more may follow."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ToolCalled:
     """The model has called a tool, or searched for some."""
 
-    call: Call
+    call: ToolCall
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ToolAnswered:
     """A call has been answered."""
 
-    call: Call
+    call: ToolCall
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class AgentFinished:
     """The model is done, or waits for what is `pending`: calls that are the program's to answer.
 
     `messages` are the whole conversation in the provider's words, to go on with.
@@ -42,8 +42,8 @@ class Finished:
     text: str
     messages: list[dict[str, Any]] = field(repr=False)
     steps: int
-    spent: Spent
-    pending: tuple[Task, ...] = ()
+    usage: AgentTokenUsage
+    pending: tuple[ToolTask, ...] = ()
 
 
-Event = Said | Called | Answered | Finished
+AgentEvent = TextDelta | ToolCalled | ToolAnswered | AgentFinished

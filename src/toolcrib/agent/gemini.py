@@ -6,7 +6,14 @@ from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Any
 
-from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop, checked
+from toolcrib.agent.provider import (
+    AgentRequest,
+    AgentTokenUsage,
+    Message,
+    ReplyBuilder,
+    StopReason,
+    check_options,
+)
 
 
 class Gemini:
@@ -32,38 +39,38 @@ class Gemini:
         self._tools = list(options.pop("tools", ()))
         # The client would otherwise run functions by itself.
         automatic = {"automatic_function_calling": {"disable": True}}
-        self._config = {**automatic, **checked(options, ["automatic_function_calling"])}
+        self._config = {**automatic, **check_options(options, ["automatic_function_calling"])}
 
-    def opening(self, task: str) -> Message:
+    def user_message(self, task: str) -> Message:
         """The user's content."""
         return {"role": "user", "parts": [{"text": task}]}
 
-    def ask(self, request: Request) -> Any:
+    def send(self, request: AgentRequest) -> Any:
         """The chunks of a response."""
         system = {"system_instruction": request.system} if request.system else {}
         models = self._client.models
         ask = models.generate_content_stream if self.streams else models.generate_content
         return ask(
             model=self._model,
-            contents=[_with_bytes(content) for content in request.messages],
+            contents=[_decode_signatures(content) for content in request.messages],
             config={**self._config, **system, "tools": [*self._tools, *request.tools]},
         )
 
-    def assembly(self) -> Assembly:
+    def new_reply(self) -> ReplyBuilder:
         """An empty response."""
-        return _Response()
+        return _GeminiReply()
 
 
-class _Response:
+class _GeminiReply:
     def __init__(self) -> None:
         self._parts: list[dict[str, Any]] = []
         self._stop = ""
         self._usage: dict[str, Any] = {}
 
-    def take(self, reply: dict[str, Any]) -> str:
-        return self.feed(reply)
+    def set_reply(self, reply: dict[str, Any]) -> str:
+        return self.add_chunk(reply)
 
-    def feed(self, chunk: dict[str, Any]) -> str:
+    def add_chunk(self, chunk: dict[str, Any]) -> str:
         self._usage = chunk.get("usageMetadata") or self._usage
         blocked = (chunk.get("promptFeedback") or {}).get("blockReason")
         self._stop = blocked or self._stop
@@ -71,11 +78,11 @@ class _Response:
         for candidate in (chunk.get("candidates") or [])[:1]:
             self._stop = candidate.get("finishReason") or self._stop
             for part in (candidate.get("content") or {}).get("parts") or []:
-                self._add(part)
+                self._add_part(part)
                 words += "" if part.get("thought") else part.get("text", "")
         return words
 
-    def _add(self, part: dict[str, Any]) -> None:
+    def _add_part(self, part: dict[str, Any]) -> None:
         """Words go on from the words before; everything else is a part of its own."""
         last = self._parts[-1] if self._parts else {}
         if [*part] == ["text"] and [*last] == ["text"]:
@@ -93,27 +100,27 @@ class _Response:
         return "".join(part.get("text", "") for part in self._parts if not part.get("thought"))
 
     @property
-    def spent(self) -> Spent:
+    def usage(self) -> AgentTokenUsage:
         read = ("promptTokenCount", "toolUsePromptTokenCount")
         written = ("candidatesTokenCount", "thoughtsTokenCount")
-        return Spent(
+        return AgentTokenUsage(
             sum(self._usage.get(field) or 0 for field in read),
             sum(self._usage.get(field) or 0 for field in written),
         )
 
     @property
-    def stop(self) -> Stop:
+    def stop_reason(self) -> StopReason:
         if any("functionCall" in part for part in self._parts):
             return "calls"
         return "done" if self._stop == "STOP" else self._stop
 
 
-def _with_bytes(content: Message) -> Message:
+def _decode_signatures(content: Message) -> Message:
     """A content as the client takes it: it reads a signature in JSON, but not in a dictionary."""
-    return {**content, "parts": [_signed(part) for part in content["parts"]]}
+    return {**content, "parts": [_decode_signature(part) for part in content["parts"]]}
 
 
-def _signed(part: dict[str, Any]) -> dict[str, Any]:
+def _decode_signature(part: dict[str, Any]) -> dict[str, Any]:
     signature = part.get("thoughtSignature")
     if not isinstance(signature, str):
         return part

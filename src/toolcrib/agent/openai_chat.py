@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib.agent.provider import Assembly, Message, Request, Spent, Stop, checked
+from toolcrib.agent.provider import (
+    AgentRequest,
+    AgentTokenUsage,
+    Message,
+    ReplyBuilder,
+    StopReason,
+    check_options,
+)
 
-_STOPS: Final = {"stop": "done", "tool_calls": "calls", "function_call": "calls"}
+_STOP_REASONS: Final = {"stop": "done", "tool_calls": "calls", "function_call": "calls"}
 
 
 class OpenAIChat:
@@ -22,13 +29,13 @@ class OpenAIChat:
         self.streams = stream
         self._tools = list(options.pop("tools", ()))
         counting = {"stream_options": {"include_usage": True}} if stream else {}
-        self._options = {"model": model, **counting, **checked(options, ["messages"])}
+        self._options = {"model": model, **counting, **check_options(options, ["messages"])}
 
-    def opening(self, task: str) -> Message:
+    def user_message(self, task: str) -> Message:
         """The user's message."""
         return {"role": "user", "content": task}
 
-    def ask(self, request: Request) -> Any:
+    def send(self, request: AgentRequest) -> Any:
         """The chunks of a completion."""
         # An empty list of tools is refused.
         tools = [*self._tools, *request.tools]
@@ -38,12 +45,12 @@ class OpenAIChat:
             **self._options, **offered, messages=[*system, *request.messages], stream=self.streams
         )
 
-    def assembly(self) -> Assembly:
+    def new_reply(self) -> ReplyBuilder:
         """An empty completion."""
-        return _Completion()
+        return _ChatReply()
 
 
-class _Completion:
+class _ChatReply:
     """A completion in the making. What servers add to OpenAI's fields goes back as it came."""
 
     def __init__(self) -> None:
@@ -52,19 +59,19 @@ class _Completion:
         self._stop = ""
         self._usage: dict[str, Any] = {}
 
-    def feed(self, chunk: dict[str, Any]) -> str:
+    def add_chunk(self, chunk: dict[str, Any]) -> str:
         self._usage = chunk.get("usage") or self._usage
         for choice in (chunk.get("choices") or [])[:1]:
             self._stop = choice.get("finish_reason") or self._stop
             delta = choice.get("delta") or {}
             for piece in delta.get("tool_calls") or []:
-                self._grow(piece)
+                self._add_call_piece(piece)
             for field in delta.keys() - {"role", "tool_calls"}:
-                self._message[field] = _grown(self._message.get(field), delta[field])
+                self._message[field] = _append_value(self._message.get(field), delta[field])
             return str(delta.get("content") or "")
         return ""
 
-    def take(self, reply: dict[str, Any]) -> str:
+    def set_reply(self, reply: dict[str, Any]) -> str:
         for choice in (reply.get("choices") or [])[:1]:
             self._stop = choice.get("finish_reason") or ""
             self._message = {"content": None, **(choice.get("message") or {})}
@@ -72,17 +79,17 @@ class _Completion:
         self._usage = reply.get("usage") or {}
         return self.text
 
-    def _grow(self, piece: dict[str, Any]) -> None:
+    def _add_call_piece(self, piece: dict[str, Any]) -> None:
         """A piece goes on with the call of its number. Not all servers number calls, or rightly."""
-        call = self._begun(piece)
+        call = self._find_or_start_call(piece)
         for field, value in piece.items():
             if field == "function":
                 for part, text in (value or {}).items():
-                    call["function"][part] = _grown(call["function"].get(part), text)
+                    call["function"][part] = _append_value(call["function"].get(part), text)
             elif field not in ("index", "id"):
                 call[field] = value or call.get(field)
 
-    def _begun(self, piece: dict[str, Any]) -> dict[str, Any]:
+    def _find_or_start_call(self, piece: dict[str, Any]) -> dict[str, Any]:
         id, at = piece.get("id") or "", piece.get("index")
         same = [call for call in self._calls if call["index"] == at and id in ("", call["id"])]
         if at is None and not id:
@@ -110,18 +117,18 @@ class _Completion:
         return {"choices": [choice], "usage": self._usage}
 
     @property
-    def spent(self) -> Spent:
-        return Spent(
+    def usage(self) -> AgentTokenUsage:
+        return AgentTokenUsage(
             self._usage.get("prompt_tokens") or 0, self._usage.get("completion_tokens") or 0
         )
 
     @property
-    def stop(self) -> Stop:
+    def stop_reason(self) -> StopReason:
         # Some servers say `stop` also where the model has called.
-        return "calls" if self._calls else _STOPS.get(self._stop, self._stop)
+        return "calls" if self._calls else _STOP_REASONS.get(self._stop, self._stop)
 
 
-def _grown(before: Any, more: Any) -> Any:
+def _append_value(before: Any, more: Any) -> Any:
     """A field with what a piece adds to it."""
     is_alike = isinstance(before, type(more)) and isinstance(more, str | list)
     return before + more if is_alike else before if more is None else more

@@ -15,29 +15,29 @@ from typing import Any, Literal, Protocol
 from toolcrib.errors import InvalidConfig
 
 Message = dict[str, Any]
-Stop = Literal["done", "calls", "again"] | str
+StopReason = Literal["done", "calls", "again"] | str
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class AgentTokenUsage:
     """Tokens that a provider has counted."""
 
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
+    def __add__(self, other: AgentTokenUsage) -> AgentTokenUsage:
+        return AgentTokenUsage(
             self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
         )
 
     @property
-    def total(self) -> int:
+    def total_tokens(self) -> int:
         """Both together."""
         return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AgentRequest:
     """What a model is asked, in the provider's words but for the system prompt."""
 
     messages: list[Message]
@@ -45,13 +45,13 @@ class Request:
     system: str = ""
 
 
-class Assembly(Protocol):
+class ReplyBuilder(Protocol):
     """A reply in the making."""
 
-    def feed(self, chunk: dict[str, Any]) -> str:
+    def add_chunk(self, chunk: dict[str, Any]) -> str:
         """Take in a chunk. Gives the words in it."""
 
-    def take(self, reply: dict[str, Any]) -> str:
+    def set_reply(self, reply: dict[str, Any]) -> str:
         """Take in a whole reply, where nothing is streamed. Gives its words."""
 
     @property
@@ -63,11 +63,11 @@ class Assembly(Protocol):
         """All its words."""
 
     @property
-    def spent(self) -> Spent:
+    def usage(self) -> AgentTokenUsage:
         """What it has cost."""
 
     @property
-    def stop(self) -> Stop:
+    def stop_reason(self) -> StopReason:
         """Why it ended: `done`, `calls`, `again` (ask once more as it is), or what cut it short."""
 
 
@@ -77,19 +77,19 @@ class Provider(Protocol):
     wire: str
     streams: bool
 
-    def opening(self, task: str) -> Message:
+    def user_message(self, task: str) -> Message:
         """The first message."""
 
-    def ask(self, request: Request) -> Any:
+    def send(self, request: AgentRequest) -> Any:
         """The reply, or the stream of one to iterate; with an async client, to be awaited first."""
 
-    def assembly(self) -> Assembly:
+    def new_reply(self) -> ReplyBuilder:
         """An empty reply."""
 
 
-def checked(options: dict[str, Any], ours: Collection[str]) -> dict[str, Any]:
+def check_options(options: dict[str, Any], reserved: Collection[str]) -> dict[str, Any]:
     """Options of a request, none of which is the agent's own to say."""
-    for name in ours:
+    for name in reserved:
         if name in options:
             raise InvalidConfig(
                 f"{name!r} of a request is what the agent says; leave it out of the options"

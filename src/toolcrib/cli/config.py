@@ -5,9 +5,14 @@ from __future__ import annotations
 import click
 
 from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import counted, plain, print_json, wrapped
-from toolcrib.config.loader import VARIABLE, existing, load, places
-from toolcrib.config.schema import config_schema
+from toolcrib.cli.printing import format_count, print_json, sanitize, wrap
+from toolcrib.config.loader import (
+    CONFIG_VARIABLE,
+    list_config_paths,
+    load_config,
+    require_config_path,
+)
+from toolcrib.config.schema import build_config_schema
 
 
 @click.group("config")
@@ -20,19 +25,19 @@ def command() -> None:
 @json_option
 def path(config_file: str | None, as_json: bool) -> None:
     """Say where the configuration is looked for, and which file is used."""
-    candidates = places(config_file)
+    candidates = list_config_paths(config_file)
     used = next((one for one in candidates if one.is_file()), None)
     if as_json:
         document = {
             "used": str(used.absolute()) if used else None,
             "places": [str(one.absolute()) for one in candidates],
-            "variable": VARIABLE,
+            "variable": CONFIG_VARIABLE,
         }
         print_json(document)
         return
     for one in candidates:
         mark = "used" if one == used else "there" if one.is_file() else "not there"
-        click.echo(f"{mark:<10}{plain(str(one.absolute()))}")
+        click.echo(f"{mark:<10}{sanitize(str(one.absolute()))}")
 
 
 @command.command("check")
@@ -40,8 +45,8 @@ def path(config_file: str | None, as_json: bool) -> None:
 @json_option
 def check(config_file: str | None, as_json: bool) -> None:
     """Read the configuration and say what it configures, or what is wrong with it."""
-    used = existing(config_file)
-    config = load(used)
+    used = require_config_path(config_file)
+    config = load_config(used)
     if as_json:
         document = {
             "file": str(used.absolute()),
@@ -50,7 +55,7 @@ def check(config_file: str | None, as_json: bool) -> None:
                 for name, server in config.servers.items()
             },
             "profiles": list(config.profiles),
-            "models": [upstream.name for upstream in config.models.upstreams],
+            "models": [upstream.name for upstream in config.llm_gateway.upstreams],
             "keys": len(config.auth.keys),
             "notes": list(config.notes),
         }
@@ -58,16 +63,16 @@ def check(config_file: str | None, as_json: bool) -> None:
         return
     off = sum(not server.enabled for server in config.servers.values())
     counts = (
-        f"{counted(len(config.servers), 'server')} ({off} switched off), "
-        f"{counted(len(config.profiles), 'profile')}, "
-        f"{counted(len(config.models.upstreams), 'model')}, {counted(len(config.auth.keys), 'key')}"
+        f"{format_count(len(config.servers), 'server')} ({off} switched off), "
+        f"{format_count(len(config.profiles), 'profile')}, "
+        f"{format_count(len(config.llm_gateway.upstreams), 'model')}, {format_count(len(config.auth.keys), 'key')}"
     )
-    click.echo(wrapped(f"{plain(str(used))} is fine: {counts}."))
+    click.echo(wrap(f"{sanitize(str(used))} is fine: {counts}."))
     for text in config.notes:
-        click.echo(wrapped(plain(text), "  "))
+        click.echo(wrap(sanitize(text), "  "))
 
 
 @command.command("schema")
 def schema() -> None:
     """Print the JSON Schema, with which editors complete and check the file."""
-    print_json(config_schema())
+    print_json(build_config_schema())

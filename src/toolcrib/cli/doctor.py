@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolcrib.cli.gateway import print_started, require_gateway, start_log
+from toolcrib.cli.gateway import configure_logging, print_started, require_gateway
 from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import counted, note, plain, print_json, wrapped
-from toolcrib.config.checks import Finding, check, check_variables
-from toolcrib.config.expansion import needed
-from toolcrib.config.loader import existing, interpreted, open_document
-from toolcrib.config.settings import Config
+from toolcrib.cli.printing import format_count, print_json, print_note, sanitize, wrap
+from toolcrib.config.checks import ConfigFinding, check_config, find_unset_variables
+from toolcrib.config.expansion import collect_required_variables
+from toolcrib.config.loader import parse_document, read_document, require_config_path
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from toolcrib.gateway.mcp.admin.doctor import Report
+    from toolcrib.gateway.mcp.admin.doctor import ServerReport
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
@@ -39,11 +39,13 @@ def command(config_file: str | None, no_start: bool, as_json: bool) -> None:
     those that do not come up, tools that cannot be used or look suspicious, and what each
     server's tools weigh in tokens.
     """
-    path = existing(config_file)
-    config, findings = examined(path)
-    reports: list[Report] = []
+    path = require_config_path(config_file)
+    config, findings = check_config_file(path)
+    reports: list[ServerReport] = []
     if config and not no_start:
-        reports = _started(config, {one.server for one in findings if one.severity == "error"})
+        reports = _check_servers(
+            config, {one.server for one in findings if one.severity == "error"}
+        )
         findings += [one for report in reports for one in report.findings]
     if as_json:
         document = {"config": str(path), "findings": [asdict(one) for one in findings]}
@@ -53,24 +55,24 @@ def command(config_file: str | None, no_start: bool, as_json: bool) -> None:
         ]
         print_json(document if no_start else {**document, "servers": servers})
     else:
-        _show(path, reports, findings)
+        _print_report(path, reports, findings)
     if any(one.severity == "error" for one in findings):
         raise SystemExit(1)
 
 
-def examined(path: Path) -> tuple[Config | None, list[Finding]]:
+def check_config_file(path: Path) -> tuple[GatewayConfig | None, list[ConfigFinding]]:
     """A configuration, and what is wrong with it without starting anything, the worst first."""
-    document = open_document(path)
-    variables = check_variables(document.value, os.environ)
+    document = read_document(path)
+    variables = find_unset_variables(document.value, os.environ)
     # What else there is should be found too, so something stands in for what is not set.
-    unset = dict.fromkeys(needed(document.value), "not set")
+    unset = dict.fromkeys(collect_required_variables(document.value), "not set")
     try:
-        config = interpreted(document, path, {**unset, **os.environ})
+        config = parse_document(document, path, {**unset, **os.environ})
     except InvalidConfig:
         if not variables:
             raise
         return None, list(variables)
-    found = check(
+    found = check_config(
         config,
         lambda program, folders: shutil.which(program, path=folders),
         lambda folder: Path(folder).is_dir(),
@@ -78,14 +80,14 @@ def examined(path: Path) -> tuple[Config | None, list[Finding]]:
     return config, [*variables, *found]
 
 
-def _started(config: Config, broken: Collection[str]) -> list[Report]:
+def _check_servers(config: GatewayConfig, broken: Collection[str]) -> list[ServerReport]:
     """What is seen of the servers when they run; those that cannot run are left alone."""
     require_gateway()
-    start_log()
+    configure_logging()
     import anyio
 
-    from toolcrib.gateway.mcp.admin.doctor import check_up
-    from toolcrib.hub.startup import pins_so_far
+    from toolcrib.gateway.mcp.admin.doctor import check_servers
+    from toolcrib.hub.startup import load_pins
 
     servers = {
         name: replace(server, enabled=server.enabled and name not in broken)
@@ -94,26 +96,28 @@ def _started(config: Config, broken: Collection[str]) -> list[Report]:
     is_watched = sys.stderr.isatty()
     if is_watched:
         enabled = sum(server.enabled for server in servers.values())
-        note(f"Starting {counted(enabled, 'server')} …")
+        print_note(f"Starting {format_count(enabled, 'server')} …")
     tell = print_started if is_watched else lambda started: None
-    return anyio.run(check_up, replace(config, servers=servers), pins_so_far(config), tell)
+    return anyio.run(check_servers, replace(config, servers=servers), load_pins(config), tell)
 
 
-def _show(path: Path, reports: Sequence[Report], findings: Sequence[Finding]) -> None:
+def _print_report(
+    path: Path, reports: Sequence[ServerReport], findings: Sequence[ConfigFinding]
+) -> None:
     for report in reports:
-        if report.is_up:
-            tools, tokens = counted(report.tools, "tool"), counted(report.tokens, "token")
+        if report.is_running:
+            tools, tokens = format_count(report.tools, "tool"), format_count(report.tokens, "token")
             about = f"{tools}, about {tokens}, {report.protocol}"
-            name = click.style(plain(report.server), bold=True)
+            name = click.style(sanitize(report.server), bold=True)
             click.echo(f"{click.style('✓', fg='green')} {name}: {about}")
     for one in findings:
         mark = click.style(f"{one.severity}: ", fg=_COLOURS[one.severity], bold=True)
         about = f"{one.server}: " if one.server else ""
-        click.echo(mark + plain(about + one.what))
-        click.echo(wrapped(plain(one.cure), "  "))
+        click.echo(mark + sanitize(about + one.problem))
+        click.echo(wrap(sanitize(one.fix), "  "))
     if findings:
         errors = sum(one.severity == "error" for one in findings)
         severe = f"{errors} of them {'an error' if errors == 1 else 'errors'}"
-        click.secho(f"{len(findings)} found in {plain(str(path))}, {severe}.", bold=True)
+        click.secho(f"{len(findings)} found in {sanitize(str(path))}, {severe}.", bold=True)
     else:
-        click.echo(f"Nothing is wrong with {plain(str(path))}.")
+        click.echo(f"Nothing is wrong with {sanitize(str(path))}.")

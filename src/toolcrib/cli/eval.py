@@ -12,20 +12,28 @@ from typing import Any, TypeVar
 
 import click
 
-from toolcrib.cli.eval_report import print_meaning, print_means, print_summary
+from toolcrib.cli.eval_report import print_legend, print_means, print_summary
 from toolcrib.cli.options import json_option
-from toolcrib.cli.printing import counted, fitted, note, plain, print_json, width, wrapped
+from toolcrib.cli.printing import (
+    format_count,
+    print_json,
+    print_note,
+    sanitize,
+    terminal_width,
+    truncate,
+    wrap,
+)
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.encoder.default import SHIPPED
+from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.chart import picture
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, read_eval_sets
-from toolcrib.evaluation.json_report import answer_document, means_document, summary_document
-from toolcrib.evaluation.pool import Pool, pooled
-from toolcrib.evaluation.runner import Answer, answers, rankers_for
-from toolcrib.evaluation.summary import Summary, summary
-from toolcrib.files.atomic_write import followed, write_whole
+from toolcrib.evaluation.json_report import means_to_json, result_to_json, summary_to_json
+from toolcrib.evaluation.pool import ToolPool, build_pool
+from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
+from toolcrib.evaluation.summary import EvalSummary, summarize
+from toolcrib.files.atomic_write import resolve_links, write_file_atomically
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.ranker import Ranker
@@ -34,22 +42,24 @@ _MAX_NAME_COLUMNS = 30
 # What a bar takes at least beside its label: brackets, a few signs, the percentage and the time left.
 _BAR_COLUMNS = 40
 # Tools that are read between two steps of the bar.
-_READ_AT_A_TIME = 64
+_WARM_UP_BATCH = 64
 
-_Given = TypeVar("_Given")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _SetOutcome:
     """A set, what it was searched in, and how the modes did."""
 
     eval_set: EvalSet
-    pool: Pool
-    answers: dict[str, list[Answer]]
-    summary: Summary
+    pool: ToolPool
+    answers: dict[str, list[EvalResult]]
+    summary: EvalSummary
 
 
-def _writable(context: click.Context, parameter: click.Parameter, name: str | None) -> Path | None:
+def _check_writable(
+    context: click.Context, parameter: click.Parameter, name: str | None
+) -> Path | None:
     """A file to write to. Looked at before anything is measured: that may take long."""
     if name is None:
         return None
@@ -58,18 +68,18 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
         raise click.BadParameter("- is no file; name one, or take standard output with --json.")
     if parameter.name == "picture_file" and path.suffix.lower() not in ("", ".svg"):
         raise click.BadParameter(
-            f"{plain(name)}: it is drawn as SVG; name a file that ends in .svg."
+            f"{sanitize(name)}: it is drawn as SVG; name a file that ends in .svg."
         )
     if path.is_dir():
-        raise click.BadParameter(f"{plain(name)} is a folder; name a file in it.")
+        raise click.BadParameter(f"{sanitize(name)} is a folder; name a file in it.")
     if not path.parent.is_dir():
-        raise click.BadParameter(f"There is no folder {plain(str(path.parent))}; make it first.")
+        raise click.BadParameter(f"There is no folder {sanitize(str(path.parent))}; make it first.")
     needed = [path] if path.exists() else []
     if not path.exists() or path.is_file():
         # It is replaced by another, which is made beside it.
-        needed.append(followed(path).parent)
+        needed.append(resolve_links(path).parent)
     if not all(os.access(place, os.W_OK) for place in needed):
-        raise click.BadParameter(f"{plain(name)} may not be written; choose another file.")
+        raise click.BadParameter(f"{sanitize(name)} may not be written; choose another file.")
     return path
 
 
@@ -106,14 +116,14 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
     "--dump",
     "dump_file",
     metavar="FILE",
-    callback=_writable,
+    callback=_check_writable,
     help="Write every answer to a file, as JSON Lines.",
 )
 @click.option(
     "--picture",
     "picture_file",
     metavar="FILE",
-    callback=_writable,
+    callback=_check_writable,
     help="Draw the figures into a file, as SVG.",
 )
 @json_option
@@ -139,28 +149,32 @@ def command(
     # Everything is read before anything is measured, so that a mistake is told at once.
     sets = read_eval_sets(folders)
     foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
-    kept = None if vectors_file is None else CachedEmbedder(SHIPPED, SHIPPED.version, vectors_file)
-    rankers = rankers_for(kept)
+    kept = (
+        None
+        if vectors_file is None
+        else CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors_file)
+    )
+    rankers = build_rankers(kept)
     outcomes = [
-        _measured(one.sample(limit_queries) if limit_queries else one, foreign, modes, rankers)
+        _evaluate(one.sample(limit_queries) if limit_queries else one, foreign, modes, rankers)
         for one in sets
     ]
     if kept is not None and vectors_file is not None:
-        _tell_faults(kept, vectors_file)
+        _report_cache_errors(kept, vectors_file)
     summaries = [outcome.summary for outcome in outcomes]
     faults = []
     if dump_file is not None:
-        faults += _write(dump_file, _dump(outcomes))
+        faults += _write(dump_file, _render_dump(outcomes))
     if picture_file is not None:
         faults += _write(picture_file, picture(summaries))
     if as_json:
-        print_json(_document(outcomes))
+        print_json(_outcomes_to_json(outcomes))
     else:
         for outcome in outcomes:
-            _print(outcome)
+            _print_outcome(outcome)
         if len(outcomes) > 1:
             print_means(summaries)
-        print_meaning(summaries)
+        print_legend(summaries)
     # Told last: what was measured is not thrown away for a file.
     if faults:
         raise click.ClickException("\n".join(faults))
@@ -171,89 +185,91 @@ def _refuse_one_file_twice(**files: str | Path | None) -> None:
     for option, file in files.items():
         if (
             file is not None
-            and (first := options.setdefault(followed(Path(file)), option)) != option
+            and (first := options.setdefault(resolve_links(Path(file)), option)) != option
         ):
             raise click.UsageError(
-                f"--{first} and --{option} name the same file, {plain(str(file))}; give each its own."
+                f"--{first} and --{option} name the same file, {sanitize(str(file))}; give each its own."
             )
 
 
 def _refuse_to_overwrite(read: Sequence[Path], *written: str | Path | None) -> None:
-    kept = set(map(followed, read))
+    kept = set(map(resolve_links, read))
     for file in written:
-        if file is not None and followed(Path(file)) in kept:
+        if file is not None and resolve_links(Path(file)) in kept:
             raise click.UsageError(
-                f"{plain(str(file))} is read here, and would be overwritten; name another file."
+                f"{sanitize(str(file))} is read here, and would be overwritten; name another file."
             )
 
 
-def _measured(
+def _evaluate(
     eval_set: EvalSet,
     foreign: Sequence[Tool],
     modes: Sequence[str],
     rankers: Mapping[str, Ranker],
-) -> _Outcome:
-    pool = pooled(eval_set.catalog, foreign)
+) -> _SetOutcome:
+    pool = build_pool(eval_set.catalog, foreign)
     catalog = Catalog(pool.tools) if foreign else eval_set.catalog
     engine = SearchEngine(catalog, rankers)
     # A mode that was named twice is searched once.
     asked = {
-        mode: list(_asked(engine, eval_set, mode))
+        mode: list(_run_mode(engine, eval_set, mode))
         for mode in dict.fromkeys(modes or engine.modes[:1])
     }
-    return _Outcome(eval_set, pool, asked, summary(eval_set.name, len(catalog), asked))
+    return _SetOutcome(eval_set, pool, asked, summarize(eval_set.name, len(catalog), asked))
 
 
-def _tell_faults(kept: CachedEmbedder, path: str) -> None:
+def _report_cache_errors(kept: CachedEmbedder, path: str) -> None:
     """Say what was wrong with the file of vectors: nobody would see why each run takes long."""
-    if kept.damaged and not kept.fault:
-        note(
-            f"{path}: {counted(kept.damaged, 'vector was', 'vectors were')} damaged; they were "
+    if kept.damaged_count and not kept.file_error:
+        print_note(
+            f"{path}: {format_count(kept.damaged_count, 'vector was', 'vectors were')} damaged; they were "
             "read anew and replaced. If that happens again, see whether the disk is sound."
         )
-    if kept.fault:
-        note(f"{kept.fault}. Until then the figures are right, but every run reads the tools anew.")
+    if kept.file_error:
+        print_note(
+            f"{kept.file_error}. Until then the figures are right, but every run reads the tools anew."
+        )
 
 
-def _asked(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[Answer]:
+def _run_mode(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[EvalResult]:
     """A mode's answers, with a bar on standard error if somebody is watching."""
-    label = f"{fitted(plain(eval_set.name), _MAX_NAME_COLUMNS)} {mode}"
+    label = f"{truncate(sanitize(eval_set.name), _MAX_NAME_COLUMNS)} {mode}"
     # What is measured is search as it is when every tool has been read.
-    unread = engine.settle(mode, 0)
+    unread = engine.warm_up(mode, 0)
     if unread:
-        for _ in _watched(_settling(engine, mode), unread, f"{label}: reading the tools"):
+        for _ in _show_progress(_warm_up(engine, mode), unread, f"{label}: reading the tools"):
             pass
-    questions = eval_set.questions
-    yield from _watched(answers(engine, questions, mode), len(questions), label)
+    questions = eval_set.queries
+    yield from _show_progress(run_queries(engine, questions, mode), len(questions), label)
 
 
-def _settling(engine: SearchEngine, mode: str) -> Iterator[int]:
-    left = engine.settle(mode, 0)
+def _warm_up(engine: SearchEngine, mode: str) -> Iterator[int]:
+    left = engine.warm_up(mode, 0)
     while left:
-        now = engine.settle(mode, _READ_AT_A_TIME)
+        now = engine.warm_up(mode, _WARM_UP_BATCH)
         yield from range(left - now)
         left = now
 
 
-def _watched(given: Iterator[_Given], length: int, label: str) -> Iterator[_Given]:
-    if not is_watched():
+def _show_progress(given: Iterator[_Item], length: int, label: str) -> Iterator[_Item]:
+    if not is_terminal():
         yield from given
         return
     # A line that does not fit is wrapped, and then none is drawn over the one before.
-    room = max(width() - _BAR_COLUMNS, 0)
-    shown = fitted(label, room) if room else None
+    room = max(terminal_width() - _BAR_COLUMNS, 0)
+    shown = truncate(label, room) if room else None
     with click.progressbar(given, length=length, label=shown, width=0, file=sys.stderr) as bar:
         yield from bar
 
 
-def is_watched() -> bool:
+def is_terminal() -> bool:
     """Whether standard error is a terminal."""
     return sys.stderr.isatty()
 
 
-def _dump(outcomes: Sequence[_Outcome]) -> str:
+def _render_dump(outcomes: Sequence[_SetOutcome]) -> str:
     rows = (
-        answer_document(outcome.summary.name, mode, answer)
+        result_to_json(outcome.summary.name, mode, answer)
         for outcome in outcomes
         for mode, given in outcome.answers.items()
         for answer in given
@@ -264,45 +280,45 @@ def _dump(outcomes: Sequence[_Outcome]) -> str:
 def _write(path: Path, text: str) -> list[str]:
     """Write a file; gives what went wrong, if anything did."""
     try:
-        write_whole(path, text.encode("utf-8", "backslashreplace"))
+        write_file_atomically(path, text.encode("utf-8", "backslashreplace"))
     except OSError as fault:
         reason = fault.strerror or fault
-        return [plain(f"{path}: cannot be written: {reason}; choose another file")]
+        return [sanitize(f"{path}: cannot be written: {reason}; choose another file")]
     return []
 
 
-def _document(outcomes: Sequence[_Outcome]) -> dict[str, Any]:
+def _outcomes_to_json(outcomes: Sequence[_SetOutcome]) -> dict[str, Any]:
     sets = [
         {
-            **summary_document(outcome.summary),
-            "pool": {"added": outcome.pool.added, "left_out": outcome.pool.left_out},
+            **summary_to_json(outcome.summary),
+            "pool": {"added": outcome.pool.added_count, "left_out": outcome.pool.duplicate_count},
         }
         for outcome in outcomes
     ]
-    return {"sets": sets, "means": means_document([outcome.summary for outcome in outcomes])}
+    return {"sets": sets, "means": means_to_json([outcome.summary for outcome in outcomes])}
 
 
-def _print(outcome: _Outcome) -> None:
+def _print_outcome(outcome: _SetOutcome) -> None:
     overall, pool = outcome.summary.overall, outcome.pool
     own = len(outcome.eval_set.catalog)
-    name = click.style(plain(outcome.eval_set.name), fg="cyan", bold=True)
+    name = click.style(sanitize(outcome.eval_set.name), fg="cyan", bold=True)
     click.echo()
     click.echo(
-        f"{name}: {counted(own, 'tool')}, "
-        f"{counted(overall.answerable, 'query', 'queries')} with an answer, "
-        f"{overall.impossible:,} without"
+        f"{name}: {format_count(own, 'tool')}, "
+        f"{format_count(overall.answerable_count, 'query', 'queries')} with an answer, "
+        f"{overall.impossible_count:,} without"
     )
-    if pool.added or pool.left_out:
+    if pool.added_count or pool.duplicate_count:
         click.echo(
-            wrapped(
-                f"searched among {pool.added:,} more tools; {pool.left_out:,} others of the pool "
+            wrap(
+                f"searched among {pool.added_count:,} more tools; {pool.duplicate_count:,} others of the pool "
                 "were left out: they have the name and a similar description of one that is there"
             )
         )
-    for mode, count in outcome.summary.unread.items():
+    for mode, count in outcome.summary.unsearchable.items():
         if count:
-            fault = next(answer.fault for answer in outcome.answers[mode] if answer.fault)
-            note(
+            fault = next(answer.error for answer in outcome.answers[mode] if answer.error)
+            print_note(
                 f"{mode} could not search {count:,} of the queries, which count as not found: {fault}"
             )
     print_summary(outcome.summary)

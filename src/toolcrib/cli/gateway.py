@@ -12,38 +12,38 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from toolcrib.cli.printing import counted, note
-from toolcrib.config.loader import find, load, places
-from toolcrib.config.settings import Config, Server
+from toolcrib.cli.printing import format_count, print_note
+from toolcrib.config.loader import find_config_path, list_config_paths, load_config
+from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from toolcrib.gateway.mcp.upstream.startup import Started
+    from toolcrib.gateway.mcp.upstream.startup import ServerStart
 
-_OF_SERVER: Final = "toolcrib.gateway.mcp.upstream.supervisor."
+_SERVER_LOGGER_PREFIX: Final = "toolcrib.gateway.mcp.upstream.supervisor."
 json_log_option = click.option(
     "--json-log", is_flag=True, help="Log in JSON, one line for each event and each request."
 )
 
 
-def configuration(config_file: str | None) -> Config:
+def load_config_or_demo(config_file: str | None) -> GatewayConfig:
     """The configuration that was asked for or found, or one with a small server to try it on."""
-    path = find(config_file)
+    path = find_config_path(config_file)
     if path is not None:
-        return load(path)
-    looked = " and ".join(str(place) for place in places(config_file))
-    note(f"No configuration in {looked}: this is a demo server. `toolcrib import` makes one.")
-    return demo_configuration()
+        return load_config(path)
+    looked = " and ".join(str(place) for place in list_config_paths(config_file))
+    print_note(f"No configuration in {looked}: this is a demo server. `toolcrib import` makes one.")
+    return build_demo_config()
 
 
-def demo_configuration() -> Config:
+def build_demo_config() -> GatewayConfig:
     """A configuration whose one server comes with Toolcrib; nothing of it is kept."""
     # A server is started without our environment; where Toolcrib is found by it, the demo needs it.
     env = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     args = ("-m", "toolcrib.demo")
     # Nobody configured it, so nobody could raise its limit on a slow machine.
-    demo = Server("demo", command=sys.executable, args=args, env=env, connect_seconds=300)
-    return Config(servers={"demo": demo}, store="sqlite://")
+    demo = ServerConfig("demo", command=sys.executable, args=args, env=env, connect_seconds=300)
+    return GatewayConfig(servers={"demo": demo}, store="sqlite://")
 
 
 def require_gateway() -> None:
@@ -56,7 +56,7 @@ def require_gateway() -> None:
         )
 
 
-def listening(config: Config, host: str | None, port: int | None) -> Config:
+def override_address(config: GatewayConfig, host: str | None, port: int | None) -> GatewayConfig:
     """The configuration with what the command line says about listening."""
     http = config.http
     http = replace(http, host=http.host if host is None else host)
@@ -64,62 +64,62 @@ def listening(config: Config, host: str | None, port: int | None) -> Config:
     return replace(config, http=http)
 
 
-def base_url(host: str, port: int) -> str:
+def build_base_url(host: str, port: int) -> str:
     """The address a client on this machine reaches a gateway by that listens there."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def print_started(started: Started) -> None:
+def print_started(started: ServerStart) -> None:
     """Say that a server has come up, or has not."""
-    tools = counted(started.tools, "tool")
+    tools = format_count(started.tools, "tool")
     so_far = f"({started.number} of {started.total})"
-    if started.trouble:
-        note(f"✗ {started.server} is not reachable: {started.trouble} {so_far}")
+    if started.error:
+        print_note(f"✗ {started.server} is not reachable: {started.error} {so_far}")
     elif started.protocol:
-        note(f"✓ {started.server}: {tools} {so_far}")
+        print_note(f"✓ {started.server}: {tools} {so_far}")
     else:
-        note(f"· {started.server}: {tools}, started when needed {so_far}")
+        print_note(f"· {started.server}: {tools}, started when needed {so_far}")
 
 
-class _NamesServer(logging.Filter):
+class _ServerNameFilter(logging.Filter):
     """Says of what a server wrote to standard error which one it was."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.name.startswith(_OF_SERVER):
-            record.server = record.name.removeprefix(_OF_SERVER)
+        if record.name.startswith(_SERVER_LOGGER_PREFIX):
+            record.server = record.name.removeprefix(_SERVER_LOGGER_PREFIX)
         return True
 
 
-def shows_progress(verbose: bool, json_log: bool) -> bool:
+def should_show_progress(verbose: bool, json_log: bool) -> bool:
     """Whether somebody is looking, and is told in a few lines how the servers come up."""
     return sys.stderr.isatty() and not verbose and not json_log
 
 
-def start_log(
-    config: Config | None = None, *, verbose: bool = False, as_json: bool = False
+def configure_logging(
+    config: GatewayConfig | None = None, *, verbose: bool = False, as_json: bool = False
 ) -> None:
     """Log to standard error, without secrets: standard output may be the client's.
 
     Without a configuration, nothing is logged but what nobody foresaw.
     """
     from toolcrib.gateway.logs import start_logging
-    from toolcrib.gateway.secrets import secrets_in
+    from toolcrib.gateway.secrets import collect_config_secrets
 
     handler = start_logging(
         sys.stderr,
         as_json=as_json,
         level=logging.WARNING,
-        secrets=secrets_in(config) if config else (),
+        secrets=collect_config_secrets(config) if config else (),
     )
-    handler.addFilter(_NamesServer())
+    handler.addFilter(_ServerNameFilter())
     levels = {"toolcrib": logging.DEBUG if verbose else logging.INFO if config else logging.ERROR}
     # What goes wrong in a login is told by us, in a line.
     levels["mcp.client.auth"] = logging.CRITICAL
     if not verbose and not as_json:
         # A line for each request is for programs, or for whoever asks for it.
         levels["toolcrib.access"] = logging.WARNING
-    if config and shows_progress(verbose, as_json):
+    if config and should_show_progress(verbose, as_json):
         levels |= {"toolcrib.gateway.mcp.upstream.supervisor": logging.WARNING}
         levels |= {"toolcrib.gateway.mcp.upstream.pool": logging.WARNING}
     for name, level in levels.items():

@@ -15,47 +15,47 @@ from toolcrib.config.server import check_url
 from toolcrib.errors import GatewayUnreachable, InvalidConfig
 from toolcrib.gateway.hosts import is_loopback
 
-EXAMPLE: Final = "http://127.0.0.1:8787"
-_SECONDS: Final = 10
-_MAX_BYTES: Final = 16 * 1024 * 1024
+EXAMPLE_URL: Final = "http://127.0.0.1:8787"
+_TIMEOUT_SECONDS: Final = 10
+_MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class GatewayClient:
     """Where a gateway is, and the key that opens it."""
 
     base: str
     key: str = field(default="", repr=False)
 
     @classmethod
-    def of(cls, url: str, key: str | None) -> Asking:
+    def from_options(cls, url: str, key: str | None) -> GatewayClient:
         """An address as people write it, with or without its `http://`, and their key, checked."""
         if not (key or "").isprintable():
             raise InvalidConfig("the key should be one line of text; correct --key or TOOLCRIB_KEY")
         base = (url if "://" in url else f"http://{url}").rstrip("/")
-        check_url(base, ("--url",), EXAMPLE)
+        check_url(base, ("--url",), EXAMPLE_URL)
         return cls(base, key or "")
 
-    def answer(self, path: str) -> dict[str, Any]:
+    def get_json(self, path: str) -> dict[str, Any]:
         """The JSON object that is answered at a path."""
         url = f"{self.base}{path}"
         try:
-            with self._opener().open(self._request(url), timeout=_SECONDS) as response:
-                said = json.loads(response.read(_MAX_BYTES))
+            with self._opener().open(self._request(url), timeout=_TIMEOUT_SECONDS) as response:
+                said = json.loads(response.read(_MAX_RESPONSE_BYTES))
         except urllib.error.HTTPError as fault:
             fault.close()
             cure = "give its key with --key or in TOOLCRIB_KEY" if fault.code in (401, 403) else ""
             cure = cure or "is that a Toolcrib gateway?"
             raise GatewayUnreachable(f"{url} answered with HTTP {fault.code}; {cure}") from None
         except (ValueError, RecursionError, HTTPException):
-            raise self.no_gateway() from None
+            raise self.not_a_gateway_error() from None
         except OSError as fault:
-            raise self._unreachable(getattr(fault, "reason", fault)) from None
+            raise self._connection_error(getattr(fault, "reason", fault)) from None
         if not isinstance(said, dict):
-            raise self.no_gateway()
+            raise self.not_a_gateway_error()
         return said
 
-    def no_gateway(self) -> GatewayUnreachable:
+    def not_a_gateway_error(self) -> GatewayUnreachable:
         """The error for an answer that no gateway gives."""
         return GatewayUnreachable(
             f"what answers at {self.base} is no Toolcrib gateway, or one of another version; "
@@ -72,10 +72,10 @@ class Asking:
         is_here = is_loopback(urlsplit(self.base).hostname or "")
         return urllib.request.build_opener(*[urllib.request.ProxyHandler({})] * is_here)
 
-    def _unreachable(self, why: object) -> GatewayUnreachable:
+    def _connection_error(self, why: object) -> GatewayUnreachable:
         if isinstance(why, TimeoutError):
             return GatewayUnreachable(
-                f"{self.base} did not answer within {_SECONDS} seconds; see that a gateway listens "
+                f"{self.base} did not answer within {_TIMEOUT_SECONDS} seconds; see that a gateway listens "
                 "there and not something else, and try again"
             )
         if isinstance(why, socket.gaierror):

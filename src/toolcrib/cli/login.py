@@ -7,12 +7,12 @@ from typing import Final
 
 import click
 
-from toolcrib.cli.gateway import require_gateway, start_log
+from toolcrib.cli.gateway import configure_logging, require_gateway
 from toolcrib.cli.options import config_option
-from toolcrib.cli.printing import note
-from toolcrib.config.loader import existing, load
-from toolcrib.config.problems import nearest
-from toolcrib.config.settings import Config, Server
+from toolcrib.cli.printing import print_note
+from toolcrib.config.loader import load_config, require_config_path
+from toolcrib.config.problems import find_nearest_name
+from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig, InvalidStore
 
 _MAX_NAMED: Final = 12
@@ -37,25 +37,25 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     file that only you may read, and is renewed by itself.
     """
     require_gateway()
-    config = load(existing(config_file))
-    server = _server(config, name)
-    start_log()
+    config = load_config(require_config_path(config_file))
+    server = _find_server(config, name)
+    configure_logging()
     import anyio
 
     from toolcrib.gateway.mcp.upstream.login import login
     from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenFile
-    from toolcrib.hub.paths import tokens_folder
+    from toolcrib.hub.paths import resolve_token_folder
 
-    folder = tokens_folder(config)
+    folder = resolve_token_folder(config)
     if folder is None:
         raise InvalidStore('a token has to be kept; configure a "store" that is a file')
     file = TokenFile(folder, server)
     if forget:
-        click.echo(f"Forgotten: {name}." if file.forget() else f"There was no token of {name}.")
+        click.echo(f"Forgotten: {name}." if file.delete() else f"There was no token of {name}.")
         return
 
     def show(address: str) -> None:
-        note(f"Go to this page and say yes:\n\n{address}\n")
+        print_note(f"Go to this page and say yes:\n\n{address}\n")
         if not no_browser:
             webbrowser.open(address)
 
@@ -67,11 +67,11 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     click.echo(f"Logged in to {name}. A gateway that is running uses it within a minute.")
 
 
-def _server(config: Config, name: str) -> Server:
+def _find_server(config: GatewayConfig, name: str) -> ServerConfig:
     server = config.servers.get(name)
     if server is None:
         raise InvalidConfig(
-            f"there is no server {name!r:.200} in {config.path}; {_hint(config, name)}"
+            f"there is no server {name!r:.200} in {config.path}; {_suggest_server(config, name)}"
         )
     if not server.url:
         raise InvalidConfig(
@@ -80,8 +80,8 @@ def _server(config: Config, name: str) -> Server:
     return server
 
 
-def _hint(config: Config, name: str) -> str:
-    if near := nearest(name, config.servers):
+def _suggest_server(config: GatewayConfig, name: str) -> str:
+    if near := find_nearest_name(name, config.servers):
         return f"did you mean {near}?"
     known = list(config.servers)
     if not known:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from toolcrib import __version__
-from toolcrib.cli.printing import plain
+from toolcrib.cli.printing import sanitize
 from toolcrib.errors import ToolcribError
 
 # Name to module and first line of help. The help stands here so that listing the commands does
@@ -33,9 +33,9 @@ _COMMANDS = {
     "stdio": ("toolcrib.cli.stdio", "Serve MCP on standard input and output."),
     "tools": ("toolcrib.cli.tools", "List the tools of a catalog."),
 }
-_INTERRUPTED = 130
+_EXIT_INTERRUPTED = 130
 # They start servers while they search.
-_GATEWAYS = frozenset({"doctor", "serve", "stdio"})
+_GATEWAY_COMMANDS = frozenset({"doctor", "serve", "stdio"})
 
 
 class _LazyGroup(click.Group):
@@ -47,7 +47,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        if cmd_name in _GATEWAYS:
+        if cmd_name in _GATEWAY_COMMANDS:
             # Has to be said before numpy is loaded. A process that starts another one stops the
             # threads of numpy's matrices, and a search that is using them would wait for ever.
             # They are of no use either: on small matrices their waiting costs more than they do.
@@ -63,14 +63,14 @@ class _LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ToolcribError as fault:
-            raise click.ClickException(plain(str(fault))) from fault
+            raise click.ClickException(sanitize(str(fault))) from fault
         except BrokenPipeError:
             raise
         except OSError as fault:
             # Such as a full disk behind standard output.
-            raise click.ClickException(plain(str(fault))) from fault
+            raise click.ClickException(sanitize(str(fault))) from fault
         except KeyboardInterrupt:
-            raise SystemExit(_INTERRUPTED) from None
+            raise SystemExit(_EXIT_INTERRUPTED) from None
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

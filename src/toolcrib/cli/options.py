@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolcrib.cli.printing import note
+from toolcrib.cli.printing import print_note
 
 if TYPE_CHECKING:
     # Loaded when needed: not every command that shares these options has to do with catalogs.
@@ -57,17 +57,17 @@ def where_options(callback: Callback) -> Callback:
     return bundled
 
 
-def opened_catalog(catalog_files: Sequence[str]) -> Catalog:
+def open_catalog(catalog_files: Sequence[str]) -> Catalog:
     """The catalog of the files that were named, or the demo's, which is then said."""
     if catalog_files:
         from toolcrib.files.catalog_file import read_catalog_file
 
         return read_catalog_file(*catalog_files)
-    note("No --catalog given: this is the demo catalog.")
-    return demo_catalog()
+    print_note("No --catalog given: this is the demo catalog.")
+    return load_demo_catalog()
 
 
-def demo_catalog() -> Catalog:
+def load_demo_catalog() -> Catalog:
     """The catalog that comes with Toolcrib, to try it on."""
     from toolcrib.files.catalog_file import read_catalog_file
 

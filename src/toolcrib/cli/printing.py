@@ -28,40 +28,40 @@ _HIDDEN = re.compile(
 )
 
 
-def plain(text: str) -> str:
+def sanitize(text: str) -> str:
     """A text as one line that a terminal shows and does not obey."""
     text = _CONTROL.sub(" ", _ESCAPE.sub("", text))
     return " ".join(_HIDDEN.sub("", text).split())
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def format_count(count: int, singular: str, plural: str = "") -> str:
     """How many of something, such as `1 tool` or `2,000 tools`."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
-def fitted(text: str, columns: int) -> str:
+def truncate(text: str, columns: int) -> str:
     """A text cut to so many columns, with a sign that it was cut."""
-    if _columns(text) <= columns:
+    if _display_width(text) <= columns:
         return text
     end, room = 0, columns - 1
-    while _columns(text[end]) <= room:
-        room -= _columns(text[end])
+    while _display_width(text[end]) <= room:
+        room -= _display_width(text[end])
         end += 1
     return f"{text[:end].rstrip()}…"
 
 
-def padded(text: str, columns: int) -> str:
+def pad(text: str, columns: int) -> str:
     """A text, and as many spaces as it takes to fill so many columns."""
-    return text + " " * (columns - _columns(text))
+    return text + " " * (columns - _display_width(text))
 
 
-def width() -> int:
+def terminal_width() -> int:
     """How many columns there are; a file has a fixed number."""
     return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ToolTable:
     """Rows of a lead, an id and a description: side by side, or in two lines where that is tight.
 
     Ids are never cut, so that they can be copied.
@@ -71,36 +71,36 @@ class Table:
     lead_columns: int
 
     @classmethod
-    def of(cls, ids: Iterable[str], lead_columns: int) -> Table:
+    def for_ids(cls, ids: Iterable[str], lead_columns: int) -> ToolTable:
         """A table wide enough for these ids."""
-        return cls(max((_columns(plain(id)) for id in ids), default=0), lead_columns)
+        return cls(max((_display_width(sanitize(id)) for id in ids), default=0), lead_columns)
 
-    def row(self, lead: str, id: str, description: str) -> str:
+    def format_row(self, lead: str, id: str, description: str) -> str:
         """One row."""
-        name, text = plain(id), plain(description)
+        name, text = sanitize(id), sanitize(description)
         start = lead.ljust(self.lead_columns)
         shown = click.style(start, fg="green") + click.style(name, fg="cyan", bold=True)
-        room = width() - self.lead_columns - self.id_columns - 2
+        room = terminal_width() - self.lead_columns - self.id_columns - 2
         if room >= _MIN_DESCRIPTION_COLUMNS:
-            gap = " " * (self.id_columns - _columns(name) + 2)
-            return f"{shown}{gap}{fitted(text, room)}".rstrip()
-        below = fitted(text, width() - len(self._indent))
+            gap = " " * (self.id_columns - _display_width(name) + 2)
+            return f"{shown}{gap}{truncate(text, room)}".rstrip()
+        below = truncate(text, terminal_width() - len(self._indent))
         return f"{shown}\n{self._indent}{below}".rstrip()
 
-    def aside(self, text: str) -> str:
+    def format_detail(self, text: str) -> str:
         """More about the row above, indented below it."""
-        return wrapped(text, self._indent)
+        return wrap(text, self._indent)
 
     @property
     def _indent(self) -> str:
         return " " * max(self.lead_columns, 2)
 
 
-def wrapped(text: str, indent: str = "") -> str:
+def wrap(text: str, indent: str = "") -> str:
     """A text in as many lines as it takes; ids stay whole, so that they can be copied."""
     return textwrap.fill(
         text,
-        max(width(), 20),
+        max(terminal_width(), 20),
         initial_indent=indent,
         subsequent_indent=indent,
         break_long_words=False,
@@ -108,9 +108,9 @@ def wrapped(text: str, indent: str = "") -> str:
     )
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Say something that is not the answer: on standard error."""
-    click.secho(wrapped(plain(text)), err=True, dim=True)
+    click.secho(wrap(sanitize(text)), err=True, dim=True)
 
 
 def print_json(document: object) -> None:
@@ -120,7 +120,7 @@ def print_json(document: object) -> None:
     click.echo(text.encode("utf-8", "backslashreplace"))
 
 
-def _columns(text: str) -> int:
+def _display_width(text: str) -> int:
     """How many columns a terminal gives a text: two for a Chinese character, none for an accent."""
     if text.isascii():
         return len(text)

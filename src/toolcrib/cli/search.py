@@ -8,27 +8,27 @@ from typing import Any, Final
 
 import click
 
-from toolcrib.cli.match_reasons import reasons_in_json, reasons_in_words
+from toolcrib.cli.match_reasons import format_reasons, reasons_to_json
 from toolcrib.cli.options import (
     catalog_option,
     json_option,
     offset_option,
-    opened_catalog,
+    open_catalog,
     where_options,
 )
-from toolcrib.cli.printing import Table, plain, print_json, wrapped
+from toolcrib.cli.printing import ToolTable, print_json, sanitize, wrap
 from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
 from toolcrib.search.filters import Where
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
-from toolcrib.search.regex.ranker import Regex
-from toolcrib.search.results import Explanation, Group, SearchResult
+from toolcrib.search.regex.ranker import RegexRanker
+from toolcrib.search.results import Explanation, HitGroup, SearchResult
 
-_MOST_GROUPED: Final = 200
+_MAX_GROUPED_HITS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
+class _SearchOptions:
     query: str
     catalog_files: tuple[str, ...]
     limit: int
@@ -51,12 +51,12 @@ class _Question:
         """The engine's rankers, set as was asked."""
         return {
             **RANKERS,
-            "lexical": Lexical(syntax="lenient" if self.lenient else "strict"),
-            "regex": Regex(ignore_case=self.ignore_case),
+            "lexical": LexicalRanker(syntax="lenient" if self.lenient else "strict"),
+            "regex": RegexRanker(ignore_case=self.ignore_case),
         }
 
 
-class _Search(click.Command):
+class _SearchCommand(click.Command):
     """A command whose argument may well begin with a minus, as a word to leave out does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -72,12 +72,12 @@ class _Search(click.Command):
             ) from fault
 
 
-def _one_query(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
+def _join_words(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
     return " ".join(words)
 
 
-@click.command("search", cls=_Search)
-@click.argument("query", nargs=-1, required=True, metavar="QUERY...", callback=_one_query)
+@click.command("search", cls=_SearchCommand)
+@click.argument("query", nargs=-1, required=True, metavar="QUERY...", callback=_join_words)
 @catalog_option
 @click.option(
     "--limit",
@@ -109,8 +109,8 @@ def command(**options: Any) -> None:
     QUERY says what is needed, in your own words; or it is a tool's name, or any of:
     "a phrase", prefix*, field:word, +must, -not, AND, OR, NOT and ( ).
     """
-    question = _Question(**options)
-    engine = SearchEngine(opened_catalog(question.catalog_files), question.rankers())
+    question = _SearchOptions(**options)
+    engine = SearchEngine(open_catalog(question.catalog_files), question.rankers())
     result = engine.search(
         question.query,
         limit=question.limit,
@@ -128,71 +128,71 @@ def command(**options: Any) -> None:
             where=question.where,
         )
     # Each is compared with each, which is too much to ask of thousands.
-    few = len(result) <= _MOST_GROUPED
-    groups = engine.groups(result) if few else tuple(map(Group, result))
+    few = len(result) <= _MAX_GROUPED_HITS
+    groups = engine.group_hits(result) if few else tuple(map(HitGroup, result))
     if question.as_json:
-        print_json(_document(result, groups, why))
+        print_json(_result_to_json(result, groups, why))
         return
     _print_hits(question, result, groups)
     if why is not None:
-        _print_why(why)
+        _print_explanation(why)
 
 
-def _document(
-    result: SearchResult, groups: Sequence[Group], why: Explanation | None
+def _result_to_json(
+    result: SearchResult, groups: Sequence[HitGroup], why: Explanation | None
 ) -> dict[str, Any]:
     hits = [
-        {"score": hit.score, "reasons": reasons_in_json(hit.reasons), "tool": hit.tool.to_dict()}
+        {"score": hit.score, "reasons": reasons_to_json(hit.reasons), "tool": hit.tool.to_dict()}
         for hit in result.hits
     ]
     document: dict[str, Any] = {
         "query": result.query,
         "mode": result.mode,
-        "confident": result.confident,
+        "confident": result.is_confident,
         "confidence": result.confidence,
         "hits": hits,
         "groups": [[hit.tool.id for hit in (group.best, *group.others)] for group in groups],
-        "more": result.more,
-        "unserved": list(result.unserved),
+        "more": result.has_more,
+        "unserved": list(result.uncovered),
         "notes": list(result.notes),
     }
     if why is not None:
         document["why"] = {
             "id": why.tool.id,
-            "returned": why.returned,
+            "returned": why.is_returned,
             "rank": why.rank,
             "score": why.score,
             "verdict": why.verdict,
-            "reasons": reasons_in_json(why.reasons),
+            "reasons": reasons_to_json(why.reasons),
         }
     return document
 
 
-def _print_hits(question: _Question, result: SearchResult, groups: Sequence[Group]) -> None:
+def _print_hits(question: _SearchOptions, result: SearchResult, groups: Sequence[HitGroup]) -> None:
     if not result.hits:
-        click.echo(wrapped(_nothing(question)))
-    elif not result.confident:
-        click.echo(wrapped("Nothing fits well; these are the nearest."))
-    table = Table.of((group.best.tool.id for group in groups), lead_columns=6)
+        click.echo(wrap(_nothing_found_message(question)))
+    elif not result.is_confident:
+        click.echo(wrap("Nothing fits well; these are the nearest."))
+    table = ToolTable.for_ids((group.best.tool.id for group in groups), lead_columns=6)
     for group in groups:
         hit = group.best
-        click.echo(table.row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
-        reasons = reasons_in_words(hit.reasons) if question.explain else ""
+        click.echo(table.format_row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
+        reasons = format_reasons(hit.reasons) if question.explain else ""
         if reasons:
-            click.secho(table.aside(f"for {reasons}"), fg="yellow")
+            click.secho(table.format_detail(f"for {reasons}"), fg="yellow")
         if group.others:
-            others = ", ".join(plain(other.tool.id) for other in group.others)
-            click.echo(table.aside(f"also: {others}"))
-    for need in result.unserved:
-        click.echo(wrapped(f"Nothing fits: {plain(need)}"))
+            others = ", ".join(sanitize(other.tool.id) for other in group.others)
+            click.echo(table.format_detail(f"also: {others}"))
+    for need in result.uncovered:
+        click.echo(wrap(f"Nothing fits: {sanitize(need)}"))
     for text in result.notes:
-        click.secho(wrapped(f"Note: {plain(text)}"), dim=True)
-    if result.more:
+        click.secho(wrap(f"Note: {sanitize(text)}"), dim=True)
+    if result.has_more:
         following = question.offset + question.limit
         click.secho(f"There are more: add --offset {following}.", dim=True)
 
 
-def _nothing(question: _Question) -> str:
+def _nothing_found_message(question: _SearchOptions) -> str:
     """That nothing was found, and what to try next."""
     if question.offset:
         return "Nothing so far down; try a smaller --offset."
@@ -204,14 +204,14 @@ def _nothing(question: _Question) -> str:
         hint = "Try other words; `toolcrib tools` lists what there is."
     else:
         hint = "Try other words, or --mode fuzzy; `toolcrib tools` lists what there is."
-    return f"Nothing found for {plain(question.query)!r}. {hint}"
+    return f"Nothing found for {sanitize(question.query)!r}. {hint}"
 
 
-def _print_why(why: Explanation) -> None:
+def _print_explanation(why: Explanation) -> None:
     click.echo()
-    click.secho(f"Why {plain(why.tool.id)}?", bold=True)
-    verdict = plain(why.verdict)
-    click.echo(wrapped(f"{verdict[:1].upper()}{verdict[1:]}.", "  "))
+    click.secho(f"Why {sanitize(why.tool.id)}?", bold=True)
+    verdict = sanitize(why.verdict)
+    click.echo(wrap(f"{verdict[:1].upper()}{verdict[1:]}.", "  "))
     if why.reasons:
-        score = f"Score {why.score:.2f} from {reasons_in_words(why.reasons)}."
-        click.echo(wrapped(score, "  "))
+        score = f"Score {why.score:.2f} from {format_reasons(why.reasons)}."
+        click.echo(wrap(score, "  "))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from toolcrib.cli.gateway import (
-    configuration,
+    configure_logging,
     json_log_option,
+    load_config_or_demo,
     require_gateway,
-    start_log,
 )
 from toolcrib.cli.options import config_option
 
@@ -25,15 +25,15 @@ def command(config_file: str | None, profile: str | None, json_log: bool, verbos
     configuration.
     """
     require_gateway()
-    config = configuration(config_file)
-    start_log(config, verbose=verbose, as_json=json_log)
+    config = load_config_or_demo(config_file)
+    configure_logging(config, verbose=verbose, as_json=json_log)
     import anyio
 
     from toolcrib.gateway.mcp.stdio import serve_stdio
-    from toolcrib.hub.startup import open_service
+    from toolcrib.hub.startup import open_hub
 
-    service = open_service(config)
-    service.view(profile)
+    service = open_hub(config)
+    service.get_view(profile)
     try:
         anyio.run(serve_stdio, service, profile)
     finally:

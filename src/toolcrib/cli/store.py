@@ -9,10 +9,10 @@ from typing import Final
 
 import click
 
-from toolcrib.config.loader import find, load
-from toolcrib.config.settings import Config
+from toolcrib.config.loader import find_config_path, load_config
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidStore
-from toolcrib.hub.paths import store_url
+from toolcrib.hub.paths import resolve_store_url
 from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 
@@ -22,14 +22,14 @@ store_option = click.option(
 )
 
 
-def configured(config_file: str | None) -> str:
+def find_store_url(config_file: str | None) -> str:
     """Where the gateway of the configuration keeps what it knows."""
-    path = find(config_file)
-    return store_url(load(path) if path is not None else Config())
+    path = find_config_path(config_file)
+    return resolve_store_url(load_config(path) if path is not None else GatewayConfig())
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Store]:
+def open_existing_store(url: str) -> Iterator[Store]:
     """The store at a URL; none is made where there is none."""
     path = Path(url.removeprefix(_FILE)).expanduser()
     if url.startswith(_FILE) and not path.exists():

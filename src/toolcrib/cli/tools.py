@@ -11,10 +11,10 @@ from toolcrib.cli.options import (
     catalog_option,
     json_option,
     offset_option,
-    opened_catalog,
+    open_catalog,
     where_options,
 )
-from toolcrib.cli.printing import Table, counted, plain, print_json, wrapped
+from toolcrib.cli.printing import ToolTable, format_count, print_json, sanitize, wrap
 from toolcrib.core.tool import Tool
 from toolcrib.search.filters import Where
 
@@ -34,8 +34,8 @@ def command(
 
     They come in the order of the catalog, and are counted by server.
     """
-    catalog = opened_catalog(catalog_files)
-    tools = [tool for tool in catalog if not where.unmet(tool)]
+    catalog = open_catalog(catalog_files)
+    tools = [tool for tool in catalog if not where.unmet_conditions(tool)]
     servers = Counter(tool.server for tool in tools)
     page = tools[offset:][:limit]
     if as_json:
@@ -48,27 +48,29 @@ def command(
     elif tools or where == Where():
         _print(page, servers)
     else:
-        click.secho(f"0 tools: {plain(where.misfit)}. Without the filters there are:", bold=True)
-        click.echo(wrapped(_by_server(Counter(tool.server for tool in catalog)), "  "))
+        click.secho(
+            f"0 tools: {sanitize(where.no_match_note)}. Without the filters there are:", bold=True
+        )
+        click.echo(wrap(_format_server_counts(Counter(tool.server for tool in catalog)), "  "))
 
 
 def _print(page: Sequence[Tool], servers: Counter[str]) -> None:
-    table = Table.of((tool.id for tool in page), lead_columns=0)
+    table = ToolTable.for_ids((tool.id for tool in page), lead_columns=0)
     for tool in page:
-        click.echo(table.row("", tool.id, tool.description))
+        click.echo(table.format_row("", tool.id, tool.description))
     total = servers.total()
-    shown = counted(total, "tool")
+    shown = format_count(total, "tool")
     shown = f"{len(page):,} of {shown}" if len(page) < total else shown
     click.secho(f"{shown}{':' if servers else '.'}", bold=True)
     if servers:
-        click.echo(wrapped(_by_server(servers), "  "))
+        click.echo(wrap(_format_server_counts(servers), "  "))
 
 
-def _by_server(servers: Counter[str]) -> str:
+def _format_server_counts(servers: Counter[str]) -> str:
     """How many tools each server has, the largest first."""
     counts = [
-        f"{plain(server) or '(no server)'} {count:,}"
+        f"{sanitize(server) or '(no server)'} {count:,}"
         for server, count in servers.most_common(_MAX_SERVERS_SHOWN)
     ]
     others = len(servers) - len(counts)
-    return ", ".join([*counts, f"and {counted(others, 'server')} more"] if others else counts)
+    return ", ".join([*counts, f"and {format_count(others, 'server')} more"] if others else counts)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from toolcrib.config.problems import Fault, Steps
+from toolcrib.config.problems import InvalidSetting, JsonPath
 
 # `$${` stands for `${` itself. `${env:NAME}` is how VS Code and Cursor write it.
 _VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:env:)?([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-_MAX_TOLD_CHARS = 40
+_MAX_QUOTED_CHARS = 40
 
 
-class MissingVariable(Fault):
+class MissingVariable(InvalidSetting):
     """A variable that is not set and has no default."""
 
-    def __init__(self, steps: Steps, name: str) -> None:
+    def __init__(self, steps: JsonPath, name: str) -> None:
         super().__init__(
             steps,
             f"the environment variable {name} is not set; set it, "
@@ -25,7 +25,7 @@ class MissingVariable(Fault):
         self.name = name
 
 
-def expanded(text: str, environment: Mapping[str, str], steps: Steps) -> str:
+def expand_variables(text: str, environment: Mapping[str, str], path: JsonPath) -> str:
     """The text with its variables replaced; a default also stands in for an empty variable."""
 
     def value(match: re.Match[str]) -> str:
@@ -33,37 +33,37 @@ def expanded(text: str, environment: Mapping[str, str], steps: Steps) -> str:
             return "${"
         named = _NAME.fullmatch(match[2])
         if named is None:
-            shown = match[0][:_MAX_TOLD_CHARS]
+            shown = match[0][:_MAX_QUOTED_CHARS]
             if match[2].startswith("input:"):
                 cure = "only VS Code can ask for it; name an environment variable instead"
             else:
                 cure = "a variable is written ${NAME} or ${NAME:-default}, and a plain ${ as $${"
-            raise Fault(steps, f"{shown} is no environment variable; {cure}")
+            raise InvalidSetting(path, f"{shown} is no environment variable; {cure}")
         name, default = named[1], named[2]
         found = environment.get(name)
         if default is not None:
             return found or default
         if found is None:
-            raise MissingVariable(steps, name)
+            raise MissingVariable(path, name)
         return found
 
     return _VARIABLE.sub(value, text)
 
 
-def variables(text: str) -> list[str]:
+def list_required_variables(text: str) -> list[str]:
     """The names of the variables a text needs, without those that have a default."""
     found = [_NAME.fullmatch(match[2]) for match in _VARIABLE.finditer(text) if not match[1]]
     return [named[1] for named in found if named and named[2] is None]
 
 
-def needed(value: object) -> list[str]:
+def collect_required_variables(value: object) -> list[str]:
     """The variables all texts of a JSON value need, each once, in their order."""
     names: dict[str, None] = {}
     rest: list[object] = [value]
     while rest:
         one = rest.pop()
         if isinstance(one, str):
-            names.update(dict.fromkeys(variables(one)))
+            names.update(dict.fromkeys(list_required_variables(one)))
         elif isinstance(one, Mapping):
             rest.extend(reversed(list(one.values())))
         elif isinstance(one, list):
@@ -71,11 +71,11 @@ def needed(value: object) -> list[str]:
     return list(names)
 
 
-def is_expanded(text: str) -> bool:
+def has_variables(text: str) -> bool:
     """Whether a text has variables in it."""
     return any(not match[1] for match in _VARIABLE.finditer(text))
 
 
-def escaped(text: str) -> str:
+def escape_variables(text: str) -> str:
     """The text as it has to be written so that nothing in it is taken for a variable."""
     return text.replace("${", "$${")

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 from toolcrib.errors import InvalidConfig
-from toolcrib.files.atomic_write import followed, write_whole
+from toolcrib.files.atomic_write import resolve_links, write_file_atomically
 
 MAX_BACKUPS = 50
-PRIVATE = 0o600
-_SUFFIX = ".toolcrib-backup"
+PRIVATE_MODE = 0o600
+_BACKUP_SUFFIX = ".toolcrib-backup"
 
 
 def write_atomically(path: Path, content: bytes, expected: bytes | None) -> None:
@@ -21,15 +21,17 @@ def write_atomically(path: Path, content: bytes, expected: bytes | None) -> None
     be secrets in it; another keeps its rights. What somebody wrote meanwhile is not overwritten.
     """
     try:
-        followed(path).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content, mode=PRIVATE, check=lambda: _check_unchanged(path, expected))
+        resolve_links(path).parent.mkdir(parents=True, exist_ok=True)
+        write_file_atomically(
+            path, content, mode=PRIVATE_MODE, check=lambda: _check_unchanged(path, expected)
+        )
     except OSError as fault:
-        raise _unwritable(path, fault) from fault
+        raise _write_error(path, fault) from fault
 
 
 def check_writable(path: Path, expected: bytes | None) -> None:
     """Refuse what `write_atomically` would refuse, as far as it can be told without writing."""
-    folder = followed(path).parent
+    folder = resolve_links(path).parent
     try:
         while not folder.exists():
             folder = folder.parent
@@ -39,20 +41,20 @@ def check_writable(path: Path, expected: bytes | None) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         _check_unchanged(path, expected)
     except OSError as fault:
-        raise _unwritable(path, fault) from fault
+        raise _write_error(path, fault) from fault
 
 
-def keep_backup(path: Path, content: bytes) -> Path:
+def create_backup(path: Path, content: bytes) -> Path:
     """Keep what a file held beside it, under a name that is free; earlier ones are kept too."""
-    target = followed(path)
+    target = resolve_links(path)
     for number in range(1, MAX_BACKUPS + 1):
-        backup = _backup(target, number)
+        backup = _backup_path(target, number)
         try:
-            handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _mode(target))
+            handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _file_mode(target))
         except FileExistsError:
             continue
         except OSError as fault:
-            raise _unwritable(backup, fault) from fault
+            raise _write_error(backup, fault) from fault
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -62,38 +64,38 @@ def keep_backup(path: Path, content: bytes) -> Path:
             # Half a copy would be taken for what there was.
             backup.unlink(missing_ok=True)
             if isinstance(fault, OSError):
-                raise _unwritable(backup, fault) from fault
+                raise _write_error(backup, fault) from fault
             raise
         return backup
-    raise _no_backup_left(path)
+    raise _too_many_backups(path)
 
 
-def check_backup(path: Path) -> None:
+def check_backup_possible(path: Path) -> None:
     """Refuse what `keep_backup` would refuse for want of a free name."""
-    target = followed(path)
-    if all(_backup(target, number).exists() for number in range(1, MAX_BACKUPS + 1)):
-        raise _no_backup_left(path)
+    target = resolve_links(path)
+    if all(_backup_path(target, number).exists() for number in range(1, MAX_BACKUPS + 1)):
+        raise _too_many_backups(path)
 
 
-def latest_backup(path: Path) -> Path | None:
+def find_latest_backup(path: Path) -> Path | None:
     """What was kept of a file last, if anything was."""
-    target = followed(path)
-    found = [_backup(target, number) for number in range(1, MAX_BACKUPS + 1)]
+    target = resolve_links(path)
+    found = [_backup_path(target, number) for number in range(1, MAX_BACKUPS + 1)]
     return next((backup for backup in reversed(found) if backup.is_file()), None)
 
 
-def _backup(target: Path, number: int) -> Path:
-    return target.with_name(f"{target.name}{_SUFFIX}{'' if number == 1 else f'-{number}'}")
+def _backup_path(target: Path, number: int) -> Path:
+    return target.with_name(f"{target.name}{_BACKUP_SUFFIX}{'' if number == 1 else f'-{number}'}")
 
 
-def _no_backup_left(path: Path) -> InvalidConfig:
-    first = _backup(followed(path), 1)
+def _too_many_backups(path: Path) -> InvalidConfig:
+    first = _backup_path(resolve_links(path), 1)
     return InvalidConfig(
         f"{path}: there are {MAX_BACKUPS} copies of it already; remove some of {first}*"
     )
 
 
-def _bytes(path: Path) -> bytes | None:
+def _read_bytes_if_exists(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -101,17 +103,17 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def _check_unchanged(path: Path, expected: bytes | None) -> None:
-    if _bytes(path) != expected:
+    if _read_bytes_if_exists(path) != expected:
         raise InvalidConfig(f"{path}: somebody else changed it meanwhile; try again")
 
 
-def _mode(path: Path) -> int:
+def _file_mode(path: Path) -> int:
     try:
         return path.stat().st_mode & 0o777
     except FileNotFoundError:
-        return PRIVATE
+        return PRIVATE_MODE
 
 
-def _unwritable(path: Path, fault: OSError) -> InvalidConfig:
+def _write_error(path: Path, fault: OSError) -> InvalidConfig:
     reason = fault.strerror or fault
     return InvalidConfig(f"{path}: cannot be written: {reason}; check who may write there")

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.config.jsonc import parsed, uncommented
-from toolcrib.config.problems import Steps
+from toolcrib.config.jsonc import blank_comments, parse_jsonc
+from toolcrib.config.problems import JsonPath
 from toolcrib.errors import InvalidConfig
 
 _INDENT = re.compile(r"\n([ \t]+)\S")
@@ -18,7 +18,7 @@ _decoder = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _JsonMember:
     name: str
     start: int
     value: int
@@ -26,45 +26,45 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Object:
+class _JsonObject:
     """Where an object opens and closes in a text, and where its members are."""
 
     opening: int
     closing: int
-    members: tuple[_Member, ...]
+    members: tuple[_JsonMember, ...]
 
 
-def with_member(text: str, steps: Steps, name: str, value: Any) -> str:
+def set_member(text: str, steps: JsonPath, name: str, value: Any) -> str:
     """The text with a member of the object at `steps` set; objects on the way are made."""
     for depth in range(len(steps)):
-        inner = _value_at(text, steps[:depth])
+        inner = _get_object(text, steps[:depth])
         if steps[depth] not in inner:
             nested: dict[str, Any] = {name: value}
             for step in reversed(steps[depth + 1 :]):
                 nested = {str(step): nested}
-            return _put(text, steps[:depth], str(steps[depth]), nested)
-    _value_at(text, steps)
-    return _put(text, steps, name, value)
+            return _write_member(text, steps[:depth], str(steps[depth]), nested)
+    _get_object(text, steps)
+    return _write_member(text, steps, name, value)
 
 
-def without_members(text: str, steps: Steps, names: Iterable[str]) -> str:
+def remove_members(text: str, steps: JsonPath, names: Iterable[str]) -> str:
     """The text without these members of the object at `steps`."""
     wanted = list(names)
-    if not set(wanted) & set(_value_at(text, steps)):
+    if not set(wanted) & set(_get_object(text, steps)):
         return text
-    found = _object(text, steps)
+    found = _locate_object(text, steps)
     # The rest may be large: the object is edited by itself.
     end = found.closing + 1
     inner = text[found.opening : end]
     for name in wanted:
         # A name may be there twice.
-        while name in _value_at(inner, ()):
-            inner = _take(inner, name)
+        while name in _get_object(inner, ()):
+            inner = _remove_member(inner, name)
     return text[: found.opening] + inner + text[end:]
 
 
-def _value_at(text: str, steps: Steps) -> dict[str, Any]:
-    value = parsed("text", text, InvalidConfig).value
+def _get_object(text: str, steps: JsonPath) -> dict[str, Any]:
+    value = parse_jsonc("text", text, InvalidConfig).value
     for step in steps:
         value = value[step]
     if not isinstance(value, dict):
@@ -72,36 +72,36 @@ def _value_at(text: str, steps: Steps) -> dict[str, Any]:
     return value
 
 
-def _object(text: str, steps: Steps) -> _Object:
-    source = parsed("text", text, InvalidConfig).source
-    bare, opening = source.text, source.offset(0, steps)
-    members: list[_Member] = []
-    position = _after_space(bare, opening + 1)
+def _locate_object(text: str, steps: JsonPath) -> _JsonObject:
+    source = parse_jsonc("text", text, InvalidConfig).source
+    bare, opening = source.text, source.find_offset(0, steps)
+    members: list[_JsonMember] = []
+    position = _skip_space(bare, opening + 1)
     while bare[position] != "}":
         start = position
         name, position = _decoder.raw_decode(bare, start)
-        value = _after_space(bare, _after_space(bare, position) + 1)
+        value = _skip_space(bare, _skip_space(bare, position) + 1)
         _, end = _decoder.raw_decode(bare, value)
-        members.append(_Member(name, start, value, end))
-        position = _after_space(bare, end)
+        members.append(_JsonMember(name, start, value, end))
+        position = _skip_space(bare, end)
         if bare[position] == ",":
-            position = _after_space(bare, position + 1)
-    return _Object(opening, position, tuple(members))
+            position = _skip_space(bare, position + 1)
+    return _JsonObject(opening, position, tuple(members))
 
 
-def _put(text: str, steps: Steps, name: str, value: Any) -> str:
-    found = _object(text, steps)
+def _write_member(text: str, steps: JsonPath, name: str, value: Any) -> str:
+    found = _locate_object(text, steps)
     line = "\r\n" if "\r\n" in text else "\n"
-    unit = _unit(text)
+    unit = _detect_indent(text)
     for member in reversed(found.members):
         if member.name == name:
-            shown = _shown(value, unit, _indent_at(text, member.start), line)
+            shown = _format_value(value, unit, _indent_at(text, member.start), line)
             return text[: member.value] + shown + text[member.end :]
     outer = _indent_at(text, found.opening)
     label = json.dumps(name, ensure_ascii=False)
     if not found.members:
         inner = outer + unit
-        shown = f"{line}{inner}{label}: {_shown(value, unit, inner, line)}"
+        shown = f"{line}{inner}{label}: {_format_value(value, unit, inner, line)}"
         rest = text[found.opening + 1 : found.closing].rstrip()
         return f"{text[: found.opening + 1]}{rest}{shown}{line}{outer}{text[found.closing :]}"
     last = found.members[-1]
@@ -109,17 +109,17 @@ def _put(text: str, steps: Steps, name: str, value: Any) -> str:
         return f"{text[: last.end]}, {label}: {json.dumps(value, ensure_ascii=False)}{text[last.end :]}"
     inner = _indent_at(text, last.start)
     between = text[last.end : found.closing]
-    comma = "" if "," in uncommented(between) else ","
-    shown = f"{line}{inner}{label}: {_shown(value, unit, inner, line)}"
+    comma = "" if "," in blank_comments(between) else ","
+    shown = f"{line}{inner}{label}: {_format_value(value, unit, inner, line)}"
     kept = between.rstrip()
     return f"{text[: last.end]}{comma}{kept}{shown}{between[len(kept) :]}{text[found.closing :]}"
 
 
-def _take(text: str, name: str) -> str:
+def _remove_member(text: str, name: str) -> str:
     """The text of an object without one of its members."""
-    found = _object(text, ())
+    found = _locate_object(text, ())
     at = next(n for n in reversed(range(len(found.members))) if found.members[n].name == name)
-    member, bare = found.members[at], uncommented(text)
+    member, bare = found.members[at], blank_comments(text)
     is_last = at == len(found.members) - 1
     start, end = member.start, member.end
     comma = bare.find(",", end, found.closing if is_last else found.members[at + 1].start)
@@ -138,7 +138,7 @@ def _take(text: str, name: str) -> str:
     return shorter
 
 
-def _unit(text: str) -> str:
+def _detect_indent(text: str) -> str:
     """What one level of the text is indented by."""
     found = _INDENT.search(text)
     if not found:
@@ -152,11 +152,11 @@ def _indent_at(text: str, position: int) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _shown(value: Any, unit: str, indent: str, line: str) -> str:
+def _format_value(value: Any, unit: str, indent: str, line: str) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=unit)
     return text.replace("\n", line + indent)
 
 
-def _after_space(text: str, position: int) -> int:
+def _skip_space(text: str, position: int) -> int:
     match = _SPACE.match(text, position)
     return match.end() if match else position

@@ -9,12 +9,12 @@ from dataclasses import MISSING, Field, dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from toolcrib.config.setting import Setting
+from toolcrib.config.setting import SettingInfo
 
-Form = Literal["text", "flag", "whole", "number", "choice", "texts", "choices", "map"]
+ValueForm = Literal["text", "flag", "whole", "number", "choice", "texts", "choices", "map"]
 
-_PLAIN: Mapping[object, Form] = {str: "text", bool: "flag", int: "whole", float: "number"}
-_WORDS: Mapping[Form, str] = {
+_PLAIN: Mapping[object, ValueForm] = {str: "text", bool: "flag", int: "whole", float: "number"}
+_WORDS: Mapping[ValueForm, str] = {
     "text": "a text",
     "flag": "true or false",
     "whole": "a whole number",
@@ -25,60 +25,62 @@ _WORDS: Mapping[Form, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingType:
     """The values of one setting: their form, the choices there are, and whether null is one."""
 
-    form: Form
+    form: ValueForm
     choices: tuple[str, ...] = ()
     nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SettingField:
     """One setting of a part: the name of its field, how it is told, its kind and its default."""
 
-    field: str
-    setting: Setting
-    kind: Kind
+    name: str
+    setting: SettingInfo
+    type: SettingType
     default: Any
 
     @property
     def expected(self) -> str:
         """What the value should be, in words."""
-        told, kind = self.setting, self.kind
+        told, kind = self.setting, self.type
         if kind.choices:
             words = ", ".join(f'"{choice}"' for choice in kind.choices)
             text = f"one of {words}" if kind.form == "choice" else f"a list of {words}"
         else:
             text = _WORDS[kind.form]
-        if told.least is not None and told.most is not None:
-            text += f" from {told.least:,g} to {told.most:,.0f}"
+        if told.minimum is not None and told.maximum is not None:
+            text += f" from {told.minimum:,g} to {told.maximum:,.0f}"
         return f"{text}, or null" if kind.nullable else text
 
 
 @lru_cache(maxsize=64)
-def settings_of(part: type) -> tuple[Told, ...]:
+def list_settings(part: type) -> tuple[SettingField, ...]:
     """The settings of a part, in their order."""
     hints = get_type_hints(part)
     return tuple(
-        Told(one.name, one.metadata["setting"], _kind(hints[one.name]), _default(one))
+        SettingField(
+            one.name, one.metadata["setting"], _read_type(hints[one.name]), _get_default(one)
+        )
         for one in fields(part)
         if "setting" in one.metadata
     )
 
 
-def _default(one: Field[Any]) -> Any:
+def _get_default(one: Field[Any]) -> Any:
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
-def _kind(hint: Any) -> Kind:
+def _read_type(hint: Any) -> SettingType:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        inner = _kind(next(arg for arg in args if arg is not type(None)))
-        return Kind(inner.form, inner.choices, nullable=True)
+        inner = _read_type(next(arg for arg in args if arg is not type(None)))
+        return SettingType(inner.form, inner.choices, nullable=True)
     if origin is Literal:
-        return Kind("choice", args)
+        return SettingType("choice", args)
     if origin is tuple:
-        inner = _kind(args[0])
-        return Kind("choices" if inner.choices else "texts", inner.choices)
-    return Kind(_PLAIN.get(hint, "map"))
+        inner = _read_type(args[0])
+        return SettingType("choices" if inner.choices else "texts", inner.choices)
+    return SettingType(_PLAIN.get(hint, "map"))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from toolcrib.config.kind import Told, settings_of
-from toolcrib.config.server import OTHER_KEYS
+from toolcrib.config.kind import SettingField, list_settings
+from toolcrib.config.server import FOREIGN_SERVER_KEYS
 from toolcrib.config.settings import (
-    Config,
-    Embedding,
-    Http,
-    ModelGateway,
-    ModelUpstream,
-    Profile,
-    Safety,
-    SearchForModel,
-    Server,
-    ToolSearch,
+    AccessProfile,
+    EmbeddingConfig,
+    GatewayConfig,
+    HttpConfig,
+    LlmGatewayConfig,
+    LlmSearchSwitch,
+    LlmUpstreamConfig,
+    SafetyConfig,
+    ServerConfig,
+    ToolSearchConfig,
 )
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -24,13 +24,13 @@ _VARIABLE = {"type": "string", "pattern": r"\$\{"}
 _TYPES = {"text": "string", "flag": "boolean", "whole": "integer", "number": "number"}
 
 
-def config_schema() -> dict[str, Any]:
+def build_config_schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file."""
-    server = _part(Server)
+    server = _part(ServerConfig)
     # Other systems' shapes and spellings are named, so that an editor does not call them unknown;
     # they are not described, because ours are the ones to write.
-    server["properties"].update(dict.fromkeys(OTHER_KEYS, True))
-    server["properties"]["type"] = {"type": "string", **_told_by(_of(Server, "type"))}
+    server["properties"].update(dict.fromkeys(FOREIGN_SERVER_KEYS, True))
+    server["properties"]["type"] = {"type": "string", **_told_by(_of(ServerConfig, "type"))}
     servers = _map("MCP servers to draw tools from, by name, the most important first.", server)
     text = {"type": "string"}
     key = {
@@ -40,7 +40,7 @@ def config_schema() -> dict[str, Any]:
             "hash": text,
             "profile": _nullable(text),
             "name": text,
-            "toolSearch": _nullable({"enum": list(get_args(SearchForModel))}),
+            "toolSearch": _nullable({"enum": list(get_args(LlmSearchSwitch))}),
         },
         "additionalProperties": False,
     }
@@ -59,15 +59,15 @@ def config_schema() -> dict[str, Any]:
             "mcpServers": servers,
             "servers": {**servers, "description": "VS Code's name for mcpServers."},
             "inputs": True,
-            "toolSearch": _part(ToolSearch),
-            "profiles": _map("What some clients may see, by name.", _part(Profile)),
-            "models": _map("Model APIs to pass requests on to, by name.", _part(ModelUpstream)),
-            "modelGateway": _part(ModelGateway),
-            "store": _value(_of(Config, "store")),
+            "toolSearch": _part(ToolSearchConfig),
+            "profiles": _map("What some clients may see, by name.", _part(AccessProfile)),
+            "models": _map("Model APIs to pass requests on to, by name.", _part(LlmUpstreamConfig)),
+            "modelGateway": _part(LlmGatewayConfig),
+            "store": _value(_of(GatewayConfig, "store")),
             "auth": auth,
-            "safety": _part(Safety),
-            "http": _part(Http),
-            "embedding": _part(Embedding),
+            "safety": _part(SafetyConfig),
+            "http": _part(HttpConfig),
+            "embedding": _part(EmbeddingConfig),
             "httpServer": True,
             "middleware": True,
             "capabilities": True,
@@ -81,7 +81,7 @@ def _part(part: type) -> dict[str, Any]:
     return {
         "type": "object",
         "description": (part.__doc__ or "").strip(),
-        "properties": {one.setting.key: _value(one) for one in settings_of(part)},
+        "properties": {one.setting.key: _value(one) for one in list_settings(part)},
         "additionalProperties": False,
     }
 
@@ -90,13 +90,13 @@ def _map(description: str, value: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "description": description, "additionalProperties": value}
 
 
-def _of(part: type, key: str) -> Told:
-    return next(one for one in settings_of(part) if one.setting.key == key)
+def _of(part: type, key: str) -> SettingField:
+    return next(one for one in list_settings(part) if one.setting.key == key)
 
 
-def _value(one: Told) -> dict[str, Any]:
+def _value(one: SettingField) -> dict[str, Any]:
     """The schema of one setting. Where a number or a flag stands, a variable may stand too."""
-    form, choices = one.kind.form, one.kind.choices
+    form, choices = one.type.form, one.type.choices
     if form == "map":
         member = {"type": ["string", "number", "boolean"]}
         schema: dict[str, Any] = {"type": "object", "additionalProperties": member}
@@ -106,14 +106,14 @@ def _value(one: Told) -> dict[str, Any]:
         schema = _choice(choices)
     else:
         schema = {"anyOf": [{"type": _TYPES[form], **_range(one)}, _VARIABLE]}
-    if one.kind.nullable:
+    if one.type.nullable:
         schema = _nullable(schema)
     return {**schema, **_told_by(one)}
 
 
-def _told_by(one: Told) -> dict[str, Any]:
+def _told_by(one: SettingField) -> dict[str, Any]:
     default = list(one.default) if isinstance(one.default, tuple) else one.default
-    return {"description": one.setting.meaning, "default": default}
+    return {"description": one.setting.description, "default": default}
 
 
 def _choice(choices: tuple[str, ...]) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def _choice(choices: tuple[str, ...]) -> dict[str, Any]:
     return {"anyOf": [{"enum": list(choices)}, _VARIABLE]}
 
 
-def _range(one: Told) -> dict[str, float]:
-    limits = {"minimum": one.setting.least, "maximum": one.setting.most}
+def _range(one: SettingField) -> dict[str, float]:
+    limits = {"minimum": one.setting.minimum, "maximum": one.setting.maximum}
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 

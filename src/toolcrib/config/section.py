@@ -8,151 +8,157 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolcrib.config.expansion import expanded, is_expanded
-from toolcrib.config.kind import Told, settings_of
-from toolcrib.config.problems import Fault, Steps, nearest, unknown
+from toolcrib.config.expansion import expand_variables, has_variables
+from toolcrib.config.kind import SettingField, list_settings
+from toolcrib.config.problems import InvalidSetting, JsonPath, find_nearest_name, unknown_name
 
 _FLAGS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ConfigSection:
     """An object of the configuration, where it stands, and the environment for its variables."""
 
-    steps: Steps
+    path: JsonPath
     members: Mapping[str, Any] = field(repr=False)
     environment: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def of(cls, value: object, steps: Steps, environment: Mapping[str, str]) -> Section:
+    def from_value(
+        cls, value: object, steps: JsonPath, environment: Mapping[str, str]
+    ) -> ConfigSection:
         """The object at a place; anything else is a fault."""
         if not isinstance(value, Mapping):
-            raise Fault(steps, f"should be an object, not {_form(value)}")
+            raise InvalidSetting(steps, f"should be an object, not {_form(value)}")
         return cls(steps, value, environment)
 
-    def inner(self, key: str) -> Section:
+    def child(self, key: str) -> ConfigSection:
         """The object under a key; an empty one if there is none."""
-        return Section.of(self.members.get(key, {}), (*self.steps, key), self.environment)
+        return ConfigSection.from_value(
+            self.members.get(key, {}), (*self.path, key), self.environment
+        )
 
-    def read(self, part: type, others: tuple[str, ...] = ()) -> dict[str, Any]:
+    def read_settings(self, part: type, others: tuple[str, ...] = ()) -> dict[str, Any]:
         """The fields of a part that are told here; a key that is none of its or `others` is a fault."""
-        settings = {one.setting.key: one for one in settings_of(part)}
+        settings = {one.setting.key: one for one in list_settings(part)}
         found: dict[str, Any] = {}
         for key, value in self.members.items():
             if key in settings:
                 one = settings[key]
-                found[one.field] = self._value(one, value)
+                found[one.name] = self._value(one, value)
             elif key not in others:
-                raise unknown((*self.steps, key), "key", key, [*settings, *others])
+                raise unknown_name((*self.path, key), "key", key, [*settings, *others])
         return found
 
-    def text(self, value: object, steps: Steps) -> str:
+    def read_text(self, value: object, steps: JsonPath) -> str:
         """A text with its variables expanded; anything else is a fault."""
         if not isinstance(value, str):
-            raise Fault(steps, f"should be a text, not {_form(value)}")
-        return expanded(value, self.environment, steps)
+            raise InvalidSetting(steps, f"should be a text, not {_form(value)}")
+        return expand_variables(value, self.environment, steps)
 
-    def _value(self, one: Told, value: object) -> Any:
-        steps = (*self.steps, one.setting.key)
-        if value is None and one.kind.nullable:
+    def _value(self, one: SettingField, value: object) -> Any:
+        steps = (*self.path, one.setting.key)
+        if value is None and one.type.nullable:
             return None
-        if one.kind.form in ("flag", "whole", "number") and self._is_blank(value, steps):
+        if one.type.form in ("flag", "whole", "number") and self._is_blank(value, steps):
             return one.default
-        return _READERS[one.kind.form](self, one, value, steps)
+        return _READERS[one.type.form](self, one, value, steps)
 
-    def _text(self, one: Told, value: object, steps: Steps) -> str:
+    def _text(self, one: SettingField, value: object, steps: JsonPath) -> str:
         if not isinstance(value, str):
             raise _wrong(one, value, steps)
-        return self.text(value, steps)
+        return self.read_text(value, steps)
 
-    def _texts(self, one: Told, value: object, steps: Steps) -> tuple[str, ...]:
+    def _texts(self, one: SettingField, value: object, steps: JsonPath) -> tuple[str, ...]:
         if not isinstance(value, list):
             raise _wrong(one, value, steps)
-        return tuple(self.text(item, (*steps, number)) for number, item in enumerate(value))
+        return tuple(self.read_text(item, (*steps, number)) for number, item in enumerate(value))
 
-    def _choice(self, one: Told, value: object, steps: Steps) -> str:
+    def _choice(self, one: SettingField, value: object, steps: JsonPath) -> str:
         text = self._text(one, value, steps)
-        if text not in one.kind.choices:
-            near = nearest(text, one.kind.choices)
+        if text not in one.type.choices:
+            near = find_nearest_name(text, one.type.choices)
             cure = f'; did you mean "{near}"?' if near else ""
-            raise Fault(steps, f"should be {one.expected}{cure}")
+            raise InvalidSetting(steps, f"should be {one.expected}{cure}")
         return text
 
-    def _choices(self, one: Told, value: object, steps: Steps) -> tuple[str, ...]:
+    def _choices(self, one: SettingField, value: object, steps: JsonPath) -> tuple[str, ...]:
         if not isinstance(value, list):
             raise _wrong(one, value, steps)
         return tuple(self._choice(one, item, (*steps, number)) for number, item in enumerate(value))
 
-    def _map(self, one: Told, value: object, steps: Steps) -> dict[str, str]:
+    def _map(self, one: SettingField, value: object, steps: JsonPath) -> dict[str, str]:
         if not isinstance(value, Mapping):
             raise _wrong(one, value, steps)
         return {name: self._member(member, (*steps, name)) for name, member in value.items()}
 
-    def _member(self, value: object, steps: Steps) -> str:
+    def _member(self, value: object, steps: JsonPath) -> str:
         """A text, or a number or a flag, which clients take in its place."""
         if isinstance(value, int | float):
             return json.dumps(value)
-        return self.text(value, steps)
+        return self.read_text(value, steps)
 
-    def _flag(self, one: Told, value: object, steps: Steps) -> bool:
+    def _flag(self, one: SettingField, value: object, steps: JsonPath) -> bool:
         flag = _FLAGS.get(self._from_variable(value, steps).lower(), value)
         if not isinstance(flag, bool):
             raise _wrong(one, value, steps)
         return flag
 
-    def _number(self, one: Told, value: object, steps: Steps) -> float:
+    def _number(self, one: SettingField, value: object, steps: JsonPath) -> float:
         number = value
         text = self._from_variable(value, steps)
         if text:
             try:
-                number = float(text) if one.kind.form == "number" else int(text)
+                number = float(text) if one.type.form == "number" else int(text)
             except ValueError:
                 raise _wrong(one, value, steps) from None
-        if isinstance(number, float) and number.is_integer() and one.kind.form == "whole":
+        if isinstance(number, float) and number.is_integer() and one.type.form == "whole":
             number = int(number)
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise _wrong(one, value, steps)
-        if one.kind.form == "whole" and not isinstance(number, int):
+        if one.type.form == "whole" and not isinstance(number, int):
             raise _wrong(one, value, steps)
         if not _is_within(number, one):
-            raise Fault(steps, f"should be {one.expected}")
-        return float(number) if one.kind.form == "number" else number
+            raise InvalidSetting(steps, f"should be {one.expected}")
+        return float(number) if one.type.form == "number" else number
 
-    def _is_blank(self, value: object, steps: Steps) -> bool:
+    def _is_blank(self, value: object, steps: JsonPath) -> bool:
         """Whether a variable stands there that is empty, which no number and no flag is."""
         return (
-            isinstance(value, str) and is_expanded(value) and not self._from_variable(value, steps)
+            isinstance(value, str)
+            and has_variables(value)
+            and not self._from_variable(value, steps)
         )
 
-    def _from_variable(self, value: object, steps: Steps) -> str:
+    def _from_variable(self, value: object, steps: JsonPath) -> str:
         """The text of a variable that stands where a number or a flag does, which JSON can't."""
-        if isinstance(value, str) and is_expanded(value):
-            return expanded(value, self.environment, steps).strip()
+        if isinstance(value, str) and has_variables(value):
+            return expand_variables(value, self.environment, steps).strip()
         return ""
 
 
-_READERS: Mapping[str, Callable[[Section, Told, object, Steps], Any]] = {
-    "text": Section._text,
-    "flag": Section._flag,
-    "whole": Section._number,
-    "number": Section._number,
-    "choice": Section._choice,
-    "texts": Section._texts,
-    "choices": Section._choices,
-    "map": Section._map,
+_READERS: Mapping[str, Callable[[ConfigSection, SettingField, object, JsonPath], Any]] = {
+    "text": ConfigSection._text,
+    "flag": ConfigSection._flag,
+    "whole": ConfigSection._number,
+    "number": ConfigSection._number,
+    "choice": ConfigSection._choice,
+    "texts": ConfigSection._texts,
+    "choices": ConfigSection._choices,
+    "map": ConfigSection._map,
 }
 
 
-def _is_within(number: float, one: Told) -> bool:
-    least, most = one.setting.least, one.setting.most
+def _is_within(number: float, one: SettingField) -> bool:
+    least, most = one.setting.minimum, one.setting.maximum
     if isinstance(number, float) and not math.isfinite(number):
         return False
     return (least is None or number >= least) and (most is None or number <= most)
 
 
-def _wrong(one: Told, value: object, steps: Steps) -> Fault:
+def _wrong(one: SettingField, value: object, steps: JsonPath) -> InvalidSetting:
     """The fault that a value is of another kind. The value itself may be secret: it is not told."""
-    return Fault(steps, f"should be {one.expected}, not {_form(value)}")
+    return InvalidSetting(steps, f"should be {one.expected}, not {_form(value)}")
 
 
 def _form(value: object) -> str:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolcrib.config.expansion import needed
-from toolcrib.config.problems import Fault, Steps
-from toolcrib.config.section import Section
-from toolcrib.config.settings import Server
+from toolcrib.config.expansion import collect_required_variables
+from toolcrib.config.problems import InvalidSetting, JsonPath
+from toolcrib.config.section import ConfigSection
+from toolcrib.config.settings import ServerConfig
 
 MAX_NAME_CHARS = 128
 
@@ -34,13 +34,13 @@ _SPELLINGS = {
     "excludeTools": "toolsBlocked",
     "disabledTools": "toolsBlocked",
 }
-_CONVERTED = ("disabled", "timeout", "authorizationToken")
+_CONVERTED_KEYS = ("disabled", "timeout", "authorizationToken")
 # Other programs' keys: some that change nothing here, and some that a server may well need.
-_PASSED_OVER = (
+_IGNORED_KEYS = (
     *("autoApprove", "alwaysAllow", "alwaysLoad", "trust", "description", "displayName"),
     *("gallery", "version", "icon", "dev", "required"),
 )
-_NOTED = {
+_NOTED_KEYS = {
     "envFile": "is not read here; put what it sets into env",
     "oauth": "is not used here; put a token into headers",
     "auth": "is not used here; put a token into headers",
@@ -49,94 +49,96 @@ _NOTED = {
     "sandbox": "is not used here; the server runs with your rights",
     "sandboxEnabled": "is not used here; the server runs with your rights",
 }
-OTHER_KEYS = (*_SPELLINGS, *_CONVERTED, *_PASSED_OVER, *_NOTED)
+FOREIGN_SERVER_KEYS = (*_SPELLINGS, *_CONVERTED_KEYS, *_IGNORED_KEYS, *_NOTED_KEYS)
 
 
-def read_server(name: str, section: Section, notes: list[str]) -> Server:
+def read_server(name: str, section: ConfigSection, notes: list[str]) -> ServerConfig:
     """The server an entry tells of; what it tells that has no effect is noted."""
-    _check_name(name, section.steps)
+    _check_name(name, section.path)
     if section.members.get("enabled") is False or section.members.get("disabled") is True:
         # One that is switched off needs no secrets.
-        unset = dict.fromkeys(needed(section.members), "")
-        section = Section(section.steps, section.members, {**unset, **section.environment})
-    for key, what in _NOTED.items():
+        unset = dict.fromkeys(collect_required_variables(section.members), "")
+        section = ConfigSection(section.path, section.members, {**unset, **section.environment})
+    for key, what in _NOTED_KEYS.items():
         if key in section.members:
             notes.append(f"server {name}: {key} {what}")
-    spelled = own_spelling(section.members, section.steps)
-    own = Section(section.steps, spelled, section.environment)
-    found = own.read(Server)
-    return _checked(Server(name, **found), own.steps, set(found))
+    spelled = normalize_entry(section.members, section.path)
+    own = ConfigSection(section.path, spelled, section.environment)
+    found = own.read_settings(ServerConfig)
+    return _check_server(ServerConfig(name, **found), own.path, set(found))
 
 
-def own_spelling(members: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
+def normalize_entry(members: Mapping[str, Any], path: JsonPath) -> dict[str, Any]:
     """The entry in our own spelling, without what others tell that has no effect here."""
     own: dict[str, Any] = {}
     for key, value in members.items():
-        if key in (*_PASSED_OVER, *_NOTED, *_CONVERTED):
+        if key in (*_IGNORED_KEYS, *_NOTED_KEYS, *_CONVERTED_KEYS):
             continue
         ours = _SPELLINGS.get(key, key)
         if ours in own:
-            raise Fault((*steps, key), f'tells "{ours}" a second time; keep one of them')
+            raise InvalidSetting((*path, key), f'tells "{ours}" a second time; keep one of them')
         own[ours] = value
     if isinstance(own.get("type"), str):
         own["type"] = _TRANSPORTS.get(own["type"], own["type"])
-    own.update(_converted(members, own, steps))
+    own.update(_convert_values(members, own, path))
     return own
 
 
-def _converted(
-    members: Mapping[str, Any], own: Mapping[str, Any], steps: Steps
+def _convert_values(
+    members: Mapping[str, Any], own: Mapping[str, Any], steps: JsonPath
 ) -> Iterator[tuple[str, Any]]:
     """What others tell in another way: a switch the other way round, milliseconds, a token."""
     if "disabled" in members:
         if not isinstance(members["disabled"], bool):
-            raise Fault((*steps, "disabled"), "should be true or false")
+            raise InvalidSetting((*steps, "disabled"), "should be true or false")
         yield "enabled", own.get("enabled", True) and not members["disabled"]
     if "timeout" in members and "callSeconds" not in own:
         milliseconds = members["timeout"]
         if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
-            raise Fault((*steps, "timeout"), "should be a number of milliseconds")
+            raise InvalidSetting((*steps, "timeout"), "should be a number of milliseconds")
         if not 100 <= milliseconds <= 86_400_000:
             message = "should be from 100 to 86,400,000 milliseconds; for seconds, use callSeconds"
-            raise Fault((*steps, "timeout"), message)
+            raise InvalidSetting((*steps, "timeout"), message)
         yield "callSeconds", milliseconds / 1000
     if "authorizationToken" in members:
         token = members["authorizationToken"]
         if not isinstance(token, str):
-            raise Fault((*steps, "authorizationToken"), "should be a text")
+            raise InvalidSetting((*steps, "authorizationToken"), "should be a text")
         if token:
             value = token if token[:7].lower() == "bearer " else f"Bearer {token}"
             headers = own.get("headers", {})
             if not isinstance(headers, Mapping):
-                raise Fault((*steps, "headers"), "should be an object of texts")
+                raise InvalidSetting((*steps, "headers"), "should be an object of texts")
             yield "headers", {"Authorization": value, **headers}
 
 
-def _checked(server: Server, steps: Steps, told: set[str]) -> Server:
+def _check_server(server: ServerConfig, steps: JsonPath, told: set[str]) -> ServerConfig:
     """The server, if it can be reached as it says."""
     if not server.enabled:
         # It is not used, and may well be off because something is not known yet.
         is_remote = "url" in told and "transport" not in told
         return replace(server, transport="http") if is_remote else server
     if server.command and server.url:
-        raise Fault(steps, 'has both "command" and "url"; keep the one that is meant')
+        raise InvalidSetting(steps, 'has both "command" and "url"; keep the one that is meant')
     if not server.command and not server.url:
-        raise Fault(steps, 'has neither "command" nor "url"; say how to start or where to reach it')
+        raise InvalidSetting(
+            steps, 'has neither "command" nor "url"; say how to start or where to reach it'
+        )
     if server.alias and not _ALIAS.fullmatch(server.alias):
-        raise Fault(
+        raise InvalidSetting(
             (*steps, "alias"), "should be 1 to 32 letters, digits, underscores, dots or hyphens"
         )
     if server.command:
         if server.transport != "stdio":
-            raise Fault((*steps, "type"), 'a server with a "command" is of type "stdio"')
+            raise InvalidSetting((*steps, "type"), 'a server with a "command" is of type "stdio"')
         return server
     if "transport" in told and server.transport == "stdio":
-        raise Fault((*steps, "type"), 'a server with a "url" is of type "http" or "sse"')
+        raise InvalidSetting((*steps, "type"), 'a server with a "url" is of type "http" or "sse"')
     check_url(server.url, (*steps, "url"))
     return server if "transport" in told else replace(server, transport="http")
 
 
-def check_url(url: str, steps: Steps, example: str = "https://example.com/mcp") -> None:
+def check_url(url: str, path: JsonPath, example: str = "https://example.com/mcp") -> None:
     """Refuse what is no address of a web server. The address may hold a secret: it is not told."""
     try:
         parts = urlsplit(url)
@@ -145,11 +147,13 @@ def check_url(url: str, steps: Steps, example: str = "https://example.com/mcp") 
     except ValueError:
         valid = False
     if not valid or _CONTROL.search(url) or " " in url:
-        raise Fault(steps, f"should be an address such as {example}")
+        raise InvalidSetting(path, f"should be an address such as {example}")
 
 
-def _check_name(name: str, steps: Steps) -> None:
+def _check_name(name: str, steps: JsonPath) -> None:
     if not name.strip() or _CONTROL.search(name):
-        raise Fault(steps, "a server's name should be a line of text; rename it")
+        raise InvalidSetting(steps, "a server's name should be a line of text; rename it")
     if len(name) > MAX_NAME_CHARS:
-        raise Fault(steps, f"a server's name has at most {MAX_NAME_CHARS} characters; shorten it")
+        raise InvalidSetting(
+            steps, f"a server's name has at most {MAX_NAME_CHARS} characters; shorten it"
+        )

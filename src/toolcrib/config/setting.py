@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SettingInfo:
     """How one setting is told in the file: its key, its meaning, and what it may be."""
 
     key: str
-    meaning: str
-    least: float | None = None
-    most: float | None = None
+    description: str
+    minimum: float | None = None
+    maximum: float | None = None
     secret: bool = False
 
 
@@ -29,7 +29,7 @@ def setting(
     secret: bool = False,
 ) -> T:
     """A field with a default; what may be secret is not shown."""
-    told = Setting(key, meaning, least, most, secret)
+    told = SettingInfo(key, meaning, least, most, secret)
     # The type checker is told of the default, as it is for `field` itself.
     made: Any = field(default=default, repr=not secret, metadata={"setting": told})
     return made  # type: ignore[no-any-return]
@@ -38,5 +38,5 @@ def setting(
 def mapping(key: str, meaning: str, secret: bool = True) -> Mapping[str, str]:
     """A field of names and texts, empty by default."""
     factory: Callable[[], Mapping[str, str]] = dict
-    told = Setting(key, meaning, secret=secret)
+    told = SettingInfo(key, meaning, secret=secret)
     return field(default_factory=factory, repr=not secret, metadata={"setting": told})

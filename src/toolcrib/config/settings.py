@@ -21,22 +21,22 @@ _DAY: Final = 86_400.0
 _MANY: Final = 1_000_000
 
 Transport = Literal["stdio", "http", "sse"]
-Defer = Literal["auto", "always", "never"]
-Start = Literal["eager", "lazy"]
-Era = Literal["auto", "legacy", "2026-07-28"]
-Mode = Literal["auto", "direct", "search", "dynamic"]
+DeferTools = Literal["auto", "always", "never"]
+StartPolicy = Literal["eager", "lazy"]
+ProtocolChoice = Literal["auto", "legacy", "2026-07-28"]
+ExposureMode = Literal["auto", "direct", "search", "dynamic"]
 OnSearch = Literal["replace", "extend"]
 Detail = Literal["summary", "names", "schema"]
 SelectionOrder = Literal["server_priority", "alphabetical", "random"]
-Changed = Literal["block", "warn", "off"]
-Scan = Literal["flag", "block", "off"]
-Api = Literal["messages", "openai"]
-SearchForModel = Literal["auto", "on", "off", "native"]
-SearchRanking = Literal["default", "exact", "hybrid"]
+ChangedAction = Literal["block", "warn", "off"]
+ScanAction = Literal["flag", "block", "off"]
+LlmApi = Literal["messages", "openai"]
+LlmSearchSwitch = Literal["auto", "on", "off", "native"]
+LlmSearchRanking = Literal["default", "exact", "hybrid"]
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerConfig:
     """An MCP server to draw tools from. The order of the servers in the file is their priority."""
 
     name: str
@@ -57,12 +57,12 @@ class Server:
     )
     enabled: bool = setting("enabled", True, "Whether the server is used at all.")
     alias: str = setting("alias", "", "A short id to use in tool names in place of its name.")
-    defer: Defer = setting(
+    defer_tools: DeferTools = setting(
         "deferTools",
         "auto",
         "Whether its tools wait to be searched for: by the mode's rule, always, or never.",
     )
-    start: Start = setting(
+    start: StartPolicy = setting(
         "start", "eager", "Start it with the gateway, or on the first call of one of its tools."
     )
     idle_seconds: float = setting(
@@ -83,7 +83,7 @@ class Server:
     max_result_bytes: int = setting(
         "maxResultBytes", 8 * MIB, "A larger answer is refused.", 1024, _GIB
     )
-    era: Era = setting("era", "auto", "Which protocol to speak; `auto` finds out.")
+    protocol: ProtocolChoice = setting("era", "auto", "Which protocol to speak; `auto` finds out.")
     tools_allowed: tuple[str, ...] = setting(
         "toolsAllowed", (), "Only tools whose names fit one of these patterns; empty for all."
     )
@@ -93,7 +93,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolSearch:
+class ToolSearchConfig:
     """What an MCP client is shown, and how searches are answered."""
 
     max_tools_limit: int = setting(
@@ -113,7 +113,7 @@ class ToolSearch:
     always_expose: tuple[str, ...] = setting(
         "alwaysExpose", (), "Tools that are always shown: `server___tool`, or a pattern."
     )
-    mode: Mode = setting(
+    mode: ExposureMode = setting(
         "mode",
         "auto",
         "`direct` shows all tools, `search` a constant few with a search tool, `dynamic` a list "
@@ -141,7 +141,7 @@ class ToolSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class AccessProfile:
     """What some clients may see: chosen by the address `/mcp/p/<name>` or by an API key."""
 
     name: str
@@ -149,57 +149,57 @@ class Profile:
     tools: tuple[str, ...] | None = setting(
         "tools", None, "Only tools that fit one of these patterns of `server___tool`; null for all."
     )
-    pins: tuple[str, ...] = setting(
+    always_expose: tuple[str, ...] = setting(
         "alwaysExpose", (), "Tools that are always shown, besides those of `toolSearch`."
     )
-    mode: Mode | None = setting("mode", None, "The mode; null for that of `toolSearch`.")
+    mode: ExposureMode | None = setting("mode", None, "The mode; null for that of `toolSearch`.")
     confident_from: float | None = setting(
         "confidentFrom", None, "How sure a search must be; null for that of `toolSearch`.", 0, 1
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """An API key that opens the gateway, kept as its SHA-256 in hexadecimal only."""
 
     hash: str = field(repr=False)
     profile: str | None = None
     name: str = ""
     # How tool search is switched on the model gateway; None leaves it to the upstream's setting.
-    tool_search: SearchForModel | None = None
+    tool_search: LlmSearchSwitch | None = None
 
     @classmethod
-    def of(
+    def from_secret(
         cls,
         secret: str,
         profile: str | None = None,
         name: str = "",
-        tool_search: SearchForModel | None = None,
-    ) -> Key:
+        tool_search: LlmSearchSwitch | None = None,
+    ) -> ApiKey:
         """The key that is this secret."""
         digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
         return cls(digest, profile, name, tool_search)
 
 
 @dataclass(frozen=True, slots=True)
-class Auth:
+class AuthConfig:
     """Who may use the gateway; without keys, whoever reaches it."""
 
-    keys: tuple[Key, ...] = ()
+    keys: tuple[ApiKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Safety:
+class SafetyConfig:
     """What to do about tools that are not what they were, or that look hostile."""
 
-    changed: Changed = setting(
+    changed: ChangedAction = setting(
         "changed", "block", "When the definition of a tool is not the one that was approved."
     )
-    scan: Scan = setting("scan", "flag", "When a definition has hidden text or gives orders.")
+    scan: ScanAction = setting("scan", "flag", "When a definition has hidden text or gives orders.")
 
 
 @dataclass(frozen=True, slots=True)
-class Http:
+class HttpConfig:
     """How the gateway listens."""
 
     host: str = setting("host", "127.0.0.1", "The address to listen on.")
@@ -225,11 +225,11 @@ class Http:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelUpstream:
+class LlmUpstreamConfig:
     """A model API that requests are passed on to."""
 
     name: str
-    api: Api = setting(
+    api: LlmApi = setting(
         "api",
         "messages",
         "Anthropic's Messages API, or OpenAI's two; one that is named `openai` has the latter.",
@@ -247,12 +247,12 @@ class ModelUpstream:
         "models", ("*",), "Patterns of model names that go here; the first upstream that fits."
     )
     headers: Mapping[str, str] = mapping("headers", "HTTP headers to send with every request.")
-    tool_search: SearchForModel = setting(
+    tool_search: LlmSearchSwitch = setting(
         "toolSearch",
         "auto",
         "Search here when tools are many, always, or never; `native` leaves it to the API.",
     )
-    search: SearchRanking = setting(
+    search: LlmSearchRanking = setting(
         "search",
         "default",
         "How tools are found: as the API's own search does, or by words and meaning; `default` is "
@@ -273,10 +273,10 @@ class ModelUpstream:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelGateway:
+class LlmGatewayConfig:
     """Tool search in front of model APIs. The order of the upstreams is the order of the file."""
 
-    upstreams: tuple[ModelUpstream, ...] = ()
+    upstreams: tuple[LlmUpstreamConfig, ...] = ()
     threshold_tools: int = setting(
         "thresholdTools", 31, "Search when a request has at least so many tools.", 0, _MANY
     )
@@ -296,7 +296,7 @@ class ModelGateway:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class EmbeddingConfig:
     """An embedder of your own for what MCP clients search; ours answers while it is down."""
 
     url: str = setting(
@@ -316,26 +316,26 @@ class Embedding:
     timeout_seconds: float = setting(
         "timeoutSeconds", 5.0, "How long one request may take.", 0.1, 600
     )
-    floor: float = setting(
+    threshold: float = setting(
         "floor", 0.3, "The likeness from which on a tool fits; every model has its own.", 0, 1
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class GatewayConfig:
     """Everything a gateway is told, read from one file; `path` is that file."""
 
-    servers: Mapping[str, Server] = field(default_factory=dict)
-    tool_search: ToolSearch = ToolSearch()
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
-    models: ModelGateway = ModelGateway()
+    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
+    tool_search: ToolSearchConfig = ToolSearchConfig()
+    profiles: Mapping[str, AccessProfile] = field(default_factory=dict)
+    llm_gateway: LlmGatewayConfig = LlmGatewayConfig()
     store: str = setting(
         "store", "sqlite:///toolcrib.db", "Where what must last is kept.", secret=True
     )
-    auth: Auth = Auth()
-    safety: Safety = Safety()
-    http: Http = Http()
-    embedding: Embedding = Embedding()
+    auth: AuthConfig = AuthConfig()
+    safety: SafetyConfig = SafetyConfig()
+    http: HttpConfig = HttpConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
     path: Path | None = None
     # What stands in the file but has no effect here, in words, for people to be told.
     notes: tuple[str, ...] = field(default=(), compare=False)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 
-from toolcrib.config.loader import load
-from toolcrib.config.settings import Config, Server
+from toolcrib.config.loader import load_config
+from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import MAX_FILE_BYTES
 
@@ -18,59 +18,61 @@ POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ConfigDifference:
     """What changed from one configuration to the next.
 
     `rest` names the other parts of `Config` that are not the same, such as `tool_search`.
     `order` says whether the servers that are in both stand in another order.
     """
 
-    added: tuple[Server, ...] = ()
-    changed: tuple[Server, ...] = ()
+    added: tuple[ServerConfig, ...] = ()
+    changed: tuple[ServerConfig, ...] = ()
     removed: tuple[str, ...] = ()
-    rest: tuple[str, ...] = ()
-    order: bool = False
+    sections: tuple[str, ...] = ()
+    is_reordered: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.removed or self.rest or self.order)
+        return bool(
+            self.added or self.changed or self.removed or self.sections or self.is_reordered
+        )
 
 
-def difference(old: Config, new: Config) -> Difference:
+def diff_configs(old: GatewayConfig, new: GatewayConfig) -> ConfigDifference:
     """What has to be done to come from one configuration to another; the path is no matter."""
     kept = [name for name in new.servers if name in old.servers]
-    return Difference(
+    return ConfigDifference(
         added=tuple(server for name, server in new.servers.items() if name not in old.servers),
         changed=tuple(new.servers[name] for name in kept if new.servers[name] != old.servers[name]),
         removed=tuple(name for name in old.servers if name not in new.servers),
-        rest=tuple(
+        sections=tuple(
             one.name
-            for one in fields(Config)
+            for one in fields(GatewayConfig)
             if one.name not in ("servers", "path", "notes")
             and getattr(old, one.name) != getattr(new, one.name)
         ),
-        order=kept != [name for name in old.servers if name in new.servers],
+        is_reordered=kept != [name for name in old.servers if name in new.servers],
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ConfigChange:
     """A configuration that was edited, and what changed; with `fault` set, the old one stays."""
 
-    config: Config
-    difference: Difference = Difference()
-    fault: str = ""
+    config: GatewayConfig
+    difference: ConfigDifference = ConfigDifference()
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _FileSnapshot:
     """What one look at the file saw, and whether the look before it saw the same bytes."""
 
-    stamp: tuple[int, int, int] | None = None
+    stat_key: tuple[int, int, int] | None = None
     digest: bytes | None = None
-    settled: bool = False
+    is_stable: bool = False
 
 
-class Watcher:
+class ConfigWatcher:
     """Looks at the file of a configuration again and again.
 
     A broken edit, or a file that is gone, keeps the configuration there was and says why, once.
@@ -79,58 +81,60 @@ class Watcher:
 
     def __init__(
         self,
-        config: Config,
+        config: GatewayConfig,
         path: str | PathLike[str],
         *,
         environment: Mapping[str, str] | None = None,
-        tolerant: bool = False,
+        allow_unset_variables: bool = False,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.config = config
         self._path = Path(path)
         self._environment = environment
         self._poll_seconds = poll_seconds
-        self._tolerant = tolerant
-        self._seen = _Look()
-        self._fault = ""
-        self._is_broken = False
+        self._allow_unset_variables = allow_unset_variables
+        self._snapshot = _FileSnapshot()
+        self._error = ""
+        self._has_unreported_error = False
 
-    def look(self) -> Edit | None:
+    def check_once(self) -> ConfigChange | None:
         """Look once: what an edit did, or None where there is nothing new."""
-        stamp = _stamp(self._path)
+        stamp = _get_stat_key(self._path)
         # Two edits can share a time stamp, so the bytes are compared once more before it is relied on.
-        if stamp is not None and stamp == self._seen.stamp and self._seen.settled:
+        if stamp is not None and stamp == self._snapshot.stat_key and self._snapshot.is_stable:
             return None
-        digest = _digest(self._path)
-        settled = digest == self._seen.digest
-        self._seen = _Look(stamp, digest, settled)
-        return self._edit(settled) if self._is_broken or not settled else None
+        digest = _hash_file(self._path)
+        settled = digest == self._snapshot.digest
+        self._snapshot = _FileSnapshot(stamp, digest, settled)
+        return self._load_change(settled) if self._has_unreported_error or not settled else None
 
-    async def edits(self) -> AsyncIterator[Edit]:
+    async def iter_changes(self) -> AsyncIterator[ConfigChange]:
         """Every edit, for as long as it is asked for. Cancel the task to stop."""
         while True:
-            edit = await asyncio.to_thread(self.look)
+            edit = await asyncio.to_thread(self.check_once)
             if edit is not None:
                 yield edit
             await asyncio.sleep(self._poll_seconds)
 
-    def _edit(self, settled: bool) -> Edit | None:
+    def _load_change(self, settled: bool) -> ConfigChange | None:
         try:
-            config = load(self._path, self._environment, tolerant=self._tolerant)
+            config = load_config(
+                self._path, self._environment, allow_unset_variables=self._allow_unset_variables
+            )
         except InvalidConfig as fault:
             # An editor may write in steps: what is broken is told when it has stayed so.
-            self._is_broken = not settled
-            if not settled or str(fault) == self._fault:
+            self._has_unreported_error = not settled
+            if not settled or str(fault) == self._error:
                 return None
-            self._fault = str(fault)
-            return Edit(self.config, fault=self._fault)
-        mended, self._fault, self._is_broken = bool(self._fault), "", False
-        changes = difference(self.config, config)
+            self._error = str(fault)
+            return ConfigChange(self.config, error=self._error)
+        mended, self._error, self._has_unreported_error = bool(self._error), "", False
+        changes = diff_configs(self.config, config)
         self.config = config
-        return Edit(config, changes) if changes or mended else None
+        return ConfigChange(config, changes) if changes or mended else None
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _get_stat_key(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
     except OSError:
@@ -138,7 +142,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _digest(path: Path) -> bytes:
+def _hash_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return hashlib.sha256(file.read(MAX_FILE_BYTES + 1)).digest()

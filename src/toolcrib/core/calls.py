@@ -10,7 +10,7 @@ from toolcrib.core.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A call as the model made it. `arguments` is None where it did not send a JSON object.
 
     `is_search` is set where the provider has a shape of its own for asking us to search, `namespace`
@@ -33,17 +33,17 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallReply:
     """The reply to one call. `found` are the tools that a search revealed, `names` their names."""
 
-    call: Call
+    call: ToolCall
     text: str
     is_error: bool = False
-    found: tuple[Tool, ...] = ()
+    found_tools: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class PastCall:
     """A call found in a history, with what came back, as far as the history still has it.
 
     `names` are the tools that the reply refers to in the provider's own way. `is_error` is set where
@@ -51,17 +51,17 @@ class Exchange:
     nobody called us, but those tools are known since.
     """
 
-    call: Call
+    call: ToolCall
     text: str = ""
     names: tuple[str, ...] = ()
     is_error: bool = False
-    is_hosted: bool = False
+    is_hosted_search: bool = False
 
 
-class Runner(Protocol):
+class ToolRunner(Protocol):
     """Something that runs tools, such as a registry of Python functions."""
 
-    def holds(self, name: str) -> bool:
+    def has_tool(self, name: str) -> bool:
         """Whether it runs the tool with this id."""
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:

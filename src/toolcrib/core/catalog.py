@@ -16,7 +16,7 @@ from toolcrib.errors import DuplicateTool, InvalidTool, UnknownTool
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CatalogDiff:
     """What lies between two catalogs, in the order of the later one."""
 
     added: tuple[Tool, ...]
@@ -63,7 +63,7 @@ class Catalog:
 
     def __iter__(self) -> Iterator[Tool]:
         for slot in range(self._span):
-            tool = self.at(slot)
+            tool = self.tool_at(slot)
             if tool is not None:
                 yield tool
 
@@ -88,10 +88,10 @@ class Catalog:
     def get(self, id: str) -> Tool | None:
         """The tool with this id, if there is one."""
         slot = self.slot(id)
-        return None if slot is None else self.at(slot)
+        return None if slot is None else self.tool_at(slot)
 
     @property
-    def span(self) -> int:
+    def slot_count(self) -> int:
         """How many slots there are, empty ones included."""
         return self._span
 
@@ -101,18 +101,18 @@ class Catalog:
             return self._moved[id]
         return self._base_slots.get(id)
 
-    def at(self, slot: int) -> Tool | None:
+    def tool_at(self, slot: int) -> Tool | None:
         """The tool in a slot; None where a tool has been removed."""
         if slot in self._changes:
             return self._changes[slot]
         return self._base[slot] if slot < len(self._base) else None
 
     @cached_property
-    def occupied(self) -> NDArray[np.bool_]:
+    def occupied_mask(self) -> NDArray[np.bool_]:
         """Which slots hold a tool."""
         if self._length == self._span:
             return np.ones(self._span, np.bool_)
-        return np.array([self.at(slot) is not None for slot in range(self._span)], np.bool_)
+        return np.array([self.tool_at(slot) is not None for slot in range(self._span)], np.bool_)
 
     @cached_property
     def version(self) -> str:
@@ -159,19 +159,19 @@ class Catalog:
         slots: Iterable[int] = range(max(self._span, since._span))
         if self._base is since._base:
             slots = sorted({**since._changes, **self._changes})
-        return [slot for slot in slots if self.at(slot) is not since.at(slot)]
+        return [slot for slot in slots if self.tool_at(slot) is not since.tool_at(slot)]
 
-    def difference(self, earlier: Catalog) -> Difference:
+    def difference(self, earlier: Catalog) -> CatalogDiff:
         """What was added, changed and removed since an earlier catalog."""
         slots = self.changed_slots(earlier)
         if slots is None:
             now, before = [*self], [*earlier]
         else:
-            now = [tool for slot in slots if (tool := self.at(slot))]
-            before = [tool for slot in slots if (tool := earlier.at(slot))]
+            now = [tool for slot in slots if (tool := self.tool_at(slot))]
+            before = [tool for slot in slots if (tool := earlier.tool_at(slot))]
         known = {tool.id: tool for tool in before}
         kept = {tool.id for tool in now}
-        return Difference(
+        return CatalogDiff(
             added=tuple(tool for tool in now if tool.id not in known),
             changed=tuple(tool for tool in now if known.get(tool.id, tool) != tool),
             removed=tuple(tool for tool in before if tool.id not in kept),
@@ -189,7 +189,7 @@ class Catalog:
         later._descent = self._descent
         later._length = self._length
         for slot, tool in changes.items():
-            later._length += (tool is not None) - (self.at(slot) is not None)
+            later._length += (tool is not None) - (self.tool_at(slot) is not None)
         if span > 2 * later._length + 1_000:
             # Mostly holes, as after many servers have come and gone: number the slots anew.
             return Catalog(later)
@@ -199,7 +199,7 @@ class Catalog:
 
     def _fold(self) -> None:
         """Make a new base of the changes, which are copied with every successor, under the same slots."""
-        self._base = [self.at(slot) for slot in range(self._span)]
+        self._base = [self.tool_at(slot) for slot in range(self._span)]
         self._base_slots = {tool.id: slot for slot, tool in enumerate(self._base) if tool}
         self._changes = {}
         self._moved = {}

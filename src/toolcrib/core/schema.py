@@ -31,10 +31,10 @@ class Parameter:
     type: str
     description: str = ""
     choices: tuple[str, ...] = ()
-    required: bool = False
+    is_required: bool = False
 
 
-def parameters(schema: _Schema, most: int = MAX_PARAMETERS) -> tuple[Parameter, ...]:
+def list_parameters(schema: _Schema, limit: int = MAX_PARAMETERS) -> tuple[Parameter, ...]:
     """The first parameters of a schema, nested ones included, in the order of the schema."""
     found: dict[str, Parameter] = {}
     for parameter in _Reader(schema).walk(schema, "", frozenset(), 0):
@@ -42,19 +42,19 @@ def parameters(schema: _Schema, most: int = MAX_PARAMETERS) -> tuple[Parameter, 
         known = found.get(parameter.path)
         if known is None or (not known.description and parameter.description):
             found[parameter.path] = parameter
-        if len(found) >= most:
+        if len(found) >= limit:
             break
     return tuple(found.values())
 
 
-def signature(name: str, schema: _Schema) -> str:
+def render_signature(name: str, schema: _Schema) -> str:
     """One line that says how to call a tool: `send(to: string, cc?: string[])`."""
-    top = [parameter for parameter in parameters(schema) if parameter.path == parameter.name]
-    shown = (f"{p.name}{'' if p.required else '?'}: {p.type}" for p in top)
+    top = [parameter for parameter in list_parameters(schema) if parameter.path == parameter.name]
+    shown = (f"{p.name}{'' if p.is_required else '?'}: {p.type}" for p in top)
     return f"{name}({', '.join(shown)})"
 
 
-def type_name(schema: object, root: _Schema | None = None) -> str:
+def render_type(schema: object, root: _Schema | None = None) -> str:
     """A short name of the type a schema describes, such as `string`, `integer[]` or `a | b`."""
     if not isinstance(schema, dict):
         return "any"

@@ -14,24 +14,26 @@ from functools import cached_property
 from typing import Any, Final
 
 # The parts with an address that a place lies in, the innermost first; the last is the whole schema.
-Homes = tuple[Mapping[str, Any], ...]
-Place = tuple[object, Homes]
+BaseParts = tuple[Mapping[str, Any], ...]
+PartLocation = tuple[object, BaseParts]
 
 # Deeper inside each other than this no address is followed.
-MAX_HOMES: Final = 8
+MAX_BASE_DEPTH: Final = 8
 
 # A validator knows the schemas that live there, and we do not.
 _ELSEWHERE: Final = "json-schema.org"
 _ENCODED: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 
-class Document:
+class SchemaDocument:
     """A schema as plain JSON, in which references can be followed."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
-        self.root: Place = (root, (root,))
+        self.root: PartLocation = (root, (root,))
 
-    def targets(self, part: Mapping[str, Any], homes: Homes) -> Iterator[list[Place]]:
+    def resolve_references(
+        self, part: Mapping[str, Any], homes: BaseParts
+    ) -> Iterator[list[PartLocation]]:
         """For each reference of a part the places it may lead to; none if that is not known."""
         for keyword in ("$ref", "$dynamicRef"):
             if isinstance(part.get(keyword), str):
@@ -39,23 +41,23 @@ class Document:
         if "$recursiveRef" in part:
             yield [self.root, *(place for some in self._addressed.values() for place in some)]
 
-    def _targets(self, reference: str, homes: Homes) -> list[Place]:
+    def _targets(self, reference: str, homes: BaseParts) -> list[PartLocation]:
         address, _, encoded = reference.partition("#")
         fragment = _decoded(encoded)
-        if len(homes) > MAX_HOMES:
+        if len(homes) > MAX_BASE_DEPTH:
             return []
         if fragment and not fragment.startswith("/"):
             return self._named.get(fragment, [])
-        starts: list[Place] = [(home, homes) for home in homes]
+        starts: list[PartLocation] = [(home, homes) for home in homes]
         if address:
             starts = self._addressed.get(_ending(address), [])
         found = (_at(start, fragment) for start in starts)
         return [place for place in found if place[0] is not None]
 
     @cached_property
-    def _addressed(self) -> dict[str, list[Place]]:
+    def _addressed(self) -> dict[str, list[PartLocation]]:
         """The parts with an address, by what it ends in: to that any relative address leads."""
-        found: dict[str, list[Place]] = defaultdict(list)
+        found: dict[str, list[PartLocation]] = defaultdict(list)
         for part, homes in self._parts:
             for address in (text.partition("#")[0] for text in _ids(part)):
                 if _ELSEWHERE in _plain(address):
@@ -65,9 +67,9 @@ class Document:
         return found
 
     @cached_property
-    def _named(self) -> dict[str, list[Place]]:
+    def _named(self) -> dict[str, list[PartLocation]]:
         """The parts that have a name, by it."""
-        found: dict[str, list[Place]] = defaultdict(list)
+        found: dict[str, list[PartLocation]] = defaultdict(list)
         for part, homes in self._parts:
             names = [part.get("$anchor"), part.get("$dynamicAnchor")]
             names += [text.partition("#")[2] for text in _ids(part)]
@@ -76,24 +78,24 @@ class Document:
         return found
 
     @property
-    def _parts(self) -> Iterator[tuple[Mapping[str, Any], Homes]]:
+    def _parts(self) -> Iterator[tuple[Mapping[str, Any], BaseParts]]:
         """Everything that could be a schema."""
         waiting = [self.root]
         while waiting:
             part, homes = waiting.pop()
             if isinstance(part, Mapping):
-                homes = at_home(part, homes)
+                homes = enter_part(part, homes)
                 yield part, homes
                 waiting.extend((inner, homes) for inner in part.values())
             elif isinstance(part, list):
                 waiting.extend((inner, homes) for inner in part)
 
 
-def at_home(part: object, homes: Homes) -> Homes:
+def enter_part(part: object, homes: BaseParts) -> BaseParts:
     """The homes of what is inside a part."""
     if not isinstance(part, Mapping) or not any(text.partition("#")[0] for text in _ids(part)):
         return homes
-    is_new = all(part is not home for home in homes) and len(homes) <= MAX_HOMES
+    is_new = all(part is not home for home in homes) and len(homes) <= MAX_BASE_DEPTH
     return (part, *homes) if is_new else homes
 
 
@@ -119,10 +121,10 @@ def _decoded(text: str) -> str:
     )
 
 
-def _at(place: Place, path: str) -> Place:
+def _at(place: PartLocation, path: str) -> PartLocation:
     target, homes = place
     for step in path.split("/")[1:]:
-        homes = at_home(target, homes)
+        homes = enter_part(target, homes)
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(target, list):
             target = {str(at): one for at, one in enumerate(target)}.get(name)

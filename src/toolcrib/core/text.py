@@ -43,18 +43,18 @@ _STOP_WORDS: Final = """
 """
 
 
-class Word(NamedTuple):
+class TextWord(NamedTuple):
     """One written word: the term it makes as a whole, and the terms of its parts.
 
     `GitHub` is the whole `github` and the parts `git`, `hub`; a plain word is its own only part.
     """
 
-    written: str
+    original: str
     whole: str
     parts: tuple[str, ...]
 
 
-def words(text: str) -> list[Word]:
+def split_words(text: str) -> list[TextWord]:
     """The words of a text, in order: split at everything but letters, digits and marks."""
     if text.isascii():
         return list(map(_word, _ASCII_WORD.findall(text)))
@@ -63,7 +63,7 @@ def words(text: str) -> list[Word]:
     ]
 
 
-def name_key(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name without its case and style: `sendEmail`, `send-email`, `Send email` are one."""
     if name.isascii():
         return name.translate(_ASCII_KEY)
@@ -72,17 +72,17 @@ def name_key(name: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def _word(text: str) -> Word:
+def _word(text: str) -> TextWord:
     if not text.isascii():
         folded = text.casefold()[:MAX_WORD_CHARS]
         term = _term(folded) if folded.isascii() else folded
-        return Word(text, term, (term,))
+        return TextWord(text, term, (term,))
     whole = _term(text)
     parts = _PART.findall(text)
     if len(parts) < 2:
-        return Word(text, whole, (whole,))
+        return TextWord(text, whole, (whole,))
     # A single letter or digit cut out of a word (`s3`, `iPhone`) says nothing by itself.
-    return Word(text, whole, tuple(_term(part) for part in parts if len(part) > 1) or (whole,))
+    return TextWord(text, whole, tuple(_term(part) for part in parts if len(part) > 1) or (whole,))
 
 
 def _term(word: str) -> str:

@@ -17,12 +17,12 @@ from typing import Final
 
 from toolcrib.core.tool import Tool
 
-Counter = Callable[[str], int]
+TokenCounter = Callable[[str], int]
 
 # Words are mostly one token each. What is longer than a word ever is, is cut into pieces of four.
-LONGEST_WORD: Final = 12
-LETTERS_A_TOKEN: Final = 4
-MAX_COUNTED_TOOLS: Final = 10_000
+LONG_WORD_CHARS: Final = 12
+CHARS_PER_TOKEN: Final = 4
+MAX_CACHED_COUNTS: Final = 10_000
 
 _WORD = re.compile(r"[A-Za-z]+")
 _HUMP = re.compile(r"[a-z][A-Z]")
@@ -32,14 +32,14 @@ _BREAK = re.compile(r"\s{2,}|\n")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """About how many tokens a text is; never less than one for a text that is not empty."""
     words = _WORD.findall(text)
     signs = _SIGNS.findall(text)
-    overlong = sum(len(word) - LONGEST_WORD for word in words if len(word) > LONGEST_WORD)
+    overlong = sum(len(word) - LONG_WORD_CHARS for word in words if len(word) > LONG_WORD_CHARS)
     tokens = (
         1.02 * len(words)
-        + overlong / LETTERS_A_TOKEN
+        + overlong / CHARS_PER_TOKEN
         + 1.07 * len(_HUMP.findall(text))
         + 1.6 * len(_DIGITS.findall(text))
         + 0.7 * len(signs)
@@ -50,7 +50,7 @@ def estimate(text: str) -> int:
     return max(round(tokens), 1 if text else 0)
 
 
-def definition(tool: Tool) -> str:
+def render_definition(tool: Tool) -> str:
     """What a model is sent of a tool: its name, its description and its parameters, as JSON."""
     shown = {
         "name": tool.name,
@@ -60,7 +60,7 @@ def definition(tool: Tool) -> str:
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
 
-@lru_cache(maxsize=MAX_COUNTED_TOOLS)
-def tool_tokens(tool: Tool, count: Counter = estimate) -> int:
+@lru_cache(maxsize=MAX_CACHED_COUNTS)
+def count_tool_tokens(tool: Tool, count: TokenCounter = estimate_tokens) -> int:
     """About how many tokens the definition of a tool takes in a request."""
-    return count(definition(tool))
+    return count(render_definition(tool))

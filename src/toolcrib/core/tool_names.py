@@ -11,7 +11,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 
 # What every provider takes.
-MAX_CHARS: Final = 64
+MAX_TOOL_NAME_CHARS: Final = 64
 # Not every one takes a digit or a hyphen at the beginning, so an underscore is put before it.
 _UNSAFE = re.compile(r"^(?=[0-9-])|[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 8
@@ -22,7 +22,7 @@ def public_name(tool: Tool) -> str:
     return safe_name(tool.id)
 
 
-def safe_name(name: str, max_chars: int = MAX_CHARS) -> str:
+def safe_name(name: str, max_chars: int = MAX_TOOL_NAME_CHARS) -> str:
     """A name that every provider takes.
 
     One that had to be changed ends in a digest of what it was: two names never become one.
@@ -34,21 +34,21 @@ def safe_name(name: str, max_chars: int = MAX_CHARS) -> str:
     return f"{safe[: max_chars - _DIGEST_CHARS - 1]}_{digest}"
 
 
-class Names:
+class ToolNames:
     """The tools of one catalog by the names they have towards a model.
 
     These are the public names, unless whoever sends the tools on has others for them, in `named`.
     """
 
-    def __init__(self, catalog: Catalog, named: Callable[[Tool], str] = public_name) -> None:
+    def __init__(self, catalog: Catalog, name_tool: Callable[[Tool], str] = public_name) -> None:
         self._catalog = catalog
-        self._named = named
-        self._changed = {name: tool.id for tool in catalog if (name := named(tool)) != tool.id}
+        self._named = name_tool
+        self._changed = {name: tool.id for tool in catalog if (name := name_tool(tool)) != tool.id}
 
-    def of(self, tool: Tool) -> str:
+    def name_for(self, tool: Tool) -> str:
         """The name that a tool has."""
         return self._named(tool)
 
-    def tool(self, name: str) -> Tool | None:
+    def find_tool(self, name: str) -> Tool | None:
         """The tool with this name, or with this id."""
         return self._catalog.get(self._changed.get(name, name))

@@ -17,15 +17,15 @@ from typing import Any, Final
 import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind
 
-from toolcrib.core.schema import Parameter, parameters
-from toolcrib.core.schema_references import Document, at_home
+from toolcrib.core.schema import Parameter, list_parameters
+from toolcrib.core.schema_references import SchemaDocument, enter_part
 from toolcrib.errors import InvalidSchema
 
 MAX_PROBLEMS: Final = 10
 # What a check may take: so many steps, for each value in the arguments some more, and in all so many.
 MAX_STEPS: Final = 10_000
-STEPS_A_VALUE: Final = 10
-MAX_STEPS_IN_ALL: Final = 1_000_000
+STEPS_PER_VALUE: Final = 10
+MAX_TOTAL_STEPS: Final = 1_000_000
 MAX_MESSAGE_CHARS: Final = 300
 MAX_VALIDATORS: Final = 1_024
 
@@ -45,7 +45,7 @@ _EVERY_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames
 _EVERY_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
 
 
-def problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
+def find_problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
     """What is wrong with the arguments, one sentence a field; nothing if they fit.
 
     Raises `InvalidSchema` if the schema cannot be used to tell.
@@ -56,7 +56,7 @@ def problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
         faults = list(islice(validator.iter_errors(arguments), MAX_PROBLEMS))
     except ValueError as fault:
         return (f"the arguments are not JSON: {_short(str(fault))}",)
-    known = {parameter.path: parameter for parameter in parameters(schema)} if faults else {}
+    known = {parameter.path: parameter for parameter in list_parameters(schema)} if faults else {}
     return tuple(dict.fromkeys(one for fault in faults for one in _told(fault, known)))
 
 
@@ -73,8 +73,8 @@ def _text(schema: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=MAX_VALIDATORS)
-def _read(text: str) -> tuple[jsonschema_rs.Validator, Document]:
-    return _validator(text), Document(json.loads(text))
+def _read(text: str) -> tuple[jsonschema_rs.Validator, SchemaDocument]:
+    return _validator(text), SchemaDocument(json.loads(text))
 
 
 def _validator(text: str) -> jsonschema_rs.Validator:
@@ -96,7 +96,7 @@ def _size(value: object) -> int:
     """How many values there are in a value, itself included, as far as it matters."""
     size = 0
     waiting = [value]
-    while waiting and size < MAX_STEPS_IN_ALL:
+    while waiting and size < MAX_TOTAL_STEPS:
         size += 1
         inside = waiting.pop()
         if isinstance(inside, Mapping):
@@ -106,9 +106,9 @@ def _size(value: object) -> int:
     return size
 
 
-def _check_steps(document: Document, value: object) -> None:
+def _check_steps(document: SchemaDocument, value: object) -> None:
     """Raise `InvalidSchema` if a validator would look too often at parts of the value."""
-    most = min(MAX_STEPS + STEPS_A_VALUE * _size(value), MAX_STEPS_IN_ALL)
+    most = min(MAX_STEPS + STEPS_PER_VALUE * _size(value), MAX_TOTAL_STEPS)
     steps = 0
     schema, homes = document.root
     waiting = [(schema, value, homes)]
@@ -116,8 +116,8 @@ def _check_steps(document: Document, value: object) -> None:
         steps += 1
         part, inside, homes = waiting.pop()
         if isinstance(part, Mapping):
-            homes = at_home(part, homes)
-            for places in document.targets(part, homes):
+            homes = enter_part(part, homes)
+            for places in document.resolve_references(part, homes):
                 if not places:
                     raise InvalidSchema(
                         "the schema has a reference that cannot be followed, so nobody knows what a "

@@ -22,7 +22,7 @@ INSTRUCTIONS: Final = (
 _HARMLESS: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 
 
-def registry() -> Registry:
+def build_registry() -> Registry:
     """All tools of the demo."""
     tools = Registry(timeout_seconds=10)
     for group in (text_tools, number_tools, date_tools, data_tools):
@@ -31,9 +31,9 @@ def registry() -> Registry:
     return tools
 
 
-def server() -> Server[Any]:
+def build_server() -> Server[Any]:
     """The demo's server."""
-    tools = registry()
+    tools = build_registry()
     wire = tools_to_wire(tools.catalog)
     listed = types.ListToolsResult(tools=[types.Tool.model_validate(one) for one in wire])
 
@@ -59,6 +59,6 @@ def server() -> Server[Any]:
 
 async def serve() -> None:
     """Serve until the client leaves."""
-    demo = server()
+    demo = build_server()
     async with stdio_server() as (read, write):
         await demo.run(read, write, demo.create_initialization_options())

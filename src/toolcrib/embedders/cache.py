@@ -15,13 +15,18 @@ from numpy.typing import NDArray
 
 from toolcrib.embedders.vector_file import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
-from toolcrib.search.dense.embedder import Embedder, PromptEmbedder, Vectors, services
-from toolcrib.search.dense.vector_checks import checked_at_once, checked_rows
+from toolcrib.search.dense.embedder import (
+    Embedder,
+    ProvisionalEmbedder,
+    Vectors,
+    score_service_names,
+)
+from toolcrib.search.dense.vector_checks import validate_provisional, validate_vectors
 
 CAPACITY: Final = 10_000
 MAX_NAME_CHARS: Final = 512
 # Texts encoded before they are kept: what was done stays done if the next ones fail.
-_TOGETHER: Final = 256
+_BATCH_TEXTS: Final = 256
 
 _CHECK_BYTES: Final = 4
 _SCALE_BYTES: Final = 4
@@ -62,46 +67,48 @@ class CachedEmbedder:
         self._damaged: set[bytes] = set()
 
     @property
-    def fault(self) -> InvalidCacheFile | None:
+    def file_error(self) -> InvalidCacheFile | None:
         """Why the file is no longer used; None while it is. Searching goes on without it."""
         return self._fault
 
     @property
-    def damaged(self) -> int:
+    def damaged_count(self) -> int:
         """How many vectors of the file were damaged; they are encoded anew, and replaced."""
         return len(self._damaged)
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """What people and models ask for."""
-        return self._vectors("query", texts, self._embedder.queries, None)
+        return self._vectors("query", texts, self._embedder.embed_queries, None)
 
-    def tools(self, texts: Sequence[str]) -> Vectors:
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
         """What tools say of themselves."""
         store = None if self._fault else self._store
-        return self._vectors("tool", texts, self._embedder.tools, store)
+        return self._vectors("tool", texts, self._embedder.embed_tools, store)
 
-    def services(self, text: str, names: Sequence[str]) -> Sequence[float]:
+    def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
-        return services(self._embedder, text, names)
+        return score_service_names(self._embedder, text, names)
 
-    def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         """What is kept of these tools, and for the others what the embedder can say at once."""
-        if not isinstance(self._embedder, PromptEmbedder):
-            return self.tools(texts), np.ones(len(texts), np.bool_)
+        if not isinstance(self._embedder, ProvisionalEmbedder):
+            return self.embed_tools(texts), np.ones(len(texts), np.bool_)
         keys = [_fingerprint(self._name, "tool", text) for text in texts]
         wanted = dict(zip(keys, texts, strict=True))
-        known = self._remembered(wanted)
+        known = self._cached_vectors(wanted)
         if self._store and not self._fault:
-            known |= self._stored(self._store, [key for key in wanted if key not in known])
-        self._remember(known)
+            known |= self._load_stored(self._store, [key for key in wanted if key not in known])
+        self._cache_vectors(known)
         unknown = [key for key in wanted if key not in known]
         rough: dict[bytes, tuple[Vectors, bool]] = {}
         if unknown:
-            found = self._embedder.at_once([wanted[key] for key in unknown])
-            given, is_read = checked_at_once(found, len(unknown), f"the embedder {self._name!r}")
+            found = self._embedder.embed_provisional([wanted[key] for key in unknown])
+            given, is_read = validate_provisional(
+                found, len(unknown), f"the embedder {self._name!r}"
+            )
             rough = dict(zip(unknown, zip(given, is_read.tolist(), strict=True), strict=True))
-        told = [(unpacked(known[key]), True) if key in known else rough[key] for key in keys]
-        rows = self._one_width([row for row, _ in told])
+        told = [(unpack_vector(known[key]), True) if key in known else rough[key] for key in keys]
+        rows = self._stack_rows([row for row, _ in told])
         return rows, np.array([read for _, read in told], np.bool_)
 
     def _vectors(
@@ -113,29 +120,29 @@ class CachedEmbedder:
     ) -> Vectors:
         keys = [_fingerprint(self._name, side, text) for text in texts]
         wanted = dict(zip(keys, texts, strict=True))
-        known = self._remembered(wanted)
+        known = self._cached_vectors(wanted)
         if store and len(known) < len(wanted):
-            known |= self._stored(store, [key for key in wanted if key not in known])
+            known |= self._load_stored(store, [key for key in wanted if key not in known])
         self._check_widths(map(_width, known.values()))
         missing = [key for key in wanted if key not in known]
-        for start in range(0, len(missing), _TOGETHER):
-            some = missing[start : start + _TOGETHER]
+        for start in range(0, len(missing), _BATCH_TEXTS):
+            some = missing[start : start + _BATCH_TEXTS]
             found = encode([wanted[key] for key in some])
-            rows = checked_rows(found, len(some), f"the embedder {self._name!r}")
+            rows = validate_vectors(found, len(some), f"the embedder {self._name!r}")
             # Before they are kept: else the file would hold vectors of two models for good.
             self._check_widths([rows.shape[1]])
-            fresh = dict(zip(some, map(packed, rows), strict=True))
-            self._keep(store, fresh)
+            fresh = dict(zip(some, map(pack_vector, rows), strict=True))
+            self._store_vectors(store, fresh)
             known |= fresh
-        self._remember(known)
+        self._cache_vectors(known)
         # Fresh vectors are unpacked too: a restart must not change a score in the last digit.
-        return self._one_width([unpacked(known[key]) for key in keys])
+        return self._stack_rows([unpack_vector(known[key]) for key in keys])
 
-    def _remembered(self, keys: dict[bytes, str]) -> dict[bytes, bytes]:
+    def _cached_vectors(self, keys: dict[bytes, str]) -> dict[bytes, bytes]:
         with self._lock:
             return {key: self._recent[key] for key in keys if key in self._recent}
 
-    def _remember(self, vectors: dict[bytes, bytes]) -> None:
+    def _cache_vectors(self, vectors: dict[bytes, bytes]) -> None:
         with self._lock:
             for key, vector in vectors.items():
                 self._recent[key] = vector
@@ -143,24 +150,24 @@ class CachedEmbedder:
             while len(self._recent) > self._capacity:
                 self._recent.popitem(last=False)
 
-    def _stored(self, store: VectorStore, keys: list[bytes]) -> dict[bytes, bytes]:
+    def _load_stored(self, store: VectorStore, keys: list[bytes]) -> dict[bytes, bytes]:
         try:
             found = store.get(keys)
         except InvalidCacheFile as fault:
             self._fault = fault
             return {}
-        whole = {key: vector for key, vector in found.items() if _is_whole(vector)}
+        whole = {key: vector for key, vector in found.items() if _is_intact(vector)}
         self._damaged |= found.keys() - whole.keys()
         return whole
 
-    def _keep(self, store: VectorStore | None, vectors: dict[bytes, bytes]) -> None:
+    def _store_vectors(self, store: VectorStore | None, vectors: dict[bytes, bytes]) -> None:
         if store and not self._fault:
             try:
                 store.put(vectors)
             except InvalidCacheFile as fault:
                 self._fault = fault
 
-    def _one_width(self, rows: list[Vectors]) -> Vectors:
+    def _stack_rows(self, rows: list[Vectors]) -> Vectors:
         if not rows:
             return np.empty((0, 0), np.float32)
         self._check_widths(map(len, rows))
@@ -178,14 +185,14 @@ class CachedEmbedder:
         self._widths = widths
 
 
-def packed(row: Vectors) -> bytes:
+def pack_vector(row: Vectors) -> bytes:
     """A vector in 16 bits a number, with what the largest stands for, and a check of the whole."""
     scale = np.array(np.abs(row).max() or 1, "<f4")
     body: bytes = scale.tobytes() + (row / scale).astype("<f2").tobytes()
     return zlib.crc32(body).to_bytes(_CHECK_BYTES, "little") + body
 
 
-def unpacked(vector: bytes) -> Vectors:
+def unpack_vector(vector: bytes) -> Vectors:
     """The vector that was packed, but for rounding."""
     scale = np.frombuffer(vector, "<f4", 1, _CHECK_BYTES)
     row = np.frombuffer(vector, "<f2", offset=_CHECK_BYTES + _SCALE_BYTES)
@@ -197,7 +204,7 @@ def _width(vector: bytes) -> int:
     return (len(vector) - _CHECK_BYTES - _SCALE_BYTES) // _NUMBER_BYTES
 
 
-def _is_whole(vector: bytes) -> bool:
+def _is_intact(vector: bytes) -> bool:
     check = int.from_bytes(vector[:_CHECK_BYTES], "little")
     numbers = len(vector) - _CHECK_BYTES - _SCALE_BYTES
     return numbers > 0 and numbers % 2 == 0 and zlib.crc32(vector[_CHECK_BYTES:]) == check

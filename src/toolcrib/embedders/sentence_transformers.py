@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.vector_checks import checked_rows
+from toolcrib.search.dense.vector_checks import validate_vectors
 
 _SOURCE = "the model"
 
@@ -33,16 +33,16 @@ class TransformersEmbedder:
         self._query: Callable[[list[str]], Any] = getattr(model, "encode_query", model.encode)
         self._tool: Callable[[list[str]], Any] = getattr(model, "encode_document", model.encode)
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """What people and models ask for."""
-        return _encoded(self._query, texts)
+        return _encode(self._query, texts)
 
-    def tools(self, texts: Sequence[str]) -> Vectors:
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
         """What tools say of themselves."""
-        return _encoded(self._tool, texts)
+        return _encode(self._tool, texts)
 
 
-def _encoded(encode: Callable[[list[str]], Any], texts: Sequence[str]) -> Vectors:
+def _encode(encode: Callable[[list[str]], Any], texts: Sequence[str]) -> Vectors:
     try:
         found = encode(list(texts))
     # A model may fail in any way its library can; here that becomes one error of ours.
@@ -51,4 +51,4 @@ def _encoded(encode: Callable[[list[str]], Any], texts: Sequence[str]) -> Vector
             f"{_SOURCE} could not encode {len(texts)} texts: {type(fault).__name__}: {fault}; "
             "see that `model.encode` works on its own"
         ) from fault
-    return checked_rows(found, len(texts), _SOURCE)
+    return validate_vectors(found, len(texts), _SOURCE)

@@ -13,12 +13,12 @@ from os import PathLike, fspath
 from typing import Final
 
 from toolcrib.errors import InvalidCacheFile
-from toolcrib.files.sqlite_file import Kind, connect, prepare, transaction
+from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection, transaction
 
 # At 384 numbers a vector this is about 200 MB; the oldest go first.
-MAX_STORED: Final = 200_000
+MAX_STORED_VECTORS: Final = 200_000
 
-_VECTORS: Final = Kind(
+_FILE_TYPE: Final = SqliteFileType(
     # "crib" in ASCII.
     application_id=0x63726962,
     migrations=(
@@ -27,20 +27,20 @@ _VECTORS: Final = Kind(
             "key BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
         ),
     ),
-    error=InvalidCacheFile,
-    holds="vectors",
-    renewal="it is filled anew",
+    error_type=InvalidCacheFile,
+    content="vectors",
+    recovery_note="it is filled anew",
 )
 # SQLite takes this many values in one statement on every build.
-_ASKED_AT_ONCE: Final = 500
+_MAX_SQL_PARAMETERS: Final = 500
 
 
 class VectorStore:
     """A file of vectors. Whatever is wrong with it raises `InvalidCacheFile`, which names the cure."""
 
-    def __init__(self, path: str | PathLike[str], most: int = MAX_STORED) -> None:
+    def __init__(self, path: str | PathLike[str], max_vectors: int = MAX_STORED_VECTORS) -> None:
         self.path = fspath(path)
-        self._most = most
+        self._most = max_vectors
         with self._connection():
             pass
 
@@ -48,8 +48,8 @@ class VectorStore:
         """The vectors that are known, by key; what somebody put there instead, as bytes too."""
         known: dict[bytes, bytes] = {}
         with self._connection() as connection:
-            for start in range(0, len(keys), _ASKED_AT_ONCE):
-                some = keys[start : start + _ASKED_AT_ONCE]
+            for start in range(0, len(keys), _MAX_SQL_PARAMETERS):
+                some = keys[start : start + _MAX_SQL_PARAMETERS]
                 marks = ",".join("?" * len(some))
                 asked = f"SELECT key, CAST(vector AS BLOB) FROM vectors WHERE key IN ({marks})"
                 known.update(connection.execute(asked, some))
@@ -70,9 +70,9 @@ class VectorStore:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(connect(self.path)) as connection:
+            with closing(open_connection(self.path)) as connection:
                 # Each time: somebody may have deleted the file since.
-                prepare(connection, self.path, _VECTORS)
+                migrate_file(connection, self.path, _FILE_TYPE)
                 yield connection
         except (sqlite3.Error, ValueError) as fault:
-            raise _VECTORS.unfit(self.path, fault) from fault
+            raise _FILE_TYPE.build_error(self.path, fault) from fault

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from toolcrib.encoder.tokenizer import WordPiece
-from toolcrib.encoder.transformer import Encoder
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.encoder.transformer import TransformerEncoder
 
 
-def fastest_encoder(pieces: WordPiece, weights: Mapping[str, Any]) -> Encoder:
+def build_encoder(tokenizer: WordPieceTokenizer, weights: Mapping[str, Any]) -> TransformerEncoder:
     """The fastest encoder that runs here. All read the same weights and mean the same."""
     try:
         module = import_module("toolcrib.encoder.onnx_backend")
     except ImportError:
-        return Encoder(pieces, weights)
-    encoder: Encoder = module.OnnxEncoder(pieces, weights)
+        return TransformerEncoder(tokenizer, weights)
+    encoder: TransformerEncoder = module.OnnxEncoder(tokenizer, weights)
     return encoder

@@ -17,18 +17,18 @@ from importlib.resources import files
 from itertools import filterfalse
 from typing import Final
 
-from toolcrib.encoder.tokenizer import vocabulary
+from toolcrib.encoder.tokenizer import load_vocabulary
 
 # Further into a text nobody reads: the encoder stops at 64 word pieces.
 MAX_CHARS: Final = 600
 # Letters that may follow a key that ends in `*`, if they make an ending.
-MAX_ENDING: Final = 4
+MAX_ENDING_CHARS: Final = 4
 # Letters that a part of a compound has at least.
-SHORTEST_PART: Final = 4
+MIN_COMPOUND_PART_CHARS: Final = 4
 # The share of a text's words that must be another language's, if it has more than a few, not
 # counting names.
-LEAST_SHARE: Final = 0.4
-FEW_WORDS: Final = 5
+MIN_FOREIGN_SHARE: Final = 0.4
+MAX_SHORT_TEXT_WORDS: Final = 5
 
 _FOLDER: Final = files("toolcrib.encoder") / "data" / "glossary"
 _BY_SCRIPT: Final = (
@@ -90,9 +90,9 @@ class _Glossary:
         self._has_compounds = has_compounds
         self._longest = max(map(len, words))
 
-    def known(self, words: Iterable[str]) -> int:
+    def count_foreign(self, words: Iterable[str]) -> int:
         """How many of some words are known, and are other words in English."""
-        found = ((word, self._whole(word)) for word in words)
+        found = ((word, self._look_up(word)) for word in words)
         return sum(
             english is not None
             and not word.startswith(english or " ")
@@ -100,23 +100,23 @@ class _Glossary:
             for word, english in found
         )
 
-    def of_word(self, word: str) -> str | None:
+    def translate_word(self, word: str) -> str | None:
         """A word in English, or the words it is made of; none if it is not known."""
-        known = self._whole(word)
+        known = self._look_up(word)
         if known is None and self._has_compounds:
-            for end in range(len(word) - SHORTEST_PART, SHORTEST_PART - 1, -1):
-                first, rest = self._whole(word[:end]), self._whole(word[end:])
+            for end in range(len(word) - MIN_COMPOUND_PART_CHARS, MIN_COMPOUND_PART_CHARS - 1, -1):
+                first, rest = self._look_up(word[:end]), self._look_up(word[end:])
                 if first is not None and rest is not None:
                     return f"{first} {rest}"
         return known
 
-    def of_run(self, run: str) -> str:
+    def translate_run(self, run: str) -> str:
         """Characters without a space between them, cut where the longest known words end."""
         said: list[str] = []
         is_ending = False
         at = 0
         while at < len(run):
-            end, known = self._longest_at(run, at)
+            end, known = self._longest_match(run, at)
             if known is not None:
                 said.append(known)
             # What follows a known word may be its ending; anything else that is not known is a name.
@@ -126,16 +126,16 @@ class _Glossary:
             at = end
         return " ".join(said)
 
-    def _whole(self, word: str) -> str | None:
+    def _look_up(self, word: str) -> str | None:
         known = self._words.get(word)
-        for end in range(len(word), max(len(word) - MAX_ENDING, 1) - 1, -1):
+        for end in range(len(word), max(len(word) - MAX_ENDING_CHARS, 1) - 1, -1):
             if known is not None:
                 break
             if word[end:] in _ENDINGS or not word.isascii():
                 known = self._words.get(f"{word[:end]}*")
         return known
 
-    def _longest_at(self, run: str, at: int) -> tuple[int, str | None]:
+    def _longest_match(self, run: str, at: int) -> tuple[int, str | None]:
         for end in range(min(len(run), at + self._longest), at, -1):
             known = self._words.get(run[at:end])
             if known is not None:
@@ -144,32 +144,32 @@ class _Glossary:
 
 
 @lru_cache(maxsize=2_048)
-def in_english(text: str) -> str:
+def translate_to_english(text: str) -> str:
     """A text word by word in English; as it is if it is in English, or in a language not known."""
     plain = text[:MAX_CHARS]
     if not plain.isascii():
         plain = unicodedata.normalize("NFKC", plain).translate(_SIGNS)
-    language = _language(plain)
+    language = _detect_language(plain)
     if language is None:
         return text
-    glossary = _glossary(language)
+    glossary = _load_glossary(language)
 
     def one(piece: re.Match[str]) -> str:
         run, word = piece.groups()
         if run:
-            return f" {glossary.of_run(run)} "
-        known = glossary.of_word(word.lower())
+            return f" {glossary.translate_run(run)} "
+        known = glossary.translate_word(word.lower())
         return word if known is None else known
 
     return " ".join(_PIECE.sub(one, plain).split())
 
 
-def glossaries() -> str:
+def glossary_checksum() -> str:
     """Which glossaries these are: a checksum of all of them."""
     return " ".join(str(zlib.crc32((_FOLDER / f"{one}.tsv").read_bytes())) for one in LANGUAGES)
 
 
-def _language(text: str) -> str | None:
+def _detect_language(text: str) -> str | None:
     """The language of a text, as far as we know it; none if it is English."""
     if not text.isascii():
         for language, script in _BY_SCRIPT:
@@ -177,38 +177,38 @@ def _language(text: str) -> str | None:
                 return language
     # Most texts are in English, which their words tell even with the signs that stand at them.
     spoken = text.lower().replace("-", " ").split()
-    enough = _enough(spoken)
-    if enough > len(spoken) or len(_strange(spoken)) < enough:
+    enough = _min_foreign_words(spoken)
+    if enough > len(spoken) or len(_non_english(spoken)) < enough:
         return None
     spoken = [word.strip(_PUNCTUATION) for word in spoken]
     english = _english_words()[0]
     foreign = [
         word
-        for word in _strange(spoken)
+        for word in _non_english(spoken)
         if word in _COMMON or word.removesuffix("s") not in english
     ]
-    enough = _enough(spoken)
+    enough = _min_foreign_words(spoken)
     plain = sum(word[0].islower() for word in text.split())
-    if plain > FEW_WORDS:
-        enough = max(enough, math.ceil(LEAST_SHARE * plain))
+    if plain > MAX_SHORT_TEXT_WORDS:
+        enough = max(enough, math.ceil(MIN_FOREIGN_SHARE * plain))
     # What cannot be enough need not be looked up in any glossary.
     if len(foreign) < enough:
         return None
-    told = {one: _glossary(one).known(foreign) for one in _LATIN}
+    told = {one: _load_glossary(one).count_foreign(foreign) for one in _LATIN}
     most = max(told.values())
     if most < enough:
         return None
     # Languages that are much alike share words: the one that knows more of the rest.
     likely = [one for one in _LATIN if told[one] == most]
-    return max(likely, key=lambda one: _glossary(one).known(spoken))
+    return max(likely, key=lambda one: _load_glossary(one).count_foreign(spoken))
 
 
-def _strange(spoken: list[str]) -> list[str]:
+def _non_english(spoken: list[str]) -> list[str]:
     """The words that do not tell that a text is in English."""
     return list(filterfalse(_english_words()[1].__contains__, spoken))
 
 
-def _enough(spoken: list[str]) -> int:
+def _min_foreign_words(spoken: list[str]) -> int:
     """How many foreign words it takes: a text in English may quote, and jargon looks like several."""
     return 2 * sum(map(_ENGLISH.__contains__, spoken)) + 1
 
@@ -216,12 +216,12 @@ def _enough(spoken: list[str]) -> int:
 @cache
 def _english_words() -> tuple[frozenset[str], frozenset[str]]:
     """All of them, and those that are no common words elsewhere."""
-    english = _JARGON.union(vocabulary())
+    english = _JARGON.union(load_vocabulary())
     return english, english - _COMMON
 
 
 @cache
-def _glossary(language: str) -> _Glossary:
+def _load_glossary(language: str) -> _Glossary:
     words: dict[str, str] = {}
     # Both write with the same characters, and some words are the same in both.
     for name in ("ja", "zh", language) if language in ("ja", "zh") else (language,):

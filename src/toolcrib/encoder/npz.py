@@ -20,17 +20,17 @@ _LENGTHS: Final = (slice(26, 28), slice(28, 30))
 _HEAD_LENGTH: Final = slice(8, 10)
 
 
-def arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
+def load_arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
     """The arrays of a file that was written without compression, by name. They do not change."""
-    data = _content(file)
+    data = _map_file(file)
     with ZipFile(file) as entries:
         places = {
             one.filename.removesuffix(".npy"): one.header_offset for one in entries.infolist()
         }
-    return {name: _array(data, place) for name, place in places.items()}
+    return {name: _array_at(data, place) for name, place in places.items()}
 
 
-def _content(file: IO[bytes]) -> mmap.mmap | bytes:
+def _map_file(file: IO[bytes]) -> mmap.mmap | bytes:
     try:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError:
@@ -40,11 +40,11 @@ def _content(file: IO[bytes]) -> mmap.mmap | bytes:
         return content
 
 
-def _array(data: mmap.mmap | bytes, place: int) -> NDArray[Any]:
+def _array_at(data: mmap.mmap | bytes, place: int) -> NDArray[Any]:
     header = data[place : place + _HEADER_BYTES]
-    start = place + _HEADER_BYTES + sum(_number(header[at]) for at in _LENGTHS)
+    start = place + _HEADER_BYTES + sum(_little_endian(header[at]) for at in _LENGTHS)
     head_at = start + _HEAD_LENGTH.stop
-    numbers_at = head_at + _number(data[start:head_at][_HEAD_LENGTH])
+    numbers_at = head_at + _little_endian(data[start:head_at][_HEAD_LENGTH])
     told = literal_eval(data[head_at:numbers_at].decode("latin-1"))
     flat = np.frombuffer(data, np.dtype(told["descr"]), int(np.prod(told["shape"])), numbers_at)
     shaped = flat.reshape(told["shape"], order="F" if told["fortran_order"] else "C")
@@ -52,5 +52,5 @@ def _array(data: mmap.mmap | bytes, place: int) -> NDArray[Any]:
     return np.require(shaped, requirements="A")
 
 
-def _number(content: bytes) -> int:
+def _little_endian(content: bytes) -> int:
     return int.from_bytes(content, "little")

@@ -14,18 +14,25 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from toolcrib.encoder.onnx_graph import CONTRIB, Graph
-from toolcrib.encoder.tokenizer import WordPiece
-from toolcrib.encoder.transformer import EPSILON, HEADS, Array, Encoder, Piles, half
+from toolcrib.encoder.onnx_graph import CONTRIB, OnnxGraph
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.encoder.transformer import (
+    EPSILON,
+    HEADS,
+    Array,
+    Batches,
+    TransformerEncoder,
+    halfway_layer,
+)
 
 _INPUT: Final = "x"
 _LAST_AXIS: Final = 2
 
 
-class OnnxEncoder(Encoder):
+class OnnxEncoder(TransformerEncoder):
     """Texts into vectors of length one, two to three times as fast."""
 
-    def __init__(self, pieces: WordPiece, weights: Mapping[str, Any]) -> None:
+    def __init__(self, pieces: WordPieceTokenizer, weights: Mapping[str, Any]) -> None:
         super().__init__(pieces, weights, _OnnxLayers(weights))
 
 
@@ -40,89 +47,102 @@ class _OnnxLayers:
         # Warnings about a model of ours are of no use to a user.
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(
-            model(weights), options, providers=["CPUExecutionProvider"]
+            build_onnx_model(weights), options, providers=["CPUExecutionProvider"]
         )
 
-    def __call__(self, piles: Piles) -> list[tuple[Array, Array]]:
+    def __call__(self, piles: Batches) -> list[tuple[Array, Array]]:
         return [tuple(self._session.run(None, {_INPUT: pile})) for pile in piles]
 
 
-def model(weights: Mapping[str, Any]) -> bytes:
+def build_onnx_model(weights: Mapping[str, Any]) -> bytes:
     """The encoder's layers as an ONNX file: from embedded tokens to what they mean in their text."""
-    writer = _Writer(weights)
+    writer = _OnnxModelBuilder(weights)
     x = halfway = _INPUT
     layers = int(weights["layers"])
     for at in range(layers):
-        x = writer.layer(x, at)
-        if at + 1 == half(layers):
+        x = writer.add_layer(x, at)
+        if at + 1 == halfway_layer(layers):
             halfway = x
-    return writer.graph.model([halfway, x], ["count", "length", int(weights["places"].shape[1])])
+    return writer.graph.serialize(
+        [halfway, x], ["count", "length", int(weights["places"].shape[1])]
+    )
 
 
-class _Writer:
+class _OnnxModelBuilder:
     """A graph in the making, and the numbers that all its layers share."""
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
-        self.graph = Graph(_INPUT)
+        self.graph = OnnxGraph(_INPUT)
         self._weights = weights
         self._width = int(weights["places"].shape[1])
-        self._one = self._number(1)
-        self._top = self._number(255)
-        self._tiny = self._number(1e-12)
-        self._axis = self.graph.constant(np.array([_LAST_AXIS], np.int64))
+        self._one = self._float_constant(1)
+        self._top = self._float_constant(255)
+        self._tiny = self._float_constant(1e-12)
+        self._axis = self.graph.add_constant(np.array([_LAST_AXIS], np.int64))
         self._edges = [
-            self.graph.constant(np.array([part * self._width], np.int64)) for part in range(4)
+            self.graph.add_constant(np.array([part * self._width], np.int64)) for part in range(4)
         ]
 
-    def layer(self, x: str, at: int) -> str:
+    def add_layer(self, x: str, at: int) -> str:
         """Attention, then two dense layers, as in `encoder.Layer`."""
-        whole = self._normed(self._product(self._attention(x, at), at, "mix"), x, at, "mix")
-        wide = self._contrib(
-            "FastGelu", self._product(whole, at, "widen"), self._own(at, "widen.bias")
+        whole = self._add_and_normalize(
+            self._quantized_matmul(self._attention(x, at), at, "mix"), x, at, "mix"
         )
-        return self._normed(self._product(wide, at, "narrow"), whole, at, "narrow")
+        wide = self._contrib_node(
+            "FastGelu",
+            self._quantized_matmul(whole, at, "widen"),
+            self._layer_constant(at, "widen.bias"),
+        )
+        return self._add_and_normalize(
+            self._quantized_matmul(wide, at, "narrow"), whole, at, "narrow"
+        )
 
     def _attention(self, x: str, at: int) -> str:
-        qkv = self.graph.node("Add", self._product(x, at, "qkv"), self._own(at, "qkv.bias"))
+        qkv = self.graph.add_node(
+            "Add", self._quantized_matmul(x, at, "qkv"), self._layer_constant(at, "qkv.bias")
+        )
         parts = [
-            self.graph.node("Slice", qkv, start, end, self._axis)
+            self.graph.add_node("Slice", qkv, start, end, self._axis)
             for start, end in zip(self._edges, self._edges[1:], strict=False)
         ]
         # What attention divides by is part of the weights already.
-        return self._contrib("MultiHeadAttention", *parts, num_heads=HEADS, scale=1.0)
+        return self._contrib_node("MultiHeadAttention", *parts, num_heads=HEADS, scale=1.0)
 
-    def _normed(self, y: str, x: str, at: int, part: str) -> str:
+    def _add_and_normalize(self, y: str, x: str, at: int, part: str) -> str:
         """What a part gave, its bias and what it was given, together and normalised."""
         norm = "mix_norm" if part == "mix" else "norm"
-        own = [self._own(at, name) for name in (f"{norm}.scale", f"{norm}.shift", f"{part}.bias")]
-        return self._contrib("SkipLayerNormalization", y, x, *own, epsilon=float(EPSILON))
+        own = [
+            self._layer_constant(at, name)
+            for name in (f"{norm}.scale", f"{norm}.shift", f"{part}.bias")
+        ]
+        return self._contrib_node("SkipLayerNormalization", y, x, *own, epsilon=float(EPSILON))
 
-    def _product(self, x: str, at: int, part: str) -> str:
+    def _quantized_matmul(self, x: str, at: int, part: str) -> str:
         """Times a matrix, in whole numbers: each token is brought to 0…255, and its product back."""
-        node = self.graph.node
+        node = self.graph.add_node
         lowest = node("ReduceMin", x, axes=[_LAST_AXIS])
         span = node("Sub", node("ReduceMax", x, axes=[_LAST_AXIS]), lowest)
         # Where all numbers of a token are equal, the span is nothing to divide by.
         step = node("Max", node("Div", span, self._top), self._tiny)
         small = node("QuantizeLinear", node("Div", node("Sub", x, lowest), step), self._one)
-        matrix, scale = _seven_bits(self._weights, f"{at}.{part}")
-        inputs = small, self.graph.constant(matrix), self._one, self.graph.constant(scale)
-        product = node("Mul", self._contrib("MatMulIntegerToFloat", *inputs), step)
+        matrix, scale = _quantize_to_7_bits(self._weights, f"{at}.{part}")
+        inputs = small, self.graph.add_constant(matrix), self._one, self.graph.add_constant(scale)
+        product = node("Mul", self._contrib_node("MatMulIntegerToFloat", *inputs), step)
         # What was taken from every number of a token is given back, times all of the matrix.
-        total = self.graph.constant(matrix.sum(axis=0, dtype=np.float32) * scale)
+        total = self.graph.add_constant(matrix.sum(axis=0, dtype=np.float32) * scale)
         return node("Add", product, node("Mul", lowest, total))
 
-    def _contrib(self, operator: str, *inputs: str, **attributes: float) -> str:
-        return self.graph.node(operator, *inputs, domain=CONTRIB, **attributes)
+    def _contrib_node(self, operator: str, *inputs: str, **attributes: float) -> str:
+        return self.graph.add_node(operator, *inputs, domain=CONTRIB, **attributes)
 
-    def _own(self, at: int, name: str) -> str:
-        return self.graph.constant(self._weights[f"{at}.{name}"])
+    def _layer_constant(self, at: int, name: str) -> str:
+        return self.graph.add_constant(self._weights[f"{at}.{name}"])
 
-    def _number(self, value: float) -> str:
-        return self.graph.constant(np.array(value, np.float32))
+    def _float_constant(self, value: float) -> str:
+        return self.graph.add_constant(np.array(value, np.float32))
 
 
-def _seven_bits(weights: Mapping[str, Any], name: str) -> tuple[NDArray[np.int8], Array]:
+def _quantize_to_7_bits(weights: Mapping[str, Any], name: str) -> tuple[NDArray[np.int8], Array]:
     """A matrix and its scales with one bit less.
 
     Processors before VNNI add two products in 16 bits and cut off what does not fit. Twice 255 times

@@ -10,27 +10,27 @@ _BYTES: Final = 2
 _FLOAT: Final = 5
 
 
-def number(field: int, value: int) -> bytes:
+def int_field(field: int, value: int) -> bytes:
     """A field that holds a number, zero or above."""
-    return _varint(field << 3 | _VARINT) + _varint(value)
+    return _encode_varint(field << 3 | _VARINT) + _encode_varint(value)
 
 
-def real(field: int, value: float) -> bytes:
+def float_field(field: int, value: float) -> bytes:
     """A field that holds a float of 32 bits."""
-    return _varint(field << 3 | _FLOAT) + struct.pack("<f", value)
+    return _encode_varint(field << 3 | _FLOAT) + struct.pack("<f", value)
 
 
-def block(field: int, value: bytes) -> bytes:
+def bytes_field(field: int, value: bytes) -> bytes:
     """A field that holds bytes, or a message that is written already."""
-    return _varint(field << 3 | _BYTES) + _varint(len(value)) + value
+    return _encode_varint(field << 3 | _BYTES) + _encode_varint(len(value)) + value
 
 
-def text(field: int, value: str) -> bytes:
+def string_field(field: int, value: str) -> bytes:
     """A field that holds a text."""
-    return block(field, value.encode())
+    return bytes_field(field, value.encode())
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     """Seven bits a byte, the lowest first; the eighth says that more follow."""
     written = bytearray()
     while value > 0x7F:

@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
 
 Array = NDArray[np.float32]
 
 MAX_HEAD_TOKENS: Final = 22
 MAX_TOKENS: Final = 62
 # So many texts at a time: their pieces' vectors stay in the processor's cache.
-TOGETHER: Final = 512
+BATCH_TEXTS: Final = 512
 # The first is said of the tool by name, the rest about it.
 SEPARATOR: Final = ": "
 _BEND_PARTS: Final = ("straight", "shift", "widen", "widen_shift", "narrow")
@@ -28,7 +28,7 @@ _BEND_PARTS: Final = ("straight", "shift", "widen", "widen_shift", "narrow")
 _EMPTY: Final = [0]
 
 
-class Bend:
+class ResidualProjection:
     """A straight map and a bent one beside it, added up."""
 
     def __init__(
@@ -41,15 +41,17 @@ class Bend:
         self._width = len(shift)
 
     @classmethod
-    def named(cls, weights: Mapping[str, Any], name: str) -> Bend:
+    def load(cls, weights: Mapping[str, Any], name: str) -> ResidualProjection:
         """One of several that share a file."""
         return cls(*(weights[f"{name}.{part}"] for part in _BEND_PARTS))
 
-    def along(self, axes: Array) -> Bend:
+    def project_onto(self, axes: Array) -> ResidualProjection:
         """What gives the same along some axes, and is the cheaper the fewer they are."""
         straight, widen = np.split(self._first, [self._width], axis=1)
         shift, widen_shift = np.split(self._shift, [self._width])
-        return Bend(straight @ axes, shift @ axes, widen, widen_shift, self._narrow @ axes)
+        return ResidualProjection(
+            straight @ axes, shift @ axes, widen, widen_shift, self._narrow @ axes
+        )
 
     def __call__(self, x: Array) -> Array:
         """Of one vector, or of several, one a row."""
@@ -61,42 +63,45 @@ class Bend:
         return y
 
 
-class Sketcher:
+class StaticEncoder:
     """Rough vectors of tools and queries."""
 
-    def __init__(self, pieces: WordPiece, weights: Mapping[str, Any]) -> None:
-        self._pieces = pieces
+    def __init__(self, tokenizer: WordPieceTokenizer, weights: Mapping[str, Any]) -> None:
+        self._tokenizer = tokenizer
         self._words = weights["words"]
         # What a piece counts, and what the numbers of its vector do.
         self._weights: Array = weights["weights"]
         self._scales: Array = weights["words.scale"] * self._weights
-        self._tool, self._query = Bend.named(weights, "tool"), Bend.named(weights, "query")
+        self._tool, self._query = (
+            ResidualProjection.load(weights, "tool"),
+            ResidualProjection.load(weights, "query"),
+        )
 
-    def tools(self, texts: Sequence[str]) -> Array:
+    def embed_tools(self, texts: Sequence[str]) -> Array:
         """One row a tool."""
-        if len(texts) > TOGETHER:
-            starts = range(0, len(texts), TOGETHER)
-            return np.concatenate([self.tools(texts[at : at + TOGETHER]) for at in starts])
+        if len(texts) > BATCH_TEXTS:
+            starts = range(0, len(texts), BATCH_TEXTS)
+            return np.concatenate([self.embed_tools(texts[at : at + BATCH_TEXTS]) for at in starts])
         parts = [text.partition(SEPARATOR) for text in texts]
-        heads = self._means([self._ids(head, MAX_HEAD_TOKENS) for head, _, _ in parts])
-        rests = self._means([self._ids(rest, MAX_TOKENS) for _, _, rest in parts])
-        return _unit(self._tool(np.concatenate((heads, rests), axis=1)))
+        heads = self._means([self._token_ids(head, MAX_HEAD_TOKENS) for head, _, _ in parts])
+        rests = self._means([self._token_ids(rest, MAX_TOKENS) for _, _, rest in parts])
+        return _normalize_rows(self._tool(np.concatenate((heads, rests), axis=1)))
 
-    def queries(self, texts: Sequence[str]) -> Array:
+    def embed_queries(self, texts: Sequence[str]) -> Array:
         """One row a query."""
-        return _unit(self._bent(self._query, texts))
+        return _normalize_rows(self._encode(self._query, texts))
 
-    def queries_along(self, axes: Array) -> Callable[[Sequence[str]], Array]:
+    def build_projected_encoder(self, axes: Array) -> Callable[[Sequence[str]], Array]:
         """What reads queries by their numbers along some axes alone, of whatever length."""
-        return partial(self._bent, self._query.along(axes))
+        return partial(self._encode, self._query.project_onto(axes))
 
-    def _bent(self, bend: Bend, texts: Sequence[str]) -> Array:
+    def _encode(self, bend: ResidualProjection, texts: Sequence[str]) -> Array:
         if len(texts) == 1:
-            return bend(self._mean(self._ids(texts[0], MAX_TOKENS)))[None]
-        return bend(self._means([self._ids(text, MAX_TOKENS) for text in texts]))
+            return bend(self._mean(self._token_ids(texts[0], MAX_TOKENS)))[None]
+        return bend(self._means([self._token_ids(text, MAX_TOKENS) for text in texts]))
 
-    def _ids(self, text: str, limit: int) -> list[int]:
-        return self._pieces.bare_ids(text, limit) or _EMPTY
+    def _token_ids(self, text: str, limit: int) -> list[int]:
+        return self._tokenizer.encode_without_special_tokens(text, limit) or _EMPTY
 
     def _mean(self, text: list[int]) -> Array:
         """The weighted mean of the pieces of one text: most queries come alone."""
@@ -116,6 +121,6 @@ class Sketcher:
         return sums
 
 
-def _unit(rows: Array) -> Array:
+def _normalize_rows(rows: Array) -> Array:
     rows /= np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), np.float32(1e-12))[:, None]
     return rows

@@ -28,45 +28,47 @@ _IDEOGRAPH = re.compile(
 
 
 @cache
-def vocabulary() -> tuple[str, ...]:
+def load_vocabulary() -> tuple[str, ...]:
     """The word pieces that come with us, in the order of their ids."""
     text = (files("toolcrib.encoder") / "data" / "vocabulary.txt").read_text(encoding="utf-8")
     return tuple(text.splitlines())
 
 
-class WordPiece:
+class WordPieceTokenizer:
     """A vocabulary, and how to spell a text with it."""
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         self._ids = {piece: id for id, piece in enumerate(vocabulary)}
         self._cls, self._sep = self._ids[CLS], self._ids[SEP]
         self._unknown = self._ids[UNKNOWN]
-        self._spelt = lru_cache(maxsize=50_000)(self._spell)
+        self._split_word_cached = lru_cache(maxsize=50_000)(self._split_word)
 
-    def ids(self, text: str, limit: int) -> list[int]:
+    def encode(self, text: str, limit: int) -> list[int]:
         """The ids of a text's pieces between the two marks, at most `limit` in all."""
-        return [self._cls, *self.bare_ids(text, limit - 2), self._sep]
+        return [self._cls, *self.encode_without_special_tokens(text, limit - 2), self._sep]
 
-    def bare_ids(self, text: str, limit: int) -> list[int]:
+    def encode_without_special_tokens(self, text: str, limit: int) -> list[int]:
         """The same without the marks."""
         found: list[int] = []
         known = self._ids.get
-        for word in _words(text):
+        for word in _split_words(text):
             # Most words are pieces themselves. Of what has signs in it, only marks would be.
             id = known(word) if word.isalnum() else None
             if id is None:
-                for part in _parts(word):
-                    found += self._spelt(part)
+                for part in _split_at_punctuation(word):
+                    found += self._split_word_cached(part)
             else:
                 found.append(id)
         return found[:limit]
 
-    def place(self, text: str, part: str, limit: int) -> slice:
+    def find_token_span(self, text: str, part: str, limit: int) -> slice:
         """Where the pieces of a part of a text stand among those of the whole."""
         before, _, _ = text.partition(part)
-        return slice(len(self.ids(before, limit)) - 1, len(self.ids(before + part, limit)) - 1)
+        return slice(
+            len(self.encode(before, limit)) - 1, len(self.encode(before + part, limit)) - 1
+        )
 
-    def _spell(self, word: str) -> tuple[int, ...]:
+    def _split_word(self, word: str) -> tuple[int, ...]:
         """The fewest pieces from the left, each the longest that is known."""
         if len(word) > MAX_WORD_CHARS:
             return (self._unknown,)
@@ -85,18 +87,18 @@ class WordPiece:
         return tuple(found)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     # Most texts are of one line, and hold nothing that could not be printed.
     if text.isascii() and (text.isprintable() or not _ASCII_CONTROL.search(text)):
         return text.lower().split()
-    return _folded(text).split()
+    return _normalize(text).split()
 
 
-def _parts(word: str) -> list[str]:
-    return _ASCII_PIECE.findall(word) if word.isascii() else _split_at_signs(word)
+def _split_at_punctuation(word: str) -> list[str]:
+    return _ASCII_PIECE.findall(word) if word.isascii() else _split_unicode(word)
 
 
-def _folded(text: str) -> str:
+def _normalize(text: str) -> str:
     kept = "".join(
         " " if char in "\t\n\r" or unicodedata.category(char) == "Zs" else char
         for char in text
@@ -107,17 +109,17 @@ def _folded(text: str) -> str:
     return "".join(char for char in marked if unicodedata.category(char) != "Mn").lower()
 
 
-def _split_at_signs(word: str) -> list[str]:
+def _split_unicode(word: str) -> list[str]:
     pieces: list[str] = [""]
     for char in word:
-        if _is_sign(char):
+        if _is_punctuation(char):
             pieces += [char, ""]
         else:
             pieces[-1] += char
     return [piece for piece in pieces if piece]
 
 
-def _is_sign(char: str) -> bool:
+def _is_punctuation(char: str) -> bool:
     if char.isascii():
         return not char.isalnum()
     return unicodedata.category(char).startswith("P")

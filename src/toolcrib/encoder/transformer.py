@@ -9,31 +9,31 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.encoder.tokenizer import WordPiece
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
 
 Array = NDArray[np.float32]
 # From embedded tokens to what they mean in their text, after half of the layers and after all of
 # them: [texts, tokens, width] in and out, for some such piles of texts, each pile of one length.
-Piles = Sequence[Array]
-Layers = Callable[[Piles], list[tuple[Array, Array]]]
+Batches = Sequence[Array]
+Layers = Callable[[Batches], list[tuple[Array, Array]]]
 
 HEADS: Final = 12
-DENSE: Final = ("qkv", "mix", "widen", "narrow")
+LINEAR_PARTS: Final = ("qkv", "mix", "widen", "narrow")
 MAX_TOKENS: Final = 64
 # Texts encoded together: more would leave the processor's cache.
-BATCH: Final = 8
+BATCH_TEXTS: Final = 8
 EPSILON: Final = np.float32(1e-12)
 # Matrix products take this many rows at a time. Those that are left over are taken by twos and ones,
 # with all weights read again for each: eleven rows cost more than twelve.
-ROWS: Final = 4
+ROW_MULTIPLE: Final = 4
 
-_MOST_CONCERN: Final = np.float32(80)
+_MAX_ATTENTION_LOGIT: Final = np.float32(80)
 _ONE: Final = np.float32(1)
 _GELU_SLOPE: Final = np.float32(-2 * np.sqrt(2 / np.pi))
 _GELU_CUBE: Final = np.float32(-2 * np.sqrt(2 / np.pi) * 0.044715)
 
 
-class Norm(NamedTuple):
+class LayerNorm(NamedTuple):
     """Values brought to mean 0 and variance 1, then scaled and shifted."""
 
     scale: Array
@@ -48,7 +48,7 @@ class Norm(NamedTuple):
         return x
 
 
-class Dense(NamedTuple):
+class LinearLayer(NamedTuple):
     """A matrix and what is added after it."""
 
     weight: Array
@@ -60,17 +60,17 @@ class Dense(NamedTuple):
         return y
 
 
-class Layer(NamedTuple):
+class TransformerLayer(NamedTuple):
     """Attention, then two dense layers; each adds to what it was given and is normalised."""
 
-    qkv: Dense
-    mix: Dense
-    mix_norm: Norm
-    widen: Dense
-    narrow: Dense
-    norm: Norm
+    qkv: LinearLayer
+    mix: LinearLayer
+    mix_norm: LayerNorm
+    widen: LinearLayer
+    narrow: LinearLayer
+    norm: LayerNorm
 
-    def __call__(self, x: Array, piles: Piles) -> Array:
+    def __call__(self, x: Array, piles: Batches) -> Array:
         """`x` holds the tokens of the texts of all piles, one below the other, and idle rows."""
         y = self.mix(_attention(self.qkv(x), piles))
         y += x
@@ -85,25 +85,27 @@ class NumpyLayers:
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
         layers = range(int(weights["layers"]))
-        room = _Room(sum(weights[f"{at}.{part}"].size for at in layers for part in DENSE))
-        self._layers = [_layer(weights, at, room) for at in layers]
+        room = _WeightBuffer(
+            sum(weights[f"{at}.{part}"].size for at in layers for part in LINEAR_PARTS)
+        )
+        self._layers = [_build_layer(weights, at, room) for at in layers]
 
-    def __call__(self, piles: Piles) -> list[tuple[Array, Array]]:
+    def __call__(self, piles: Batches) -> list[tuple[Array, Array]]:
         # All texts' tokens in one matrix: one large product instead of many small ones.
         tokens = [pile.reshape(-1, pile.shape[-1]) for pile in piles]
-        idle = -sum(map(len, tokens)) % ROWS
+        idle = -sum(map(len, tokens)) % ROW_MULTIPLE
         y = halfway = np.concatenate((*tokens, np.zeros((idle, tokens[0].shape[1]), np.float32)))
         for at, layer in enumerate(self._layers, 1):
             y = layer(y, piles)
-            if at == half(len(self._layers)):
+            if at == halfway_layer(len(self._layers)):
                 halfway = y
         return [
             (halfway[rows].reshape(pile.shape), y[rows].reshape(pile.shape))
-            for pile, rows in _placed(piles)
+            for pile, rows in _batch_rows(piles)
         ]
 
 
-class Probe(NamedTuple):
+class ServiceNameProbe(NamedTuple):
     """A question to every token, answered from what it means after half of the layers.
 
     What kind of thing a word names is clearest there; further on it dissolves into the whole text.
@@ -117,53 +119,58 @@ class Probe(NamedTuple):
         return told
 
 
-class Encoder:
+class TransformerEncoder:
     """Texts into vectors of length one. `layers` may be run by something else than numpy."""
 
     def __init__(
-        self, pieces: WordPiece, weights: Mapping[str, Any], layers: Layers | None = None
+        self,
+        tokenizer: WordPieceTokenizer,
+        weights: Mapping[str, Any],
+        layers: Layers | None = None,
     ) -> None:
-        self._pieces = pieces
+        self._tokenizer = tokenizer
         self._words, self._word_scales = weights["words"], weights["words.scale"]
-        self._places: Array = weights["places"]
-        self._norm = Norm(weights["norm.scale"], weights["norm.shift"])
+        self._positions: Array = weights["places"]
+        self._norm = LayerNorm(weights["norm.scale"], weights["norm.shift"])
         self._layers = layers or NumpyLayers(weights)
         self._project: Array | None = weights.get("project")
-        self._width = (self._places if self._project is None else self._project).shape[1]
+        self._width = (self._positions if self._project is None else self._project).shape[1]
 
     def encode(self, texts: Sequence[str]) -> Array:
         """One row a text."""
         vectors = np.empty((len(texts), self._width), np.float32)
-        for rows, _, tokens in self._read(texts):
-            vectors[rows] = self._together(tokens)
+        for rows, _, tokens in self._run_layers(texts):
+            vectors[rows] = self._pool_tokens(tokens)
         return vectors
 
-    def encode_and_probe(self, texts: Sequence[str], probe: Probe) -> tuple[Array, list[Array]]:
+    def encode_and_probe(
+        self, texts: Sequence[str], probe: ServiceNameProbe
+    ) -> tuple[Array, list[Array]]:
         """One row a text, and for each text what the probe says of its tokens."""
         vectors = np.empty((len(texts), self._width), np.float32)
         told: dict[int, Array] = {}
-        for rows, halfway, tokens in self._read(texts):
-            vectors[rows] = self._together(tokens)
+        for rows, halfway, tokens in self._run_layers(texts):
+            vectors[rows] = self._pool_tokens(tokens)
             told |= zip(rows, probe(halfway), strict=True)
         return vectors, [told[at] for at in range(len(texts))]
 
-    def _read(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Array, Array]]:
+    def _run_layers(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Array, Array]]:
         """Texts of one length at a time: which, and their tokens after half of the layers and after all."""
-        ids = [self._pieces.ids(text, MAX_TOKENS) for text in texts]
+        ids = [self._tokenizer.encode(text, MAX_TOKENS) for text in texts]
         order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
-        for start in range(0, len(order), BATCH):
+        for start in range(0, len(order), BATCH_TEXTS):
             # Texts of one length make a pile: nothing is padded, so nothing need be masked.
-            alike = groupby(order[start : start + BATCH], key=lambda at: len(ids[at]))
+            alike = groupby(order[start : start + BATCH_TEXTS], key=lambda at: len(ids[at]))
             rows = [list(some) for _, some in alike]
-            piles = [self._embedded(np.array([ids[at] for at in some])) for some in rows]
+            piles = [self._embed_tokens(np.array([ids[at] for at in some])) for some in rows]
             for some, (halfway, tokens) in zip(rows, self._layers(piles), strict=True):
                 yield some, halfway, tokens
 
-    def _embedded(self, ids: NDArray[np.int64]) -> Array:
+    def _embed_tokens(self, ids: NDArray[np.int64]) -> Array:
         words = self._words[ids] * self._word_scales[ids][..., None]
-        return self._norm(words + self._places[: ids.shape[1]])
+        return self._norm(words + self._positions[: ids.shape[1]])
 
-    def _together(self, tokens: Array) -> Array:
+    def _pool_tokens(self, tokens: Array) -> Array:
         """A text's vector: the mean of its tokens', with length one."""
         mean: Array = tokens.mean(axis=1)
         if self._project is not None:
@@ -172,12 +179,12 @@ class Encoder:
         return mean
 
 
-def half(layers: int) -> int:
+def halfway_layer(layers: int) -> int:
     """How many layers are half of them, or a little more: after these a probe looks."""
     return (layers + 1) // 2
 
 
-class _Room:
+class _WeightBuffer:
     """Memory in one piece, for which the system has larger pages: a processor gets through it sooner."""
 
     def __init__(self, numbers: int) -> None:
@@ -189,22 +196,22 @@ class _Room:
         return taken.reshape(rows, columns)
 
 
-def _layer(weights: Mapping[str, Any], at: int, room: _Room) -> Layer:
-    def dense(part: str) -> Dense:
+def _build_layer(weights: Mapping[str, Any], at: int, room: _WeightBuffer) -> TransformerLayer:
+    def dense(part: str) -> LinearLayer:
         whole = weights[f"{at}.{part}"]
         matrix = room.take(*whole.shape)
         np.multiply(whole, weights[f"{at}.{part}.scale"], out=matrix)
-        return Dense(matrix, weights[f"{at}.{part}.bias"])
+        return LinearLayer(matrix, weights[f"{at}.{part}.bias"])
 
-    def norm(part: str) -> Norm:
-        return Norm(weights[f"{at}.{part}.scale"], weights[f"{at}.{part}.shift"])
+    def norm(part: str) -> LayerNorm:
+        return LayerNorm(weights[f"{at}.{part}.scale"], weights[f"{at}.{part}.shift"])
 
-    return Layer(
+    return TransformerLayer(
         dense("qkv"), dense("mix"), norm("mix_norm"), dense("widen"), dense("narrow"), norm("norm")
     )
 
 
-def _placed(piles: Piles) -> Iterator[tuple[Array, slice]]:
+def _batch_rows(piles: Batches) -> Iterator[tuple[Array, slice]]:
     """Each pile, and which rows its tokens are where all stand one below the other."""
     end = 0
     for pile in piles:
@@ -212,16 +219,16 @@ def _placed(piles: Piles) -> Iterator[tuple[Array, slice]]:
         yield pile, slice(start, end)
 
 
-def _attention(qkv: Array, piles: Piles) -> Array:
+def _attention(qkv: Array, piles: Batches) -> Array:
     """Every token's mean of what the others of its text say, weighted by how much they concern it."""
     rows, width = qkv.shape
     said = np.zeros((rows, width // 3), np.float32)
-    for pile, own in _placed(piles):
+    for pile, own in _batch_rows(piles):
         count, length, _ = pile.shape
         q, k, v = qkv[own].reshape(count, length, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
         concern = q @ k.swapaxes(2, 3)
         # Beyond that, one token's part of a mean is nothing, or all of it; and exp would leave its range.
-        np.clip(concern, -_MOST_CONCERN, _MOST_CONCERN, out=concern)
+        np.clip(concern, -_MAX_ATTENTION_LOGIT, _MAX_ATTENTION_LOGIT, out=concern)
         np.exp(concern, out=concern)
         seen: Array = concern @ v
         seen /= np.add.reduce(concern, axis=-1, keepdims=True)

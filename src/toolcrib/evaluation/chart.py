@@ -9,7 +9,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from toolcrib.evaluation.statistics import Estimate
-from toolcrib.evaluation.summary import AUC, Group, Summary
+from toolcrib.evaluation.summary import AUC, EvalSummary, QueryGroup
 
 FIGURES: Final = ("hit@5", "nDCG@10", "all-steps@5", AUC)
 MAX_ROWS: Final = 60
@@ -29,10 +29,10 @@ _NOT_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 class _Row:
     label: str
     count: str
-    group: Group
+    group: QueryGroup
 
 
-def picture(summaries: Sequence[Summary]) -> str:
+def picture(summaries: Sequence[EvalSummary]) -> str:
     """The figures as SVG, readable on light and on dark ground.
 
     Several sets stand below each other; a single one is followed by its kinds of questions.
@@ -65,11 +65,11 @@ def picture(summaries: Sequence[Summary]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _rows(summaries: Sequence[Summary]) -> list[_Row]:
+def _rows(summaries: Sequence[EvalSummary]) -> list[_Row]:
     if len(summaries) > 1:
         return [_Row(one.name, _count(one.overall), one.overall) for one in summaries[:MAX_ROWS]]
     (only,) = summaries
-    answerable = [group for group in only.groups if group.answerable]
+    answerable = [group for group in only.groups if group.answerable_count]
     parts = [_Row(group.value, _count(group), group) for group in answerable]
     return [_Row("all", _count(only.overall), only.overall), *parts][:MAX_ROWS]
 
@@ -78,15 +78,15 @@ def _has(row: _Row, figure: str) -> bool:
     return any(figure in figures for figures in row.group.figures.values())
 
 
-def _count(group: Group) -> str:
-    return f"{group.answerable:,} {'query' if group.answerable == 1 else 'queries'}"
+def _count(group: QueryGroup) -> str:
+    return f"{group.answerable_count:,} {'query' if group.answerable_count == 1 else 'queries'}"
 
 
-def _title(summaries: Sequence[Summary]) -> str:
+def _title(summaries: Sequence[EvalSummary]) -> str:
     if len(summaries) > 1:
         return f"Tool search on {len(summaries)} eval sets"
     (only,) = summaries
-    return f"Tool search on {only.name} ({only.tools:,} tools)"
+    return f"Tool search on {only.name} ({only.tool_count:,} tools)"
 
 
 def _style() -> str:

@@ -10,7 +10,7 @@ FACETS = ("kind", "subset", "lang")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class EvalQuery:
     """A query and, for each thing it needs, the tools any of which will do.
 
     Without needs it is impossible: the right answer is that nothing fits.
@@ -18,25 +18,25 @@ class Question:
 
     id: str
     text: str
-    needs: tuple[frozenset[str], ...]
+    targets: tuple[frozenset[str], ...]
     # The steps were told apart, so that covering all of them can be asked for.
-    in_steps: bool = False
+    has_steps: bool = False
     kind: str = ""
     subset: str = ""
     lang: str = ""
 
     @property
-    def impossible(self) -> bool:
+    def is_impossible(self) -> bool:
         """Whether no tool serves it."""
-        return not self.needs
+        return not self.targets
 
     @property
-    def relevant(self) -> frozenset[str]:
+    def relevant_ids(self) -> frozenset[str]:
         """Every tool that serves any of its needs."""
-        return frozenset().union(*self.needs)
+        return frozenset().union(*self.targets)
 
 
-def needs(
+def build_targets(
     relevant: Sequence[str], groups: Iterable[Iterable[str]] = (), *, any_of: bool = False
 ) -> tuple[frozenset[str], ...]:
     """What is needed: one of each group, or one of all, or each for itself."""

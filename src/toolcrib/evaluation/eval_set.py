@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidCatalogFile, InvalidEvalSet, ToolcribError
-from toolcrib.evaluation.eval_query import FACETS, Question, needs
+from toolcrib.evaluation.eval_query import FACETS, EvalQuery, build_targets
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.files.json_file import JsonFile, read_json_file
 
@@ -31,14 +31,14 @@ class EvalSet:
 
     name: str
     catalog: Catalog
-    questions: tuple[Question, ...]
+    queries: tuple[EvalQuery, ...]
 
     def sample(self, count: int) -> EvalSet:
         """As many of its questions, evenly spread, so that every kind keeps its share."""
-        total = len(self.questions)
+        total = len(self.queries)
         if count >= total:
             return self
-        chosen = tuple(self.questions[number * total // count] for number in range(count))
+        chosen = tuple(self.queries[number * total // count] for number in range(count))
         return EvalSet(self.name, self.catalog, chosen)
 
 
@@ -49,7 +49,7 @@ def read_eval_sets(folders: Sequence[str | PathLike[str]]) -> list[EvalSet]:
         if place in places[:number]:
             raise InvalidEvalSet(f"{Path(folders[number])}: named twice; name it once")
     return [
-        replace(read_eval_set(folder), name=_told_apart(place, places))
+        replace(read_eval_set(folder), name=_shortest_unique_suffix(place, places))
         for folder, place in zip(folders, places, strict=True)
     ]
 
@@ -77,24 +77,24 @@ def read_eval_set(folder: str | PathLike[str]) -> EvalSet:
     except InvalidCatalogFile as fault:
         raise InvalidEvalSet(str(fault)) from fault
     source = read_json_file(path / QUERIES_FILE, InvalidEvalSet, "one query a line, as JSON")
-    return EvalSet(path.resolve().name, catalog, _questions(source, catalog))
+    return EvalSet(path.resolve().name, catalog, _parse_queries(source, catalog))
 
 
-def _questions(source: JsonFile, catalog: Catalog) -> tuple[Question, ...]:
-    questions: dict[str, Question] = {}
+def _parse_queries(source: JsonFile, catalog: Catalog) -> tuple[EvalQuery, ...]:
+    questions: dict[str, EvalQuery] = {}
     starts: dict[str, int] = {}
-    for start, value in source.values():
-        row = _Row(source, start, value, catalog)
-        question = row.question()
+    for start, value in source.iter_values():
+        row = _QueryRow(source, start, value, catalog)
+        question = row.parse()
         if question.id in questions:
-            first = source.line(starts[question.id])
-            raise row.fault("id", f"is that of the query on line {first} already; change one")
+            first = source.line_number(starts[question.id])
+            raise row.error("id", f"is that of the query on line {first} already; change one")
         questions[question.id] = question
         starts[question.id] = start
     return tuple(questions.values())
 
 
-class _Row:
+class _QueryRow:
     """One line of the queries, read field by field."""
 
     def __init__(self, source: JsonFile, start: int, value: object, catalog: Catalog) -> None:
@@ -102,82 +102,82 @@ class _Row:
         self._start = start
         self._catalog = catalog
         if not isinstance(value, Mapping):
-            raise source.fault("a query is an object in { }, on a line of its own", start)
+            raise source.error_at("a query is an object in { }, on a line of its own", start)
         self._entry: Mapping[str, Any] = value
 
-    def question(self) -> Question:
+    def parse(self) -> EvalQuery:
         """The question of this line."""
         for field in self._entry:
-            if meant := _misspelt(field):
-                raise self.fault(field, f"is not known; did you mean {meant!r}?")
-        relevant = self._ids("relevant", self._required("relevant"))
-        groups = self._groups()
+            if meant := _find_nearest_field(field):
+                raise self.error(field, f"is not known; did you mean {meant!r}?")
+        relevant = self._parse_ids("relevant", self._get_required("relevant"))
+        groups = self._parse_groups()
         if groups and {id for group in groups for id in group} != set(relevant):
-            raise self.fault("groups", "must name the tools of relevant, all of them and no others")
+            raise self.error("groups", "must name the tools of relevant, all of them and no others")
         any_of = self._entry.get("any_of") or False
         if not isinstance(any_of, bool):
-            raise self.fault("any_of", "must be true or false")
+            raise self.error("any_of", "must be true or false")
         if any_of and groups:
-            raise self.fault("any_of", "and groups say different things; leave one out")
-        return Question(
-            id=self._text("id", self._required("id")),
-            text=self._text("query", self._required("query")),
-            needs=needs(relevant, groups, any_of=any_of),
-            in_steps=bool(groups),
-            **{facet: self._facet(facet) for facet in FACETS},
+            raise self.error("any_of", "and groups say different things; leave one out")
+        return EvalQuery(
+            id=self._parse_text("id", self._get_required("id")),
+            text=self._parse_text("query", self._get_required("query")),
+            targets=build_targets(relevant, groups, any_of=any_of),
+            has_steps=bool(groups),
+            **{facet: self._parse_facet(facet) for facet in FACETS},
         )
 
-    def fault(self, field: str, fault: str) -> ToolcribError:
+    def error(self, field: str, fault: str) -> ToolcribError:
         """The error about a field."""
-        return self._source.fault(f"{_short(field)} {fault}", self._start)
+        return self._source.error_at(f"{_truncate(field)} {fault}", self._start)
 
-    def _required(self, field: str) -> object:
+    def _get_required(self, field: str) -> object:
         value = self._entry.get(field)
         if value is None:
             cure = " (an empty list means that nothing fits)" if field == "relevant" else ""
-            raise self.fault(field, f"is missing; add it{cure}")
+            raise self.error(field, f"is missing; add it{cure}")
         return value
 
-    def _text(self, field: str, value: object) -> str:
+    def _parse_text(self, field: str, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            raise self.fault(field, "must be a text that is not empty; put it in quotes")
+            raise self.error(field, "must be a text that is not empty; put it in quotes")
         return value
 
-    def _facet(self, field: str) -> str:
+    def _parse_facet(self, field: str) -> str:
         value = self._entry.get(field)
         if value is None or value == "":
             return ""
-        text = self._text(field, value)
+        text = self._parse_text(field, value)
         if len(text) > MAX_FACET_CHARS:
-            raise self.fault(
+            raise self.error(
                 field,
                 f"has {len(text):,} characters, and {MAX_FACET_CHARS} at most are taken; shorten it",
             )
         return text
 
-    def _groups(self) -> list[list[str]]:
+    def _parse_groups(self) -> list[list[str]]:
         value = self._entry.get("groups") or []
         if not isinstance(value, list) or not all(isinstance(group, list) for group in value):
-            raise self.fault("groups", "must be a list of lists of tool ids, one for each step")
-        groups = [self._ids("groups", group) for group in value]
+            raise self.error("groups", "must be a list of lists of tool ids, one for each step")
+        groups = [self._parse_ids("groups", group) for group in value]
         if not all(groups):
-            raise self.fault("groups", "has an empty list; name the tools that do the step")
+            raise self.error("groups", "has an empty list; name the tools that do the step")
         return groups
 
-    def _ids(self, field: str, value: object) -> list[str]:
+    def _parse_ids(self, field: str, value: object) -> list[str]:
         if not isinstance(value, list):
-            raise self.fault(field, "must be a list of tool ids")
+            raise self.error(field, "must be a list of tool ids")
         for id in value:
             if not isinstance(id, str):
-                raise self.fault(field, "must be a list of tool ids, which are texts")
+                raise self.error(field, "must be a list of tool ids, which are texts")
             if self._catalog.slot(id) is None:
-                nearest = _nearest(id, (tool.id for tool in self._catalog))
+                nearest = _find_nearest_id(id, (tool.id for tool in self._catalog))
                 cure = f"did you mean {nearest!r}?" if nearest else f"add it to {TOOLS_FILE}"
-                raise self.fault(field, f"has {_short(id)!r}, which is no tool's id; {cure}")
+                raise self.error(field, f"has {_truncate(id)!r}, which is no tool's id; {cure}")
         return value
 
 
-def _told_apart(place: tuple[str, ...], places: Sequence[tuple[str, ...]]) -> str:
+def _shortest_unique_suffix(place: tuple[str, ...], places: Sequence[tuple[str, ...]]) -> str:
     """As much of a path's end as no other of the paths has."""
     count = 1
     while sum(other[-count:] == place[-count:] for other in places) > 1:
@@ -185,7 +185,7 @@ def _told_apart(place: tuple[str, ...], places: Sequence[tuple[str, ...]]) -> st
     return "/".join(place[-count:])
 
 
-def _nearest(id: str, ids: Iterable[str]) -> str:
+def _find_nearest_id(id: str, ids: Iterable[str]) -> str:
     """The id that was meant, if one is like it."""
     wanted = id.casefold()
     alike = {other.casefold(): other for other in ids}
@@ -197,12 +197,12 @@ def _nearest(id: str, ids: Iterable[str]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _misspelt(field: str) -> str:
+def _find_nearest_field(field: str) -> str:
     """The field that was meant by one we do not know; empty when there is none like it."""
     if field in FIELDS:
         return ""
     return next(iter(difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.8)), "")
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= _MAX_CHARS_SHOWN else f"{text[: _MAX_CHARS_SHOWN - 1]}…"

@@ -7,68 +7,68 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolcrib.evaluation.eval_query import FACETS
-from toolcrib.evaluation.metrics import NAMES
-from toolcrib.evaluation.runner import Answer
-from toolcrib.evaluation.summary import Group, Summary, means_over_sets
+from toolcrib.evaluation.metrics import METRIC_NAMES
+from toolcrib.evaluation.runner import EvalResult
+from toolcrib.evaluation.summary import EvalSummary, QueryGroup, average_over_sets
 
 _DIGITS = 6
 
 
-def summary_document(summary: Summary) -> dict[str, Any]:
+def summary_to_json(summary: EvalSummary) -> dict[str, Any]:
     """All figures of a set."""
     return {
         "set": summary.name,
-        "tools": summary.tools,
+        "tools": summary.tool_count,
         "modes": list(summary.modes),
-        "unread": dict(summary.unread),
-        "all": _group(summary.overall),
+        "unread": dict(summary.unsearchable),
+        "all": _group_to_json(summary.overall),
         "groups": [
-            {"facet": group.facet, "value": group.value, **_group(group)}
+            {"facet": group.facet, "value": group.value, **_group_to_json(group)}
             for group in summary.groups
         ],
     }
 
 
-def means_document(summaries: Sequence[Summary]) -> dict[str, Any]:
+def means_to_json(summaries: Sequence[EvalSummary]) -> dict[str, Any]:
     """The means over several sets, by mode and figure."""
     return {
-        mode: {figure: _rounded(value) for figure, value in figures.items()}
-        for mode, figures in means_over_sets(summaries).items()
+        mode: {figure: _round(value) for figure, value in figures.items()}
+        for mode, figures in average_over_sets(summaries).items()
     }
 
 
-def answer_document(name: str, mode: str, answer: Answer) -> dict[str, Any]:
+def result_to_json(name: str, mode: str, answer: EvalResult) -> dict[str, Any]:
     """One question of a set, and what a mode answered; `ranks` has null for what was not found."""
-    question = answer.question
-    found = [id for id, _ in answer.found]
-    figures = zip(NAMES, answer.scores or (), strict=False)
+    question = answer.query
+    found = [id for id, _ in answer.hits]
+    figures = zip(METRIC_NAMES, answer.scores or (), strict=False)
     return {
         "set": name,
         "mode": mode,
         "id": question.id,
         "query": question.text,
         **{facet: getattr(question, facet) for facet in FACETS if getattr(question, facet)},
-        "needs": [sorted(need) for need in question.needs],
+        "needs": [sorted(need) for need in question.targets],
         "ranks": {
-            id: found.index(id) + 1 if id in found else None for id in sorted(question.relevant)
+            id: found.index(id) + 1 if id in found else None for id in sorted(question.relevant_ids)
         },
-        "hits": [{"id": id, "score": _rounded(score)} for id, score in answer.found],
-        "confidence": _rounded(answer.confidence),
-        "confident": answer.confident,
-        "figures": {name: _rounded(value) for name, value in figures if not math.isnan(value)},
-        **({"unread": answer.fault} if answer.fault else {}),
+        "hits": [{"id": id, "score": _round(score)} for id, score in answer.hits],
+        "confidence": _round(answer.confidence),
+        "confident": answer.is_confident,
+        "figures": {name: _round(value) for name, value in figures if not math.isnan(value)},
+        **({"unread": answer.error} if answer.error else {}),
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group_to_json(group: QueryGroup) -> dict[str, Any]:
     return {
-        "answerable": group.answerable,
-        "impossible": group.impossible,
+        "answerable": group.answerable_count,
+        "impossible": group.impossible_count,
         "figures": {
             mode: {
                 figure: {
-                    "value": _rounded(estimate.value),
-                    "interval": [_rounded(estimate.low), _rounded(estimate.high)],
+                    "value": _round(estimate.value),
+                    "interval": [_round(estimate.low), _round(estimate.high)],
                 }
                 for figure, estimate in figures.items()
             }
@@ -77,9 +77,9 @@ def _group(group: Group) -> dict[str, Any]:
         "gains": {
             mode: {
                 figure: {
-                    "value": _rounded(gain.value),
-                    "interval": [_rounded(gain.low), _rounded(gain.high)],
-                    "p": _rounded(gain.p),
+                    "value": _round(gain.value),
+                    "interval": [_round(gain.low), _round(gain.high)],
+                    "p": _round(gain.p),
                 }
                 for figure, gain in gains.items()
             }
@@ -88,5 +88,5 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return round(value, _DIGITS)

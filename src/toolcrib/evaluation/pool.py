@@ -10,7 +10,7 @@ from typing import Final
 from toolcrib.core.tool import Tool
 
 # The share of the shorter description's words that the longer must have too.
-SIMILAR: Final = 0.65
+MIN_WORD_OVERLAP: Final = 0.65
 # Of so many descriptions under one name each newcomer is compared with; bounds the time.
 MAX_NAMESAKES: Final = 200
 
@@ -18,18 +18,18 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ToolPool:
     """Tools to search together, of which the set's come first.
 
     `added` is how many foreign tools stand behind them, `left_out` how many were twins.
     """
 
     tools: tuple[Tool, ...]
-    added: int
-    left_out: int
+    added_count: int
+    duplicate_count: int
 
 
-def pooled(own: Iterable[Tool], foreign: Iterable[Tool]) -> Pool:
+def build_pool(own: Iterable[Tool], foreign: Iterable[Tool]) -> ToolPool:
     """The own tools, and the foreign ones that are no twins of a tool before them.
 
     A twin has the same name and a similar description: as an answer it would be as right, but the
@@ -38,24 +38,24 @@ def pooled(own: Iterable[Tool], foreign: Iterable[Tool]) -> Pool:
     tools = list(own)
     count = len(tools)
     ids = {tool.id for tool in tools}
-    known = _Known()
+    known = _DuplicateFilter()
     for tool in tools:
         known.add(tool)
     left_out = 0
     for number, tool in enumerate(foreign, 1):
-        if known.has_twin(tool):
+        if known.has_duplicate(tool):
             left_out += 1
             continue
         known.add(tool)
         if tool.id in ids:
-            tool = tool.replace(id=_free_id(f"pool-{number}", ids))
+            tool = tool.replace(id=_find_free_id(f"pool-{number}", ids))
         ids.add(tool.id)
         tools.append(tool)
-    return Pool(tuple(tools), len(tools) - count, left_out)
+    return ToolPool(tuple(tools), len(tools) - count, left_out)
 
 
 @dataclass(slots=True)
-class _Known:
+class _DuplicateFilter:
     """The words of the descriptions that were seen, by name."""
 
     by_name: dict[str, list[frozenset[str]]] = field(default_factory=dict)
@@ -63,25 +63,25 @@ class _Known:
     def add(self, tool: Tool) -> None:
         namesakes = self.by_name.setdefault(tool.name.casefold(), [])
         if len(namesakes) < MAX_NAMESAKES:
-            namesakes.append(_words(tool))
+            namesakes.append(_description_words(tool))
 
-    def has_twin(self, tool: Tool) -> bool:
+    def has_duplicate(self, tool: Tool) -> bool:
         namesakes = self.by_name.get(tool.name.casefold(), ())
-        words = _words(tool) if namesakes else frozenset()
-        return any(words == other or _similar(words, other) for other in namesakes)
+        words = _description_words(tool) if namesakes else frozenset()
+        return any(words == other or _are_similar(words, other) for other in namesakes)
 
 
-def _similar(words: frozenset[str], other: frozenset[str]) -> bool:
+def _are_similar(words: frozenset[str], other: frozenset[str]) -> bool:
     # Of a tool without a description it is not known whether it is alike.
     shorter = min(len(words), len(other))
-    return shorter > 0 and len(words & other) >= SIMILAR * shorter
+    return shorter > 0 and len(words & other) >= MIN_WORD_OVERLAP * shorter
 
 
-def _free_id(id: str, taken: Set[str]) -> str:
+def _find_free_id(id: str, taken: Set[str]) -> str:
     while id in taken:
         id += "'"
     return id
 
 
-def _words(tool: Tool) -> frozenset[str]:
+def _description_words(tool: Tool) -> frozenset[str]:
     return frozenset(_WORD.findall(tool.description.casefold()))

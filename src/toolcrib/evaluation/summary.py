@@ -10,16 +10,16 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.evaluation.eval_query import FACETS, Question
-from toolcrib.evaluation.metrics import NAMES
-from toolcrib.evaluation.runner import Answer
+from toolcrib.evaluation.eval_query import FACETS, EvalQuery
+from toolcrib.evaluation.metrics import METRIC_NAMES
+from toolcrib.evaluation.runner import EvalResult
 from toolcrib.evaluation.statistics import (
-    Difference,
     Estimate,
-    Separation,
+    PairedDifference,
+    RocAuc,
     Values,
-    differences,
-    means,
+    bootstrap_means,
+    paired_differences,
 )
 
 WRONGLY_REFUSED: Final = "wrongly refused"
@@ -27,20 +27,20 @@ RIGHTLY_REFUSED: Final = "rightly refused"
 REFUSAL_PRECISION: Final = "refusal precision"
 AUC: Final = "AUC"
 
-FIGURES: Final = (*NAMES, AUC, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
+FIGURES: Final = (*METRIC_NAMES, AUC, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
 LOWER_IS_BETTER: Final = frozenset({WRONGLY_REFUSED})
-MAX_VALUES: Final = 100
+MAX_FACET_VALUES: Final = 100
 
-_COLUMNS: Final = (*NAMES, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
+_COLUMNS: Final = (*METRIC_NAMES, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
 # Two modes refuse different questions, so their precisions have no pairs.
 _UNPAIRED: Final = frozenset({REFUSAL_PRECISION})
 
-_Told = TypeVar("_Told")
-Answers = Mapping[str, Sequence[Answer]]
+_Figure = TypeVar("_Figure")
+ResultsByMode = Mapping[str, Sequence[EvalResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QueryGroup:
     """The figures of some of a set's questions.
 
     `figures` and `gains` go by mode and then by figure; a gain is that over the first mode. What
@@ -49,42 +49,42 @@ class Group:
 
     facet: str
     value: str
-    answerable: int
-    impossible: int
+    answerable_count: int
+    impossible_count: int
     figures: Mapping[str, Mapping[str, Estimate]]
-    gains: Mapping[str, Mapping[str, Difference]]
+    gains: Mapping[str, Mapping[str, PairedDifference]]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class EvalSummary:
     """The figures of one set: over all, and by facet."""
 
     name: str
-    tools: int
+    tool_count: int
     modes: tuple[str, ...]
-    overall: Group
-    groups: tuple[Group, ...]
+    overall: QueryGroup
+    groups: tuple[QueryGroup, ...]
     # How many questions a mode could not search, such as a pattern that is none.
-    unread: Mapping[str, int]
+    unsearchable: Mapping[str, int]
 
 
-def summary(name: str, tools: int, answers: Answers) -> Summary:
+def summarize(name: str, tools: int, answers: ResultsByMode) -> EvalSummary:
     """The figures of a set, from each mode's answers to the same questions."""
     first = next(iter(answers.values()))
-    questions = [answer.question for answer in first]
+    questions = [answer.query for answer in first]
     everything = np.arange(len(questions))
-    impossible = np.array([question.impossible for question in questions], np.bool_)
-    measured = _Measured(answers, impossible)
+    impossible = np.array([question.is_impossible for question in questions], np.bool_)
+    measured = _ScoreTable(answers, impossible)
     groups = []
     for facet in FACETS:
-        for value, places in _places_by_value(questions, facet).items():
-            groups.append(measured.group(facet, value, np.array(places, np.intp)))
-    unread = {mode: sum(bool(one.fault) for one in given) for mode, given in answers.items()}
-    overall = measured.group("", "", everything)
-    return Summary(name, tools, tuple(answers), overall, tuple(groups), unread)
+        for value, places in _rows_by_value(questions, facet).items():
+            groups.append(measured.summarize_group(facet, value, np.array(places, np.intp)))
+    unread = {mode: sum(bool(one.error) for one in given) for mode, given in answers.items()}
+    overall = measured.summarize_group("", "", everything)
+    return EvalSummary(name, tools, tuple(answers), overall, tuple(groups), unread)
 
 
-def means_over_sets(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
+def average_over_sets(summaries: Sequence[EvalSummary]) -> dict[str, dict[str, float]]:
     """By mode, each figure's mean over the sets that have it, every set counting alike."""
     return {
         mode: {
@@ -102,7 +102,7 @@ def means_over_sets(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]
     }
 
 
-def best_modes(group: Group, figure: str) -> frozenset[str]:
+def find_best_modes(group: QueryGroup, figure: str) -> frozenset[str]:
     """The modes whose figure is best as it is printed; none where all are alike."""
     shown = {
         mode: round(100 * figures[figure].value, 1)
@@ -115,23 +115,23 @@ def best_modes(group: Group, figure: str) -> frozenset[str]:
     return frozenset(mode for mode, value in shown.items() if value == best)
 
 
-class _Measured:
+class _ScoreTable:
     """Every mode's answers as rows of numbers, from which groups take theirs."""
 
-    def __init__(self, answers: Answers, impossible: NDArray[np.bool_]) -> None:
+    def __init__(self, answers: ResultsByMode, impossible: NDArray[np.bool_]) -> None:
         self._impossible = impossible
-        self._rows = {mode: _rows(given) for mode, given in answers.items()}
+        self._rows = {mode: _score_rows(given) for mode, given in answers.items()}
         self._confidences = {
             mode: np.array([one.confidence for one in given]) for mode, given in answers.items()
         }
 
-    def group(self, facet: str, value: str, places: NDArray[np.intp]) -> Group:
+    def summarize_group(self, facet: str, value: str, places: NDArray[np.intp]) -> QueryGroup:
         """The figures of the questions at these places."""
         rows = {mode: all_rows[places] for mode, all_rows in self._rows.items()}
         base = next(iter(rows))
-        figures = {mode: _told(means(values)) for mode, values in rows.items()}
+        figures = {mode: _name_columns(bootstrap_means(values)) for mode, values in rows.items()}
         gains = {
-            mode: _told(differences(values, rows[base]))
+            mode: _name_columns(paired_differences(values, rows[base]))
             for mode, values in rows.items()
             if mode != base
         }
@@ -146,24 +146,24 @@ class _Measured:
         if len(asked) and self._impossible.any():
             # An impossible question belongs to no kind of answerable ones: all of them count.
             separations = {
-                mode: Separation(confidences[asked], confidences[self._impossible])
+                mode: RocAuc(confidences[asked], confidences[self._impossible])
                 for mode, confidences in self._confidences.items()
             }
             for mode, separation in separations.items():
-                figures[mode][AUC] = separation.area()
-                gain = separation.gain(separations[base]) if mode != base else None
+                figures[mode][AUC] = separation.estimate()
+                gain = separation.difference_from(separations[base]) if mode != base else None
                 if gain is not None:
                     gains[mode][AUC] = gain
-        return Group(facet, value, len(asked), len(places) - len(asked), figures, gains)
+        return QueryGroup(facet, value, len(asked), len(places) - len(asked), figures, gains)
 
 
-def _rows(answers: Sequence[Answer]) -> Values:
+def _score_rows(answers: Sequence[EvalResult]) -> Values:
     """A row of figures for each answer; what does not apply to it is not a number."""
-    nothing = (np.nan,) * len(NAMES)
+    nothing = (np.nan,) * len(METRIC_NAMES)
     rows = []
     for answer in answers:
-        refused = not answer.confident
-        impossible = answer.question.impossible
+        refused = not answer.is_confident
+        impossible = answer.query.is_impossible
         rows.append(
             (
                 *(answer.scores or nothing),
@@ -175,13 +175,13 @@ def _rows(answers: Sequence[Answer]) -> Values:
     return np.array(rows, np.float64).reshape(len(rows), len(_COLUMNS))
 
 
-def _told(columns: Sequence[_Told | None]) -> dict[str, _Told]:
+def _name_columns(columns: Sequence[_Figure | None]) -> dict[str, _Figure]:
     """The columns that have a figure, by its name."""
     named = zip(_COLUMNS, columns, strict=True)
     return {figure: value for figure, value in named if value is not None}
 
 
-def _places_by_value(questions: Sequence[Question], facet: str) -> dict[str, list[int]]:
+def _rows_by_value(questions: Sequence[EvalQuery], facet: str) -> dict[str, list[int]]:
     """Where each value of a facet stands: the most frequent, in their order of appearance.
 
     A single value that all questions have would repeat the whole.
@@ -191,5 +191,5 @@ def _places_by_value(questions: Sequence[Question], facet: str) -> dict[str, lis
         places.setdefault(getattr(question, facet), []).append(place)
     if len(places) == 1:
         return {}
-    frequent = sorted(places, key=lambda value: -len(places[value]))[:MAX_VALUES]
+    frequent = sorted(places, key=lambda value: -len(places[value]))[:MAX_FACET_VALUES]
     return {value: found for value, found in places.items() if value and value in frequent}

@@ -9,15 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-ANYBODY: Final = 0o666
+DEFAULT_MODE: Final = 0o666
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 
 
-def write_whole(
+def write_file_atomically(
     path: Path,
     content: bytes,
     *,
-    mode: int = ANYBODY,
+    mode: int = DEFAULT_MODE,
     check: Callable[[], None] | None = None,
 ) -> None:
     """Put content in place of a file in one step; what goes wrong is an OSError.
@@ -31,7 +31,7 @@ def write_whole(
             check()
         path.write_bytes(content)
         return
-    target = followed(path)
+    target = resolve_links(path)
     new = target.with_name(f".toolcrib-{secrets.token_hex(8)}.new")
     try:
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode)
@@ -49,6 +49,6 @@ def write_whole(
             new.unlink()
 
 
-def followed(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """Where links lead, and if in a circle, to themselves: `Path.resolve` may raise what is no OSError."""
     return Path(os.path.realpath(path))

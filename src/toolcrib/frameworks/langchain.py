@@ -19,9 +19,9 @@ from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from toolcrib.frameworks.langchain_model import Reader, Step, noted
-from toolcrib.frameworks.tool_index import Options, Shelf
-from toolcrib.search.engine import Allowed
+from toolcrib.frameworks.langchain_model import LangChainToolReader, ModelStep, append_note
+from toolcrib.frameworks.tool_index import FrameworkOptions, FrameworkToolIndex
+from toolcrib.search.engine import AllowedTools
 
 
 class ToolcribState(TypedDict):
@@ -42,14 +42,14 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
     def __init__(
         self,
         *,
-        allowed: Callable[[Runtime[Any]], Allowed | None] | None = None,
-        **options: Unpack[Options],
+        allowed: Callable[[Runtime[Any]], AllowedTools | None] | None = None,
+        **options: Unpack[FrameworkOptions],
     ) -> None:
         super().__init__()
         self.tools: list[BaseTool] = []
         self._allowed = allowed
-        self._shelf = Shelf(**options)
-        self._reader = Reader()
+        self._index = FrameworkToolIndex(**options)
+        self._reader = LangChainToolReader()
 
     def wrap_model_call(
         self,
@@ -57,8 +57,8 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         handler: Callable[[ModelRequest[ContextT]], ModelResponse[Any]],
     ) -> ExtendedModelResponse[Any]:
         """Send what this conversation was shown; answer its searches."""
-        step = self._step(request)
-        return _answered(step, handler(_asking(request, step)))
+        step = self._start_step(request)
+        return _build_response(step, handler(_override_tools(request, step)))
 
     async def awrap_model_call(
         self,
@@ -66,8 +66,8 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         handler: Callable[[ModelRequest[ContextT]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
         """The same for an agent that runs on an event loop."""
-        step = self._step(request)
-        return _answered(step, await handler(_asking(request, step)))
+        step = self._start_step(request)
+        return _build_response(step, await handler(_override_tools(request, step)))
 
     def wrap_tool_call(
         self,
@@ -75,7 +75,7 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
         """Tell with a tool's result what was put away to make room for it."""
-        return noted(request, handler(request))
+        return append_note(request, handler(request))
 
     async def awrap_tool_call(
         self,
@@ -83,14 +83,16 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         """The same for an agent that runs on an event loop."""
-        return noted(request, await handler(request))
+        return append_note(request, await handler(request))
 
-    def _step(self, request: ModelRequest[ContextT]) -> Step:
+    def _start_step(self, request: ModelRequest[ContextT]) -> ModelStep:
         listed = [
-            (self._reader.tool(tool), tool) for tool in request.tools if isinstance(tool, BaseTool)
+            (self._reader.read_tool(tool), tool)
+            for tool in request.tools
+            if isinstance(tool, BaseTool)
         ]
-        return Step(
-            self._shelf,
+        return ModelStep(
+            self._index,
             {tool.id: given for tool, given in listed},
             [tool for tool, _ in listed],
             self._allowed and self._allowed(request.runtime),
@@ -98,17 +100,17 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         )
 
 
-def _asking(request: ModelRequest[ContextT], step: Step) -> ModelRequest[ContextT]:
+def _override_tools(request: ModelRequest[ContextT], step: ModelStep) -> ModelRequest[ContextT]:
     """The request with the step's tools. Those that the provider runs are not ours to hold back."""
     hosted = [tool for tool in request.tools if not isinstance(tool, BaseTool)]
     return request.override(tools=[*hosted, *step.tools])
 
 
-def _answered(step: Step, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
+def _build_response(step: ModelStep, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
     """The reply with the results that are ours; the agent runs what is left."""
     done = [one.tool_call_id for one in response.result if isinstance(one, ToolMessage)]
     reply = next((one for one in response.result if isinstance(one, AIMessage)), AIMessage(""))
-    messages, stored = step.answered(reply, done)
+    messages, stored = step.answer_calls(reply, done)
     return ExtendedModelResponse(
         ModelResponse([*response.result, *messages], response.structured_response),
         Command(update={"toolcrib": stored}),

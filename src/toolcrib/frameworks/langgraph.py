@@ -15,12 +15,12 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command, Send
 
-from toolcrib.frameworks.langchain_model import Reader, Step, noted
-from toolcrib.frameworks.tool_index import Options, Shelf
-from toolcrib.search.engine import Allowed
+from toolcrib.frameworks.langchain_model import LangChainToolReader, ModelStep, append_note
+from toolcrib.frameworks.tool_index import FrameworkOptions, FrameworkToolIndex
+from toolcrib.search.engine import AllowedTools
 
 
-class State(TypedDict):
+class ToolcribGraphState(TypedDict):
     """The messages, and what the model has been shown, as a stored session."""
 
     messages: Annotated[list[AnyMessage], add_messages]
@@ -32,9 +32,9 @@ def create_agent(
     tool_registry: Mapping[str, BaseTool | Callable[..., Any]]
     | Iterable[BaseTool | Callable[..., Any]],
     *,
-    allowed: Callable[[Runtime[Any]], Allowed | None] | None = None,
-    **options: Unpack[Options],
-) -> StateGraph[State, Any, State, State]:
+    allowed: Callable[[Runtime[Any]], AllowedTools | None] | None = None,
+    **options: Unpack[FrameworkOptions],
+) -> StateGraph[ToolcribGraphState, Any, ToolcribGraphState, ToolcribGraphState]:
     """The graph of an agent that searches a registry for its tools; `compile` it.
 
     What was found is part of the graph's state, so a thread that a checkpointer keeps goes on with
@@ -42,69 +42,71 @@ def create_agent(
     """
     given = tool_registry.values() if isinstance(tool_registry, Mapping) else tool_registry
     tools = [one if isinstance(one, BaseTool) else tool(one) for one in given]
-    model = _Model(llm, tools, allowed, Shelf(**options))
-    graph = StateGraph(State)
+    model = _ModelNode(llm, tools, allowed, FrameworkToolIndex(**options))
+    graph = StateGraph(ToolcribGraphState)
     graph.add_node("agent", RunnableLambda(model.reply, model.areply, name="agent"))
-    graph.add_node("tools", ToolNode(tools, wrap_tool_call=_run, awrap_tool_call=_arun))
+    graph.add_node("tools", ToolNode(tools, wrap_tool_call=_run_tool, awrap_tool_call=_arun_tool))
     graph.set_entry_point("agent")
-    graph.add_conditional_edges("agent", _next, ["agent", "tools", END])
+    graph.add_conditional_edges("agent", _route_after_reply, ["agent", "tools", END])
     graph.add_edge("tools", "agent")
     return graph
 
 
-class _Model:
+class _ModelNode:
     """The node in which the model is asked."""
 
     def __init__(
         self,
         llm: BaseChatModel,
         tools: Iterable[BaseTool],
-        allowed: Callable[[Runtime[Any]], Allowed | None] | None,
-        shelf: Shelf,
+        allowed: Callable[[Runtime[Any]], AllowedTools | None] | None,
+        shelf: FrameworkToolIndex,
     ) -> None:
-        reader = Reader()
-        listed = [(reader.tool(one), one) for one in tools]
+        reader = LangChainToolReader()
+        listed = [(reader.read_tool(one), one) for one in tools]
         self._llm = llm
-        self._listed = [one for one, _ in listed]
-        self._given = {one.id: given for one, given in listed}
+        self._tools = [one for one, _ in listed]
+        self._langchain_tools = {one.id: given for one, given in listed}
         self._allowed = allowed
-        self._shelf = shelf
+        self._index = shelf
 
-    def reply(self, state: State, config: RunnableConfig) -> dict[str, Any]:
-        step = self._step(state)
+    def reply(self, state: ToolcribGraphState, config: RunnableConfig) -> dict[str, Any]:
+        step = self._start_step(state)
         reply = self._llm.bind_tools(step.tools).invoke(state["messages"], config)
-        return _update(step, reply)
+        return _build_update(step, reply)
 
-    async def areply(self, state: State, config: RunnableConfig) -> dict[str, Any]:
-        step = self._step(state)
+    async def areply(self, state: ToolcribGraphState, config: RunnableConfig) -> dict[str, Any]:
+        step = self._start_step(state)
         reply = await self._llm.bind_tools(step.tools).ainvoke(state["messages"], config)
-        return _update(step, reply)
+        return _build_update(step, reply)
 
-    def _step(self, state: State) -> Step:
+    def _start_step(self, state: ToolcribGraphState) -> ModelStep:
         allowed = self._allowed and self._allowed(get_runtime())
-        return Step(self._shelf, self._given, self._listed, allowed, state.get("toolcrib"))
+        return ModelStep(
+            self._index, self._langchain_tools, self._tools, allowed, state.get("toolcrib")
+        )
 
 
-def _update(step: Step, reply: AIMessage) -> dict[str, Any]:
-    messages, stored = step.answered(reply)
+def _build_update(step: ModelStep, reply: AIMessage) -> dict[str, Any]:
+    messages, stored = step.answer_calls(reply)
     return {"messages": [reply, *messages], "toolcrib": stored}
 
 
-def _run(
+def _run_tool(
     request: ToolCallRequest,
     execute: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
 ) -> ToolMessage | Command[Any]:
-    return noted(request, execute(request))
+    return append_note(request, execute(request))
 
 
-async def _arun(
+async def _arun_tool(
     request: ToolCallRequest,
     execute: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
 ) -> ToolMessage | Command[Any]:
-    return noted(request, await execute(request))
+    return append_note(request, await execute(request))
 
 
-def _next(state: State) -> str | list[Send]:
+def _route_after_reply(state: ToolcribGraphState) -> str | list[Send]:
     """Where to go after a reply: to the tools it calls, back to the model, or to the end."""
     answered: set[str] = set()
     for message in reversed(state["messages"]):

@@ -16,15 +16,15 @@ from agents.run_config import ToolErrorFormatterArgs
 from agents.tool_context import ToolContext
 
 from toolcrib.adapters import openai_responses
-from toolcrib.adapters.plain_json import arguments_from_text
+from toolcrib.adapters.plain_json import parse_arguments
 from toolcrib.core import tool as core
-from toolcrib.core.calls import Call
+from toolcrib.core.calls import ToolCall
 from toolcrib.core.catalog import Catalog
-from toolcrib.frameworks.tool_index import Shelf
-from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.frameworks.tool_index import FrameworkToolIndex
+from toolcrib.search.engine import AllowedTools, SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.session import Session
-from toolcrib.session.turn import Conversation
+from toolcrib.session.turn import TurnHandler
 
 
 @dataclass
@@ -36,30 +36,34 @@ class ToolcribAgent(Agent[TContext]):
     may use; `disclosure`, `budget` and `engine` are as in every framework.
     """
 
-    allowed: Callable[[RunContextWrapper[TContext]], Allowed | None] | None = None
+    allowed: Callable[[RunContextWrapper[TContext]], AllowedTools | None] | None = None
     disclosure: Disclosure | None = None
     budget: int | None = None
     engine: Callable[[Catalog], SearchEngine] = SearchEngine
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._shelf = Shelf(disclosure=self.disclosure, budget=self.budget, engine=self.engine)
-        self._runs: WeakKeyDictionary[RunContextWrapper[Any], _Run] = WeakKeyDictionary()
+        self._index = FrameworkToolIndex(
+            disclosure=self.disclosure, budget=self.budget, engine=self.engine
+        )
+        self._runs: WeakKeyDictionary[RunContextWrapper[Any], _AgentRun] = WeakKeyDictionary()
         agent: Any = self
-        if not isinstance(agent.model, _Showing):
-            agent.model = _Showing(agent.model)
+        if not isinstance(agent.model, _FilteringModel):
+            agent.model = _FilteringModel(agent.model)
 
     async def get_all_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """All tools of the agent that this run may use, and the one that searches them."""
         given = await super().get_all_tools(run_context)
         allowed = self.allowed and self.allowed(run_context)
-        listed = [_tool(one) for one in given if isinstance(one, FunctionTool)]
-        run = self._runs.setdefault(run_context, _Run(self._shelf))
-        run.now = self._shelf.conversation(listed, allowed)
+        listed = [_to_core_tool(one) for one in given if isinstance(one, FunctionTool)]
+        run = self._runs.setdefault(run_context, _AgentRun(self._index))
+        run.turn_handler = self._index.build_turn_handler(listed, allowed)
         usable = [
-            one for one in given if not isinstance(one, FunctionTool) or run.now.find(one.name)
+            one
+            for one in given
+            if not isinstance(one, FunctionTool) or run.turn_handler.find_tool(one.name)
         ]
-        return [*(_SearchTool.of(own, run) for own in run.now.own_tools), *usable]
+        return [*(_RunSearchTool.create(own, run) for own in run.turn_handler.own_tools), *usable]
 
     def run_config(self, base: RunConfig | None = None) -> RunConfig:
         """Settings for `Runner.run` under which a model is told what was wrong with its call.
@@ -70,10 +74,10 @@ class ToolcribAgent(Agent[TContext]):
         return replace(
             base or RunConfig(),
             tool_not_found_behavior="return_error_to_model",
-            tool_error_formatter=self._told,
+            tool_error_formatter=self._format_tool_error,
         )
 
-    def _told(self, fault: ToolErrorFormatterArgs[Any]) -> str | None:
+    def _format_tool_error(self, fault: ToolErrorFormatterArgs[Any]) -> str | None:
         """Our answer to a call; without one, the SDK's own words stand."""
         # What the SDK hands over is another wrapper of the same run; what it spends is the same.
         usage = fault.run_context.usage
@@ -83,52 +87,56 @@ class ToolcribAgent(Agent[TContext]):
         )
 
 
-class _Run:
+class _AgentRun:
     """One run: what it has been shown, and the answers to the calls of its last turn."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: FrameworkToolIndex) -> None:
         self._budget = shelf.budget
-        self.now: Conversation
+        self.turn_handler: TurnHandler
         self.session: Session | None = None
         self.answers: dict[str, str] = {}
         self.notes: dict[str, str] = {}
 
-    def asked(self, items: Iterable[object], is_whole: bool) -> Session:
+    def prepare_turn(self, items: Iterable[object], is_whole: bool) -> Session:
         """The session before a turn. Where the provider keeps the items, ours is from this run."""
         if self.session is None or is_whole:
             turns = openai_responses.turns_from_wire(items)
-            self.session = self.now.replayed(turns, self._budget)
-            self.notes = self.now.notes(turns, self._budget) if self._budget else {}
+            self.session = self.turn_handler.replay_history(turns, self._budget)
+            self.notes = (
+                self.turn_handler.eviction_notes(turns, self._budget) if self._budget else {}
+            )
         return self.session
 
-    def replied(self, reply: object) -> None:
+    def record_reply(self, reply: object) -> None:
         """Find out what the calls of a reply mean."""
-        session = self.session or self.now.begin(self._budget)
-        turn = self.now.turn(session, openai_responses.calls_from_wire(reply))
+        session = self.session or self.turn_handler.start_session(self._budget)
+        turn = self.turn_handler.handle_calls(session, openai_responses.calls_from_wire(reply))
         self.session = turn.session
         self.answers = {answer.call.id: answer.text for answer in turn.answers}
         self.notes |= {task.call.id: task.note for task in turn.tasks if task.note}
 
-    def answer(self, call: Call) -> str:
+    def answer_search(self, call: ToolCall) -> str:
         """The answer to a search. A run that was resumed has not seen the reply it was in."""
         known = self.answers.get(call.id)
         if known is None:
-            turn = self.now.turn(self.now.begin(self._budget), [call])
+            turn = self.turn_handler.handle_calls(
+                self.turn_handler.start_session(self._budget), [call]
+            )
             known = turn.answers[0].text
         return known
 
 
 @dataclass
-class _SearchTool(FunctionTool):
+class _RunSearchTool(FunctionTool):
     """The search tool of one run: it takes the run to where the model is asked."""
 
-    run: _Run = field(kw_only=True, repr=False)
+    run: _AgentRun = field(kw_only=True, repr=False)
 
     @classmethod
-    def of(cls, tool: core.Tool, run: _Run) -> _SearchTool:
+    def create(cls, tool: core.Tool, run: _AgentRun) -> _RunSearchTool:
         async def search(context: ToolContext[Any], arguments: str) -> str:
-            call = Call(context.tool_call_id, tool.name, arguments_from_text(arguments))
-            return run.answer(call)
+            call = ToolCall(context.tool_call_id, tool.name, parse_arguments(arguments))
+            return run.answer_search(call)
 
         return cls(
             name=tool.name,
@@ -140,7 +148,7 @@ class _SearchTool(FunctionTool):
         )
 
 
-class _Showing(Model):
+class _FilteringModel(Model):
     """A model that is sent, of all tools, those which its conversation has been shown."""
 
     def __init__(self, model: str | Model | None) -> None:
@@ -154,19 +162,19 @@ class _Showing(Model):
         return self._model
 
     async def get_response(self, *given: Any, **named: Any) -> ModelResponse:
-        asked, run = _asking(given, named)
+        asked, run = _prepare_request(given, named)
         response = await self.inner.get_response(**asked)
         if run:
-            run.replied({"output": response.output})
+            run.record_reply({"output": response.output})
         return response
 
     async def stream_response(
         self, *given: Any, **named: Any
     ) -> AsyncIterator[TResponseStreamEvent]:
-        asked, run = _asking(given, named)
+        asked, run = _prepare_request(given, named)
         async for event in self.inner.stream_response(**asked):
             if run and event.type == "response.completed":
-                run.replied(event.response)
+                run.record_reply(event.response)
             yield event
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
@@ -191,24 +199,28 @@ _PARAMETERS = (
 )
 
 
-def _asking(given: Iterable[Any], named: Mapping[str, Any]) -> tuple[dict[str, Any], _Run | None]:
+def _prepare_request(
+    given: Iterable[Any], named: Mapping[str, Any]
+) -> tuple[dict[str, Any], _AgentRun | None]:
     """A request with the tools that its run was shown, and the run, if it has anything to search."""
     asked = {**dict(zip(_PARAMETERS, given, strict=False)), **named}
     tools: list[Tool] = asked["tools"]
-    search = next((one for one in tools if isinstance(one, _SearchTool)), None)
+    search = next((one for one in tools if isinstance(one, _RunSearchTool)), None)
     if search is None:
         return asked, None
     items: str | list[TResponseInputItem] = asked["input"]
     kept_elsewhere = asked.get("previous_response_id") or asked.get("conversation_id")
-    session = search.run.asked([] if isinstance(items, str) else items, not kept_elsewhere)
+    session = search.run.prepare_turn([] if isinstance(items, str) else items, not kept_elsewhere)
     functions = {one.name: one for one in tools if isinstance(one, FunctionTool)}
     hosted = [one for one in tools if not isinstance(one, FunctionTool)]
-    shown = [_shown(functions[one.id], one) for one in search.run.now.tools(session)]
-    asked |= {"tools": [*hosted, *shown], "input": _noted(items, search.run.notes)}
+    shown = [
+        _to_revealed_tool(functions[one.id], one) for one in search.run.turn_handler.tools(session)
+    ]
+    asked |= {"tools": [*hosted, *shown], "input": _append_notes(items, search.run.notes)}
     return asked, search.run
 
 
-def _noted(
+def _append_notes(
     items: str | list[TResponseInputItem], notes: Mapping[str, str]
 ) -> str | list[TResponseInputItem]:
     """The items, with what was put away to make room for a tool after the tool's result.
@@ -218,10 +230,10 @@ def _noted(
     """
     if isinstance(items, str) or not notes:
         return items
-    return [_with_note(item, notes) for item in items]
+    return [_append_note(item, notes) for item in items]
 
 
-def _with_note(item: Any, notes: Mapping[str, str]) -> Any:
+def _append_note(item: Any, notes: Mapping[str, str]) -> Any:
     is_result = isinstance(item, Mapping) and item.get("type") == "function_call_output"
     note = notes.get(str(item.get("call_id"))) if is_result else None
     if note is None:
@@ -233,7 +245,7 @@ def _with_note(item: Any, notes: Mapping[str, str]) -> Any:
     return item if note in str(output) else {**item, "output": f"{output}\n\n{note}"}
 
 
-def _tool(given: FunctionTool) -> core.Tool:
+def _to_core_tool(given: FunctionTool) -> core.Tool:
     return core.Tool(
         given.name,
         given.description,
@@ -242,7 +254,7 @@ def _tool(given: FunctionTool) -> core.Tool:
     )
 
 
-def _shown(given: FunctionTool, tool: core.Tool) -> FunctionTool:
+def _to_revealed_tool(given: FunctionTool, tool: core.Tool) -> FunctionTool:
     """A tool as far as it is to be seen: whole, or without parameters; and not deferred once more."""
     schema = tool.input_schema
     if schema != given.params_json_schema:

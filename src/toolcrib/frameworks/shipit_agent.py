@@ -10,12 +10,12 @@ from shipit_agent.tools.base import ToolContext, ToolOutput
 from shipit_agent.tools.tool_search import ToolSearchTool as ShipitToolSearchTool
 
 from toolcrib.core.tool import Tool
-from toolcrib.frameworks.tool_index import Options, Shelf
+from toolcrib.frameworks.tool_index import FrameworkOptions, FrameworkToolIndex
 from toolcrib.profiles import shipit
-from toolcrib.profiles.shipit import Context, Entry, Match
+from toolcrib.profiles.shipit import ShipitContext, ShipitEntry, ShipitMatch
 
 
-class ToolSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
+class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
     """shipit's search tool on Toolcrib's engine: same name, same answers, other ranking.
 
     The agent finds it by its class and loads what it finds. Parameters of tools are searched too,
@@ -30,7 +30,7 @@ class ToolSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
         prompt: str | None = None,
         max_limit: int = 10,
         default_limit: int = 5,
-        **options: Unpack[Options],
+        **options: Unpack[FrameworkOptions],
     ) -> None:
         super().__init__(
             name=name,
@@ -39,26 +39,28 @@ class ToolSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
             max_limit=max_limit,
             default_limit=default_limit,
         )
-        self._shelf = Shelf(**options)
+        self._index = FrameworkToolIndex(**options)
 
     def run(self, context: ToolContext, **arguments: Any) -> ToolOutput:
         """Answer one call with the shortlist, and load what of it is deferred."""
         answer = super().run(context, **arguments)
         return ToolOutput(answer.text, answer.metadata)
 
-    def _ranked(self, query: str, entries: Sequence[Entry], context: Context) -> list[Match]:
+    def _rank(
+        self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
+    ) -> list[ShipitMatch]:
         """The tools that fit, the best first. Where none does, the nearest, which score nothing."""
         schemas = context.state.get(SCHEMAS_BY_NAME_KEY) or {}
         listed = {entry.name: entry for entry in entries if entry.name != self.name}
-        tools = (_tool(entry, schemas.get(name)) for name, entry in listed.items())
-        result = self._shelf.conversation(tools).search(query, self.max_limit)
+        tools = (_to_core_tool(entry, schemas.get(name)) for name, entry in listed.items())
+        result = self._index.build_turn_handler(tools).search(query, self.max_limit)
         return [
-            Match(listed[hit.tool.name], round(hit.score, 4) if result.confident else 0.0)
+            ShipitMatch(listed[hit.tool.name], round(hit.score, 4) if result.is_confident else 0.0)
             for hit in result
         ]
 
     def _load(
-        self, context: Context, matches: Sequence[Match]
+        self, context: ShipitContext, matches: Sequence[ShipitMatch]
     ) -> tuple[list[str], dict[str, list[str]]]:
         """Have the agent load what it has deferred."""
         names = [match.entry.name for match in matches]
@@ -71,7 +73,7 @@ class ToolSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
         return lines, {"loaded": new, "already_loaded": known}
 
 
-def _tool(entry: Entry, schema: Any) -> Tool:
+def _to_core_tool(entry: ShipitEntry, schema: Any) -> Tool:
     function = schema.get("function") if isinstance(schema, dict) else None
     return Tool(
         entry.name,

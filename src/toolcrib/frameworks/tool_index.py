@@ -13,17 +13,17 @@ from typing import Final, TypedDict
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.core.tool_names import Names
+from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import DuplicateTool
-from toolcrib.search.engine import Allowed, SearchEngine
+from toolcrib.search.engine import AllowedTools, SearchEngine
 from toolcrib.session.disclosure import Disclosure
-from toolcrib.session.turn import Conversation, Style
-from toolcrib.toolcrib import checked_budget
+from toolcrib.session.turn import Style, TurnHandler
+from toolcrib.toolcrib import validate_budget
 
-MAX_KEPT: Final = 20_000
+MAX_INDEXED_TOOLS: Final = 20_000
 
 
-class Options(TypedDict, total=False):
+class FrameworkOptions(TypedDict, total=False):
     """What can be chosen in every framework.
 
     `disclosure`: what is shown from the start. `budget`: how many tokens the revealed tools may
@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
     engine: Callable[[Catalog], SearchEngine]
 
 
-class Shelf:
+class FrameworkToolIndex:
     """The tools of one agent, and the rules of its conversations."""
 
     def __init__(
@@ -46,44 +46,46 @@ class Shelf:
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
         style: Style = "reveal",
     ) -> None:
-        self.budget = checked_budget(budget)
+        self.budget = validate_budget(budget)
         self._disclosure = disclosure or Disclosure()
-        self._engine_of = engine
+        self._build_engine = engine
         self._style: Style = style
         # One value, replaced as a whole: whoever runs in another thread sees the old or the new.
-        self._fitted: tuple[SearchEngine, Names] | None = None
+        self._engine_and_names: tuple[SearchEngine, ToolNames] | None = None
 
-    def conversation(self, tools: Iterable[Tool], allowed: Allowed | None = None) -> Conversation:
+    def build_turn_handler(
+        self, tools: Iterable[Tool], allowed: AllowedTools | None = None
+    ) -> TurnHandler:
         """The rules of a conversation in which there are these tools, of which these may be used."""
-        listed = _by_id(tools)
-        engine, names = self._fit(listed.values())
-        rights = _rights(listed, allowed)
+        listed = _index_by_id(tools)
+        engine, names = self._fit_engine(listed.values())
+        rights = _build_filter(listed, allowed)
         plan = self._disclosure.plan(filter(rights, listed.values()))
         seen = None if allowed is None and len(listed) == len(engine.catalog) else rights
-        return Conversation(engine, plan, names, self._style, seen, self._disclosure.count)
+        return TurnHandler(engine, plan, names, self._style, seen, self._disclosure.count)
 
-    def _fit(self, tools: Iterable[Tool]) -> tuple[SearchEngine, Names]:
+    def _fit_engine(self, tools: Iterable[Tool]) -> tuple[SearchEngine, ToolNames]:
         """An engine over a catalog in which at least these tools stand as they are."""
         given = list(tools)
-        fitted = self._fitted
+        fitted = self._engine_and_names
         if fitted is None:
-            return self._keep(self._engine_of(Catalog(given)))
+            return self._store_engine(self._build_engine(Catalog(given)))
         engine, _ = fitted
         new = [tool for tool in given if engine.catalog.get(tool.id) != tool]
         if not new:
             return fitted
-        if len(engine.catalog) + len(new) > max(MAX_KEPT, len(given)):
-            return self._keep(self._engine_of(Catalog(given)))
-        return self._keep(engine.updated(engine.catalog.with_tools(new)))
+        if len(engine.catalog) + len(new) > max(MAX_INDEXED_TOOLS, len(given)):
+            return self._store_engine(self._build_engine(Catalog(given)))
+        return self._store_engine(engine.with_catalog(engine.catalog.with_tools(new)))
 
-    def _keep(self, engine: SearchEngine) -> tuple[SearchEngine, Names]:
+    def _store_engine(self, engine: SearchEngine) -> tuple[SearchEngine, ToolNames]:
         # A framework sends each tool under its own name, so that is what the model has to be told.
-        fitted = engine, Names(engine.catalog, attrgetter("id"))
-        self._fitted = fitted
+        fitted = engine, ToolNames(engine.catalog, attrgetter("id"))
+        self._engine_and_names = fitted
         return fitted
 
 
-def _by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
+def _index_by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
     listed: dict[str, Tool] = {}
     for tool in tools:
         if listed.setdefault(tool.id, tool) is not tool:
@@ -91,7 +93,7 @@ def _by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
     return listed
 
 
-def _rights(listed: dict[str, Tool], allowed: Allowed | None) -> Callable[[Tool], bool]:
+def _build_filter(listed: dict[str, Tool], allowed: AllowedTools | None) -> Callable[[Tool], bool]:
     """Whether a tool is in this listing, and the caller may use it."""
     if allowed is None:
         return lambda tool: tool.id in listed

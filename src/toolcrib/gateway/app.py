@@ -16,50 +16,52 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Send
 
-from toolcrib.config.settings import Key
+from toolcrib.config.settings import ApiKey
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.api_errors import either_error
-from toolcrib.gateway.llm.gateway import Gateway, OnTreated
-from toolcrib.gateway.llm.response_headers import Saved
-from toolcrib.gateway.llm.routes import routes as model_routes
-from toolcrib.gateway.mcp.admin.api import Api
-from toolcrib.gateway.mcp.admin.metrics import Figures
+from toolcrib.gateway.llm.api_errors import render_combined_error
+from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
+from toolcrib.gateway.llm.response_headers import ResponseHeaders
+from toolcrib.gateway.llm.routes import build_llm_routes as model_routes
+from toolcrib.gateway.mcp.admin.api import AdminApi
+from toolcrib.gateway.mcp.admin.metrics import GatewayMetrics
 from toolcrib.gateway.mcp.admin.openapi import description
-from toolcrib.gateway.mcp.admin.status import reasons
-from toolcrib.gateway.mcp.gateway import running
-from toolcrib.gateway.mcp.server.http import McpDoor, profile_of
-from toolcrib.gateway.mcp.server.router import Front
-from toolcrib.gateway.mcp.upstream.startup import OnStarted
-from toolcrib.gateway.metrics import CONTENT_TYPE, Metrics
-from toolcrib.gateway.middleware import ANYONE, Guard
-from toolcrib.hub.hub import Service
+from toolcrib.gateway.mcp.admin.status import list_problems
+from toolcrib.gateway.mcp.gateway import run_gateway
+from toolcrib.gateway.mcp.server.http import McpEndpoint, get_request_profile
+from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.gateway.mcp.upstream.startup import OnServerStart
+from toolcrib.gateway.metrics import CONTENT_TYPE, MetricsRegistry
+from toolcrib.gateway.middleware import ANONYMOUS, SecurityMiddleware
+from toolcrib.hub.hub import Hub
 
 
-def http_app(service: Service, on_started: OnStarted | None = None) -> Guard:
+def build_http_app(service: Hub, on_started: OnServerStart | None = None) -> SecurityMiddleware:
     """The application that `toolcrib serve` runs, and the guard before it."""
-    metrics = Metrics()
-    app = doors(service, metrics, on_started)
-    return Guard(app, service.config.http, _Keys(service), metrics=metrics)
+    metrics = MetricsRegistry()
+    app = build_unprotected_app(service, metrics, on_started)
+    return SecurityMiddleware(app, service.config.http, _ConfiguredKeys(service), metrics=metrics)
 
 
-class _Keys:
+class _ConfiguredKeys:
     """The keys of the moment: they change with the configuration."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Hub) -> None:
         self._service = service
 
     @property
-    def keys(self) -> tuple[Key, ...]:
+    def keys(self) -> tuple[ApiKey, ...]:
         """Those that open the gateway."""
         return self._service.config.auth.keys
 
 
-def doors(service: Service, metrics: Metrics, on_started: OnStarted | None = None) -> ASGIApp:
+def build_unprotected_app(
+    service: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None = None
+) -> ASGIApp:
     """All doors, with no guard before them."""
-    return _Owned(_routed(service, metrics, on_started))
+    return _SessionOwnerMiddleware(_build_starlette_app(service, metrics, on_started))
 
 
-class _Owned:
+class _SessionOwnerMiddleware:
     """Says whose a request is in the way the SDK knows: a session stays with who opened it."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -68,31 +70,33 @@ class _Owned:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request."""
         principal = scope.get("state", {}).get("principal")
-        if principal is not None and principal is not ANYONE:
+        if principal is not None and principal is not ANONYMOUS:
             owner = f"{principal.name} {principal.profile or ''}"
             token = AccessToken(token="", client_id=owner, scopes=[])
             scope["user"] = AuthenticatedUser(token)
         await self._app(scope, receive, send)
 
 
-def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) -> Starlette:
-    fronts: list[Front] = []
-    figures = Figures(metrics)
+def _build_starlette_app(
+    service: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None
+) -> Starlette:
+    fronts: list[McpRouter] = []
+    figures = GatewayMetrics(metrics)
     keys = service.config.auth.keys
-    model = Gateway(
-        service.config.models,
+    model = LlmGateway(
+        service.config.llm_gateway,
         switches={key.name: key.tool_search for key in keys if key.tool_search},
         max_body_bytes=service.config.http.max_body_bytes,
-        on_treated=_counting(service, metrics),
+        on_treated=_build_request_counter(service, metrics),
     )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with (
-            running(service, profile_of, on_started) as front,
+            run_gateway(service, get_request_profile, on_started) as front,
             _open(model),
         ):
-            door = McpDoor(front, service.config.http)
+            door = McpEndpoint(front, service.config.http)
             fronts.append(front)
             async with door.run():
                 app.router.routes.extend(door.routes())
@@ -101,9 +105,9 @@ def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) ->
     async def health(request: Request) -> JSONResponse:
         # Everybody may ask; only who may use the gateway is told about its servers, and only of his.
         principal = request.scope.get("state", {}).get("principal")
-        is_guest = service.config.auth.keys and principal in (None, ANYONE)
-        view = service.view(getattr(principal, "profile", None))
-        why = await anyio.to_thread.run_sync(reasons, fronts[0], view)
+        is_guest = service.config.auth.keys and principal in (None, ANONYMOUS)
+        view = service.get_view(getattr(principal, "profile", None))
+        why = await anyio.to_thread.run_sync(list_problems, fronts[0], view)
         told = [] if is_guest else why
         return JSONResponse({"status": "degraded" if why else "ok", "reasons": told})
 
@@ -112,24 +116,24 @@ def _routed(service: Service, metrics: Metrics, on_started: OnStarted | None) ->
         if getattr(principal, "profile", None):
             return JSONResponse({"error": "figures of all servers need a key of no profile"}, 403)
         await anyio.to_thread.run_sync(figures.refresh, fronts[0])
-        return Response(metrics.text(), headers={"content-type": CONTENT_TYPE})
+        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
 
     async def openapi(request: Request) -> JSONResponse:
         return JSONResponse(description())
 
-    api = Api(lambda: fronts[0])
+    api = AdminApi(lambda: fronts[0])
     routes: list[BaseRoute] = [
         Route("/health", health),
         Route("/metrics", prometheus),
         Route("/openapi.json", openapi),
         *api.routes(),
-        *(model_routes(model) if service.config.models.upstreams else ()),
+        *(model_routes(model) if service.config.llm_gateway.upstreams else ()),
     ]
-    handlers = {HTTPException: _refused}
+    handlers = {HTTPException: _render_http_error}
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
 
 
-async def _refused(request: Request, fault: Exception) -> JSONResponse:
+async def _render_http_error(request: Request, fault: Exception) -> JSONResponse:
     """What is not there, or not to be asked so, is said in the form of the errors of its door."""
     assert isinstance(fault, HTTPException)
     status = fault.status_code
@@ -139,10 +143,12 @@ async def _refused(request: Request, fault: Exception) -> JSONResponse:
         return JSONResponse(told, status, fault.headers)
     says += "; /v1/openapi.json tells what there is, if `models` are configured"
     kind = "invalid_request_error" if status == 405 else ""
-    return JSONResponse(either_error(RequestFailed(says, status, kind)), status, fault.headers)
+    return JSONResponse(
+        render_combined_error(RequestFailed(says, status, kind)), status, fault.headers
+    )
 
 
-def _counting(service: Service, metrics: Metrics) -> OnTreated:
+def _build_request_counter(service: Hub, metrics: MetricsRegistry) -> OnRequest:
     """Counts what the model gateway does: by upstream for Prometheus, in all for the store."""
     requests = metrics.counter(
         "toolcrib_model_requests_total",
@@ -154,17 +160,17 @@ def _counting(service: Service, metrics: Metrics) -> OnTreated:
         "toolcrib_model_tokens_saved_total", "Tokens models were not sent, about.", "upstream"
     )
 
-    def count(saved: Saved) -> None:
+    def count(saved: ResponseHeaders) -> None:
         requests.add(upstream=saved.upstream, treatment=saved.treatment)
         if saved.treatment in ("search", "transparent"):
-            tokens.add(saved.tokens, upstream=saved.upstream)
-            service.count(model_requests=1, model_tokens_saved=saved.tokens)
+            tokens.add(saved.saved_tokens, upstream=saved.upstream)
+            service.add_counts(model_requests=1, model_tokens_saved=saved.saved_tokens)
 
     return count
 
 
 @asynccontextmanager
-async def _open(model: Gateway) -> AsyncIterator[None]:
+async def _open(model: LlmGateway) -> AsyncIterator[None]:
     await model.open()
     try:
         yield

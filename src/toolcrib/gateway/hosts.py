@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from toolcrib.config.address import HOST
+from toolcrib.config.address import HOST_PATTERN
 
 _ORIGIN: Final = re.compile(r"(https?)://([^/\s]{1,300})", re.IGNORECASE)
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
@@ -15,7 +15,7 @@ _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
 
 def split_host(value: str) -> tuple[str, str] | None:
     """Name and port of a Host header, small letters, no brackets; None if it is none."""
-    match = HOST.fullmatch(value)
+    match = HOST_PATTERN.fullmatch(value)
     if not match:
         return None
     return match[1].strip("[]").rstrip(".").lower(), match[2] or ""
@@ -31,7 +31,7 @@ def is_loopback(name: str) -> bool:
         return False
 
 
-def is_host_allowed(value: str, bound: str, allowed: Collection[str]) -> bool:
+def is_host_allowed(value: str, bind_host: str, allowed: Collection[str]) -> bool:
     """Whether a gateway that listens at `bound` may be called by this Host header.
 
     A page that had its own name pointed at this machine is refused by that name. Addresses are
@@ -41,12 +41,12 @@ def is_host_allowed(value: str, bound: str, allowed: Collection[str]) -> bool:
     if split is None:
         return False
     name, port = split
-    if any(_matches(name, port, one) for one in allowed):
+    if any(_matches_allowed_host(name, port, one) for one in allowed):
         return True
-    bound = bound.strip("[]").lower()
-    if is_loopback(name) or name == bound:
+    bind_host = bind_host.strip("[]").lower()
+    if is_loopback(name) or name == bind_host:
         return True
-    return not is_loopback(bound) and _is_address(name)
+    return not is_loopback(bind_host) and _is_address(name)
 
 
 def is_origin_allowed(value: str, host: str, allowed: Collection[str]) -> bool:
@@ -62,12 +62,12 @@ def is_origin_allowed(value: str, host: str, allowed: Collection[str]) -> bool:
     return (is_loopback(split[0]) and is_loopback(own[0])) or match[2].lower() == host.lower()
 
 
-def is_everywhere(bound: str) -> bool:
+def is_wildcard_address(bind_host: str) -> bool:
     """Whether an address to listen on stands for all addresses of the machine."""
-    return bound.strip("[]") in _EVERYWHERE
+    return bind_host.strip("[]") in _EVERYWHERE
 
 
-def _matches(name: str, port: str, allowed: str) -> bool:
+def _matches_allowed_host(name: str, port: str, allowed: str) -> bool:
     if allowed == "*":
         return True
     split = split_host(allowed.removeprefix("*."))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import IO, Any, Final
 from urllib.parse import quote
 
-from toolcrib.safety.display import visible
+from toolcrib.safety.display import escape_invisible
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the request that is being answered."""
@@ -74,7 +74,7 @@ class Redactor:
         return text
 
 
-class _Format(logging.Formatter):
+class _RedactingFormatter(logging.Formatter):
     """The fields of a record, each without secrets."""
 
     def __init__(self, redact: Redactor) -> None:
@@ -88,28 +88,28 @@ class _Format(logging.Formatter):
             # A wrong number of arguments must not cost the line, nor what it answers.
             text = str(record.msg)
         # Cut after it is redacted: half a secret would not be known.
-        return _cut(self._redact(text[: 2 * MAX_MESSAGE_CHARS]))
+        return _truncate(self._redact(text[: 2 * MAX_MESSAGE_CHARS]))
 
     def _error(self, record: logging.LogRecord) -> str:
         told = [self.formatException(record.exc_info)] if record.exc_info else []
         told += [record.stack_info] if record.stack_info else []
         return self._redact("\n".join(told))[-2 * MAX_MESSAGE_CHARS :]
 
-    def _more(self, record: logging.LogRecord) -> dict[str, Any]:
+    def _extra_fields(self, record: logging.LogRecord) -> dict[str, Any]:
         found = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if request_id.get():
             found.setdefault("request_id", request_id.get())
-        return {name: self._plain(name, value) for name, value in found.items()}
+        return {name: self._redact_value(name, value) for name, value in found.items()}
 
-    def _plain(self, name: str, value: object) -> object:
+    def _redact_value(self, name: str, value: object) -> object:
         if value is None or isinstance(value, bool | int | float):
             return value
         # Told with its name, so that `token: …` is known as one.
         prefix = f"{name}: "
-        return _cut(self._redact(f"{prefix}{value}").removeprefix(prefix))
+        return _truncate(self._redact(f"{prefix}{value}").removeprefix(prefix))
 
 
-class JsonLines(_Format):
+class JsonFormatter(_RedactingFormatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -119,27 +119,27 @@ class JsonLines(_Format):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._message(record),
-            **self._more(record),
+            **self._extra_fields(record),
         }
         if error := self._error(record):
             line["error"] = error
         return json.dumps(line, default=str)
 
 
-class PlainLines(_Format):
+class PlainFormatter(_RedactingFormatter):
     """A line for people; nothing that a stranger sent can begin another one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record, and below it the traceback, if there is one."""
         time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
-        more = "".join(f" {name}={value}" for name, value in self._more(record).items())
-        message = visible(f"{self._message(record)}{more}", 2 * MAX_MESSAGE_CHARS)
+        more = "".join(f" {name}={value}" for name, value in self._extra_fields(record).items())
+        message = escape_invisible(f"{self._message(record)}{more}", 2 * MAX_MESSAGE_CHARS)
         line = f"{time} {record.levelname.lower():7} {message}"
-        told = [f"  {visible(one, 1_000)}" for one in self._error(record).splitlines()]
+        told = [f"  {escape_invisible(one, 1_000)}" for one in self._error(record).splitlines()]
         return "\n".join([line, *told])
 
 
-class _Handler(logging.StreamHandler[IO[str]]):
+class _SilentStreamHandler(logging.StreamHandler[IO[str]]):
     def handleError(self, record: logging.LogRecord) -> None:
         """Lose the line: the usual complaint would print it as it is, secrets and all."""
 
@@ -152,15 +152,15 @@ def start_logging(
     secrets: Iterable[str] = (),
 ) -> logging.Handler:
     """Send every log line of this process to a stream; gives the handler, to remove it again."""
-    handler = _Handler(stream)
+    handler = _SilentStreamHandler(stream)
     redact = Redactor(secrets)
-    handler.setFormatter(JsonLines(redact) if as_json else PlainLines(redact))
+    handler.setFormatter(JsonFormatter(redact) if as_json else PlainFormatter(redact))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level)
     return handler
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     left = len(text) - MAX_MESSAGE_CHARS
     return text if left <= 0 else f"{text[:MAX_MESSAGE_CHARS]}… ({left:,} characters more)"

@@ -111,7 +111,7 @@ class Histogram(Metric):
         yield f"{self.name}_count{_braced(labels)} {_number(sums[-1])}"
 
 
-class Metrics:
+class MetricsRegistry:
     """All that is measured in one process. Asking for a metric twice gives the same one."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Metrics:
         """The histogram of this name."""
         return self._known(Histogram(name, help, labels, bounds))
 
-    def text(self) -> str:
+    def render(self) -> str:
         """Everything, in Prometheus' text format."""
         with self._lock:
             metrics = sorted(self._metrics.items())

@@ -20,11 +20,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.errors import InvalidConfig
-from toolcrib.gateway.hosts import is_everywhere, is_host_allowed, is_loopback, is_origin_allowed
+from toolcrib.gateway.hosts import (
+    is_host_allowed,
+    is_loopback,
+    is_origin_allowed,
+    is_wildcard_address,
+)
 from toolcrib.gateway.logs import request_id
-from toolcrib.gateway.metrics import Metrics
-from toolcrib.gateway.rate_limit import Buckets
-from toolcrib.safety.display import visible
+from toolcrib.gateway.metrics import MetricsRegistry
+from toolcrib.gateway.rate_limit import RateLimiter
+from toolcrib.safety.display import escape_invisible
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -33,11 +38,11 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 # A body has to come within this time in all, and may pause for no longer than that.
-BODY_SECONDS: Final = 300.0
-BODY_PAUSE_SECONDS: Final = 30.0
+BODY_TIMEOUT_SECONDS: Final = 300.0
+BODY_IDLE_TIMEOUT_SECONDS: Final = 30.0
 MAX_KEY_CHARS: Final = 4096
 # Answered without a key, so that whoever watches over the process needs none.
-OPEN_PATHS: Final = frozenset({"/health"})
+PUBLIC_PATHS: Final = frozenset({"/health"})
 
 _DOORS: Final = re.compile(r"/(?:mcp|v1/\w{1,40}|api|metrics|health)(?=/|$)")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -87,32 +92,32 @@ class Principal:
     name: str
     profile: str | None = None
     # The digest of the key that was shown.
-    key: str = field(default="", repr=False)
+    key_hash: str = field(default="", repr=False)
 
 
-ANYONE: Final = Principal("anyone")
+ANONYMOUS: Final = Principal("anyone")
 
 
 @dataclass(eq=False, slots=True)
-class _Refusal(Exception):
+class _RequestRejected(Exception):
     status: int
     type: str
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-def check_binding(http: HttpLike, auth: AuthLike) -> None:
+def check_bind_address(http: HttpLike, auth: AuthLike) -> None:
     """Refuse to listen where others can reach us, unless they need a key."""
     if auth.keys or is_loopback(http.host.strip("[]").lower()):
         return
-    place = "every address of this machine" if is_everywhere(http.host) else repr(http.host)
+    place = "every address of this machine" if is_wildcard_address(http.host) else repr(http.host)
     raise InvalidConfig(
         f"listening on {place} without keys would let everyone on the network use your tools; "
         'set "auth": {"keys": ["${TOOLCRIB_KEY}"]}, or listen on 127.0.0.1'
     )
 
 
-class Guard:
+class SecurityMiddleware:
     """An ASGI application that lets only those requests through to another that it should."""
 
     def __init__(
@@ -121,11 +126,11 @@ class Guard:
         http: HttpLike,
         auth: AuthLike,
         *,
-        metrics: Metrics | None = None,
-        body_seconds: float = BODY_SECONDS,
-        body_pause_seconds: float = BODY_PAUSE_SECONDS,
+        metrics: MetricsRegistry | None = None,
+        body_seconds: float = BODY_TIMEOUT_SECONDS,
+        body_pause_seconds: float = BODY_IDLE_TIMEOUT_SECONDS,
     ) -> None:
-        check_binding(http, auth)
+        check_bind_address(http, auth)
         self._app = app
         self._http = http
         self._auth = auth
@@ -133,10 +138,10 @@ class Guard:
             raise InvalidConfig(
                 "one of the keys is empty and would let everyone in; set the variable it is from"
             )
-        self._buckets = Buckets(http.requests_per_minute) if http.requests_per_minute else None
+        self._buckets = RateLimiter(http.requests_per_minute) if http.requests_per_minute else None
         self._body_seconds = body_seconds
         self._body_pause_seconds = body_pause_seconds
-        metrics = metrics or Metrics()
+        metrics = metrics or MetricsRegistry()
         self._requests = metrics.counter(
             "toolcrib_http_requests_total", "Requests by door and status.", "door", "status"
         )
@@ -151,12 +156,12 @@ class Guard:
         elif scope["type"] != "http":
             await self._app(scope, receive, send)
         else:
-            await self._answer(scope, receive, send)
+            await self._handle_request(scope, receive, send)
 
-    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
-        id = _id(scope)
+    async def _handle_request(self, scope: Message, receive: Receive, send: Send) -> None:
+        id = _get_request_id(scope)
         token = request_id.set(id)
-        reply = _Reply(send, [(b"x-request-id", id.encode())])
+        reply = _ResponseSender(send, [(b"x-request-id", id.encode())])
         start = time.perf_counter()
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = id
@@ -165,35 +170,35 @@ class Guard:
         try:
             try:
                 if not await self._is_preflight(scope, reply):
-                    state["principal"] = principal = self._admitted(scope)
-                    reply.may_go_on = lambda: self._is_still_known(principal, scope["path"])
-                    await self._passed_on(scope, receive, reply)
-            except _Refusal as refusal:
+                    state["principal"] = principal = self._authorize(scope)
+                    reply.may_go_on = lambda: self._is_still_authorized(principal, scope["path"])
+                    await self._forward(scope, receive, reply)
+            except _RequestRejected as refusal:
                 await reply.refuse(refusal)
         finally:
-            self._note(scope, reply.status, time.perf_counter() - start)
+            self._record(scope, reply.status, time.perf_counter() - start)
             request_id.reset(token)
 
-    async def _is_preflight(self, scope: Message, reply: _Reply) -> bool:
+    async def _is_preflight(self, scope: Message, reply: _ResponseSender) -> bool:
         """Look at Host and Origin, and answer a browser that asks whether a page may call us."""
-        hosts = _values(scope, b"host")
+        hosts = _header_values(scope, b"host")
         host = hosts[0].decode("latin-1") if len(hosts) == 1 else ""
         if not is_host_allowed(host, self._http.host, self._http.allowed_hosts):
-            raise _Refusal(
+            raise _RequestRejected(
                 403,
                 "forbidden",
-                f"this gateway is not to be called by the name {visible(host, 100)!r}; "
+                f"this gateway is not to be called by the name {escape_invisible(host, 100)!r}; "
                 'if it is right, add it to "http": {"allowedHosts": […]}',
             )
-        origins = _values(scope, b"origin")
+        origins = _header_values(scope, b"origin")
         if not origins:
             return False
         origin = origins[0].decode("latin-1")
         if len(origins) > 1 or not is_origin_allowed(origin, host, self._http.allowed_origins):
-            raise _Refusal(
+            raise _RequestRejected(
                 403,
                 "forbidden",
-                f"pages of {visible(origin, 100)!r} may not call this gateway; "
+                f"pages of {escape_invisible(origin, 100)!r} may not call this gateway; "
                 'if they should, add it to "http": {"allowedOrigins": […]}',
             )
         reply.headers += [
@@ -201,9 +206,11 @@ class Guard:
             (b"access-control-expose-headers", _EXPOSED),
             (b"vary", b"origin"),
         ]
-        if scope["method"] != "OPTIONS" or not _values(scope, b"access-control-request-method"):
+        if scope["method"] != "OPTIONS" or not _header_values(
+            scope, b"access-control-request-method"
+        ):
             return False
-        wanted = b",".join(_values(scope, b"access-control-request-headers"))
+        wanted = b",".join(_header_values(scope, b"access-control-request-headers"))
         reply.headers += [
             (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
             (b"access-control-max-age", b"600"),
@@ -214,18 +221,18 @@ class Guard:
         await reply.send({"type": "http.response.body", "body": b""})
         return True
 
-    def _admitted(self, scope: Message) -> Principal:
+    def _authorize(self, scope: Message) -> Principal:
         """Who asks; refuses those without a key, and those who ask too often."""
         client = scope.get("client")
         address = f"address {client[0]}" if client else "unknown address"
-        principal = self._principal(scope)
+        principal = self._find_principal(scope)
         if self._buckets:
-            is_known = principal is not None and principal is not ANYONE
+            is_known = principal is not None and principal is not ANONYMOUS
             name = f"principal {principal.name}" if principal and is_known else address
-            wait = self._buckets.wait_seconds(name, time.monotonic())
+            wait = self._buckets.take_token(name, time.monotonic())
             if wait:
                 seconds = math.ceil(wait)
-                raise _Refusal(
+                raise _RequestRejected(
                     429,
                     "rate_limit_error",
                     f"more than {self._http.requests_per_minute} requests a minute; "
@@ -233,7 +240,7 @@ class Guard:
                     ((b"retry-after", str(seconds).encode()),),
                 )
         if principal is None:
-            raise _Refusal(
+            raise _RequestRejected(
                 401,
                 "authentication_error",
                 "no valid key; send one as `Authorization: Bearer …` or as `x-api-key: …`",
@@ -241,31 +248,31 @@ class Guard:
             )
         return principal
 
-    def _is_still_known(self, principal: Principal, path: str) -> bool:
+    def _is_still_authorized(self, principal: Principal, path: str) -> bool:
         """Whether who was let in still would be."""
-        if principal is ANYONE:
-            return not self._auth.keys or path in OPEN_PATHS
+        if principal is ANONYMOUS:
+            return not self._auth.keys or path in PUBLIC_PATHS
         return any(
-            key.hash == principal.key and key.profile == principal.profile
+            key.hash == principal.key_hash and key.profile == principal.profile
             for key in self._auth.keys
         )
 
-    def _principal(self, scope: Message) -> Principal | None:
+    def _find_principal(self, scope: Message) -> Principal | None:
         if not self._auth.keys:
-            return ANYONE
+            return ANONYMOUS
         found: Principal | None = None
         kept: Headers = []
         for name, value in scope["headers"]:
-            key = self._key(_secret(name, value))
+            key = self._find_key(_secret_from_header(name, value))
             if key is None:
                 kept.append((name, value))
             else:
                 name = key.name or f"key {key.hash[:8]}"
                 found = found or Principal(name, key.profile, key.hash)
         scope["headers"] = kept
-        return found or (ANYONE if scope["path"] in OPEN_PATHS else None)
+        return found or (ANONYMOUS if scope["path"] in PUBLIC_PATHS else None)
 
-    def _key(self, secret: bytes | None) -> KeyLike | None:
+    def _find_key(self, secret: bytes | None) -> KeyLike | None:
         """The key that a secret opens with; as long for every wrong one."""
         if secret is None:
             return None
@@ -276,15 +283,15 @@ class Guard:
                 found = key
         return found
 
-    async def _passed_on(self, scope: Message, receive: Receive, reply: _Reply) -> None:
+    async def _forward(self, scope: Message, receive: Receive, reply: _ResponseSender) -> None:
         most = self._http.max_body_bytes
-        too_large = _Refusal(
+        too_large = _RequestRejected(
             413, "request_too_large", f"the body is larger than {most:,} bytes, which is the limit"
         )
-        lengths = _values(scope, b"content-length")
+        lengths = _header_values(scope, b"content-length")
         if any(not length.isdigit() or int(length[:20]) > most for length in lengths):
             raise too_large
-        body = _Body(receive, most, self._body_seconds, self._body_pause_seconds)
+        body = _BodyReceiver(receive, most, self._body_seconds, self._body_pause_seconds)
         try:
             await self._app(scope, body.receive, reply.send_unless(body))
         except Exception:
@@ -294,9 +301,11 @@ class Guard:
         if body.fault == "large":
             raise too_large
         if body.fault == "slow":
-            raise _Refusal(408, "timeout_error", "the body took too long to come; send it faster")
+            raise _RequestRejected(
+                408, "timeout_error", "the body took too long to come; send it faster"
+            )
 
-    def _note(self, scope: Message, status: int, seconds: float) -> None:
+    def _record(self, scope: Message, status: int, seconds: float) -> None:
         door = _DOORS.match(scope["path"])
         name = door[0] if door else "other"
         self._requests.add(door=name, status=str(status))
@@ -305,7 +314,7 @@ class Guard:
         _LOG.info(
             "%s %s %s",
             scope["method"],
-            visible(scope["path"], 200),
+            escape_invisible(scope["path"], 200),
             status or "no answer",
             extra={
                 "seconds": round(seconds, 4),
@@ -314,7 +323,7 @@ class Guard:
         )
 
 
-class _Reply:
+class _ResponseSender:
     """The way back: adds our headers, and knows what was said."""
 
     def __init__(self, send: Send, headers: Headers) -> None:
@@ -336,7 +345,7 @@ class _Reply:
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
-    def send_unless(self, body: _Body) -> Send:
+    def send_unless(self, body: _BodyReceiver) -> Send:
         """Send what the door says, unless its request broke off before it began to answer."""
 
         async def send(message: Message) -> None:
@@ -345,7 +354,7 @@ class _Reply:
 
         return send
 
-    async def refuse(self, refusal: _Refusal) -> None:
+    async def refuse(self, refusal: _RequestRejected) -> None:
         """Say no, in a form that clients of both model APIs read, unless an answer has begun."""
         if self.status:
             return
@@ -364,7 +373,7 @@ class _Reply:
         await self.send({"type": "http.response.body", "body": content})
 
 
-class _Body:
+class _BodyReceiver:
     """The way in: a body that is too large or too slow looks to the door like a client gone."""
 
     def __init__(self, receive: Receive, most: int, seconds: float, pause_seconds: float) -> None:
@@ -398,11 +407,11 @@ class _Body:
         return {"type": "http.disconnect"}
 
 
-def _values(scope: Message, name: bytes) -> list[bytes]:
+def _header_values(scope: Message, name: bytes) -> list[bytes]:
     return [value for header, value in scope["headers"] if header.lower() == name]
 
 
-def _secret(name: bytes, value: bytes) -> bytes | None:
+def _secret_from_header(name: bytes, value: bytes) -> bytes | None:
     """The secret in a header that may carry one."""
     if len(value) > MAX_KEY_CHARS:
         return None
@@ -413,9 +422,9 @@ def _secret(name: bytes, value: bytes) -> bytes | None:
     return secret.strip() if is_bearer else None
 
 
-def _id(scope: Message) -> str:
+def _get_request_id(scope: Message) -> str:
     """The id the client gave the request, if it is one, or a new one."""
-    given = _values(scope, b"x-request-id")
+    given = _header_values(scope, b"x-request-id")
     if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
         return given[0].decode()
     return secrets.token_hex(8)

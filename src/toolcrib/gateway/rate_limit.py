@@ -9,7 +9,7 @@ from typing import Final
 MAX_BUCKETS: Final = 10_000
 
 
-class Buckets:
+class RateLimiter:
     """A bucket for each name; it holds a minute's worth and fills evenly."""
 
     def __init__(self, per_minute: int) -> None:
@@ -17,7 +17,7 @@ class Buckets:
         self._per_second = per_minute / 60
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait_seconds(self, name: str, now: float) -> float:
+    def take_token(self, name: str, now: float) -> float:
         """Take a token: 0, or if there is none, the seconds until there is one."""
         left, since = self._buckets.pop(name, (self._most, now))
         left = min(self._most, left + max(now - since, 0.0) * self._per_second)

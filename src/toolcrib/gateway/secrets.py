@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from toolcrib.config.settings import Config, Server
+from toolcrib.config.settings import GatewayConfig, ServerConfig
 
 _NAMED: Final = re.compile(r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|dsn|url")
 
 
-def secrets_of(server: Server) -> Iterator[str]:
+def collect_server_secrets(server: ServerConfig) -> Iterator[str]:
     """The secrets that a server is given: headers, and variables that are named like one."""
     yield from server.headers.values()
     yield server.oauth_client_secret
     yield from (value for name, value in server.env.items() if _NAMED.search(name))
 
 
-def secrets_in(config: Config) -> Iterator[str]:
+def collect_config_secrets(config: GatewayConfig) -> Iterator[str]:
     """All secrets of a configuration."""
     for server in config.servers.values():
-        yield from secrets_of(server)
+        yield from collect_server_secrets(server)
     yield config.embedding.key
-    for upstream in config.models.upstreams:
+    for upstream in config.llm_gateway.upstreams:
         yield upstream.key
         yield from upstream.headers.values()

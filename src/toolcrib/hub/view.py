@@ -7,68 +7,74 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from toolcrib.config.settings import Profile, ToolSearch
+from toolcrib.config.settings import AccessProfile, ToolSearchConfig
 from toolcrib.core import prompts
-from toolcrib.core.token_count import tool_tokens
+from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.core.tool import Tool
-from toolcrib.core.tool_names import Names
-from toolcrib.hub.directory import Directory, Entry, Shelf, fits
-from toolcrib.profiles.mcproxy import SEARCH_TOOL
+from toolcrib.core.tool_names import ToolNames
+from toolcrib.hub.directory import DirectoryEntry, ServerTools, ToolDirectory, matches_any
+from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.filters import Where
 from toolcrib.search.results import SearchResult
-from toolcrib.session.disclosure import ALPHABETICAL, Activation, Disclosure, Plan, Selection
-from toolcrib.session.turn import Conversation
+from toolcrib.session.disclosure import (
+    ALPHABETICAL,
+    Activation,
+    Disclosure,
+    DisclosurePlan,
+    Selection,
+)
+from toolcrib.session.turn import TurnHandler
 
-ShownMode = Literal["direct", "search", "dynamic"]
-_ALWAYS: Final = Activation(tools=0)
+DisclosureMode = Literal["direct", "search", "dynamic"]
+_ALWAYS_ACTIVE: Final = Activation(tools=0)
 
 
 @dataclass(frozen=True)
-class View:
+class AccessView:
     """A profile's part of the directory at one moment. Nothing outside it can be named or called."""
 
-    directory: Directory
-    profile: Profile
-    settings: ToolSearch
+    directory: ToolDirectory
+    profile: AccessProfile
+    settings: ToolSearchConfig
     engine: SearchEngine
 
     @cached_property
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, DirectoryEntry]:
         """The tools of this profile by their public names, in the order of the configuration."""
-        return {entry.name: entry for entry in self.directory if self._may_see(entry)}
+        return {entry.name: entry for entry in self.directory if self._is_visible(entry)}
 
     @cached_property
-    def listing(self) -> list[dict[str, Any]]:
+    def tool_list(self) -> list[dict[str, Any]]:
         """All of them as they are listed."""
-        return [entry.listed for entry in self.entries.values()]
+        return [entry.wire_definition for entry in self.entries.values()]
 
     @cached_property
-    def allowed(self) -> frozenset[str]:
+    def tool_ids(self) -> frozenset[str]:
         """Their ids."""
         return frozenset(self.entries)
 
     @cached_property
-    def tokens(self) -> int:
+    def total_tokens(self) -> int:
         """What it would cost to show all of them."""
-        return sum(tool_tokens(entry.tool) for entry in self.entries.values())
+        return sum(count_tool_tokens(entry.tool) for entry in self.entries.values())
 
     def search(self, query: str, limit: int, where: Where) -> SearchResult:
         """The best of them, and whether that is enough for this profile."""
         own = self.profile.confident_from
-        result = self.engine.search(query, limit=limit, where=where, allowed=self.allowed)
-        return result.held_to(self.settings.confident_from if own is None else own)
+        result = self.engine.search(query, limit=limit, where=where, allowed=self.tool_ids)
+        return result.with_threshold(self.settings.confident_from if own is None else own)
 
-    def sees_server(self, server: str) -> bool:
+    def can_see_server(self, server: str) -> bool:
         """Whether this profile may know of a server, and of its prompts and resources.
 
         Where only some tools are let through, a server that has none of them is none of its affair.
         """
-        if not self.may_hold(server):
+        if not self.may_use_server(server):
             return False
         return self.profile.tools is None or server in self._servers_of_tools
 
-    def may_hold(self, server: str) -> bool:
+    def may_use_server(self, server: str) -> bool:
         """Whether a server that nobody has seen yet may turn out to have tools of this profile."""
         return self.profile.servers is None or server in self.profile.servers
 
@@ -77,20 +83,22 @@ class View:
         tools = self.profile.tools or ()
         found = {
             shelf.server.name
-            for shelf in self.directory.shelves
-            if any(fits(name, tools) for name in shelf.held)
+            for shelf in self.directory.servers
+            if any(matches_any(name, tools) for name in shelf.quarantined)
         }
-        return frozenset(found | {one.server for one in self.directory if fits(one.name, tools)})
+        return frozenset(
+            found | {one.server for one in self.directory if matches_any(one.name, tools)}
+        )
 
-    def held(self, shelf: Shelf) -> list[str]:
+    def list_quarantined(self, shelf: ServerTools) -> list[str]:
         """The tools of a server that are held back from this profile until they are approved."""
         tools = self.profile.tools
-        if not self.sees_server(shelf.server.name):
+        if not self.can_see_server(shelf.server.name):
             return []
-        return [name for name in shelf.held if tools is None or fits(name, tools)]
+        return [name for name in shelf.quarantined if tools is None or matches_any(name, tools)]
 
     @cached_property
-    def unusable(self) -> Mapping[str, str]:
+    def unusable_servers(self) -> Mapping[str, str]:
         """The servers that have tools nobody can use, and why; of what is wrong, the first.
 
         It names tools, and nobody can tell which of them a profile of some tools would let through.
@@ -98,12 +106,14 @@ class View:
         if self.profile.tools is not None:
             return {}
         return {
-            shelf.server.name: shelf.faults[0]
-            for shelf in self.directory.shelves
-            if shelf.faults and self.sees_server(shelf.server.name)
+            shelf.server.name: shelf.problems[0]
+            for shelf in self.directory.servers
+            if shelf.problems and self.can_see_server(shelf.server.name)
         }
 
-    def mode(self, wanted: str, is_modern: bool, list_is_frozen: bool) -> ShownMode:
+    def resolve_mode(
+        self, wanted: str, is_stateless: bool, reads_list_once: bool
+    ) -> DisclosureMode:
         """How tools are shown. A list that changes is for clients that read it again.
 
         Those without a handshake are promised a list that no request of theirs changes.
@@ -112,60 +122,66 @@ class View:
         if wanted in ("auto", "dynamic"):
             if not limit or len(self.entries) <= limit:
                 return "direct"
-            return "search" if is_modern or (wanted == "auto" and list_is_frozen) else "dynamic"
+            return "search" if is_stateless or (wanted == "auto" and reads_list_once) else "dynamic"
         return "search" if wanted == "search" else "direct"
 
-    def conversation(self, mode: ShownMode) -> Conversation:
+    def get_turn_handler(self, mode: DisclosureMode) -> TurnHandler:
         """The rules of a conversation in this mode."""
         if mode == "direct":
-            return self._direct
-        return self._dynamic if mode == "dynamic" else self._constant
+            return self._direct_handler
+        return self._dynamic_handler if mode == "dynamic" else self._search_handler
 
     @cached_property
-    def _direct(self) -> Conversation:
-        return self._conversation(Plan(self._tools, ()))
+    def _direct_handler(self) -> TurnHandler:
+        return self._build_turn_handler(DisclosurePlan(self._tools, ()))
 
     @cached_property
-    def _constant(self) -> Conversation:
-        return self._conversation(self._plan(0))
+    def _search_handler(self) -> TurnHandler:
+        return self._build_turn_handler(self._build_plan(0))
 
     @cached_property
-    def _dynamic(self) -> Conversation:
-        return self._conversation(self._plan(self.settings.max_tools_limit), SEARCH_TOOL)
+    def _dynamic_handler(self) -> TurnHandler:
+        return self._build_turn_handler(
+            self._build_plan(self.settings.max_tools_limit), SEARCH_TOOL_NAME
+        )
 
-    def _conversation(self, plan: Plan, search: str = prompts.SEARCH_NAME) -> Conversation:
-        return Conversation(
+    def _build_turn_handler(
+        self, plan: DisclosurePlan, search: str = prompts.SEARCH_NAME
+    ) -> TurnHandler:
+        return TurnHandler(
             self.engine,
             plan,
-            Names(self.engine.catalog),
-            allowed=self.allowed,
-            checks_arguments=self.settings.validate_arguments,
+            ToolNames(self.engine.catalog),
+            allowed=self.tool_ids,
+            validates_arguments=self.settings.validate_arguments,
             search_name=search,
         )
 
-    def _plan(self, shown: int) -> Plan:
+    def _build_plan(self, shown: int) -> DisclosurePlan:
         """What is shown from the start: what is pinned, then as many others, in selection order."""
-        patterns = (*self.settings.always_expose, *self.profile.pins)
-        pinned = frozenset(name for name in self.entries if fits(name, patterns))
-        servers = tuple(shelf.server.alias or shelf.server.name for shelf in self.directory.shelves)
+        patterns = (*self.settings.always_expose, *self.profile.always_expose)
+        pinned = frozenset(name for name in self.entries if matches_any(name, patterns))
+        servers = tuple(shelf.server.alias or shelf.server.name for shelf in self.directory.servers)
         order = Selection((*self.settings.tool_selection_order, ALPHABETICAL), servers)
         limit = max(shown - len(pinned), 0)
-        disclosure = Disclosure(_ALWAYS, pinned, shown_tools=limit, selection=order)
+        disclosure = Disclosure(_ALWAYS_ACTIVE, pinned, max_visible_tools=limit, selection=order)
         # What is put in order, from A to Z too, is what clients see: the public names.
         named = [
             Tool(entry.name, id=entry.name, server=entry.tool.server, policy=entry.tool.policy)
             for entry in self.entries.values()
         ]
         plan = disclosure.plan(named)
-        return Plan(
-            tuple(self.entries[tool.id].tool for tool in order.ordered(plan.shown)),
-            tuple(self.entries[tool.id].tool for tool in plan.held),
+        return DisclosurePlan(
+            tuple(self.entries[tool.id].tool for tool in order.sort_tools(plan.visible_tools)),
+            tuple(self.entries[tool.id].tool for tool in plan.deferred_tools),
         )
 
     @property
     def _tools(self) -> tuple[Tool, ...]:
         return tuple(entry.tool for entry in self.entries.values())
 
-    def _may_see(self, entry: Entry) -> bool:
+    def _is_visible(self, entry: DirectoryEntry) -> bool:
         tools = self.profile.tools
-        return self.sees_server(entry.server) and (tools is None or fits(entry.name, tools))
+        return self.can_see_server(entry.server) and (
+            tools is None or matches_any(entry.name, tools)
+        )

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.schema import parameters
+from toolcrib.core.schema import list_parameters
 from toolcrib.core.tool import Tool
 from toolcrib.errors import (
     InvalidLimit,
@@ -27,15 +27,15 @@ from toolcrib.errors import (
     ToolcribError,
     UnknownTool,
 )
-from toolcrib.search.lexical.fields import TOOL_READING, Reading
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.lexical.fields import TOOL_FIELDS, FieldConfig
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Index
-from toolcrib.search.regex.ranker import Regex
+from toolcrib.search.regex.ranker import RegexRanker
 
-NOT_A_SEARCH_TOOL: Final = "no search tool {name!r}; the search tools are {known}"
+UNKNOWN_SEARCH_TOOL: Final = "no search tool {name!r}; the search tools are {known}"
 QUERY_MISSING: Final = "the input needs {key!r}, a text"
 QUERY_TOO_LONG: Final = "{key!r} has {length} characters; the limit is {most}"
-LIMIT_WRONG: Final = "limit must be a whole number from 1 to {most}, not {limit!r}"
+INVALID_LIMIT: Final = "limit must be a whole number from 1 to {most}, not {limit!r}"
 BAD_PATTERN: Final = "Invalid regular expression pattern: {fault}; {cure}"
 # The API's own words, where they are known: there are clients that look at them.
 ALL_DEFERRED: Final = (
@@ -73,12 +73,12 @@ class Edition:
     headers: Mapping[str, str]
     allows_examples: bool = True
 
-    def texts(self, tool: Tool) -> Iterator[tuple[str, str]]:
+    def tool_texts(self, tool: Tool) -> Iterator[tuple[str, str]]:
         """The texts of a tool that are searched, each with its field."""
-        return ((field, text) for field, text in _texts(tool) if text and field in self.fields)
+        return ((field, text) for field, text in _all_texts(tool) if text and field in self.fields)
 
 
-SEED: Final = Edition(
+EDITION_2025: Final = Edition(
     fields=("name", "description"),
     ignore_case=False,
     codes=MappingProxyType({QueryTooLong: "pattern_too_long", SearchTimeout: "unavailable"}),
@@ -93,7 +93,7 @@ SEED: Final = Edition(
     ),
     allows_examples=False,
 )
-CURRENT: Final = Edition(
+EDITION_2026: Final = Edition(
     fields=("name", "description", "parameter", "parameter_text"),
     ignore_case=True,
     codes=MappingProxyType({SearchTimeout: "execution_time_exceeded"}),
@@ -103,7 +103,7 @@ CURRENT: Final = Edition(
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class SearchVariant:
     """One of the two search tools. Of `keys`, the first is the one to use, the others are older."""
 
     name: str
@@ -112,23 +112,23 @@ class Variant:
 
 
 _VARIANTS: Final = (
-    Variant(REGEX, ("pattern", "query"), 200),
-    Variant(BM25, ("query",), 500),
+    SearchVariant(REGEX, ("pattern", "query"), 200),
+    SearchVariant(BM25, ("query",), 500),
 )
-VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
+VARIANTS: Final[Mapping[str, SearchVariant]] = MappingProxyType(
     {name: variant for variant in _VARIANTS for name in (variant.name, f"{variant.name}_{VERSION}")}
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RequestRefusal:
     """Why a request is refused; `code` is for programs, where the API has one."""
 
     message: str
     code: str = ""
 
 
-class ToolSearch:
+class ClaudeToolSearch:
     """Both search tools over the tools of one request.
 
     `by_words` takes the place of BM25: a question from words and a limit to tools, the best first.
@@ -137,72 +137,74 @@ class ToolSearch:
     def __init__(
         self,
         tools: Iterable[Tool],
-        edition: Edition = CURRENT,
+        edition: Edition = EDITION_2026,
         clock: Callable[[], float] = time.thread_time,
-        by_words: Callable[[str, int], Sequence[Tool]] | None = None,
+        lexical_search: Callable[[str, int], Sequence[Tool]] | None = None,
     ) -> None:
         self._catalog = Catalog(tools)
         self._edition = edition
         self._clock = clock
-        self._by_words = by_words or self.best
+        self._lexical_search = lexical_search or self.search_bm25
 
     def search(self, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a call of the search tool of this name or type; its faults are answers as well."""
         variant = VARIANTS.get(name)
         if variant is None:
-            raise UnknownTool(NOT_A_SEARCH_TOOL.format(name=name, known=", ".join(VARIANTS)))
+            raise UnknownTool(UNKNOWN_SEARCH_TOOL.format(name=name, known=", ".join(VARIANTS)))
         try:
-            query, limit = _query(variant, input), _limit(input)
+            query, limit = _read_query(variant, input), _read_limit(input)
             by_pattern = variant.name == REGEX
-            found = self._matching(query) if by_pattern else self._by_words(query, limit)
+            found = self._search_regex(query) if by_pattern else self._lexical_search(query, limit)
         except ToolcribError as fault:
-            return self._error(fault)
+            return self._render_error(fault)
         references = [{"type": "tool_reference", "tool_name": tool.name} for tool in found[:limit]]
         return {"type": "tool_search_tool_search_result", "tool_references": references}
 
-    def _matching(self, pattern: str) -> list[Tool]:
+    def _search_regex(self, pattern: str) -> list[Tool]:
         """The tools with a text that matches, in their own order."""
-        return self._tools(self._regex.rank(pattern).slots.tolist())
+        return self._tools_at(self._regex_index.rank(pattern).slots.tolist())
 
-    def best(self, query: str, limit: int) -> list[Tool]:
+    def search_bm25(self, query: str, limit: int) -> list[Tool]:
         """The tools with a word of the query, the best first; equals in their own order."""
-        ranking = self._bm25.rank(query)
+        ranking = self._bm25_index.rank(query)
         scored = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
         best = sorted(scored, key=lambda one: -one[1])[:limit]
-        return self._tools([slot for slot, _ in best])
+        return self._tools_at([slot for slot, _ in best])
 
-    def _tools(self, slots: list[int]) -> list[Tool]:
-        return [tool for slot in slots if (tool := self._catalog.at(slot))]
+    def _tools_at(self, slots: list[int]) -> list[Tool]:
+        return [tool for slot in slots if (tool := self._catalog.tool_at(slot))]
 
-    def _error(self, fault: ToolcribError) -> dict[str, Any]:
+    def _render_error(self, fault: ToolcribError) -> dict[str, Any]:
         code = self._edition.codes.get(type(fault), self._edition.code)
         return {
             "type": "tool_search_tool_result_error",
             "error_code": code,
-            "error_message": _said(fault),
+            "error_message": _error_message(fault),
         }
 
     @cached_property
-    def _regex(self) -> Index:
+    def _regex_index(self) -> Index:
         edition = self._edition
-        ranker = Regex(ignore_case=edition.ignore_case, texts=edition.texts, clock=self._clock)
+        ranker = RegexRanker(
+            ignore_case=edition.ignore_case, texts=edition.tool_texts, clock=self._clock
+        )
         return ranker.fit(self._catalog)
 
     @cached_property
-    def _bm25(self) -> Index:
+    def _bm25_index(self) -> Index:
         edition = self._edition
-        fields = tuple(field for field in TOOL_READING.fields if field.name in edition.fields)
+        fields = tuple(field for field in TOOL_FIELDS.fields if field.name in edition.fields)
 
         def texts(tool: Tool) -> list[str]:
-            found = list(edition.texts(tool))
+            found = list(edition.tool_texts(tool))
             return [
                 " ".join(text for name, text in found if name == field.name) for field in fields
             ]
 
-        return Lexical("words", Reading(fields, texts)).fit(self._catalog)
+        return LexicalRanker("words", FieldConfig(fields, texts)).fit(self._catalog)
 
 
-def blocks(
+def render_blocks(
     id: str, name: str, input: Mapping[str, Any], content: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """The two blocks by which a response tells of one search."""
@@ -218,13 +220,13 @@ def blocks(
     ]
 
 
-def refusal(body: Mapping[str, Any], edition: Edition = CURRENT) -> Refusal | None:
+def find_refusal(body: Mapping[str, Any], edition: Edition = EDITION_2026) -> RequestRefusal | None:
     """Why the API answers a request with status 400 on account of tool search; None if it does not."""
-    return next(_faults(body, edition), None)
+    return next(_find_refusals(body, edition), None)
 
 
 def beta_headers(
-    body: Mapping[str, Any], provider: str = "", edition: Edition = CURRENT
+    body: Mapping[str, Any], provider: str = "", edition: Edition = EDITION_2026
 ) -> tuple[str, ...]:
     """The beta headers that a request needs for tool search."""
     if not edition.headers or not uses_tool_search(body):
@@ -234,24 +236,24 @@ def beta_headers(
 
 def uses_tool_search(body: Mapping[str, Any]) -> bool:
     """Whether a request has to do with tool search: by a tool, by deferral or in its history."""
-    return any(is_deferred(tool) for tool in _tools(body)) or _has_searched(body)
+    return any(is_deferred(tool) for tool in _request_tools(body)) or _mentions_search(body)
 
 
-def references(body: Mapping[str, Any]) -> list[str]:
+def referenced_tool_names(body: Mapping[str, Any]) -> list[str]:
     """The names of the tools that the history of a request refers to, each once and in order."""
-    found = (block for one in _history(body) for block in _reference_blocks(one))
+    found = (block for one in _content_blocks(body) for block in _reference_blocks(one))
     return list(dict.fromkeys(str(block.get("tool_name")) for block in found))
 
 
-def _texts(tool: Tool) -> Iterator[tuple[str, str]]:
+def _all_texts(tool: Tool) -> Iterator[tuple[str, str]]:
     yield "name", tool.name
     yield "description", tool.description
-    for parameter in parameters(tool.input_schema):
+    for parameter in list_parameters(tool.input_schema):
         yield "parameter", parameter.name
         yield "parameter_text", parameter.description
 
 
-def _said(fault: ToolcribError) -> str:
+def _error_message(fault: ToolcribError) -> str:
     """A fault in the API's words, as far as they are known, and the cure in ours."""
     reason = fault.__cause__
     if not isinstance(fault, InvalidPattern) or not isinstance(reason, re.error):
@@ -259,7 +261,7 @@ def _said(fault: ToolcribError) -> str:
     return BAD_PATTERN.format(fault=reason, cure=str(fault).partition("; ")[2])
 
 
-def _query(variant: Variant, input: Mapping[str, Any]) -> str:
+def _read_query(variant: SearchVariant, input: Mapping[str, Any]) -> str:
     key = next((key for key in variant.keys if key in input), variant.keys[0])
     query = input.get(key)
     if not isinstance(query, str):
@@ -270,46 +272,48 @@ def _query(variant: Variant, input: Mapping[str, Any]) -> str:
     return query
 
 
-def _limit(input: Mapping[str, Any]) -> int:
+def _read_limit(input: Mapping[str, Any]) -> int:
     limit = input.get("limit")
     if limit is None:
         return DEFAULT_LIMIT
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
-        raise InvalidLimit(LIMIT_WRONG.format(limit=limit, most=f"{MAX_LIMIT:,}"))
+        raise InvalidLimit(INVALID_LIMIT.format(limit=limit, most=f"{MAX_LIMIT:,}"))
     return limit
 
 
-def _faults(body: Mapping[str, Any], edition: Edition) -> Iterator[Refusal]:
-    tools = _tools(body)
+def _find_refusals(body: Mapping[str, Any], edition: Edition) -> Iterator[RequestRefusal]:
+    tools = _request_tools(body)
     deferred = [tool for tool in tools if is_deferred(tool)]
     for tool in deferred:
         if is_search_tool(tool):
-            yield Refusal(SEARCH_TOOL_DEFERRED.format(name=tool.get("name")))
+            yield RequestRefusal(SEARCH_TOOL_DEFERRED.format(name=tool.get("name")))
         if tool.get("cache_control") is not None:
-            yield Refusal(DEFERRED_AND_CACHED.format(name=tool.get("name")))
+            yield RequestRefusal(DEFERRED_AND_CACHED.format(name=tool.get("name")))
     if deferred and len(deferred) == len(tools):
-        yield Refusal(ALL_DEFERRED)
+        yield RequestRefusal(ALL_DEFERRED)
     if len(deferred) > MAX_DEFERRED:
         text = TOO_MANY_DEFERRED.format(count=len(deferred), most=MAX_DEFERRED)
-        yield Refusal(text, "available_tools_limit_exceeded")
-    if not edition.allows_examples and _has_searched(body):
+        yield RequestRefusal(text, "available_tools_limit_exceeded")
+    if not edition.allows_examples and _mentions_search(body):
         for tool in tools:
             if tool.get("input_examples"):
-                yield Refusal(EXAMPLES_AND_SEARCH.format(name=tool.get("name")))
+                yield RequestRefusal(EXAMPLES_AND_SEARCH.format(name=tool.get("name")))
     defined = {str(tool.get("name")) for tool in tools}
     # The tools of an MCP server are named after it; which it has, need not be in the request.
     servers = tuple(f"{one.get('mcp_server_name')}_" for one in tools if _is_mcp_toolset(one))
-    for name in references(body):
+    for name in referenced_tool_names(body):
         if name not in defined and not name.startswith(servers):
-            yield Refusal(UNKNOWN_REFERENCE.format(name=name))
+            yield RequestRefusal(UNKNOWN_REFERENCE.format(name=name))
 
 
-def _has_searched(body: Mapping[str, Any]) -> bool:
+def _mentions_search(body: Mapping[str, Any]) -> bool:
     """Whether a request offers a search tool, or tells of a search."""
-    return any(map(is_search_tool, _tools(body))) or any(map(_tells_of_search, _history(body)))
+    return any(map(is_search_tool, _request_tools(body))) or any(
+        map(_is_search_block, _content_blocks(body))
+    )
 
 
-def _tells_of_search(block: Mapping[str, Any]) -> bool:
+def _is_search_block(block: Mapping[str, Any]) -> bool:
     if block.get("type") == "server_tool_use":
         return str(block.get("name")) in VARIANTS
     return block.get("type") == "tool_search_tool_result" or bool(_reference_blocks(block))
@@ -329,26 +333,26 @@ def _is_mcp_toolset(tool: Mapping[str, Any]) -> bool:
     return tool.get("type") == "mcp_toolset"
 
 
-def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return _objects(body.get("tools"))
+def _request_tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return _mappings_or_empty(body.get("tools"))
 
 
-def _history(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _content_blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The blocks of all messages."""
-    for message in _objects(body.get("messages")):
-        yield from _objects(message.get("content"))
+    for message in _mappings_or_empty(body.get("messages")):
+        yield from _mappings_or_empty(message.get("content"))
 
 
 def _reference_blocks(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The references in a result: of a search by the API, or of one by the client."""
     content = block.get("content")
     if block.get("type") == "tool_search_tool_result" and isinstance(content, Mapping):
-        return _objects(content.get("tool_references"))
+        return _mappings_or_empty(content.get("tool_references"))
     if block.get("type") == "tool_result":
-        return [one for one in _objects(content) if one.get("type") == "tool_reference"]
+        return [one for one in _mappings_or_empty(content) if one.get("type") == "tool_reference"]
     return []
 
 
-def _objects(value: object) -> list[Mapping[str, Any]]:
+def _mappings_or_empty(value: object) -> list[Mapping[str, Any]]:
     """The objects of a list; a request is somebody else's data and may hold anything."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from toolcrib.adapters.wire import wire_named
+from toolcrib.adapters.wire import get_wire_format
 from toolcrib.agent.agent import MAX_STEPS, Agent
-from toolcrib.agent.events import Finished
+from toolcrib.agent.events import AgentFinished
 from toolcrib.agent.provider import Provider
-from toolcrib.core.calls import Answer, Call
+from toolcrib.core.calls import CallReply, ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery, ToolFailed, UnknownTool
 from toolcrib.registry.registry import Registry
-from toolcrib.search.lexical.prefix import Prefix
+from toolcrib.search.lexical.prefix import PrefixRanker
 
 SEARCH_DESCRIPTION: Final = (
     "Look for tools you were not given. Each tool found comes with its name, what it does and the "
@@ -46,13 +46,13 @@ UNKNOWN_TOOL: Final = "Tool not found: {name}"
 VERIFY_NAME: Final = "Use search_tools to verify the tool name is correct"
 EXECUTION_FAILED: Final = "Execution failed: {fault}"
 UNKNOWN_META_TOOL: Final = "Unknown meta-tool: {name}"
-MISSING_FIELD: Final = "The field {field} is missing. Call again with it"
-WRONG_KIND: Final = "The field {field} must be {kind}. Call again with that put right"
+MISSING_FIELD: Final = "The field {field} is missing. ToolCall again with it"
+WRONG_TYPE: Final = "The field {field} must be {kind}. ToolCall again with that put right"
 VERSION: Final = "(Version: {version})"
 VERSION_AND_DEPRECATED: Final = "(Current version: {version}; deprecated: {deprecated})"
 UPDATED: Final = "Updating tool {name}: v{before} -> v{version}"
 
-SYSTEM: Final = """You can find and use tools that you were not given.
+SYSTEM_PROMPT: Final = """You can find and use tools that you were not given.
 
 How to work:
 1. Think about what the task needs done.
@@ -66,8 +66,8 @@ Mind this:
 - If a search finds nothing, try other words before you give up.
 - If a tool refuses its input, compare it with the input_schema and mend it."""
 
-SEARCH: Final = "search_tools"
-EXECUTE: Final = "execute_dynamic_tool"
+SEARCH_NAME: Final = "search_tools"
+EXECUTE_NAME: Final = "execute_dynamic_tool"
 CATEGORIES: Final = ("communication", "data", "integration", "computation", "media", "utility")
 DEFAULT_CATEGORY: Final = "utility"
 DEFAULT_VERSION: Final = "1.0"
@@ -77,7 +77,7 @@ MAX_LOGGED_CHARS: Final = 150
 
 META_TOOLS: Final = (
     Tool(
-        SEARCH,
+        SEARCH_NAME,
         SEARCH_DESCRIPTION,
         {
             "type": "object",
@@ -100,7 +100,7 @@ META_TOOLS: Final = (
         },
     ),
     Tool(
-        EXECUTE,
+        EXECUTE_NAME,
         EXECUTE_DESCRIPTION,
         {
             "type": "object",
@@ -113,13 +113,13 @@ META_TOOLS: Final = (
     ),
 )
 
-_KIND_NAMES: Final = {str: "text", int: "a whole number", dict: "an object"}
+_TYPE_NAMES: Final = {str: "text", int: "a whole number", dict: "an object"}
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class ToolRegistration:
     """A tool as the model reads it.
 
     The note about its version is shown but not searched; `update` says which version it replaced.
@@ -140,14 +140,14 @@ class DynamicToolRegistry:
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.registry = Registry(now=now)
-        self._index = Prefix().fit(Catalog())
+        self._index = PrefixRanker().fit(Catalog())
         self._notes: dict[str, tuple[str, str]] = {}
 
-    def __getitem__(self, name: str) -> Registration:
-        if not self.registry.holds(name):
+    def __getitem__(self, name: str) -> ToolRegistration:
+        if not self.registry.has_tool(name):
             raise UnknownTool(UNKNOWN_TOOL.format(name=name))
         entry = self.registry[name]
-        return Registration(entry.tool, *self._notes.get(entry.reference, ()))
+        return ToolRegistration(entry.tool, *self._notes.get(entry.reference, ()))
 
     def register(
         self,
@@ -157,9 +157,9 @@ class DynamicToolRegistry:
         tags: Iterable[str] = (),
     ) -> DynamicToolRegistry:
         """Add a tool, or put it in place of its namesake, whose usage and version it takes over."""
-        tool = _tool(definition, category, tags)
-        version = self._version(tool.name) or DEFAULT_VERSION
-        return self._put(tool.replace(version=version), function)
+        tool = _tool_from_definition(definition, category, tags)
+        version = self._current_version(tool.name) or DEFAULT_VERSION
+        return self._store(tool.replace(version=version), function)
 
     def register_versioned(
         self,
@@ -175,13 +175,13 @@ class DynamicToolRegistry:
 
         The newest is the one the name means; the others can be run as `name@version`.
         """
-        tool = _tool(definition, category, tags).replace(version=version)
-        before = self._version(tool.name)
+        tool = _tool_from_definition(definition, category, tags).replace(version=version)
+        before = self._current_version(tool.name)
         update = UPDATED.format(name=tool.name, before=before, version=version) if before else ""
         deprecated = ", ".join(deprecated_versions)
         note = VERSION_AND_DEPRECATED if deprecated else VERSION
         note = note.format(version=version, deprecated=deprecated)
-        return self._put(tool, function, note, update)
+        return self._store(tool, function, note, update)
 
     def unregister(self, name: str) -> DynamicToolRegistry:
         """Take a tool away."""
@@ -196,13 +196,13 @@ class DynamicToolRegistry:
             self._check_category(category)
         found = [
             (registration, score)
-            for registration, score in self._scored(query)
+            for registration, score in self._score_tools(query)
             if not category or registration.tool.category == category
         ]
         # Sorting is stable: tools with equal scores stay in the order of finding.
         found.sort(key=lambda one: -one[1])
         limit = max(1, min(max_results, MAX_RESULTS))
-        return [_row(registration, score) for registration, score in found[:limit]]
+        return [_render_row(registration, score) for registration, score in found[:limit]]
 
     def execute(self, tool_name: str, tool_input: Mapping[str, Any]) -> Any:
         """Run a tool; what it raises is counted as a failure and raised."""
@@ -234,63 +234,65 @@ class DynamicToolRegistry:
         try:
             if not isinstance(arguments, Mapping):
                 raise InvalidQuery(f"arguments must be an object, not {type(arguments).__name__}")
-            if name == SEARCH:
-                return _json(self._searched(arguments))
-            if name == EXECUTE:
-                return self._executed(arguments)
+            if name == SEARCH_NAME:
+                return _to_json(self._answer_search(arguments))
+            if name == EXECUTE_NAME:
+                return self._answer_execute(arguments)
         except InvalidQuery as fault:
-            return _json({"error": str(fault)})
-        return _json({"error": UNKNOWN_META_TOOL.format(name=name)})
+            return _to_json({"error": str(fault)})
+        return _to_json({"error": UNKNOWN_META_TOOL.format(name=name)})
 
-    def _put(
+    def _store(
         self, tool: Tool, function: Callable[..., Any], note: str = "", update: str = ""
     ) -> DynamicToolRegistry:
         self.registry.register(tool, function, replace=True)
         self._notes[f"{tool.id}@{tool.version}"] = note, update
         return self
 
-    def _version(self, name: str) -> str:
-        return self.registry[name].tool.version if self.registry.holds(name) else ""
+    def _current_version(self, name: str) -> str:
+        return self.registry[name].tool.version if self.registry.has_tool(name) else ""
 
     def _check_category(self, category: str) -> None:
         known = dict.fromkeys((*CATEGORIES, *self.list_categories()))
         if category not in known:
             raise InvalidQuery(UNKNOWN_CATEGORY.format(category=category, known=", ".join(known)))
 
-    def _scored(self, query: str) -> list[tuple[Registration, float]]:
+    def _score_tools(self, query: str) -> list[tuple[ToolRegistration, float]]:
         catalog = self.registry.catalog
         if not query.strip():
             return [(self[tool.name], 0.0) for tool in catalog]
-        self._index = index = self._index.updated(catalog)
+        self._index = index = self._index.with_catalog(catalog)
         return [
             (self[tool.name], score)
-            for slot, score in index.tally(query).items()
-            if (tool := catalog.at(slot))
+            for slot, score in index.tally_points(query).items()
+            if (tool := catalog.tool_at(slot))
         ]
 
-    def _searched(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        query = _field(arguments, "query", str)
-        category = _field(arguments, "category", str, "")
-        rows = self.search(query, category, _field(arguments, "max_results", int, DEFAULT_RESULTS))
+    def _answer_search(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        query = _read_field(arguments, "query", str)
+        category = _read_field(arguments, "category", str, "")
+        rows = self.search(
+            query, category, _read_field(arguments, "max_results", int, DEFAULT_RESULTS)
+        )
         if rows:
             return {"found": len(rows), "tools": rows}
         message = NOT_FOUND.format(query=query)
         return {"found": 0, "message": message, "suggestion": TRY_OTHER_WORDS}
 
-    def _executed(self, arguments: Mapping[str, Any]) -> str:
-        name = _field(arguments, "tool_name", str)
-        tool_input = _field(arguments, "tool_input", dict)
-        if not self.registry.holds(name):
+    def _answer_execute(self, arguments: Mapping[str, Any]) -> str:
+        name = _read_field(arguments, "tool_name", str)
+        tool_input = _read_field(arguments, "tool_input", dict)
+        if not self.registry.has_tool(name):
             error = UNKNOWN_TOOL.format(name=name)
-            return _json({"error": error, "suggestion": VERIFY_NAME})
+            return _to_json({"error": error, "suggestion": VERIFY_NAME})
         try:
-            return _json(self.execute(name, tool_input))
+            return _to_json(self.execute(name, tool_input))
         # A tool is somebody else's code: whatever it raises is told to the model.
         except Exception as fault:
-            return _json({"error": EXECUTION_FAILED.format(fault=fault), "tool_name": name})
+            return _to_json({"error": EXECUTION_FAILED.format(fault=fault), "tool_name": name})
 
 
-class MetaDialogue:
+class MetaToolSession:
     """What an agent needs of a registry: the two meta-tools, and answers to their calls."""
 
     pending = ()
@@ -301,18 +303,21 @@ class MetaDialogue:
 
     def tools(self, wire: str) -> list[dict[str, Any]]:
         """The meta-tools, always the same."""
-        return wire_named(wire).tools(META_TOOLS)
+        return get_wire_format(wire).tools_to_wire(META_TOOLS)
 
     def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
         """The reply, and what its calls are answered with."""
-        format = wire_named(wire)
-        answers = [self._answer(call) for call in format.calls(reply)]
-        return [*format.reply(reply), *(format.answers(answers) if answers else [])]
+        format = get_wire_format(wire)
+        answers = [self._answer(call) for call in format.calls_from_wire(reply)]
+        return [
+            *format.reply_to_messages(reply),
+            *(format.answers_to_wire(answers) if answers else []),
+        ]
 
-    def _answer(self, call: Call) -> Answer:
+    def _answer(self, call: ToolCall) -> CallReply:
         arguments = {} if call.arguments is None else call.arguments
-        self._log(f"{call.name}: {_json(arguments)[:MAX_LOGGED_CHARS]}")
-        return Answer(call, self._registry.call(call.name, arguments))
+        self._log(f"{call.name}: {_to_json(arguments)[:MAX_LOGGED_CHARS]}")
+        return CallReply(call, self._registry.call(call.name, arguments))
 
 
 class DynamicToolAgent:
@@ -329,23 +334,23 @@ class DynamicToolAgent:
         max_steps: int = MAX_STEPS,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._dialogue = MetaDialogue(registry, log)
+        self._session = MetaToolSession(registry, log)
         self._provider = provider
         self._max_steps = max_steps
 
-    def run(self, task: str, system: str = SYSTEM) -> str:
+    def run(self, task: str, system: str = SYSTEM_PROMPT) -> str:
         """What the model says when it is done. Raises `Unfinished` if it does not get there."""
-        return _words(self._agent(system).run(task))
+        return _final_text(self._build_agent(system).run(task))
 
-    async def run_async(self, task: str, system: str = SYSTEM) -> str:
+    async def run_async(self, task: str, system: str = SYSTEM_PROMPT) -> str:
         """The same with an async client."""
-        return _words(await self._agent(system).run_async(task))
+        return _final_text(await self._build_agent(system).run_async(task))
 
-    def _agent(self, system: str) -> Agent:
-        return Agent(self._provider, self._dialogue, system=system, max_steps=self._max_steps)
+    def _build_agent(self, system: str) -> Agent:
+        return Agent(self._provider, self._session, system=system, max_steps=self._max_steps)
 
 
-def _words(finished: Finished) -> str:
+def _final_text(finished: AgentFinished) -> str:
     """The words of a last message, its blocks with a space between."""
     blocks = finished.messages[-1].get("content")
     if not isinstance(blocks, list):
@@ -353,7 +358,9 @@ def _words(finished: Finished) -> str:
     return " ".join(block["text"] for block in blocks if "text" in block)
 
 
-def _tool(definition: Mapping[str, Any], category: str, tags: Iterable[str]) -> Tool:
+def _tool_from_definition(
+    definition: Mapping[str, Any], category: str, tags: Iterable[str]
+) -> Tool:
     return Tool(
         definition.get("name") or "",
         definition.get("description") or "",
@@ -363,7 +370,7 @@ def _tool(definition: Mapping[str, Any], category: str, tags: Iterable[str]) -> 
     )
 
 
-def _row(registration: Registration, score: float) -> dict[str, Any]:
+def _render_row(registration: ToolRegistration, score: float) -> dict[str, Any]:
     tool = registration.tool
     return {
         "name": tool.name,
@@ -375,7 +382,7 @@ def _row(registration: Registration, score: float) -> dict[str, Any]:
     }
 
 
-def _field(
+def _read_field(
     arguments: Mapping[str, Any], field: str, kind: type[Value], default: Value | None = None
 ) -> Value:
     """A field of a call; without a default it has to be there."""
@@ -385,9 +392,9 @@ def _field(
     if value is None:
         raise InvalidQuery(MISSING_FIELD.format(field=field))
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InvalidQuery(WRONG_KIND.format(field=field, kind=_KIND_NAMES[kind]))
+        raise InvalidQuery(WRONG_TYPE.format(field=field, kind=_TYPE_NAMES[kind]))
     return value
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from toolcrib.core.tool import Tool
 from toolcrib.search.lexical import keyword
 from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.session.hosted_search import hosting_provider
+from toolcrib.session.hosted_search import find_hosting_provider
 from toolcrib.session.session import SessionTable
 
 CAPABILITY = "tool_search"
@@ -84,7 +84,7 @@ def bare_stub(name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class EverrunsDefinition:
     """A tool as it is advertised. Behind a stub the full parameters stay within reach."""
 
     tool: Tool
@@ -95,22 +95,22 @@ class Definition:
         """What the model is shown of the parameters."""
         return self.tool.input_schema if self.stub is None else self.stub
 
-    def shown(self) -> dict[str, Any]:
+    def render(self) -> dict[str, Any]:
         """What the model is shown of the tool."""
-        return _shown(self.tool, self.parameters)
+        return _render_definition(self.tool, self.parameters)
 
     def to_dict(self) -> dict[str, Any]:
         """The definition as it is stored."""
         return {"tool": self.tool.to_dict(), "stub": self.stub}
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Definition:
+    def from_dict(cls, stored: Mapping[str, Any]) -> EverrunsDefinition:
         """The definition that was stored."""
         return cls(Tool(**stored["tool"]), stored["stub"])
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class EverrunsContext:
     """What one call of the search tool may look at. None means that the host did not say."""
 
     registry: Iterable[Tool] | None = None
@@ -118,14 +118,14 @@ class Context:
     session: str | None = None
 
 
-class Size(NamedTuple):
+class DefinitionSize(NamedTuple):
     """What a list of tools costs in a request, in bytes of JSON."""
 
     tools: int
     parameters: int
 
 
-class Reveals:
+class SessionReveals:
     """Which tools each session has loaded. The session that began first is forgotten first."""
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
@@ -133,21 +133,21 @@ class Reveals:
 
     def reveal(self, session: str, names: Iterable[str]) -> None:
         """Add tools to those a session has loaded."""
-        self._names.put(session, tuple(dict.fromkeys((*self.revealed(session), *names))))
+        self._names.put(session, tuple(dict.fromkeys((*self.names_of(session), *names))))
 
-    def revealed(self, session: str | None) -> tuple[str, ...]:
+    def names_of(self, session: str | None) -> tuple[str, ...]:
         """The tools a session has loaded, in the order of loading; without a session none."""
         return () if session is None else self._names.get(session) or ()
 
 
 @dataclass(frozen=True, slots=True)
-class ToolSearch:
+class EverrunsToolSearch:
     """The capability: the answer to the search tool, and the hook that hides parameters."""
 
     threshold: int = THRESHOLD
     never_defer: frozenset[str] = frozenset()
     stub: Stub = bare_stub
-    reveals: Reveals = field(default_factory=Reveals)
+    reveals: SessionReveals = field(default_factory=SessionReveals)
 
     @property
     def disclosure(self) -> Disclosure:
@@ -155,7 +155,7 @@ class ToolSearch:
         pinned = self.never_defer | {CAPABILITY}
         return Disclosure(Activation(tools=self.threshold), pinned, tier="stub")
 
-    def configured(self, config: Mapping[str, Any]) -> ToolSearch:
+    def with_config(self, config: Mapping[str, Any]) -> EverrunsToolSearch:
         """This capability under a configuration; what cannot be used in it is passed over."""
         threshold, names = config.get("threshold"), config.get("never_defer")
         if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 0:
@@ -166,20 +166,22 @@ class ToolSearch:
 
     def advertise(
         self, tools: Sequence[Tool], session: str | None = None, *, hosted_search: bool = False
-    ) -> list[Definition]:
+    ) -> list[EverrunsDefinition]:
         """The definitions for one step. Where the provider searches, it also does the hiding."""
         if hosted_search or not self.disclosure.activation.is_met(tools):
-            return [Definition(tool) for tool in tools]
-        held = {tool.id for tool in self.disclosure.plan(tools).held}
-        revealed = self.reveals.revealed(session)
+            return [EverrunsDefinition(tool) for tool in tools]
+        held = {tool.id for tool in self.disclosure.plan(tools).deferred_tools}
+        revealed = self.reveals.names_of(session)
         return [
-            Definition(tool, self.stub(tool.name))
+            EverrunsDefinition(tool, self.stub(tool.name))
             if tool.id in held and not _is_revealed(tool, revealed)
-            else Definition(tool)
+            else EverrunsDefinition(tool)
             for tool in tools
         ]
 
-    def search(self, arguments: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
+    def search(
+        self, arguments: Mapping[str, Any], context: EverrunsContext | None
+    ) -> dict[str, Any]:
         """Answer one call of the search tool, and reveal what it finds to the session."""
         if context is None:
             return {"error": NO_CONTEXT}
@@ -190,20 +192,20 @@ class ToolSearch:
         tools = [tool for tool in context.registry if tool.name in context.visible]
         asked = arguments.get("query")
         query = asked.strip() if isinstance(asked, str) else ""
-        found = [tool for tool, _ in ranked(tools, query)]
+        found = [tool for tool, _ in rank_tools(tools, query)]
         if found and context.session is not None:
             self.reveals.reveal(context.session, (tool.name for tool in found))
-        return _answer(query, found) if found else _no_answer(query, tools)
+        return _render_found(query, found) if found else _render_no_match(query, tools)
 
 
-def ranked(tools: Iterable[Tool], query: str) -> list[tuple[Tool, int]]:
+def rank_tools(tools: Iterable[Tool], query: str) -> list[tuple[Tool, int]]:
     """The tools to answer with and their points: at least half of the best one's, and few.
 
     A query without terms is a wish to look around, and gets the first tools.
     """
-    asked = keyword.question(query)
+    asked = keyword.parse_keywords(query)
     scored = [
-        (tool, keyword.score(asked, keyword.texts(tool.name, tool.description)))
+        (tool, keyword.score_keywords(asked, keyword.build_texts(tool.name, tool.description)))
         for tool in tools
         if tool.name != CAPABILITY
     ]
@@ -215,21 +217,21 @@ def ranked(tools: Iterable[Tool], query: str) -> list[tuple[Tool, int]]:
     ]
 
 
-def mechanism(model: str | None) -> str:
+def select_mechanism(model: str | None) -> str:
     """Who hides and searches under `auto`: "anthropic", "openai", or this capability ("generic")."""
-    return hosting_provider(model or "") or "generic"
+    return find_hosting_provider(model or "") or "generic"
 
 
-def standalone(provider: str, model: str | None) -> str:
+def select_standalone_mechanism(provider: str, model: str | None) -> str:
     """Who searches where one provider's own search is asked for by itself, and not `auto`.
 
     That provider, if the model is one of its that can. On any other model nobody does: every
     definition goes out whole, and that is no error ("none").
     """
-    return provider if mechanism(model) == provider else "none"
+    return provider if select_mechanism(model) == provider else "none"
 
 
-def server_placeholder(server: str, description: str) -> Tool:
+def build_server_placeholder(server: str, description: str) -> Tool:
     """A tool that stands for all tools of an MCP server until a search finds it.
 
     Its name is what the names of those tools begin with, so revealing it reveals them.
@@ -237,7 +239,7 @@ def server_placeholder(server: str, description: str) -> Tool:
     return Tool(f"mcp_{server}__", description, policy="never")
 
 
-def configuration(capabilities: object) -> dict[str, Any] | None:
+def find_capability_config(capabilities: object) -> dict[str, Any] | None:
     """The capability's own configuration among others', in any of the three shapes; None if absent.
 
     The shapes are a list of ids, a map of ids to configurations, a list of `{ref, config}`.
@@ -253,28 +255,28 @@ def configuration(capabilities: object) -> dict[str, Any] | None:
     return None
 
 
-def size(definitions: Iterable[Definition]) -> Size:
+def measure_size(definitions: Iterable[EverrunsDefinition]) -> DefinitionSize:
     """What definitions cost in a request."""
     listed = list(definitions)
-    return Size(
-        sum(_bytes(definition.shown()) for definition in listed),
-        sum(_bytes(definition.parameters) for definition in listed),
+    return DefinitionSize(
+        sum(_json_bytes(definition.render()) for definition in listed),
+        sum(_json_bytes(definition.parameters) for definition in listed),
     )
 
 
-def _answer(query: str, found: Sequence[Tool]) -> dict[str, Any]:
-    tools = [tool for tool in found if not _server(tool.name)]
-    servers = [server for tool in found if (server := _server(tool.name))]
+def _render_found(query: str, found: Sequence[Tool]) -> dict[str, Any]:
+    tools = [tool for tool in found if not _placeholder_server(tool.name)]
+    servers = [server for tool in found if (server := _placeholder_server(tool.name))]
     answer: dict[str, Any] = {
         "query": query,
-        "tools": [_shown(tool, tool.input_schema) for tool in tools],
+        "tools": [_render_definition(tool, tool.input_schema) for tool in tools],
         "loaded": [tool.name for tool in tools],
         "message": LOADED if tools else SERVERS_LOADING,
     }
     return {**answer, "loading_mcp_servers": servers} if servers else answer
 
 
-def _no_answer(query: str, tools: Iterable[Tool]) -> dict[str, Any]:
+def _render_no_match(query: str, tools: Iterable[Tool]) -> dict[str, Any]:
     names = [tool.name for tool in tools if tool.name != CAPABILITY]
     return {"query": query, "tools": [], "message": NO_MATCH, "available_tools": names}
 
@@ -282,7 +284,7 @@ def _no_answer(query: str, tools: Iterable[Tool]) -> dict[str, Any]:
 def _is_revealed(tool: Tool, revealed: Collection[str]) -> bool:
     """Whether a search has found a tool, or the placeholder of its server."""
     return tool.name in revealed or any(
-        tool.name.startswith(name) for name in revealed if _server(name)
+        tool.name.startswith(name) for name in revealed if _placeholder_server(name)
     )
 
 
@@ -292,17 +294,17 @@ def _id_and_config(listed: object) -> tuple[object, object]:
     return listed, None
 
 
-def _server(name: str) -> str:
+def _placeholder_server(name: str) -> str:
     """The server a placeholder of this name stands for; nothing for any other tool."""
     prefixed = name.startswith("mcp_") and name.endswith("__")
     return name.removeprefix("mcp_").removesuffix("__") if prefixed else ""
 
 
-def _shown(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
+def _render_definition(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": parameters}
 
 
-def _bytes(value: object) -> int:
+def _json_bytes(value: object) -> int:
     return len(
         json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(
             "utf-8", "surrogatepass"

@@ -18,7 +18,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import InvalidConfig, InvalidQuery
 from toolcrib.search.engine import MAX_LIMIT, SearchEngine
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.session.disclosure import (
     ALPHABETICAL,
     RANDOM,
@@ -37,7 +37,7 @@ FOUND: Final = "Found {count} matching tools:"
 NOT_FOUND: Final = "No tools found matching '{query}'. Try a different search term."
 QUERY_MISSING: Final = "Missing required 'query' parameter"
 SEARCH_OFF: Final = "Tool search is switched off by enabled or maxToolsLimit"
-WRONG_KIND: Final = "tool_search config: {key} must be {kind}, not {value!r}"
+WRONG_TYPE: Final = "tool_search config: {key} must be {kind}, not {value!r}"
 DEBUG_LINES: Final = (
     'Tool search query: "{query}"',
     "Index size: {size} tools",
@@ -46,7 +46,7 @@ DEBUG_LINES: Final = (
     "Search time: {milliseconds}ms",
 )
 
-SEARCH_TOOL: Final = "search_available_tools"
+SEARCH_TOOL_NAME: Final = "search_available_tools"
 UNKNOWN_SERVER: Final = "unknown"
 STRATEGIES: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM)
 INVALID_PARAMS: Final = -32602
@@ -54,7 +54,7 @@ INTERNAL_ERROR: Final = -32603
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class McproxyConfig:
     """The middleware's configuration; a limit of 0 means that nothing is hidden."""
 
     enabled: bool = True
@@ -64,38 +64,38 @@ class Config:
     debug: bool = False
 
     @classmethod
-    def read(cls, config: object) -> Config:
+    def from_json(cls, config: object) -> McproxyConfig:
         """Read the JSON form; null is the defaults, and keys of others are passed over."""
         if config is None:
             return cls()
         if not isinstance(config, Mapping):
-            raise _wrong_kind("config", "an object", config)
+            raise _wrong_type_error("config", "an object", config)
         fields: dict[str, Any] = {}
         for key, (name, kind, is_kind) in _KEYS.items():
             if key in config:
                 value = config[key]
                 if not is_kind(value):
-                    raise _wrong_kind(key, kind, value)
+                    raise _wrong_type_error(key, kind, value)
                 fields[name] = tuple(value) if isinstance(value, list) else value
         return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class McproxySession:
     """What one client was last given in place of the whole list; nothing at first."""
 
     exposed: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class McproxyListing:
     """The answer to `tools/list`, and the session as it is afterwards."""
 
     tools: tuple[Tool, ...]
-    session: Session
+    session: McproxySession
 
 
-class Match(NamedTuple):
+class McproxyMatch(NamedTuple):
     """A tool and its score."""
 
     tool: Tool
@@ -111,7 +111,7 @@ class RpcError:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class McproxyReply:
     """The answer to a search, and the session as it is afterwards.
 
     `list_changed` asks for the notification of that name; `matches` are the tools before the
@@ -119,10 +119,10 @@ class Reply:
     """
 
     text: str
-    session: Session
+    session: McproxySession
     list_changed: bool = True
     is_error: bool = False
-    matches: tuple[Match, ...] = ()
+    matches: tuple[McproxyMatch, ...] = ()
     debug: tuple[str, ...] = field(default=(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,11 +130,11 @@ class Reply:
         return {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
 
 
-DEFAULTS: Final = Config()
-FRESH: Final = Session()
+DEFAULT_CONFIG: Final = McproxyConfig()
+EMPTY_SESSION: Final = McproxySession()
 
 
-class ToolSearch:
+class McproxyToolSearch:
     """The middleware over the tools of all servers. `servers` are their names, in config order."""
 
     search_description: ClassVar[str] = SEARCH_DESCRIPTION
@@ -145,20 +145,20 @@ class ToolSearch:
     def __init__(
         self,
         tools: Iterable[Tool],
-        config: Config = DEFAULTS,
+        config: McproxyConfig = DEFAULT_CONFIG,
         *,
         servers: Sequence[str] = (),
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.catalog = Catalog(_renamed(tool) for tool in tools)
+        self.catalog = Catalog(_with_public_name(tool) for tool in tools)
         self.config = config
         self._servers = servers
         self._seed = seed
         self._clock = clock
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether tools may be hidden and searched for."""
         return self.config.enabled and self.config.max_tools > 0
 
@@ -166,63 +166,67 @@ class ToolSearch:
     def disclosure(self) -> Disclosure:
         """When the list is cut, and to how many, in the words of the core."""
         most = self.config.max_tools
-        return Disclosure(Activation(tools=most + 1), shown_tools=most)
+        return Disclosure(Activation(tools=most + 1), max_visible_tools=most)
 
-    def search_tool(self, hidden: int) -> Tool:
+    def build_search_tool(self, hidden: int) -> Tool:
         """The tool that finds what is hidden."""
         query = {"type": "string", "description": self.query_description}
         schema = {"type": "object", "properties": {"query": query}, "required": ["query"]}
-        return Tool(SEARCH_TOOL, self.search_description.format(hidden=hidden), schema)
+        return Tool(SEARCH_TOOL_NAME, self.search_description.format(hidden=hidden), schema)
 
-    def list_tools(self, session: Session = FRESH) -> Listing:
+    def list_tools(self, session: McproxySession = EMPTY_SESSION) -> McproxyListing:
         """The tools to show: all, if they are few; else a selection, or what was last found."""
-        plan = self.disclosure.plan(self.ordered())
-        if not self.is_on or not plan.is_active:
-            return Listing(tuple(self.catalog), session)
+        plan = self.disclosure.plan(self.order_tools())
+        if not self.is_enabled or not plan.is_active:
+            return McproxyListing(tuple(self.catalog), session)
         known = (self.catalog.get(tool.id) for tool in session.exposed)
-        shown = [tool for tool in known if tool] or plan.shown
-        return Listing((*shown, self.search_tool(len(self.catalog) - len(shown))), session)
+        shown = [tool for tool in known if tool] or plan.visible_tools
+        return McproxyListing(
+            (*shown, self.build_search_tool(len(self.catalog) - len(shown))), session
+        )
 
-    def search(self, arguments: Mapping[str, Any], session: Session = FRESH) -> Reply | RpcError:
+    def search(
+        self, arguments: Mapping[str, Any], session: McproxySession = EMPTY_SESSION
+    ) -> McproxyReply | RpcError:
         """Answer a call of the search tool. What it finds replaces what the session exposes."""
         query = arguments.get("query")
         if not isinstance(query, str):
             return RpcError(INVALID_PARAMS, QUERY_MISSING)
-        if not self.is_on:
+        if not self.is_enabled:
             return RpcError(INTERNAL_ERROR, SEARCH_OFF)
         started = self._clock()
         try:
-            matches = tuple(self.matches(query))
+            matches = tuple(self.find_matches(query))
         except InvalidQuery as fault:
-            return Reply(str(fault), session, list_changed=False, is_error=True)
+            return McproxyReply(str(fault), session, list_changed=False, is_error=True)
         least = self.config.threshold * self.full_score
         found = tuple(tool for tool, score in matches if score >= least)
-        text = self.found_text(query, found) if found else NOT_FOUND.format(query=query)
+        text = self.render_found(query, found) if found else NOT_FOUND.format(query=query)
         seconds = self._clock() - started
-        return Reply(
+        return McproxyReply(
             text,
-            Session(found) if found else session,
+            McproxySession(found) if found else session,
             matches=matches,
-            debug=self._debug(query, len(matches), len(found), seconds),
+            debug=self._debug_lines(query, len(matches), len(found), seconds),
         )
 
-    def ordered(self) -> list[Tool]:
+    def order_tools(self) -> list[Tool]:
         """All tools in selection order: each strategy breaks the ties of those before it.
 
         What is still equal goes from A to Z; strategies that are not known are passed over.
         """
         # Its strategies, and A to Z for what they leave equal, or if it knows none of them.
         by = (*(way for way in self.config.selection_order if way in STRATEGIES), ALPHABETICAL)
-        return Selection(by, tuple(self._servers), seed=self._seed).ordered(self.catalog)
+        return Selection(by, tuple(self._servers), seed=self._seed).sort_tools(self.catalog)
 
-    def matches(self, query: str) -> list[Match]:
+    def find_matches(self, query: str) -> list[McproxyMatch]:
         """The best tools for a query, at most as many as the limit, by our engine's score."""
         if not query.strip():
             return []
         result = self._engine.search(query, limit=min(self.config.max_tools, MAX_LIMIT))
-        return [Match(hit.tool, hit.score) for hit in result.hits]
+        return [McproxyMatch(hit.tool, hit.score) for hit in result.hits]
 
-    def found_text(self, query: str, found: Sequence[Tool]) -> str:
+    def render_found(self, query: str, found: Sequence[Tool]) -> str:
         """What the model reads of the tools that were found."""
         lines = [FOUND.format(count=len(found)), ""]
         for number, tool in enumerate(found, 1):
@@ -232,9 +236,9 @@ class ToolSearch:
 
     @cached_property
     def _engine(self) -> SearchEngine:
-        return SearchEngine(self.catalog, {"lexical": Lexical()})
+        return SearchEngine(self.catalog, {"lexical": LexicalRanker()})
 
-    def _debug(self, query: str, before: int, after: int, seconds: float) -> tuple[str, ...]:
+    def _debug_lines(self, query: str, before: int, after: int, seconds: float) -> tuple[str, ...]:
         if not self.config.debug:
             return ()
         facts = {
@@ -247,19 +251,21 @@ class ToolSearch:
         return tuple(line.format(**facts) for line in DEBUG_LINES)
 
 
-def server_of(name: str) -> str:
+def server_from_name(name: str) -> str:
     """The server in a tool's public name."""
     server, separator, _ = name.partition(SERVER_SEPARATOR)
     return server if separator and server else UNKNOWN_SERVER
 
 
-def _renamed(tool: Tool) -> Tool:
+def _with_public_name(tool: Tool) -> Tool:
     """A tool under its public name, which is its id. MCProxy knows no policies."""
-    return tool.replace(name=tool.id, server=server_of(tool.id), id=tool.id, policy="automatic")
+    return tool.replace(
+        name=tool.id, server=server_from_name(tool.id), id=tool.id, policy="automatic"
+    )
 
 
-def _wrong_kind(key: str, kind: str, value: object) -> InvalidConfig:
-    return InvalidConfig(WRONG_KIND.format(key=key, kind=kind, value=value))
+def _wrong_type_error(key: str, kind: str, value: object) -> InvalidConfig:
+    return InvalidConfig(WRONG_TYPE.format(key=key, kind=kind, value=value))
 
 
 def _is_flag(value: object) -> bool:

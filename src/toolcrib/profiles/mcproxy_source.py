@@ -19,18 +19,26 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.profiles.mcproxy import (
-    FRESH,
-    SEARCH_TOOL,
-    Listing,
-    Match,
-    Session,
-    ToolSearch,
+    EMPTY_SESSION,
+    SEARCH_TOOL_NAME,
+    McproxyListing,
+    McproxyMatch,
+    McproxySession,
+    McproxyToolSearch,
 )
 from toolcrib.search.lexical import fields
-from toolcrib.search.lexical.boolean import Answer, evaluate
+from toolcrib.search.lexical.boolean import LeafMatch, evaluate_query
 from toolcrib.search.lexical.postings import Posting
-from toolcrib.search.lexical.ranker import Lexical, LexicalIndex
-from toolcrib.search.query.parser import Node, Not, Or, Phrase, Word, parse, rewritten
+from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker
+from toolcrib.search.query.parser import (
+    Not,
+    Or,
+    PhraseNode,
+    QueryNode,
+    WordNode,
+    map_leaves,
+    parse_expression,
+)
 from toolcrib.search.ranker import Scores, Slots
 from toolcrib.session.disclosure import ALPHABETICAL, SERVER_PRIORITY
 
@@ -51,7 +59,7 @@ PREFIX_ALONE: Final = "the phrase {text!r} needs two words to be the beginning o
 K1: Final = 1.2
 B: Final = 0.75
 # Words of this many bytes and more are not indexed.
-TOO_LONG_BYTES: Final = 40
+TERM_BYTES_LIMIT: Final = 40
 DEFAULT_FIELD: Final = "searchable_text"
 FIELDS: Final[Mapping[str, Callable[[Tool], str]]] = {
     "name": lambda tool: tool.name,
@@ -63,17 +71,17 @@ FIELDS: Final[Mapping[str, Callable[[Tool], str]]] = {
 _TERM = regex.compile(r"[\p{Alphabetic}\p{N}]+")
 _SINGLE_QUOTED = regex.compile(r"(?<![^\s(:])'([^'\"]*)'(?![^\s)])")
 # What Tantivy's grammar does not take for a word.
-_NO_WORD = regex.compile(r"[`:{}\[\]]|^[+<>-]")
+_NOT_A_WORD_PATTERN = regex.compile(r"[`:{}\[\]]|^[+<>-]")
 
 
-class Question(NamedTuple):
+class TantivyQuery(NamedTuple):
     """A query as Tantivy reads it; `quoted` if it could only be read as one phrase."""
 
-    node: Node
+    node: QueryNode
     quoted: bool
 
 
-class SourceToolSearch(ToolSearch):
+class SourceToolSearch(McproxyToolSearch):
     """The middleware as programmed."""
 
     search_description: ClassVar[str] = SEARCH_DESCRIPTION
@@ -81,24 +89,24 @@ class SourceToolSearch(ToolSearch):
     full_score: ClassVar[float] = 10.0
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether the middleware is enabled; a limit of 0 hides every tool."""
         return self.config.enabled
 
-    def list_tools(self, session: Session = FRESH) -> Listing:
+    def list_tools(self, session: McproxySession = EMPTY_SESSION) -> McproxyListing:
         """The tools to show. A selection stays as it was first shown, whatever becomes of it."""
         total, limit = len(self.catalog), self.config.max_tools
-        if not self.is_on or (not session.exposed and total <= limit):
-            return Listing(tuple(self.catalog), session)
+        if not self.is_enabled or (not session.exposed and total <= limit):
+            return McproxyListing(tuple(self.catalog), session)
         if not session.exposed:
-            shown = (*self.ordered()[:limit], self.search_tool(total - limit))
-            return Listing(shown, Session(shown))
-        if any(tool.name == SEARCH_TOOL for tool in session.exposed):
-            return Listing(session.exposed, session)
+            shown = (*self.order_tools()[:limit], self.build_search_tool(total - limit))
+            return McproxyListing(shown, McproxySession(shown))
+        if any(tool.name == SEARCH_TOOL_NAME for tool in session.exposed):
+            return McproxyListing(session.exposed, session)
         hidden = max(0, total - len(session.exposed))
-        return Listing((*session.exposed, self.search_tool(hidden)), session)
+        return McproxyListing((*session.exposed, self.build_search_tool(hidden)), session)
 
-    def ordered(self) -> list[Tool]:
+    def order_tools(self) -> list[Tool]:
         """All tools in selection order: each strategy sorts anew, so the last one decides."""
         keys: dict[str, Callable[[Tool], tuple[str, ...]]] = {
             SERVER_PRIORITY: lambda tool: (tool.server, tool.name),
@@ -110,22 +118,22 @@ class SourceToolSearch(ToolSearch):
                 tools.sort(key=keys[strategy])
         return tools
 
-    def matches(self, query: str) -> list[Match]:
+    def find_matches(self, query: str) -> list[McproxyMatch]:
         """The best tools for a query by BM25, at most as many as the limit."""
-        question = read(query)
+        question = parse_tantivy_query(query)
         if question is None:
             return []
-        everyone = np.ones(self.catalog.span, np.bool_)
-        scored = evaluate(question.node, self._ask, everyone)
+        everyone = np.ones(self.catalog.slot_count, np.bool_)
+        scored = evaluate_query(question.node, self._search_leaf, everyone)
         if scored is None:
             return []
         slots = np.flatnonzero(scored.matches)
         best = slots[np.argsort(-scored.scores[slots], kind="stable")].tolist()
         tools = tuple(self.catalog)
-        found = [Match(tools[slot], float(scored.scores[slot])) for slot in best]
+        found = [McproxyMatch(tools[slot], float(scored.scores[slot])) for slot in best]
         return found[: self.config.max_tools or None]
 
-    def found_text(self, query: str, found: Sequence[Tool]) -> str:
+    def render_found(self, query: str, found: Sequence[Tool]) -> str:
         """What the model reads of the tools that were found."""
         parts = [FOUND.format(count=len(found), query=query)]
         for number, tool in enumerate(found, 1):
@@ -135,81 +143,85 @@ class SourceToolSearch(ToolSearch):
 
     @cached_property
     def _indexes(self) -> dict[str, LexicalIndex]:
-        return {field: _index(self.catalog, field, of) for field, of in FIELDS.items()}
+        return {field: _index_field(self.catalog, field, of) for field, of in FIELDS.items()}
 
-    def _ask(self, leaf: Word | Phrase, field: str) -> Answer | None:
+    def _search_leaf(self, leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
         index = self._indexes[field or DEFAULT_FIELD]
-        answer = index.answer(leaf)
+        answer = index.match_leaf(leaf)
         if answer is None:
             return None
-        slots, impacts = answer.found
-        if leaf.star:
-            return Answer(Posting(slots, _lead_scores(index, leaf, slots)), answer.ideal)
-        return Answer(Posting(slots, impacts * np.float32(K1 + 1)), answer.ideal)
+        slots, impacts = answer.posting
+        if leaf.is_prefix:
+            return LeafMatch(
+                Posting(slots, _score_phrase_prefix(index, leaf, slots)), answer.max_score
+            )
+        return LeafMatch(Posting(slots, impacts * np.float32(K1 + 1)), answer.max_score)
 
 
-def words(written: str) -> list[text.Word]:
+def split_terms(written: str) -> list[text.TextWord]:
     """The words of a text in Tantivy's default way: no stems, accents kept."""
     terms = (term.lower() for term in _TERM.findall(written))
-    return [text.Word(t, t, (t,)) for t in terms if len(t.encode()) < TOO_LONG_BYTES]
+    return [text.TextWord(t, t, (t,)) for t in terms if len(t.encode()) < TERM_BYTES_LIMIT]
 
 
-def read(query: str) -> Question | None:
+def parse_tantivy_query(query: str) -> TantivyQuery | None:
     """Read a query; what cannot be read is tried again in quotes. None: that fails as well."""
     for written, quoted in ((query, False), (f'"{query}"', True)):
         try:
-            return Question(_parsed(written), quoted)
+            return TantivyQuery(_parse_strictly(written), quoted)
         except InvalidQuery:
             continue
     return None
 
 
-def _parsed(query: str) -> Node:
-    node = parse(_SINGLE_QUOTED.sub(r'"\1"', query), FIELDS)
+def _parse_strictly(query: str) -> QueryNode:
+    node = parse_expression(_SINGLE_QUOTED.sub(r'"\1"', query), FIELDS)
     clauses = node.nodes if isinstance(node, Or) else (node,)
     if clauses and all(isinstance(clause, Not) for clause in clauses):
         raise InvalidQuery(ONLY_EXCLUDING)
-    return rewritten(node, _translated)
+    return map_leaves(node, _to_tantivy_leaf)
 
 
-def _translated(leaf: Word | Phrase) -> Word | Phrase:
+def _to_tantivy_leaf(leaf: WordNode | PhraseNode) -> WordNode | PhraseNode:
     """What our grammar read, in Tantivy's meaning: a word of several terms is a phrase."""
-    several = len(words(leaf.text)) > 1
-    if isinstance(leaf, Phrase):
-        if leaf.star and not several:
+    several = len(split_terms(leaf.text)) > 1
+    if isinstance(leaf, PhraseNode):
+        if leaf.is_prefix and not several:
             raise InvalidQuery(PREFIX_ALONE.format(text=leaf.text))
         return leaf
-    if _NO_WORD.search(leaf.text):
+    if _NOT_A_WORD_PATTERN.search(leaf.text):
         raise InvalidQuery(NOT_A_WORD.format(text=leaf.text))
     # The star is dropped: Tantivy knows beginnings of phrases, but not of words.
-    return Phrase(leaf.text) if several else Word(leaf.text)
+    return PhraseNode(leaf.text) if several else WordNode(leaf.text)
 
 
-def _index(catalog: Catalog, field: str, of: Callable[[Tool], str]) -> LexicalIndex:
+def _index_field(catalog: Catalog, field: str, of: Callable[[Tool], str]) -> LexicalIndex:
     """One field by itself, with the statistics of its own."""
-    lengths = [len(words(of(tool))) for tool in catalog]
+    lengths = [len(split_terms(of(tool))) for tool in catalog]
     average = sum(lengths) / max(1, len(lengths)) or 1.0
-    return Lexical(
-        reading=fields.Reading(
-            fields=(fields.Field(field, weight=1.0, b=B, pivot=average),),
-            texts=lambda tool: (of(tool),),
-            words=words,
+    return LexicalRanker(
+        field_config=fields.FieldConfig(
+            fields=(fields.SearchField(field, weight=1.0, b=B, pivot=average),),
+            extract_texts=lambda tool: (of(tool),),
+            split_words=split_terms,
             is_stop_word=lambda term: False,
         ),
         k1=K1,
     ).fit(catalog)
 
 
-def _lead_scores(index: LexicalIndex, phrase: Word | Phrase, slots: Slots) -> Scores:
+def _score_phrase_prefix(
+    index: LexicalIndex, phrase: WordNode | PhraseNode, slots: Slots
+) -> Scores:
     """Scores of the tools that hold the beginning of a phrase: those of its whole words.
 
     One word before the beginning is not scored by Tantivy; such a tool has 1.
     """
-    lead = [word.whole for word in words(phrase.text)[:-1]]
+    lead = [word.whole for word in split_terms(phrase.text)[:-1]]
     scores = np.ones(len(slots), np.float32)
     if len(lead) > 1:
-        answer = index.answer(Phrase(" ".join(lead)))
+        answer = index.match_leaf(PhraseNode(" ".join(lead)))
         assert answer is not None, "a phrase of words asks something"
-        held, impacts = answer.found
+        held, impacts = answer.posting
         scores = impacts[np.isin(held, slots)] * np.float32(K1 + 1)
     return scores

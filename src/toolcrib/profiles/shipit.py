@@ -58,10 +58,10 @@ WHEN_WORTH_IT = (
     ("a chat that calls no tools", False),
 )
 
-AVAILABLE = "available_tools"
-DEFERRED_NAMES = "deferred_tool_names"
-LOADED_NAMES = "loaded_tool_names"
-SCHEMAS = "tool_schemas_by_name"
+AVAILABLE_TOOLS_KEY = "available_tools"
+DEFERRED_NAMES_KEY = "deferred_tool_names"
+LOADED_NAMES_KEY = "loaded_tool_names"
+SCHEMAS_KEY = "tool_schemas_by_name"
 
 # What 2.2 keeps loaded when everything else is deferred.
 CORE_TOOLS = frozenset(
@@ -92,7 +92,7 @@ _WORD = re.compile(r"[^\W_]+")
 _ACCESS_WORDS = {True: "read only", False: "action write mutate", None: ""}
 
 
-class Context(Protocol):
+class ShipitContext(Protocol):
     """What a running agent hands to its tools."""
 
     @property
@@ -109,7 +109,7 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ShipitEntry:
     """One tool as the runtime lists it; whatever it does not say is empty."""
 
     name: str
@@ -123,7 +123,7 @@ class Entry:
     read_only: bool | None
 
     @classmethod
-    def of(cls, tool: Mapping[str, Any]) -> Entry:
+    def from_dict(cls, tool: Mapping[str, Any]) -> ShipitEntry:
         """Read what the runtime lists."""
 
         def text(field: str) -> str:
@@ -144,14 +144,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class ShipitMatch:
     """A tool and its score."""
 
-    entry: Entry
+    entry: ShipitEntry
     score: float
 
 
-def free_name(names: Collection[str], name: str = "search_tools") -> str:
+def find_free_name(names: Collection[str], name: str = "search_tools") -> str:
     """A name for the search tool that no other tool has: as many underscores as it takes."""
     while name in names:
         name = f"_{name}"
@@ -206,33 +206,35 @@ class ToolSearchTool:
         """A prompt that makes a model which would rather guess call this tool first."""
         return SEARCH_FIRST.format(name=self.name, task=task)
 
-    def run(self, context: Context, **arguments: Any) -> ToolOutput:
+    def run(self, context: ShipitContext, **arguments: Any) -> ToolOutput:
         """Answer one call with the shortlist. No arguments make it raise."""
         query = str(arguments.get("query") or "").strip()
         if not query:
             return ToolOutput(QUERY_MISSING, {**self.empty_query, "matches": []})
-        entries = [Entry.of(tool) for tool in context.state.get(AVAILABLE) or ()]
+        entries = [
+            ShipitEntry.from_dict(tool) for tool in context.state.get(AVAILABLE_TOOLS_KEY) or ()
+        ]
         if not entries:
             return ToolOutput(NO_TOOLS, {"query": query, "matches": []})
-        limit = self._limit(arguments.get("limit"))
-        best = self._ranked(query, entries, context)[:limit]
-        matches = [match for match in best if match.score > fuzzy.NOISE_FLOOR]
+        limit = self._read_limit(arguments.get("limit"))
+        best = self._rank(query, entries, context)[:limit]
+        matches = [match for match in best if match.score > fuzzy.MIN_SCORE]
         if not matches:
-            rows = [self._row(match) for match in best]
+            rows = [self._render_row(match) for match in best]
             return ToolOutput(NO_MATCH.format(query=query), {"query": query, "matches": rows})
         lines = [BEST_TOOLS.format(query=query)]
         for number, match in enumerate(matches, 1):
-            lines += self._lines(number, match)
+            lines += self._render_lines(number, match)
         metadata = {
             "query": query,
             "limit": limit,
             "total_candidates": len(entries),
-            "matches": [self._row(match) for match in matches],
+            "matches": [self._render_row(match) for match in matches],
         }
         loading_lines, loading = self._load(context, matches)
         return ToolOutput("\n".join([*lines, *loading_lines]), {**metadata, **loading})
 
-    def _limit(self, asked: Any) -> int:
+    def _read_limit(self, asked: Any) -> int:
         """How many tools to list; what cannot be read as a number means the default."""
         try:
             wanted = int(asked or self.default_limit)
@@ -242,27 +244,31 @@ class ToolSearchTool:
             wanted = self.default_limit
         return max(1, min(wanted, self.max_limit))
 
-    def _ranked(self, query: str, entries: Sequence[Entry], context: Context) -> list[Match]:
+    def _rank(
+        self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
+    ) -> list[ShipitMatch]:
         """Every tool, the best first."""
-        return _best_first(
-            Match(entry, fuzzy.score(query, _haystack(entry), self.token_bonus))
+        return _sort_by_score(
+            ShipitMatch(
+                entry, fuzzy.score_haystack(query, _entry_haystack(entry), self.token_bonus)
+            )
             for entry in entries
         )
 
-    def _row(self, match: Match) -> dict[str, Any]:
+    def _render_row(self, match: ShipitMatch) -> dict[str, Any]:
         """A match as data."""
         fields = {field: getattr(match.entry, field) for field in self.match_fields}
         return {**fields, "score": match.score}
 
-    def _lines(self, number: int, match: Match) -> list[str]:
+    def _render_lines(self, number: int, match: ShipitMatch) -> list[str]:
         """A match as text."""
         entry = match.entry
-        return _listed(
+        return _render_entry(
             number, entry, f"{match.score}", entry.description, entry.prompt_instructions
         )
 
     def _load(
-        self, context: Context, matches: Sequence[Match]
+        self, context: ShipitContext, matches: Sequence[ShipitMatch]
     ) -> tuple[list[str], dict[str, list[str]]]:
         """What the search itself changed, as text and as data: nothing."""
         return [], {}
@@ -286,87 +292,95 @@ class LoadingToolSearchTool(ToolSearchTool):
     )
     empty_query: Mapping[str, Any] = {"error": "empty_query", "ok": False}
 
-    def deferred(self, names: Iterable[str], setting: bool | Iterable[str]) -> frozenset[str]:
+    def select_deferred(
+        self, names: Iterable[str], setting: bool | Iterable[str]
+    ) -> frozenset[str]:
         """Which tools to defer: none (False), all but the core (True), or those of these names.
 
         The search tool never is: it is what loads the others.
         """
         listed = frozenset() if isinstance(setting, bool) else frozenset(setting)
         pinned = CORE_TOOLS | {self.name} if isinstance(setting, bool) else frozenset({self.name})
-        disclosure = Disclosure(Activation.read(setting is True), pinned)
+        disclosure = Disclosure(Activation.parse(setting is True), pinned)
         tools = (Tool(name, policy="always" if name in listed else "automatic") for name in names)
-        return frozenset(tool.name for tool in disclosure.plan(tools).held)
+        return frozenset(tool.name for tool in disclosure.plan(tools).deferred_tools)
 
-    def _ranked(self, query: str, entries: Sequence[Entry], context: Context) -> list[Match]:
-        scores = overlap_scores(query, entries)
-        ranked = _best_first(
-            Match(entry, score)
+    def _rank(
+        self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
+    ) -> list[ShipitMatch]:
+        scores = score_overlap(query, entries)
+        ranked = _sort_by_score(
+            ShipitMatch(entry, score)
             for entry, score in zip(entries, scores, strict=True)
             if entry.name != self.name
         )
-        return [match for match in ranked if _is_name(query, match.entry)] or ranked
+        return [match for match in ranked if _is_exact_name(query, match.entry)] or ranked
 
-    def _lines(self, number: int, match: Match) -> list[str]:
+    def _render_lines(self, number: int, match: ShipitMatch) -> list[str]:
         entry = match.entry
-        score = "; ".join(filter(None, (f"{match.score:.3f}", ", ".join(_details(entry)))))
+        score = "; ".join(filter(None, (f"{match.score:.3f}", ", ".join(_entry_details(entry)))))
         description = entry.description[:MAX_DESCRIPTION_CHARS]
         hint = entry.prompt_instructions[:MAX_HINT_CHARS]
-        return _listed(number, entry, score, description, hint)
+        return _render_entry(number, entry, score, description, hint)
 
     def _load(
-        self, context: Context, matches: Sequence[Match]
+        self, context: ShipitContext, matches: Sequence[ShipitMatch]
     ) -> tuple[list[str], dict[str, list[str]]]:
         """Load the deferred ones of the matches."""
-        deferred = context.state.get(DEFERRED_NAMES) or ()
-        schemas = context.state.get(SCHEMAS) or {}
-        before = list(context.state.get(LOADED_NAMES) or ())
+        deferred = context.state.get(DEFERRED_NAMES_KEY) or ()
+        schemas = context.state.get(SCHEMAS_KEY) or {}
+        before = list(context.state.get(LOADED_NAMES_KEY) or ())
         names = [match.entry.name for match in matches]
         known = [name for name in names if name in before]
         new = [name for name in names if name in deferred and name not in before]
         lines = []
         if new:
-            context.state[LOADED_NAMES] = [*before, *new]
-            lines += ["", LOADED, *(f"- {signature(name, schemas.get(name))}" for name in new)]
+            context.state[LOADED_NAMES_KEY] = [*before, *new]
+            lines += [
+                "",
+                LOADED,
+                *(f"- {render_signature(name, schemas.get(name))}" for name in new),
+            ]
         if known:
             lines.append(ALREADY_LOADED.format(names=", ".join(known)))
         return lines, {"loaded": new, "already_loaded": known}
 
 
-def overlap_scores(query: str, entries: Sequence[Entry]) -> list[float]:
+def score_overlap(query: str, entries: Sequence[ShipitEntry]) -> list[float]:
     """What each entry shares with a query: a rare word is worth more, one of the name thrice."""
-    asked = _words(query)
-    listed = [_words(*_corpus_texts(entry)) for entry in entries]
+    asked = _split_words(query)
+    listed = [_split_words(*_corpus_texts(entry)) for entry in entries]
     frequency = Counter(word for words in listed for word in words)
     worth = {word: math.log(1 + len(entries) / (1 + frequency[word])) for word in asked}
     scores = []
     for entry, words in zip(entries, listed, strict=True):
-        in_name = _words(entry.name)
-        shared = asked & (words | _words(*_connection_texts(entry)))
+        in_name = _split_words(entry.name)
+        shared = asked & (words | _split_words(*_connection_texts(entry)))
         # `fsum` gives the same digits in whichever order a set is walked.
         score = math.fsum(worth[word] * (NAME_WEIGHT if word in in_name else 1) for word in shared)
-        scores.append(score + EXACT_NAME_BONUS * _is_name(query, entry))
+        scores.append(score + EXACT_NAME_BONUS * _is_exact_name(query, entry))
     return scores
 
 
-def signature(name: str, schema: Mapping[str, Any] | None) -> str:
+def render_signature(name: str, schema: Mapping[str, Any] | None) -> str:
     """How to call a tool, in one line: `name(needed: type, other?: type)`."""
     if not schema:
         return name
-    parameters = _object(_object(schema.get("function")).get("parameters"))
+    parameters = _mapping_or_empty(_mapping_or_empty(schema.get("function")).get("parameters"))
     needed = parameters.get("required") or ()
     arguments = (
-        f"{argument}{'' if argument in needed else '?'}: {_object(inner).get('type', 'any')}"
-        for argument, inner in _object(parameters.get("properties")).items()
+        f"{argument}{'' if argument in needed else '?'}: {_mapping_or_empty(inner).get('type', 'any')}"
+        for argument, inner in _mapping_or_empty(parameters.get("properties")).items()
     )
     return f"{name}({', '.join(arguments)})"
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _mapping_or_empty(value: object) -> Mapping[str, Any]:
     """A value that should be an object, which a schema by somebody else need not have."""
     return value if isinstance(value, Mapping) else {}
 
 
-def advertised(
+def advertised_schemas(
     schemas: Mapping[str, Mapping[str, Any]], deferred: Iterable[str], loaded: Iterable[str]
 ) -> list[Mapping[str, Any]]:
     """The schemas of one step: what is not deferred, then what was loaded, in the order of loading.
@@ -378,16 +392,18 @@ def advertised(
     return resident + [schemas[name] for name in loaded if name in withheld and name in schemas]
 
 
-def _best_first(matches: Iterable[Match]) -> list[Match]:
+def _sort_by_score(matches: Iterable[ShipitMatch]) -> list[ShipitMatch]:
     return sorted(matches, key=lambda match: -match.score)
 
 
-def _listed(number: int, entry: Entry, score: str, description: str, hint: str) -> list[str]:
+def _render_entry(
+    number: int, entry: ShipitEntry, score: str, description: str, hint: str
+) -> list[str]:
     line = f"{number}. {entry.name} (score={score}) — {description or NO_DESCRIPTION}"
     return [line, WHEN_TO_USE_LINE.format(hint=hint)] if hint else [line]
 
 
-def _details(entry: Entry) -> list[str]:
+def _entry_details(entry: ShipitEntry) -> list[str]:
     """What release 2.2 tells about a tool besides its description."""
     access = {True: "read-only", False: "action", None: ""}[entry.read_only]
     server = entry.server and f"MCP: {entry.server}"
@@ -396,26 +412,26 @@ def _details(entry: Entry) -> list[str]:
     return [detail for detail in (entry.category, access, server, connection) if detail]
 
 
-def _haystack(entry: Entry) -> str:
-    return fuzzy.haystack(entry.name, entry.description, entry.prompt_instructions)
+def _entry_haystack(entry: ShipitEntry) -> str:
+    return fuzzy.build_haystack(entry.name, entry.description, entry.prompt_instructions)
 
 
-def _corpus_texts(entry: Entry) -> tuple[str, ...]:
+def _corpus_texts(entry: ShipitEntry) -> tuple[str, ...]:
     """The texts whose words are counted to find out which are rare."""
     hint, terms = entry.prompt_instructions, entry.discovery_terms
     return entry.name, entry.description, hint, entry.category, entry.server, terms
 
 
-def _connection_texts(entry: Entry) -> tuple[str, ...]:
+def _connection_texts(entry: ShipitEntry) -> tuple[str, ...]:
     """The texts that are searched but not counted."""
     return entry.connection_id, entry.connection_state, _ACCESS_WORDS[entry.read_only]
 
 
-def _words(*texts: str) -> set[str]:
+def _split_words(*texts: str) -> set[str]:
     """The words of texts, split at underscores and inside `camelCase`."""
     spaced = _CAMEL_BORDER.sub(" ", " ".join(texts))
     return set(_WORD.findall(spaced.casefold()))
 
 
-def _is_name(query: str, entry: Entry) -> bool:
+def _is_exact_name(query: str, entry: ShipitEntry) -> bool:
     return query.casefold() == entry.name.casefold()

@@ -23,7 +23,7 @@ MAX_EXAMPLES = 5
 
 NO_QUERY = "No query given. Describe what you need to do."
 FOUND = "Found {count} tool(s), now callable:\n"
-NOTHING_WAITS = "No additional tools are available beyond those already loaded."
+NOTHING_UNLOADED = "No additional tools are available beyond those already loaded."
 NO_MATCH = "No tool matched {query!r} among {count} unloaded tools."
 SERVERS = "Connected servers: {names}."
 EXAMPLES = "Examples of what is available: {names}."
@@ -33,62 +33,62 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Discovery:
+class ShipitDiscovery:
     """One run: the tools that wait, and the names of those that were found."""
 
-    waiting: tuple[Tool, ...] = ()
+    unloaded: tuple[Tool, ...] = ()
     found: tuple[str, ...] = ()
 
     def is_available(self, name: str) -> bool:
         """Whether a tool may be called now."""
-        return name in self.found or all(tool.name != name for tool in self.waiting)
+        return name in self.found or all(tool.name != name for tool in self.unloaded)
 
-    def searched(self, query: str, limit: int = MAX_RESULTS) -> tuple[Discovery, str]:
+    def search(self, query: str, limit: int = MAX_RESULTS) -> tuple[ShipitDiscovery, str]:
         """The run after a search, and its answer."""
         asked = query.strip()
         if not asked:
             return self, NO_QUERY
-        hits = ranked(asked, self.waiting)[:limit]
+        hits = rank_tools(asked, self.unloaded)[:limit]
         if not hits:
-            return self, self._miss(asked)
+            return self, self._render_miss(asked)
         lines = [FOUND.format(count=len(hits))]
         for tool in hits:
-            lines += [f"### {tool.name}\n{tool.description}", arguments(tool), ""]
+            lines += [f"### {tool.name}\n{tool.description}", render_arguments(tool), ""]
         new = [tool.name for tool in hits if tool.name not in self.found]
         return replace(self, found=(*self.found, *new)), "\n".join(lines).strip()
 
-    def _miss(self, query: str) -> str:
+    def _render_miss(self, query: str) -> str:
         """What there is instead: the servers, and a few names."""
-        if not self.waiting:
-            return NOTHING_WAITS
-        parts = [NO_MATCH.format(query=query, count=len(self.waiting))]
-        servers = sorted({tool.server for tool in self.waiting if tool.server})
+        if not self.unloaded:
+            return NOTHING_UNLOADED
+        parts = [NO_MATCH.format(query=query, count=len(self.unloaded))]
+        servers = sorted({tool.server for tool in self.unloaded if tool.server})
         if servers:
             parts.append(SERVERS.format(names=", ".join(servers)))
-        names = sorted(tool.name for tool in self.waiting)[:MAX_EXAMPLES]
+        names = sorted(tool.name for tool in self.unloaded)[:MAX_EXAMPLES]
         return " ".join([*parts, EXAMPLES.format(names=", ".join(names)), ADVICE])
 
 
-def score(query: str, tool: Tool) -> float:
+def score_tool(query: str, tool: Tool) -> float:
     """How well a tool answers: by words of its name, of its description, and of its server."""
-    asked = _words(query)
+    asked = _split_words(query)
     if not asked:
         return 0.0
-    points = NAME_WEIGHT * len(asked & _words(tool.name))
-    points += DESCRIPTION_WEIGHT * len(asked & _words(tool.description))
-    points += SERVER_WEIGHT * len(asked & _words(tool.server))
+    points = NAME_WEIGHT * len(asked & _split_words(tool.name))
+    points += DESCRIPTION_WEIGHT * len(asked & _split_words(tool.description))
+    points += SERVER_WEIGHT * len(asked & _split_words(tool.server))
     whole = query.strip().lower() in f"{tool.name} {tool.description}".lower()
     return points + (WHOLE_QUERY_BONUS if whole else 0.0)
 
 
-def ranked(query: str, tools: Iterable[Tool]) -> list[Tool]:
+def rank_tools(query: str, tools: Iterable[Tool]) -> list[Tool]:
     """The tools that have anything of a query, the best first, those alike by name."""
-    scored = [(score(query, tool), tool) for tool in tools]
+    scored = [(score_tool(query, tool), tool) for tool in tools]
     scored.sort(key=lambda one: (-one[0], one[1].name))
     return [tool for points, tool in scored if points]
 
 
-def deferred(
+def select_deferred_servers(
     servers: Mapping[str, Sequence[Tool]], max_eager_tools: int = MAX_EAGER_TOOLS
 ) -> frozenset[str]:
     """The servers whose tools wait: all but the smallest ones that fit the budget together."""
@@ -99,14 +99,14 @@ def deferred(
     )
     disclosure = Disclosure(
         Activation(tools=0),
-        shown_tools=max_eager_tools,
+        max_visible_tools=max_eager_tools,
         whole_servers=True,
         selection=Selection((SERVER_SIZE,), tuple(servers)),
     )
-    return frozenset(tool.server for tool in disclosure.plan(tools).held)
+    return frozenset(tool.server for tool in disclosure.plan(tools).deferred_tools)
 
 
-def arguments(tool: Tool) -> str:
+def render_arguments(tool: Tool) -> str:
     """What a tool is called with, in a line."""
     schema = tool.input_schema
     properties = schema.get("properties")
@@ -114,15 +114,15 @@ def arguments(tool: Tool) -> str:
         return "Arguments: none"
     needed = schema.get("required") or ()
     listed = (
-        f"{name}{'' if name in needed else '?'}: {_type(inner)}"
+        f"{name}{'' if name in needed else '?'}: {_argument_type(inner)}"
         for name, inner in properties.items()
     )
     return f"Arguments: {', '.join(listed)}"
 
 
-def _type(schema: object) -> object:
+def _argument_type(schema: object) -> object:
     return schema.get("type", "any") if isinstance(schema, dict) else "any"
 
 
-def _words(text: str) -> set[str]:
+def _split_words(text: str) -> set[str]:
     return set(_WORD.findall(text.lower()))

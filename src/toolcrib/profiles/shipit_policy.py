@@ -12,14 +12,14 @@ from typing import Any
 from toolcrib.adapters import openai_chat
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
-from toolcrib.profiles.shipit import AVAILABLE, CORE_TOOLS
+from toolcrib.profiles.shipit import AVAILABLE_TOOLS_KEY, CORE_TOOLS
 from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.session.session import SessionTable
 
-HIDDEN = "discovery_hidden"
+HIDDEN_KEY = "discovery_hidden"
 CHECKPOINT_VERSION = 1
-MAX_REUSING_SESSIONS = 32
-MAX_RESTORED = 64
+MAX_REUSE_SESSIONS = 32
+MAX_RESTORED_SCHEMAS = 64
 MAX_RESTORED_NAME_CHARS = 256
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -39,7 +39,7 @@ class DiscoveryPolicy:
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InvalidConfig(f"{field} must be a whole number from {least}, not {value!r}")
 
-    def deferred(
+    def select_deferred(
         self,
         tools: Sequence[Tool],
         search: str,
@@ -61,13 +61,15 @@ class DiscoveryPolicy:
         disclosure = Disclosure(
             Activation(tools=self.initial_tools + 1, tokens=self.schema_tokens + 1),
             frozenset({search}),
-            shown_tools=self.initial_tools - 1,
-            shown_tokens=self.schema_tokens,
+            max_visible_tools=self.initial_tools - 1,
+            max_visible_tokens=self.schema_tokens,
         )
-        return frozenset(tool.name for tool in disclosure.plan(sorted(tools, key=preference)).held)
+        return frozenset(
+            tool.name for tool in disclosure.plan(sorted(tools, key=preference)).deferred_tools
+        )
 
 
-class Reuse:
+class SchemaReuse:
     """What a session goes on with in its next turn: the last few tools it loaded.
 
     A tool that has changed since, or is denied by now, is not gone on with.
@@ -75,14 +77,14 @@ class Reuse:
 
     def __init__(self, policy: DiscoveryPolicy | None = None) -> None:
         self._most = (policy or DiscoveryPolicy()).reuse_tools
-        self._sessions = SessionTable[dict[str, str]](MAX_REUSING_SESSIONS)
+        self._sessions = SessionTable[dict[str, str]](MAX_REUSE_SESSIONS)
 
-    def keep(self, session: str, loaded: Sequence[Tool]) -> None:
+    def remember(self, session: str, loaded: Sequence[Tool]) -> None:
         """Note what a session has loaded, in the order of loading."""
         last = loaded[len(loaded) - self._most :] if self._most < len(loaded) else loaded
         self._sessions.put(session, {tool.name: schema_fingerprint(tool) for tool in last})
 
-    def reused(self, session: str, tools: Iterable[Tool]) -> list[str]:
+    def reusable_names(self, session: str, tools: Iterable[Tool]) -> list[str]:
         """The names to load at once, of the tools that are there and not denied."""
         known = self._sessions.get(session) or {}
         prints = {tool.name: schema_fingerprint(tool) for tool in tools if tool.name in known}
@@ -104,8 +106,10 @@ class Reuse:
             or not isinstance(schemas, Mapping)
         ):
             return False
-        last = list(schemas.items())[-MAX_RESTORED:]
-        self._sessions.put(session, {name: mark for name, mark in last if _is_entry(name, mark)})
+        last = list(schemas.items())[-MAX_RESTORED_SCHEMAS:]
+        self._sessions.put(
+            session, {name: mark for name, mark in last if _is_valid_schema(name, mark)}
+        )
         return True
 
 
@@ -124,16 +128,18 @@ def hide_denied(
     The question is asked of a name alone: whether certain arguments are allowed is seen when the
     tool is called, and has to be.
     """
-    listed = list(state.get(AVAILABLE) or ())
+    listed = list(state.get(AVAILABLE_TOOLS_KEY) or ())
     hidden = frozenset(
         name for tool in listed if not discoverable(name := str(tool.get("name") or ""))
     )
-    state[HIDDEN] = set(hidden)
-    state[AVAILABLE] = [tool for tool in listed if str(tool.get("name") or "") not in hidden]
+    state[HIDDEN_KEY] = set(hidden)
+    state[AVAILABLE_TOOLS_KEY] = [
+        tool for tool in listed if str(tool.get("name") or "") not in hidden
+    ]
     return hidden
 
 
-def _is_entry(name: object, mark: object) -> bool:
+def _is_valid_schema(name: object, mark: object) -> bool:
     return (
         isinstance(name, str)
         and len(name) <= MAX_RESTORED_NAME_CHARS

@@ -14,22 +14,22 @@ from toolcrib.errors import InvalidTool
 FIRST_VERSION = "1"
 VERSION_SEPARATOR = "@"
 
-_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,5}", re.ASCII)
+_VERSION_PATTERN = re.compile(r"\d{1,9}(\.\d{1,9}){0,5}", re.ASCII)
 
-Release = tuple[int, ...]
+VersionNumbers = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class RegistryUsage:
     """How often a tool has done its work, how often it failed, and when it last ran."""
 
     successes: int = 0
     failures: int = 0
     last_used: datetime | None = None
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: RegistryUsage) -> RegistryUsage:
         used = [used for used in (self.last_used, other.last_used) if used]
-        return Usage(
+        return RegistryUsage(
             self.successes + other.successes,
             self.failures + other.failures,
             max(used, default=None),
@@ -37,7 +37,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegistryEntry:
     """One version of a tool, and what does its work.
 
     `bound` makes of JSON arguments a function that is ready to be called. `successor` is what to
@@ -45,7 +45,7 @@ class Entry:
     """
 
     tool: Tool
-    bound: Callable[[Mapping[str, Any]], Callable[[], Any]]
+    bind: Callable[[Mapping[str, Any]], Callable[[], Any]]
     timeout_seconds: float | None
     enabled: bool = True
     successor: str = ""
@@ -56,9 +56,9 @@ class Entry:
         return f"{self.tool.id}{VERSION_SEPARATOR}{self.tool.version}"
 
     @property
-    def release(self) -> Release:
+    def version_numbers(self) -> VersionNumbers:
         """The version as numbers."""
-        return release(self.tool.version)
+        return parse_version(self.tool.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,18 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class InvocationOutcome:
     """How a run ended: with a value, or with a fault."""
 
     invocation: Invocation
     value: Any
-    fault: BaseException | None
+    error: BaseException | None
     seconds: float
 
 
-def release(version: str) -> Release:
+def parse_version(version: str) -> VersionNumbers:
     """A version as numbers, so that 1.10 comes after 1.9, and 1.0 is 1."""
-    if not _VERSION.fullmatch(version):
+    if not _VERSION_PATTERN.fullmatch(version):
         raise InvalidTool(
             f"version {version[:40]!r} cannot be put in order; "
             "use numbers with dots between them, such as 2 or 1.4"
@@ -92,7 +92,7 @@ def release(version: str) -> Release:
     return tuple(numbers)
 
 
-def split(reference: str) -> tuple[str, str]:
+def split_reference(reference: str) -> tuple[str, str]:
     """The name and the version in `name@version`; without one, the version is empty."""
     name, _, version = reference.partition(VERSION_SEPARATOR)
     return name, version

@@ -20,7 +20,7 @@ from toolcrib.registry.function import is_async
 
 Work = Callable[[], Any]
 
-MAX_FAULT_CHARS: Final = 2_000
+MAX_ERROR_CHARS: Final = 2_000
 
 
 class Executor:
@@ -28,12 +28,12 @@ class Executor:
 
     def __init__(self, max_threads: int) -> None:
         self._max_threads = max_threads
-        self._free = threading.BoundedSemaphore(max_threads)
+        self._free_threads = threading.BoundedSemaphore(max_threads)
 
     async def run(self, name: str, work: Work, timeout_seconds: float | None) -> Any:
         """What the function returns. Cancelling this cancels the function, if it is async."""
-        task = asyncio.ensure_future(self._result(name, work))
-        task.add_done_callback(_noticed)
+        task = asyncio.ensure_future(self._execute(name, work))
+        task.add_done_callback(_retrieve_exception)
         try:
             finished, _ = await asyncio.wait({task}, timeout=timeout_seconds)
         finally:
@@ -49,18 +49,18 @@ class Executor:
 
     def run_blocking(self, name: str, work: Work, timeout_seconds: float | None) -> Any:
         """The same for a caller without an event loop."""
-        return _on_background_loop(self.run(name, work, timeout_seconds))
+        return _run_on_background_loop(self.run(name, work, timeout_seconds))
 
-    async def _result(self, name: str, work: Work) -> Any:
+    async def _execute(self, name: str, work: Work) -> Any:
         if is_async(work):
-            return await _attempted(name, work)
-        value = await asyncio.wrap_future(self._threaded(name, work))
+            return await _await_result(name, work)
+        value = await asyncio.wrap_future(self._start_thread(name, work))
         # A decorator without async of its own may hide a function that has it.
-        return await _attempted(name, lambda: value) if inspect.isawaitable(value) else value
+        return await _await_result(name, lambda: value) if inspect.isawaitable(value) else value
 
-    def _threaded(self, name: str, work: Work) -> Future[Any]:
+    def _start_thread(self, name: str, work: Work) -> Future[Any]:
         # A thread cannot be stopped: one that was given up keeps its place until it ends.
-        if not self._free.acquire(blocking=False):
+        if not self._free_threads.acquire(blocking=False):
             raise CallRefused(
                 f"{self._max_threads} calls are still running, which is the limit; try again later"
             )
@@ -72,36 +72,36 @@ class Executor:
             try:
                 value = context.run(work)
             except BaseException as fault:
-                failed = _failed(name, fault)
+                failed = _tool_failed_error(name, fault)
                 failed.__cause__ = fault
                 future.set_exception(failed)
             else:
                 future.set_result(value)
             finally:
-                self._free.release()
+                self._free_threads.release()
 
         threading.Thread(target=target, name="toolcrib-call", daemon=True).start()
         return future
 
 
-async def _attempted(name: str, work: Work) -> Any:
+async def _await_result(name: str, work: Work) -> Any:
     try:
         return await work()
     except (Exception, SystemExit) as fault:
-        raise _failed(name, fault) from fault
+        raise _tool_failed_error(name, fault) from fault
 
 
-def told(fault: BaseException) -> str:
+def describe_exception(fault: BaseException) -> str:
     """Whatever somebody else's code raises, as a model may be told."""
     text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
-    return text if len(text) <= MAX_FAULT_CHARS else f"{text[:MAX_FAULT_CHARS]}…"
+    return text if len(text) <= MAX_ERROR_CHARS else f"{text[:MAX_ERROR_CHARS]}…"
 
 
-def _failed(name: str, fault: BaseException) -> ToolFailed:
-    return ToolFailed(f"{name} was called rightly, and failed: {told(fault)}")
+def _tool_failed_error(name: str, fault: BaseException) -> ToolFailed:
+    return ToolFailed(f"{name} was called rightly, and failed: {describe_exception(fault)}")
 
 
-def _noticed(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     """Look at the exception of a task nobody waits for any more, so that none is logged as lost."""
     if not task.cancelled():
         task.exception()
@@ -123,7 +123,7 @@ def _background_loop() -> asyncio.AbstractEventLoop:
         return loop
 
 
-def _on_background_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _run_on_background_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
     loop = _background_loop()
     if asyncio._get_running_loop() is loop:
         coroutine.close()

@@ -22,36 +22,36 @@ from toolcrib.errors import InvalidArguments, InvalidTool
 
 Function = Callable[..., Any]
 
-_STARS: Mapping[object, str] = {
+_VARIADIC_PREFIXES: Mapping[object, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
     inspect.Parameter.VAR_KEYWORD: "**",
 }
 
 
-class Signature:
+class FunctionSignature:
     """What a function takes: as a JSON Schema, and as Python values made of JSON ones."""
 
     def __init__(self, function: Function, name: str = "") -> None:
-        self.name = name or _name(function)
+        self.name = name or _read_name(function)
         self._function = function
-        self._documented = _documented(function)
-        self._parameters = self._readable_parameters()
-        self._adapter = self._typed()
+        self._source = _find_source(function)
+        self._parameters = self._read_parameters()
+        self._adapter = self._build_adapter()
 
     @property
     def tool(self) -> Tool:
         """The tool a model is shown."""
-        schema = self._adapter.json_schema(schema_generator=_WithoutTitles)
+        schema = self._adapter.json_schema(schema_generator=_UntitledJsonSchema)
         schema.pop("title", None)
-        return Tool(self.name, _described(self._documented), schema)
+        return Tool(self.name, _read_description(self._source), schema)
 
-    def bound(self, arguments: Mapping[str, Any]) -> Function:
+    def bind(self, arguments: Mapping[str, Any]) -> Function:
         """The function with its arguments, ready to be called: dates are dates, models are models."""
         try:
             values: dict[str, Any] = self._adapter.validate_python(dict(arguments))
         except ValidationError as fault:
             raise InvalidArguments(
-                f"the arguments do not fit {self.name}: {_faults(fault)}; call again with that put right"
+                f"the arguments do not fit {self.name}: {_format_errors(fault)}; call again with that put right"
             ) from None
         positional = [
             values.pop(name, parameter.default)
@@ -60,7 +60,7 @@ class Signature:
         ]
         return partial(self._function, *positional, **values)
 
-    def _readable_parameters(self) -> dict[str, inspect.Parameter]:
+    def _read_parameters(self) -> dict[str, inspect.Parameter]:
         try:
             signature = inspect.signature(self._function)
         except ValueError:
@@ -74,7 +74,7 @@ class Signature:
             name: parameter for name, parameter in signature.parameters.items() if name not in fixed
         }
         for name, parameter in parameters.items():
-            if stars := _STARS.get(parameter.kind):
+            if stars := _VARIADIC_PREFIXES.get(parameter.kind):
                 raise InvalidTool(
                     f"function {self.name!r}: {stars}{name} does not say which arguments there are; "
                     "name each, or register the function with a definition of your own"
@@ -85,18 +85,18 @@ class Signature:
             )
         return parameters
 
-    def _typed(self) -> TypeAdapter[Any]:
-        hints, texts = self._hints(), _parameter_texts(self._documented)
+    def _build_adapter(self) -> TypeAdapter[Any]:
+        hints, texts = self._read_hints(), _parameter_descriptions(self._source)
         fields = {
-            name: _field(hints.get(name, Any), parameter, texts.get(name, ""))
+            name: _build_field(hints.get(name, Any), parameter, texts.get(name, ""))
             for name, parameter in self._parameters.items()
         }
         for name, annotation in fields.items():
-            self._check(name, annotation)
-        return _adapter(fields)
+            self._check_parameter(name, annotation)
+        return _typed_dict_adapter(fields)
 
-    def _hints(self) -> dict[str, Any]:
-        source = inspect.unwrap(self._documented)
+    def _read_hints(self) -> dict[str, Any]:
+        source = inspect.unwrap(self._source)
         annotations = getattr(source, "__annotations__", {})
         # Only those of parameters: what a function returns is often imported for type checkers alone.
         wanted = SimpleNamespace(
@@ -112,9 +112,9 @@ class Signature:
                 "what it names has to be importable from the function's module"
             ) from None
 
-    def _check(self, name: str, annotation: Any) -> None:
+    def _check_parameter(self, name: str, annotation: Any) -> None:
         try:
-            _adapter({name: annotation}).json_schema()
+            _typed_dict_adapter({name: annotation}).json_schema()
         except (PydanticUserError, TypeError) as fault:
             reason = str(fault).splitlines()[0]
             raise InvalidTool(
@@ -123,7 +123,7 @@ class Signature:
             ) from None
 
 
-class _WithoutTitles(GenerateJsonSchema):
+class _UntitledJsonSchema(GenerateJsonSchema):
     """Titles that only repeat a parameter's name cost tokens and say nothing."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
@@ -139,11 +139,11 @@ def is_async(function: Function) -> bool:
     )
 
 
-def _name(function: Function) -> str:
+def _read_name(function: Function) -> str:
     if not callable(function) or isinstance(function, type):
         raise InvalidTool(f"{function!r} is not a function; pass one, or a tool definition")
     code = getattr(function, "__code__", None)
-    name = getattr(_documented(function), "__name__", "")
+    name = getattr(_find_source(function), "__name__", "")
     if name == "<lambda>" and code:
         place = f"{PurePath(code.co_filename).name}, line {code.co_firstlineno}"
         raise InvalidTool(f"the lambda in {place} has no name; use def, or give a name")
@@ -152,17 +152,17 @@ def _name(function: Function) -> str:
     return str(name)
 
 
-def _documented(function: Function) -> Function:
+def _find_source(function: Function) -> Function:
     """What carries name, annotations and docstring: the function inside a partial or an object."""
     if isinstance(function, partial):
-        return _documented(function.func)
+        return _find_source(function.func)
     if inspect.isroutine(function):
         return function
     call: Function = type(function).__call__
     return call
 
 
-def _field(hint: Any, parameter: inspect.Parameter, text: str) -> Any:
+def _build_field(hint: Any, parameter: inspect.Parameter, text: str) -> Any:
     """The annotation of one parameter; its own description wins over the docstring's."""
     base, *own = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     text = next((item for item in own if isinstance(item, str)), text)
@@ -176,34 +176,34 @@ def _field(hint: Any, parameter: inspect.Parameter, text: str) -> Any:
     return annotation if parameter.default is inspect.Parameter.empty else NotRequired[annotation]
 
 
-def _adapter(fields: dict[str, Any]) -> TypeAdapter[Any]:
+def _typed_dict_adapter(fields: dict[str, Any]) -> TypeAdapter[Any]:
     # A typed dictionary, since its keys may have any name: a model's may not be `json` or `copy`.
     arguments = TypedDict("arguments", fields)  # type: ignore[misc]
     arguments.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
     return TypeAdapter(arguments)
 
 
-def _parsed(function: Function) -> docstring_parser.Docstring | None:
+def _parse_docstring(function: Function) -> docstring_parser.Docstring | None:
     try:
         return docstring_parser.parse(inspect.getdoc(function) or "")
     except docstring_parser.ParseError:
         return None
 
 
-def _described(function: Function) -> str:
+def _read_description(function: Function) -> str:
     """What a function is for: its docstring without the sections about arguments and results."""
-    parsed = _parsed(function)
+    parsed = _parse_docstring(function)
     if parsed is None:
         return inspect.getdoc(function) or ""
     return "\n\n".join(filter(None, (parsed.short_description, parsed.long_description)))
 
 
-def _parameter_texts(function: Function) -> dict[str, str]:
-    parsed = _parsed(function)
+def _parameter_descriptions(function: Function) -> dict[str, str]:
+    parsed = _parse_docstring(function)
     return {one.arg_name: one.description or "" for one in parsed.params} if parsed else {}
 
 
-def _faults(fault: ValidationError) -> str:
+def _format_errors(fault: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
         for one in fault.errors(include_url=False, include_input=False)

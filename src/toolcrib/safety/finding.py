@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["hidden", "bidi", "encoded", "order", "secret", "reference", "lookalike", "size"]
+FindingCategory = Literal[
+    "hidden", "bidi", "encoded", "order", "secret", "reference", "lookalike", "size"
+]
 # High: hardly ever in an honest definition. Low: worth a look, and often innocent.
 Severity = Literal["high", "low"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SafetyFinding:
     """Something in a definition that may be there to mislead: what, where, and how grave."""
 
-    kind: Kind
-    where: str
-    text: str
+    category: FindingCategory
+    location: str
+    message: str
     severity: Severity

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-from toolcrib.safety.finding import Finding, Kind, Severity
+from toolcrib.safety.finding import FindingCategory, SafetyFinding, Severity
 
 # Everything below that could make a finding; most texts have none of it.
 _SUSPECT: Final = re.compile(
@@ -28,26 +28,26 @@ _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u
 _RIGHT_TO_LEFT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 
-def hidden_findings(where: str, text: str) -> Iterator[Finding]:
+def find_hidden_text(where: str, text: str) -> Iterator[SafetyFinding]:
     """At most one finding for each kind and severity: the worst is told with how many there are."""
     if text.isascii() and (text.isprintable() or not _SUSPECT.search(text)):
         return
     text = _TAG_FLAG.sub("", text)
-    found: dict[tuple[Kind, Severity], list[str]] = {}
+    found: dict[tuple[FindingCategory, Severity], list[str]] = {}
     for match in _SUSPECT.finditer(text):
-        judged = _judged(text, match.start())
+        judged = _classify_character(text, match.start())
         if judged:
             found.setdefault(judged, []).append(match[0])
     for (kind, severity), characters in found.items():
-        yield Finding(kind, where, _told(kind, characters), severity)
+        yield SafetyFinding(kind, where, _describe_characters(kind, characters), severity)
 
 
-def without_hidden(text: str) -> str:
+def strip_hidden_text(text: str) -> str:
     """The text as a model may read it: nothing hidden between the letters."""
     return text if text.isascii() else _SUSPECT.sub("", text)
 
 
-def _judged(text: str, place: int) -> tuple[Kind, Severity] | None:
+def _classify_character(text: str, place: int) -> tuple[FindingCategory, Severity] | None:
     one = text[place]
     before = text[place - 1] if place else ""
     after = text[place + 1] if place + 1 < len(text) else ""
@@ -109,12 +109,12 @@ def _is_symbol(one: str) -> bool:
     )
 
 
-def _told(kind: Kind, characters: list[str]) -> str:
-    names = dict.fromkeys(_name(one) for one in characters)
+def _describe_characters(kind: FindingCategory, characters: list[str]) -> str:
+    names = dict.fromkeys(_get_character_name(one) for one in characters)
     listed = ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "")
     count = len(characters)
     many = "a character" if count == 1 else f"{count:,} characters"
-    message = _tag_text(characters)
+    message = _decode_tags(characters)
     if message:
         return f"{many} that nobody sees spell out {message!r}"
     if kind == "bidi":
@@ -122,11 +122,11 @@ def _told(kind: Kind, characters: list[str]) -> str:
     return f"{many} that a model reads and nobody sees: {listed}"
 
 
-def _name(one: str) -> str:
+def _get_character_name(one: str) -> str:
     return unicodedata.name(one, "").lower() or f"U+{ord(one):04X}"
 
 
-def _tag_text(characters: list[str]) -> str:
+def _decode_tags(characters: list[str]) -> str:
     """What tag characters, which are a hidden copy of ASCII, say."""
     text = "".join(
         chr(ord(one) - 0xE0000) for one in characters if "\U000e0020" <= one <= "\U000e007e"

@@ -13,36 +13,38 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from toolcrib.safety.display import visible
-from toolcrib.safety.finding import Finding, Kind, Severity
-from toolcrib.safety.hidden_text import without_hidden
+from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.finding import FindingCategory, SafetyFinding, Severity
+from toolcrib.safety.hidden_text import strip_hidden_text
 
 _QUOTE_CHARS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class InjectionPhrase:
     """A pattern, what it is to be told as, and groups of pieces: any match has one of each group.
 
     Looking for the pieces first is many times quicker than looking for the pattern.
     """
 
-    kind: Kind
+    category: FindingCategory
     severity: Severity
-    says: str
-    pieces: tuple[tuple[str, ...], ...]
+    description: str
+    required_substrings: tuple[tuple[str, ...], ...]
     pattern: str
 
 
-def _phrase(kind: Kind, severity: Severity, says: str, pieces: str, *patterns: str) -> Phrase:
+def _build_phrase(
+    kind: FindingCategory, severity: Severity, says: str, pieces: str, *patterns: str
+) -> InjectionPhrase:
     # A line may be broken anywhere.
     pattern = "|".join(patterns).replace(" ", r"\s")
     groups = tuple(tuple(group.split(";")) for group in pieces.split(" & "))
-    return Phrase(kind, severity, says, groups, pattern)
+    return InjectionPhrase(kind, severity, says, groups, pattern)
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     # When it is first needed: that takes longer than all texts of a server in which it is not.
     return re.compile(pattern, re.IGNORECASE)
 
@@ -68,7 +70,7 @@ _SECRET: Final = (
 
 # Every gap is bounded, so that no text takes long. Spaces have been made single before.
 _PHRASES: Final = (
-    _phrase(
+    _build_phrase(
         "order",
         "high",
         "tells the model to set aside what it was told",
@@ -89,7 +91,7 @@ _PHRASES: Final = (
         r"(?:anweisung|instruktion|regel)",
         r"\bигнорируй\w* (?:все )?(?:предыдущие|прежние) (?:инструкции|указания)",
     ),
-    _phrase(
+    _build_phrase(
         "order",
         "high",
         "tells the model to keep something from the user",
@@ -109,7 +111,7 @@ _PHRASES: Final = (
         r"\bno (?:le )?(?:digas|informes|menciones) (?:\w+ ){0,3}?al usuario",
         r"\bsag\w* (?:\w+ ){0,3}?(?:dem|der) (?:nutzer|benutzer)\w* nichts",
     ),
-    _phrase(
+    _build_phrase(
         "order",
         "high",
         "poses as a message of the system",
@@ -123,7 +125,7 @@ _PHRASES: Final = (
         r"(?:^|[\n.!] ?)(?:###? ?)?(?:system|developer) (?:prompt|message|override|instruction)s? ?:",
         r"\bnew (?:system )?(?:instructions?|directives?) ?:",
     ),
-    _phrase(
+    _build_phrase(
         "order",
         "high",
         "claims that the user has agreed, or need not be asked",
@@ -133,7 +135,7 @@ _PHRASES: Final = (
         r"\b(?:do not|don't|never|no need to) (?:\w+ )?(?:ask|request|seek|wait for) (?:\w+ ){0,3}?"
         rf"(?:the )?{_USER}(?:'s|s)? (?:for )?(?:\w+ )?(?:permission|consent|approval|confirmation)",
     ),
-    _phrase(
+    _build_phrase(
         "order",
         "high",
         "tells the model to do more whenever it uses other tools",
@@ -144,7 +146,7 @@ _PHRASES: Final = (
         rf"\b(?:must|always|first|have to|need to) (?:\w+ ){{0,4}}?{_TAKE} (?:[\w/~.]+ ){{0,8}}?"
         rf"(?:before|prior to|after|when|whenever) (?:\w+ )?{_CALL} {_ANY_TOOL}\b",
     ),
-    _phrase(
+    _build_phrase(
         "secret",
         "high",
         "asks for files in which secrets are kept",
@@ -155,7 +157,7 @@ _PHRASES: Final = (
         r"(?! ?(?:config|alias))(?!/config)",
         rf"{_SECRET_FILE}[^.]{{0,80}}? (?:and|then|as) (?:\w+ ){{0,3}}?{_TAKE}\b",
     ),
-    _phrase(
+    _build_phrase(
         "secret",
         "high",
         "asks for what was said, or for keys, that are none of its business",
@@ -172,7 +174,7 @@ _PHRASES: Final = (
         _SECRET + r" (?:\w+ ){0,6}?(?:as|in|into) (?:the |this )?['\"`]?"
         r"(?:sidenote|side_note|note|notes|context|metadata|feedback|debug|telemetry)['\"`]?\b",
     ),
-    _phrase(
+    _build_phrase(
         "order",
         "low",
         "asks to be called before, or instead of, others",
@@ -185,7 +187,7 @@ _PHRASES: Final = (
         r"(?:first|before (?:any|all|every|using any|calling any|doing anything))\b",
         rf"\bbefore {_CALL} {_ANY_TOOL}\b",
     ),
-    _phrase(
+    _build_phrase(
         "order",
         "low",
         "tells the model what to say, or not to say, to the user",
@@ -195,7 +197,7 @@ _PHRASES: Final = (
         r"\b(?:always|must|only) (?:say|reply|respond|answer) (?:\w+ ){0,3}?"
         r"(?:to the user|with exactly|exactly)\b",
     ),
-    _phrase(
+    _build_phrase(
         "order",
         "low",
         "speaks to the model in a form that sets it apart from the description",
@@ -220,19 +222,23 @@ _SPACES: Final = re.compile(r"[^\S\n]+|\n\s*")
 _MARKUP: Final = re.compile(r"(?<!\w)[*_`~]{1,3}(?=\w)|(?<=\w)[*`~]{1,3}")
 
 
-def order_findings(where: str, text: str) -> Iterator[Finding]:
+def find_instructions(where: str, text: str) -> Iterator[SafetyFinding]:
     """At most one finding for each sort of phrase."""
-    plain = _normal(text)
+    plain = _normalize(text)
     lower = plain.replace("\n", " ").lower()
     for phrase in _PHRASES:
-        match = _has_pieces(lower, phrase) and _compiled(phrase.pattern).search(plain)
+        match = _has_required_substrings(lower, phrase) and _compile_pattern(phrase.pattern).search(
+            plain
+        )
         if match:
-            quote = visible(match[0].strip(), _QUOTE_CHARS)
-            yield Finding(phrase.kind, where, f"{phrase.says}: “{quote}”", phrase.severity)
+            quote = escape_invisible(match[0].strip(), _QUOTE_CHARS)
+            yield SafetyFinding(
+                phrase.category, where, f"{phrase.description}: “{quote}”", phrase.severity
+            )
 
 
-def _has_pieces(lower: str, phrase: Phrase) -> bool:
-    for group in phrase.pieces:
+def _has_required_substrings(lower: str, phrase: InjectionPhrase) -> bool:
+    for group in phrase.required_substrings:
         for piece in group:
             if piece in lower:
                 break
@@ -241,22 +247,24 @@ def _has_pieces(lower: str, phrase: Phrase) -> bool:
     return True
 
 
-def lookalike_findings(where: str, text: str) -> Iterator[Finding]:
+def find_lookalikes(where: str, text: str) -> Iterator[SafetyFinding]:
     """Words of letters that look alike and are not, by which one name passes for another."""
     if text.isascii():
         return
     for match in _MIXED.finditer(text):
         if not match[0].translate(_LOOKALIKES).isascii():
             continue
-        said = f"the word “{visible(match[0], _QUOTE_CHARS)}” mixes letters of two alphabets"
-        yield Finding("lookalike", where, said, "high")
+        said = (
+            f"the word “{escape_invisible(match[0], _QUOTE_CHARS)}” mixes letters of two alphabets"
+        )
+        yield SafetyFinding("lookalike", where, said, "high")
         return
 
 
-def _normal(text: str) -> str:
+def _normalize(text: str) -> str:
     """A text without what can be put between or around the letters to pass by a pattern."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", without_hidden(text)).translate(_LOOKALIKES)
+        text = unicodedata.normalize("NFKC", strip_hidden_text(text)).translate(_LOOKALIKES)
         text = text.replace("’", "'")
     if " " not in text:
         # A name can be an order as well, such as `contents_of_id_rsa`.

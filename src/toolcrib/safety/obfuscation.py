@@ -30,7 +30,7 @@ _IMAGE: Final = re.compile(
 )
 
 
-def decoded_texts(text: str) -> Iterator[str]:
+def decode_hidden_texts(text: str) -> Iterator[str]:
     """The readable texts that are hidden in a text by encoding."""
     # Whatever is encoded has no spaces in it, and is longer than most words.
     if len(text) < MIN_BASE64_CHARS or max(map(len, text.split()), default=0) < MIN_BASE64_CHARS:
@@ -38,7 +38,11 @@ def decoded_texts(text: str) -> Iterator[str]:
     if "data:" in text:
         text = _IMAGE.sub(" ", text)
     count = 0
-    for pattern, decode in ((_ESCAPES, _unescaped), (_HEX, _from_hex), (_BASE64, _from_base64)):
+    for pattern, decode in (
+        (_ESCAPES, _decode_escapes),
+        (_HEX, _decode_hex),
+        (_BASE64, _decode_base64),
+    ):
         for match in pattern.finditer(text):
             count += 1
             if count > MAX_PAYLOADS:
@@ -48,17 +52,17 @@ def decoded_texts(text: str) -> Iterator[str]:
                 yield found
 
 
-def _from_base64(text: str) -> str:
+def _decode_base64(text: str) -> str:
     bare = text.rstrip("=").translate(str.maketrans("-_", "+/"))
     bare = bare[: len(bare) - (len(bare) % 4 == 1)]
-    return _decoded(base64.b64decode(bare + "=" * (-len(bare) % 4)))
+    return _decode_utf8(base64.b64decode(bare + "=" * (-len(bare) % 4)))
 
 
-def _from_hex(text: str) -> str:
-    return _decoded(binascii.unhexlify(text.removeprefix("0x")))
+def _decode_hex(text: str) -> str:
+    return _decode_utf8(binascii.unhexlify(text.removeprefix("0x")))
 
 
-def _unescaped(text: str) -> str:
+def _decode_escapes(text: str) -> str:
     def one(match: re.Match[str]) -> str:
         digits = match[1] or match[2] or match[3] or match[4]
         code = int(digits, 16) if digits else int(match[5])
@@ -67,7 +71,7 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(one, text)
 
 
-def _decoded(content: bytes) -> str:
+def _decode_utf8(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:

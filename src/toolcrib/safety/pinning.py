@@ -14,32 +14,38 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from toolcrib.errors import InvalidTool
-from toolcrib.safety.definition_diff import difference
-from toolcrib.safety.display import visible
+from toolcrib.safety.definition_diff import render_definition_diff
+from toolcrib.safety.display import escape_invisible
 from toolcrib.safety.pin import Pin
 
-__all__ = ["Verdict", "difference", "fingerprint", "judge", "repinned"]
+__all__ = [
+    "PinVerdict",
+    "compare_with_pins",
+    "compute_fingerprint",
+    "render_definition_diff",
+    "update_pins",
+]
 
-VerdictKind = Literal["new", "same", "changed", "gone"]
+PinStatus = Literal["new", "same", "changed", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PinVerdict:
     """How a tool stands to its pin. One that is gone has an empty definition."""
 
     tool: str
-    kind: VerdictKind
+    status: PinStatus
     pin: Pin | None
     definition: Mapping[str, Any]
     fingerprint: str
 
 
-def fingerprint(definition: Mapping[str, Any]) -> str:
+def compute_fingerprint(definition: Mapping[str, Any]) -> str:
     """A digest of a definition, the same for every order of its keys."""
     try:
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as fault:
-        name = visible(str(definition.get("name")), 80)
+        name = escape_invisible(str(definition.get("name")), 80)
         raise InvalidTool(
             f"tool {name!r}: its definition is not JSON and cannot be pinned ({fault}); "
             "ask its maker for a plainer one"
@@ -47,40 +53,42 @@ def fingerprint(definition: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def judge(pins: Mapping[str, Pin], definitions: Iterable[Mapping[str, Any]]) -> dict[str, Verdict]:
+def compare_with_pins(
+    pins: Mapping[str, Pin], definitions: Iterable[Mapping[str, Any]]
+) -> dict[str, PinVerdict]:
     """How each tool that is there, or was, stands to its pin; by name, those gone at the end.
 
     Where a server gives one name to several definitions, one that has changed decides.
     """
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, PinVerdict] = {}
     for definition in definitions:
         name = definition.get("name")
         if not isinstance(name, str):
             continue
         known = verdicts.get(name)
-        if known and known.kind != "same":
+        if known and known.status != "same":
             continue
-        verdicts[name] = _verdict(name, pins.get(name), definition)
+        verdicts[name] = _compare_with_pin(name, pins.get(name), definition)
     for name, pin in pins.items():
         if name not in verdicts:
-            verdicts[name] = Verdict(name, "gone", pin, {}, "")
+            verdicts[name] = PinVerdict(name, "gone", pin, {}, "")
     return verdicts
 
 
-def _verdict(name: str, pin: Pin | None, definition: Mapping[str, Any]) -> Verdict:
-    found = fingerprint(definition)
+def _compare_with_pin(name: str, pin: Pin | None, definition: Mapping[str, Any]) -> PinVerdict:
+    found = compute_fingerprint(definition)
     if pin is None:
-        return Verdict(name, "new", None, definition, found)
-    kind: VerdictKind = "same" if found == pin.fingerprint else "changed"
-    return Verdict(name, kind, pin, definition, found)
+        return PinVerdict(name, "new", None, definition, found)
+    kind: PinStatus = "same" if found == pin.fingerprint else "changed"
+    return PinVerdict(name, kind, pin, definition, found)
 
 
-def repinned(
-    verdicts: Iterable[Verdict],
+def update_pins(
+    verdicts: Iterable[PinVerdict],
     at: float,
     *,
     changed: Literal["block", "warn", "off"] = "block",
-    held: Collection[str] = (),
+    quarantined: Collection[str] = (),
 ) -> list[Pin]:
     """The pins that have to be written after these verdicts.
 
@@ -90,20 +98,20 @@ def repinned(
     """
     if changed == "off":
         return []
-    found = (_repinned(verdict, at, changed, verdict.tool in held) for verdict in verdicts)
+    found = (_update_pin(verdict, at, changed, verdict.tool in quarantined) for verdict in verdicts)
     return [pin for pin in found if pin is not None]
 
 
-def _repinned(verdict: Verdict, at: float, changed: str, is_held: bool) -> Pin | None:
+def _update_pin(verdict: PinVerdict, at: float, changed: str, is_held: bool) -> Pin | None:
     pin = verdict.pin
-    if verdict.kind == "gone":
+    if verdict.status == "gone":
         # Kept: a tool that goes and comes back is held against what it said before.
         return None
     if pin is None:
         if is_held:
             return Pin(verdict.tool, "", {}, "changed", at, verdict.definition, verdict.fingerprint)
         return Pin(verdict.tool, verdict.fingerprint, verdict.definition, first_seen=at)
-    if verdict.kind == "same":
+    if verdict.status == "same":
         if pin.state == "approved":
             return None
         return replace(pin, state="approved", candidate=None, candidate_fingerprint="")

@@ -12,28 +12,28 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from toolcrib.safety.display import visible
-from toolcrib.safety.finding import Finding
-from toolcrib.safety.hidden_text import hidden_findings
-from toolcrib.safety.injection import lookalike_findings, order_findings
-from toolcrib.safety.obfuscation import decoded_texts
+from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.finding import SafetyFinding
+from toolcrib.safety.hidden_text import find_hidden_text
+from toolcrib.safety.injection import find_instructions, find_lookalikes
+from toolcrib.safety.obfuscation import decode_hidden_texts
 
 MAX_TEXTS: Final = 20_000
 MAX_CHARS: Final = 1_000_000
 MAX_FINDINGS: Final = 50
-_WHERE_CHARS: Final = 120
+_LOCATION_CHARS: Final = 120
 _QUOTE_CHARS: Final = 100
-_OFTEN_CHARS: Final = 200
-_MIN_ORDER_CHARS: Final = 10
+_MAX_CACHED_CHARS: Final = 200
+_MIN_INSTRUCTION_CHARS: Final = 10
 
 # From a text to the definition it is in: the last step, and the way before it.
-Way = tuple["Way", object] | tuple[()]
+TextPath = tuple["TextPath", object] | tuple[()]
 _KEY: Final = " (the key)"
 
 _NAME: Final = re.compile(r"[A-Za-z][\w.-]{4,127}")
 _IDENTIFIER: Final = re.compile(r"[a-z0-9][_-]+[A-Za-z0-9]|[a-z][A-Z]")
 # Words that make a mention of another tool an order about it.
-_ORDERING: Final = re.compile(
+_INSTRUCTION: Final = re.compile(
     r"\b(?:instead of|rather than|never (?:use|call)|do not (?:use|call)|don't (?:use|call)|stop using|"
     r"replaces|supersedes|when(?:ever)? (?:you )?(?:use|using|call|calling|invoke|invoking)|"
     r"before (?:using|calling|invoking)|after (?:using|calling|invoking)|"
@@ -43,29 +43,33 @@ _ORDERING: Final = re.compile(
 _SENTENCE: Final = re.compile(r"[^.!?\n]{0,400}")
 
 
-def scan(tool: Mapping[str, Any], others: Collection[str] = frozenset()) -> tuple[Finding, ...]:
+def scan_definition(
+    tool: Mapping[str, Any], others: Collection[str] = frozenset()
+) -> tuple[SafetyFinding, ...]:
     """What is suspicious in a definition, gravest first; nothing, most of the time.
 
     `others` are the names of other servers' tools (not of this tool's own server): what names one
     of them may want to change how it is used.
     """
-    found: dict[Finding, None] = {}
-    named: dict[str, Finding] = {}
+    found: dict[SafetyFinding, None] = {}
+    named: dict[str, SafetyFinding] = {}
     own: set[str] = set()
     chars = 0
-    for count, (way, text) in enumerate(_texts(tool)):
+    for count, (way, text) in enumerate(_iterate_texts(tool)):
         chars += len(text)
         if count >= MAX_TEXTS or chars > MAX_CHARS:
             said = "more text than is scanned; what follows was not looked at"
-            found[Finding("size", _place(way), said, "high")] = None
+            found[SafetyFinding("size", _format_path(way), said, "high")] = None
             break
-        for finding in _found_often(text) if len(text) <= _OFTEN_CHARS else _found(text):
-            found[replace(finding, where=_place(way))] = None
+        for finding in (
+            _scan_text_cached(text) if len(text) <= _MAX_CACHED_CHARS else _scan_text(text)
+        ):
+            found[replace(finding, location=_format_path(way))] = None
         if " " not in text:
             # Names of parameters and values to choose from, which are the tool's own words.
             own.add(text)
         elif others:
-            for name, finding in _references(way, text, others):
+            for name, finding in _find_references(way, text, others):
                 named.setdefault(name, finding)
     for name, finding in named.items():
         if name not in own:
@@ -74,22 +78,24 @@ def scan(tool: Mapping[str, Any], others: Collection[str] = frozenset()) -> tupl
     return tuple(ordered[:MAX_FINDINGS])
 
 
-def _found(text: str) -> tuple[Finding, ...]:
+def _scan_text(text: str) -> tuple[SafetyFinding, ...]:
     """What is suspicious in a text, wherever it stands."""
-    found = [*hidden_findings("", text), *lookalike_findings("", text)]
-    if len(text) >= _MIN_ORDER_CHARS or not text.isascii():
-        found += order_findings("", text)
-    for hidden in decoded_texts(text):
-        quote = visible(hidden, _QUOTE_CHARS)
-        found.append(Finding("encoded", "", f"an encoded text reads “{quote}”", "high"))
+    found = [*find_hidden_text("", text), *find_lookalikes("", text)]
+    if len(text) >= _MIN_INSTRUCTION_CHARS or not text.isascii():
+        found += find_instructions("", text)
+    for hidden in decode_hidden_texts(text):
+        quote = escape_invisible(hidden, _QUOTE_CHARS)
+        found.append(SafetyFinding("encoded", "", f"an encoded text reads “{quote}”", "high"))
     return tuple(found)
 
 
 # Most texts of a schema are its words, such as `properties`, which come again and again.
-_found_often = lru_cache(maxsize=8192)(_found)
+_scan_text_cached = lru_cache(maxsize=8192)(_scan_text)
 
 
-def _references(way: Way, text: str, others: Collection[str]) -> Iterator[tuple[str, Finding]]:
+def _find_references(
+    way: TextPath, text: str, others: Collection[str]
+) -> Iterator[tuple[str, SafetyFinding]]:
     if not any(map(others.__contains__, [name.rstrip(".-") for name in _NAME.findall(text)])):
         return
     for match in _NAME.finditer(text):
@@ -98,25 +104,28 @@ def _references(way: Way, text: str, others: Collection[str]) -> Iterator[tuple[
             continue
         start = max(text.rfind(end, 0, match.start()) for end in ".!?\n") + 1
         sentence = _SENTENCE.match(text, start)
-        is_order = bool(sentence and _ORDERING.search(sentence[0]))
-        said = f"names “{visible(name)}”, a tool of another server" + (
+        is_order = bool(sentence and _INSTRUCTION.search(sentence[0]))
+        said = f"names “{escape_invisible(name)}”, a tool of another server" + (
             ", and says how to use it" if is_order else ""
         )
-        yield name, Finding("reference", _place(way), said, "high" if is_order else "low")
+        yield (
+            name,
+            SafetyFinding("reference", _format_path(way), said, "high" if is_order else "low"),
+        )
 
 
-def _texts(tool: Mapping[str, Any]) -> Iterator[tuple[Way, str]]:
+def _iterate_texts(tool: Mapping[str, Any]) -> Iterator[tuple[TextPath, str]]:
     """Every text of a definition with the way to it, in order."""
-    waiting: list[tuple[Way, object]] = [((), tool)]
+    waiting: list[tuple[TextPath, object]] = [((), tool)]
     while waiting:
         way, value = waiting.pop()
         if isinstance(value, str):
             yield way, value
         # What comes from JSON is a dict, which is told sooner than that it is a mapping.
         elif isinstance(value, dict | Mapping):
-            inner: list[tuple[Way, object]] = []
+            inner: list[tuple[TextPath, object]] = []
             for key, item in value.items():
-                step: Way = (way, key)
+                step: TextPath = (way, key)
                 yield (step, _KEY), str(key)
                 inner.append((step, item))
             waiting.extend(reversed(inner))
@@ -124,13 +133,13 @@ def _texts(tool: Mapping[str, Any]) -> Iterator[tuple[Way, str]]:
             waiting.extend(((way, n), value[n]) for n in reversed(range(len(value))))
 
 
-def _place(way: Way) -> str:
+def _format_path(way: TextPath) -> str:
     """A way in words; the end of a long one, which tells more than its middle."""
     steps: list[str] = []
     chars = 0
-    while way and chars <= _WHERE_CHARS:
+    while way and chars <= _LOCATION_CHARS:
         way, step = way
-        told = f"[{step}]" if isinstance(step, int) else visible(str(step), 60)
+        told = f"[{step}]" if isinstance(step, int) else escape_invisible(str(step), 60)
         steps.append(told if isinstance(step, int) or step is _KEY or not way else f".{told}")
         chars += len(steps[-1])
     return ("…" if way else "") + "".join(reversed(steps))

@@ -13,33 +13,40 @@ import numpy as np
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.encoder.default import SHIPPED
+from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.filters import ANYWHERE, FacetIndex, Where
-from toolcrib.search.hybrid.fusion import fast_with, hybrid_with
-from toolcrib.search.lexical.exact_name import Named, NameIndex, with_names_first
-from toolcrib.search.lexical.fuzzy import Fuzzy
-from toolcrib.search.lexical.keyword import Keyword
-from toolcrib.search.lexical.prefix import Prefix
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.dense.index import DenseRanker
+from toolcrib.search.filters import NO_FILTER, FacetIndex, Where
+from toolcrib.search.hybrid.fusion import build_fast_ranker, build_hybrid_ranker
+from toolcrib.search.lexical.exact_name import NameIndex, NameMatch, promote_names
+from toolcrib.search.lexical.fuzzy import FuzzyRanker
+from toolcrib.search.lexical.keyword import KeywordRanker
+from toolcrib.search.lexical.prefix import PrefixRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import (
-    Comparing,
     Index,
+    MatchReason,
     Note,
     Ranker,
     Ranking,
-    Reason,
-    settled,
+    SimilarityIndex,
+    warm_up_index,
 )
-from toolcrib.search.regex.ranker import Regex
-from toolcrib.search.results import Explanation, Group, Hit, SearchResult, grouped, unserved
+from toolcrib.search.regex.ranker import RegexRanker
+from toolcrib.search.results import (
+    Explanation,
+    Hit,
+    HitGroup,
+    SearchResult,
+    find_uncovered,
+    group_hits,
+)
 
 MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000
 MAX_QUERIES: Final = 20
 # Tools of two servers that are this alike do the same.
-TWINS: Final = 0.9
+DUPLICATE_SIMILARITY: Final = 0.9
 # As many hits at the top are scored exactly by every ranker, if nothing is filtered.
 _SCORED_EXACTLY: Final = 32
 # A page may be shorter: whether a need is served is told by the best hits, so many at least.
@@ -49,19 +56,19 @@ _CONFIDENCE_SLOPE: Final = 20
 
 RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
     {
-        "hybrid": hybrid_with(SHIPPED),
-        "fast": fast_with(SHIPPED.sketches),
-        "lexical": Lexical(),
-        "dense": Dense(SHIPPED),
-        "regex": Regex(),
-        "fuzzy": Fuzzy(),
-        "keyword": Keyword(),
-        "prefix": Prefix(),
+        "hybrid": build_hybrid_ranker(DEFAULT_ENCODER),
+        "fast": build_fast_ranker(DEFAULT_ENCODER.static_embedder),
+        "lexical": LexicalRanker(),
+        "dense": DenseRanker(DEFAULT_ENCODER),
+        "regex": RegexRanker(),
+        "fuzzy": FuzzyRanker(),
+        "keyword": KeywordRanker(),
+        "prefix": PrefixRanker(),
     }
 )
-Accepts = Callable[[Tool], bool]
-Allowed = Accepts | Collection[str]
-_Rights = Accepts | Set[str]
+ToolPredicate = Callable[[Tool], bool]
+AllowedTools = ToolPredicate | Collection[str]
+_Rights = ToolPredicate | Set[str]
 _Sure = Callable[[Set[int]], float]
 
 
@@ -82,23 +89,23 @@ class SearchEngine:
         """The ways to search, the first of which is the default."""
         return tuple(self._rankers)
 
-    def updated(self, catalog: Catalog) -> SearchEngine:
+    def with_catalog(self, catalog: Catalog) -> SearchEngine:
         """An engine for a later catalog, which fits only what has changed."""
         later = SearchEngine(catalog, self._rankers)
         # Copied first: another thread may be fitting an index to search in a mode of its own.
         indexes = list(self._indexes.items())
-        later._indexes = {mode: index.updated(catalog) for mode, index in indexes}
-        later._names = self._names and self._names.updated(catalog)
-        later._facets = self._facets and self._facets.updated(catalog)
+        later._indexes = {mode: index.with_catalog(catalog) for mode, index in indexes}
+        later._names = self._names and self._names.with_catalog(catalog)
+        later._facets = self._facets and self._facets.with_catalog(catalog)
         return later
 
-    def settle(self, mode: str = "", most: int = MAX_LIMIT) -> int:
+    def warm_up(self, mode: str = "", max_tools: int = MAX_LIMIT) -> int:
         """Read up to so many tools that this mode has only sketched; say how many are left.
 
         Searching works without it, and reads what it finds promising. Settling ahead makes the
         first searches as good and as fast as the later ones.
         """
-        return settled(self._index(self._known_mode(mode)), most)
+        return warm_up_index(self._index(self._known_mode(mode)), max_tools)
 
     def search(
         self,
@@ -107,8 +114,8 @@ class SearchEngine:
         limit: int = 5,
         offset: int = 0,
         mode: str = "",
-        where: Where = ANYWHERE,
-        allowed: Allowed | None = None,
+        where: Where = NO_FILTER,
+        allowed: AllowedTools | None = None,
     ) -> SearchResult:
         """The best `limit` tools for a query, of those that `where` and `allowed` let through.
 
@@ -124,20 +131,20 @@ class SearchEngine:
             return self._search_all(query, limit, offset, mode, where, allowed)
         return self._search_one(query, limit, offset, mode, where, allowed)[0]
 
-    def groups(self, result: SearchResult) -> tuple[Group, ...]:
+    def group_hits(self, result: SearchResult) -> tuple[HitGroup, ...]:
         """The hits of a result of this engine, those that do the same on several servers together."""
         index = self._index(result.mode)
-        if not isinstance(index, Comparing) or len(result) < 2:
-            return tuple(map(Group, result.hits))
-        alike = index.alike([hit.slot for hit in result])
+        if not isinstance(index, SimilarityIndex) or len(result) < 2:
+            return tuple(map(HitGroup, result.hits))
+        alike = index.pairwise_similarity([hit.slot for hit in result])
         place = {id(hit): at for at, hit in enumerate(result)}
 
         def are_twins(one: Hit, other: Hit) -> bool:
             # The names of their servers, which are part of the meaning, may tell them apart.
-            is_alike = bool(alike[place[id(one)], place[id(other)]] >= TWINS)
-            return is_alike or one.says_the_same(other)
+            is_alike = bool(alike[place[id(one)], place[id(other)]] >= DUPLICATE_SIMILARITY)
+            return is_alike or one.has_same_text(other)
 
-        return grouped(result.hits, are_twins)
+        return group_hits(result.hits, are_twins)
 
     def explain(
         self,
@@ -146,19 +153,19 @@ class SearchEngine:
         *,
         limit: int = 5,
         mode: str = "",
-        where: Where = ANYWHERE,
-        allowed: Allowed | None = None,
+        where: Where = NO_FILTER,
+        allowed: AllowedTools | None = None,
     ) -> Explanation:
         """Why a search returns a tool or does not. A tool that is not allowed is not known either."""
         _check_page(limit, 0)
         _check_where(where)
         mode = self._known_mode(mode)
         slot = self.catalog.slot(tool_id) if isinstance(tool_id, str) else None
-        tool = None if slot is None else self.catalog.at(slot)
+        tool = None if slot is None else self.catalog.tool_at(slot)
         accepts = None if allowed is None else _accepting(_rights(allowed))
         if slot is None or tool is None or (accepts and not accepts(tool)):
             raise UnknownTool(f"no tool {tool_id!r} in this catalog; `search` finds its name")
-        unmet = where.unmet(tool)
+        unmet = where.unmet_conditions(tool)
         if unmet:
             asked = ", ".join(f"{facet} {value!r}" if value else facet for facet, value in unmet)
             return Explanation(tool, False, None, 0.0, f"left out by the filter: {asked}")
@@ -170,7 +177,7 @@ class SearchEngine:
         place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
         if place is None:
             reasons = self._reasons(query, mode, named, slot)
-            others = map(self.catalog.at, named.slots) if named and named.only else ()
+            others = map(self.catalog.tool_at, named.slots) if named and named.is_exclusive else ()
             verdict = _why_unmatched(query, mode, reasons, [other.id for other in others if other])
             return Explanation(tool, False, None, 0.0, verdict, reasons)
         verdict = f"returned: number {place + 1} of {len(matches)} that match"
@@ -195,7 +202,7 @@ class SearchEngine:
         """The hits, and how sure it is of those of them that are in some slots."""
         accepts = None if allowed is None else _accepting(allowed)
         ranking, named = self._ranked(query, mode, where, accepts)
-        has_facets = where is not ANYWHERE and where != ANYWHERE
+        has_facets = where is not NO_FILTER and where != NO_FILTER
         if has_facets:
             ranking = self._filtered(ranking, where, accepts)
         count = offset + limit + 1
@@ -212,8 +219,8 @@ class SearchEngine:
         notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
         more = len(chosen) > offset + limit
         sure = partial(_confidence, ranking, page)
-        needs = ranking.unserved(best)
-        return SearchResult(query, mode, hits, more, notes, sure(), unserved=needs), sure
+        needs = ranking.uncovered_segments(best)
+        return SearchResult(query, mode, hits, more, notes, sure(), uncovered=needs), sure
 
     def _search_all(
         self,
@@ -245,11 +252,11 @@ class SearchEngine:
             "\n".join(asked),
             mode,
             page,
-            more=len(hits) > offset + limit or any(part.more for part in parts),
+            has_more=len(hits) > offset + limit or any(part.has_more for part in parts),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             confidence=max(sure(shown) for _, sure in found_for),
             parts=parts,
-            unserved=unserved(parts),
+            uncovered=find_uncovered(parts),
         )
 
     def _known_mode(self, mode: str) -> str:
@@ -260,8 +267,8 @@ class SearchEngine:
         return mode
 
     def _ranked(
-        self, query: str, mode: str, where: Where, accepts: Accepts | None
-    ) -> tuple[Ranking, Named | None]:
+        self, query: str, mode: str, where: Where, accepts: ToolPredicate | None
+    ) -> tuple[Ranking, NameMatch | None]:
         if not isinstance(query, str):
             raise InvalidQuery(f"a query must be text, not {type(query).__name__}")
         if len(query) > MAX_QUERY_CHARS:
@@ -271,56 +278,60 @@ class SearchEngine:
             )
         if self._asks_nothing(query, mode):
             return self._everything(), None
-        named = self._name_index().named(query) if self._rankers[mode].names_win else None
+        named = (
+            self._name_index().match_names(query)
+            if self._rankers[mode].prefers_exact_names
+            else None
+        )
         if named is not None:
             # Names come after rights: to one who may not see a tool, its name is just words.
             may_see = [
                 slot
                 for slot in named.slots
-                if any(not where.unmet(tool) for tool in self._accepted([slot], accepts))
+                if any(not where.unmet_conditions(tool) for tool in self._accepted([slot], accepts))
             ]
-            named = Named(may_see, named.only) if may_see else None
+            named = NameMatch(may_see, named.is_exclusive) if may_see else None
         if named is None:
             return self._index(mode).rank(query), None
-        if named.only:
+        if named.is_exclusive:
             slots = np.array(sorted(named.slots), np.int32)
             return Ranking(slots, np.ones(len(slots), np.float32)), named
-        return with_names_first(self._index(mode).rank(query), named), named
+        return promote_names(self._index(mode).rank(query), named), named
 
     def _asks_nothing(self, query: str, mode: str) -> bool:
         """Whether this is the empty query. A blank is a pattern, but no question in words."""
         return isinstance(query, str) and not (
-            query.strip() if self._rankers[mode].names_win else query
+            query.strip() if self._rankers[mode].prefers_exact_names else query
         )
 
     def _everything(self) -> Ranking:
-        slots = self.catalog.occupied.nonzero()[0]
+        slots = self.catalog.occupied_mask.nonzero()[0]
         return Ranking(slots, np.ones(len(slots), np.float32))
 
-    def _filtered(self, ranking: Ranking, where: Where, accepts: Accepts | None) -> Ranking:
+    def _filtered(self, ranking: Ranking, where: Where, accepts: ToolPredicate | None) -> Ranking:
         mask = self._facet_index().mask(where)
-        found = ranking.only(mask[ranking.slots])
+        found = ranking.filter_slots(mask[ranking.slots])
         # A filter that fits no tool is probably misspelt. To one who may see none of the tools it
         # fits, it fits none.
         if not len(found.slots) and not any(self._accepted(mask.nonzero()[0].tolist(), accepts)):
-            found = found._replace(notes=(*found.notes, Note(where.misfit)))
+            found = found._replace(notes=(*found.notes, Note(where.no_match_note)))
         return found
 
     def _of_these(self, ranking: Ranking, ids: Set[str]) -> Ranking:
         """What is left of a ranking if only these may be seen."""
-        mask = np.zeros(self.catalog.span, np.bool_)
+        mask = np.zeros(self.catalog.slot_count, np.bool_)
         slots = map(self.catalog.slot, ids)
         mask[[slot for slot in slots if slot is not None]] = True
-        return ranking.only(mask[ranking.slots])
+        return ranking.filter_slots(mask[ranking.slots])
 
-    def _accepted(self, slots: Iterable[int], accepts: Accepts | None) -> Iterator[Tool]:
+    def _accepted(self, slots: Iterable[int], accepts: ToolPredicate | None) -> Iterator[Tool]:
         for slot in slots:
-            tool = self.catalog.at(slot)
+            tool = self.catalog.tool_at(slot)
             if tool is not None and (accepts is None or accepts(tool)):
                 yield tool
 
     def _best(
-        self, ranking: Ranking, accepts: Accepts | None, count: int
+        self, ranking: Ranking, accepts: ToolPredicate | None, count: int
     ) -> list[tuple[int, float]]:
         """The best slots that are accepted, with their scores; equal scores in catalog order."""
         if accepts is None:
@@ -331,13 +342,13 @@ class SearchEngine:
             accepted = [
                 (slot, score)
                 for slot, score in best
-                if (tool := self.catalog.at(slot)) is not None and accepts(tool)
+                if (tool := self.catalog.tool_at(slot)) is not None and accepts(tool)
             ]
             if len(accepted) >= count or len(best) < wanted:
                 return accepted[:count]
             wanted *= 8
 
-    def _closer(self, ranking: Ranking, accepts: Accepts | None, count: int) -> Ranking:
+    def _closer(self, ranking: Ranking, accepts: ToolPredicate | None, count: int) -> Ranking:
         """The ranking of what may be chosen, all of it scored exactly.
 
         Which tools are scored exactly is decided before it is known what the asker may see. So the
@@ -348,10 +359,10 @@ class SearchEngine:
         return ranking.closer(np.array(sorted(slot for slot, _ in near), np.intp))
 
     def _hits(
-        self, chosen: list[tuple[int, float]], query: str, mode: str, named: Named | None
+        self, chosen: list[tuple[int, float]], query: str, mode: str, named: NameMatch | None
     ) -> tuple[Hit, ...]:
         reasons = partial(self._reasons, query, mode, named)
-        at = self.catalog.at
+        at = self.catalog.tool_at
         return tuple(
             [
                 Hit(tool, round(score, 6), slot, reasons)
@@ -360,9 +371,11 @@ class SearchEngine:
             ]
         )
 
-    def _reasons(self, query: str, mode: str, named: Named | None, slot: int) -> tuple[Reason, ...]:
+    def _reasons(
+        self, query: str, mode: str, named: NameMatch | None, slot: int
+    ) -> tuple[MatchReason, ...]:
         if named is not None and slot in named.slots:
-            return (Reason(query.strip(), "name", 1.0),)
+            return (MatchReason(query.strip(), "name", 1.0),)
         if self._asks_nothing(query, mode):
             return ()
         return self._index(mode).reasons(query, slot)
@@ -422,7 +435,7 @@ def _confidence(
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
-def _rights(allowed: Allowed) -> _Rights:
+def _rights(allowed: AllowedTools) -> _Rights:
     if callable(allowed) or isinstance(allowed, Set):
         return allowed
     try:
@@ -434,14 +447,16 @@ def _rights(allowed: Allowed) -> _Rights:
         ) from None
 
 
-def _accepting(allowed: _Rights) -> Accepts:
+def _accepting(allowed: _Rights) -> ToolPredicate:
     if callable(allowed):
         return allowed
     ids = allowed
     return lambda tool: tool.id in ids
 
 
-def _why_unmatched(query: str, mode: str, reasons: tuple[Reason, ...], named: list[str]) -> str:
+def _why_unmatched(
+    query: str, mode: str, reasons: tuple[MatchReason, ...], named: list[str]
+) -> str:
     if named:
         return f"the query is the name of another tool: {', '.join(named)}"
     has = ", ".join(dict.fromkeys(reason.term for reason in reasons))

@@ -43,18 +43,18 @@ class Where:
             yield "read_only", ""
 
     @property
-    def misfit(self) -> str:
+    def no_match_note(self) -> str:
         """What to say where no tool fits: it is probably misspelt."""
         asked = ", ".join(f"{facet} {value}".strip() for facet, value in self.conditions())
         return f"no tool at all has {asked}"
 
-    def unmet(self, tool: Tool) -> tuple[tuple[str, str], ...]:
+    def unmet_conditions(self, tool: Tool) -> tuple[tuple[str, str], ...]:
         """The conditions a tool does not meet."""
         facets = set(_facets(tool))
         return tuple(condition for condition in self.conditions() if condition not in facets)
 
 
-ANYWHERE: Final = Where()
+NO_FILTER: Final = Where()
 
 # Changed tools are few compared with those at rest; beyond this they are worth a new fit.
 _MOST_CHANGED: Final = 256
@@ -73,29 +73,33 @@ class FacetIndex:
     def fit(cls, catalog: Catalog) -> FacetIndex:
         """Fit to a catalog."""
         slots: defaultdict[tuple[str, str], array[int]] = defaultdict(lambda: array("i"))
-        for slot in range(catalog.span):
-            for facet in _facets(catalog.at(slot)):
+        for slot in range(catalog.slot_count):
+            for facet in _facets(catalog.tool_at(slot)):
                 slots[facet].append(slot)
         return cls(catalog, catalog, {facet: np.asarray(some) for facet, some in slots.items()})
 
-    def updated(self, catalog: Catalog) -> FacetIndex:
+    def with_catalog(self, catalog: Catalog) -> FacetIndex:
         """This index brought to a later catalog."""
         changed = catalog.changed_slots(self._fitted_to)
-        if changed is None or len(changed) > _MOST_CHANGED or catalog.span < self._fitted_to.span:
+        if (
+            changed is None
+            or len(changed) > _MOST_CHANGED
+            or catalog.slot_count < self._fitted_to.slot_count
+        ):
             return FacetIndex.fit(catalog)
         return FacetIndex(catalog, self._fitted_to, self._slots, tuple(changed))
 
     def mask(self, where: Where) -> NDArray[np.bool_]:
         """Which slots meet every condition."""
-        mask = self._catalog.occupied.copy()
+        mask = self._catalog.occupied_mask.copy()
         nowhere = np.empty(0, np.int32)
         for condition in where.conditions():
             met = np.zeros(len(mask), np.bool_)
             met[self._slots.get(condition, nowhere)] = True
             mask &= met
         for slot in self._changed:
-            tool = self._catalog.at(slot)
-            mask[slot] = tool is not None and not where.unmet(tool)
+            tool = self._catalog.tool_at(slot)
+            mask[slot] = tool is not None and not where.unmet_conditions(tool)
         return mask
 
 

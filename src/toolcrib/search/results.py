@@ -8,12 +8,12 @@ from itertools import chain
 from typing import Final
 
 from toolcrib.core.tool import Tool
-from toolcrib.search.ranker import Reason
+from toolcrib.search.ranker import MatchReason
 
 # The confidence of a hit that just fits.
-BORDER: Final = 0.5
+CONFIDENCE_THRESHOLD: Final = 0.5
 # Why one query finds the tool in a slot.
-Reasons = Callable[[int], tuple[Reason, ...]]
+Reasons = Callable[[int], tuple[MatchReason, ...]]
 
 
 class Hit:
@@ -29,11 +29,11 @@ class Hit:
         self._reasons = reasons
 
     @property
-    def reasons(self) -> tuple[Reason, ...]:
+    def reasons(self) -> tuple[MatchReason, ...]:
         """Which term hit which field, and its share of the score; the strongest first."""
         return self._reasons(self.slot)
 
-    def says_the_same(self, other: Hit) -> bool:
+    def has_same_text(self, other: Hit) -> bool:
         """Whether another tool goes by the same name and is described in the same words, if in any."""
         mine, its = self.tool, other.tool
         said = mine.description.strip()
@@ -56,28 +56,28 @@ class SearchResult:
     query: str
     mode: str
     hits: tuple[Hit, ...]
-    more: bool = False
+    has_more: bool = False
     notes: tuple[str, ...] = ()
     # How sure it is that one of these hits fits, from 0 to 1, and from where on that is enough.
     confidence: float = 0.0
-    border: float = BORDER
+    confidence_threshold: float = CONFIDENCE_THRESHOLD
     # Where several needs were asked for, the result of each.
     parts: tuple[SearchResult, ...] = ()
     # Of the needs that were asked for, those that none of the best hits fits, on this page and before
     # it and at least five, if others have one that does. Within one query it goes by the ranker's
     # floor, whatever the border.
-    unserved: tuple[str, ...] = ()
+    uncovered: tuple[str, ...] = ()
 
     @property
-    def confident(self) -> bool:
+    def is_confident(self) -> bool:
         """Whether one of these hits fits. If not, they are only the nearest there is."""
-        return bool(self.hits) and self.confidence >= self.border
+        return bool(self.hits) and self.confidence >= self.confidence_threshold
 
-    def held_to(self, border: float) -> SearchResult:
+    def with_threshold(self, threshold: float) -> SearchResult:
         """The same, confident only from this confidence on. Needs within one query stay as they are."""
-        parts = tuple(one.held_to(border) for one in self.parts)
-        needs = unserved(parts) if parts else self.unserved
-        return replace(self, border=border, parts=parts, unserved=needs)
+        parts = tuple(one.with_threshold(threshold) for one in self.parts)
+        needs = find_uncovered(parts) if parts else self.uncovered
+        return replace(self, confidence_threshold=threshold, parts=parts, uncovered=needs)
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -86,11 +86,11 @@ class SearchResult:
         return len(self.hits)
 
 
-def unserved(results: Sequence[SearchResult]) -> tuple[str, ...]:
+def find_uncovered(results: Sequence[SearchResult]) -> tuple[str, ...]:
     """The needs that none of these results serves, if there is one that is served."""
-    if not any(one.confident for one in results):
+    if not any(one.is_confident for one in results):
         return ()
-    needs = ((one.unserved if one.confident else (one.query,)) for one in results)
+    needs = ((one.uncovered if one.is_confident else (one.query,)) for one in results)
     return tuple(dict.fromkeys(chain.from_iterable(needs)))
 
 
@@ -99,30 +99,32 @@ class Explanation:
     """Why one tool was returned, or was not. `rank` counts from 1; None if it does not match."""
 
     tool: Tool
-    returned: bool
+    is_returned: bool
     rank: int | None
     score: float
     verdict: str
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[MatchReason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class HitGroup:
     """Hits that do the same on several servers: the best one, and the others."""
 
     best: Hit
     others: tuple[Hit, ...] = ()
 
 
-def grouped(hits: Sequence[Hit], are_twins: Callable[[Hit, Hit], bool]) -> tuple[Group, ...]:
+def group_hits(
+    hits: Sequence[Hit], are_duplicates: Callable[[Hit, Hit], bool]
+) -> tuple[HitGroup, ...]:
     """The hits in their order, each with those after it that do the same on another server."""
     groups: list[list[Hit]] = []
     for hit in hits:
         for group in groups:
             servers = {one.tool.server for one in group}
-            if hit.tool.server not in servers and are_twins(group[0], hit):
+            if hit.tool.server not in servers and are_duplicates(group[0], hit):
                 group.append(hit)
                 break
         else:
             groups.append([hit])
-    return tuple(Group(best, tuple(others)) for best, *others in groups)
+    return tuple(HitGroup(best, tuple(others)) for best, *others in groups)

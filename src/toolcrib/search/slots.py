@@ -8,26 +8,26 @@ from typing import TypeVar
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 
-Kept = TypeVar("Kept")
+Analysis = TypeVar("Analysis")
 
-NOTHING_READ = Catalog()
+EMPTY_CATALOG = Catalog()
 
 
-def read_slots(
+def analyze_slots(
     catalog: Catalog,
-    read: Callable[[Tool], Kept],
-    kept: Mapping[int, Kept],
-    since: Catalog = NOTHING_READ,
-) -> dict[int, Kept]:
+    analyze: Callable[[Tool], Analysis],
+    previous: Mapping[int, Analysis],
+    since: Catalog = EMPTY_CATALOG,
+) -> dict[int, Analysis]:
     """What `read` says of every tool of a catalog, reading only those changed since `kept` was."""
     changed: Iterable[int] | None = catalog.changed_slots(since)
     if changed is None:
-        changed, kept = range(catalog.span), {}
-    now = dict(kept)
+        changed, previous = range(catalog.slot_count), {}
+    now = dict(previous)
     for slot in changed:
-        tool = catalog.at(slot)
+        tool = catalog.tool_at(slot)
         if tool is None:
             now.pop(slot, None)
         else:
-            now[slot] = read(tool)
+            now[slot] = analyze(tool)
     return now

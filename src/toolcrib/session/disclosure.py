@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from toolcrib.core.token_count import Counter, estimate, tool_tokens
+from toolcrib.core.token_count import TokenCounter, count_tool_tokens, estimate_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 
@@ -51,7 +51,7 @@ class Activation:
         _check_count("tokens", self.tokens)
 
     @classmethod
-    def read(cls, setting: object, window_tokens: int = WINDOW_TOKENS) -> Activation:
+    def parse(cls, setting: object, window_tokens: int = WINDOW_TOKENS) -> Activation:
         """From a setting: false, true, a number of tools, "auto", or "auto:10%" of the window."""
         if isinstance(setting, bool):
             return cls(tools=0) if setting else cls()
@@ -66,7 +66,7 @@ class Activation:
             )
         return cls(tokens=int(window_tokens * percent / 100))
 
-    def is_met(self, tools: Sequence[Tool], count: Counter = estimate) -> bool:
+    def is_met(self, tools: Sequence[Tool], count: TokenCounter = estimate_tokens) -> bool:
         """Whether these tools are enough to hold some back."""
         if self.tools is not None and len(tools) >= self.tools:
             return True
@@ -74,7 +74,7 @@ class Activation:
             return False
         total = 0
         for tool in tools:
-            total += tool_tokens(tool, count)
+            total += count_tool_tokens(tool, count)
             if total >= self.tokens:
                 return True
         return False
@@ -95,7 +95,7 @@ class Selection:
                 f"no way of ordering tools {unknown[0]!r}; the ways are {', '.join(ORDERS)}"
             )
 
-    def ordered(self, tools: Iterable[Tool]) -> list[Tool]:
+    def sort_tools(self, tools: Iterable[Tool]) -> list[Tool]:
         """The tools in this order; without any way, as given."""
         given = list(tools)
         known = dict.fromkeys((*self.servers, *(tool.server for tool in given)))
@@ -116,17 +116,17 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DisclosurePlan:
     """What is shown in full, in order, and what is held back. `tier` is how much of that is shown."""
 
-    shown: tuple[Tool, ...]
-    held: tuple[Tool, ...]
+    visible_tools: tuple[Tool, ...]
+    deferred_tools: tuple[Tool, ...]
     tier: Tier = "hidden"
 
     @property
     def is_active(self) -> bool:
         """Whether anything is held back, so that a search tool is needed."""
-        return bool(self.held)
+        return bool(self.deferred_tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +137,12 @@ class Disclosure:
     activation: Activation = Activation(tools=31, tokens=10_000)
     pinned: frozenset[str] = frozenset()
     tier: Tier = "hidden"
-    shown_tools: int | None = 0
-    shown_tokens: int | None = None
+    max_visible_tools: int | None = 0
+    max_visible_tokens: int | None = None
     # Whether, of what is shown besides, a server's tools are shown all or none.
     whole_servers: bool = False
     selection: Selection = Selection()
-    count: Counter = estimate
+    count: TokenCounter = estimate_tokens
 
     def __post_init__(self) -> None:
         if not isinstance(self.activation, Activation):
@@ -154,21 +154,21 @@ class Disclosure:
             raise InvalidConfig(f"pinned is a set of names; write {{{self.pinned!r}}}")
         if self.tier not in get_args(Tier):
             raise InvalidConfig(f"no tier {self.tier!r}; the tiers are {', '.join(get_args(Tier))}")
-        _check_count("shown_tools", self.shown_tools)
-        _check_count("shown_tokens", self.shown_tokens)
+        _check_count("shown_tools", self.max_visible_tools)
+        _check_count("shown_tokens", self.max_visible_tokens)
 
     def is_pinned(self, tool: Tool) -> bool:
         """Whether a tool is shown in full from the start, whatever there is besides it."""
         return tool.policy == "never" or tool.name in self.pinned or tool.id in self.pinned
 
-    def plan(self, tools: Iterable[Tool]) -> Plan:
+    def plan(self, tools: Iterable[Tool]) -> DisclosurePlan:
         """What to show of these tools and what to hold back.
 
         A tool whose policy is `always` is held back also among few; a pin is stronger than that.
         """
         given = tuple(tools)
         if self.tier == "full":
-            return Plan(given, (), self.tier)
+            return DisclosurePlan(given, (), self.tier)
         active = self.activation.is_met(given, self.count)
         kept = {
             tool.id
@@ -177,7 +177,7 @@ class Disclosure:
         }
         if active:
             kept.update(tool.id for tool in self._within_budget(given, kept))
-        return Plan(
+        return DisclosurePlan(
             tuple(tool for tool in given if tool.id in kept),
             tuple(tool for tool in given if tool.id not in kept),
             self.tier,
@@ -185,19 +185,19 @@ class Disclosure:
 
     def _within_budget(self, tools: Iterable[Tool], pinned: Collection[str]) -> list[Tool]:
         """The unpinned tools that are shown too: the first in order, while the budget lasts."""
-        if self.shown_tools == 0 or self.shown_tokens == 0:
+        if self.max_visible_tools == 0 or self.max_visible_tokens == 0:
             return []
         free = [tool for tool in tools if tool.id not in pinned and tool.policy != "always"]
-        most = len(free) if self.shown_tools is None else self.shown_tools
+        most = len(free) if self.max_visible_tools is None else self.max_visible_tools
         chosen: list[Tool] = []
-        left = self.shown_tokens
-        for group in self._groups(self.selection.ordered(free)):
+        left = self.max_visible_tokens
+        for group in self._groups(self.selection.sort_tools(free)):
             if len(chosen) == most:
                 break
             if len(chosen) + len(group) > most:
                 continue
             if left is not None:
-                cost = sum(tool_tokens(tool, self.count) for tool in group)
+                cost = sum(count_tool_tokens(tool, self.count) for tool in group)
                 if cost > left:
                     continue
                 left -= cost

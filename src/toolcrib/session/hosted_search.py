@@ -7,24 +7,24 @@ from typing import Final, Literal
 
 Provider = Literal["anthropic", "openai"]
 
-FIRST_CLAUDE: Final = (4, 5)
-FIRST_GPT: Final = (5, 4)
+FIRST_CLAUDE_VERSION: Final = (4, 5)
+FIRST_GPT_VERSION: Final = (5, 4)
 
 _CLAUDE = re.compile(r"claude-(?:sonnet|opus|haiku|fable|mythos)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _GPT = re.compile(r"gpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
 
 
-def hosting_provider(model: str) -> Provider | None:
+def find_hosting_provider(model: str) -> Provider | None:
     """Who searches for this model; None means that we do.
 
     So it is with models that are not known, and behind a gateway (`openai/gpt-5.4`): what lies
     between need not let the provider's own shapes through.
     """
     claude = _CLAUDE.match(model)
-    if claude and _version(claude) >= FIRST_CLAUDE:
+    if claude and _version(claude) >= FIRST_CLAUDE_VERSION:
         return "anthropic"
     gpt = _GPT.match(model)
-    if gpt and _version(gpt) >= FIRST_GPT and "nano" not in model:
+    if gpt and _version(gpt) >= FIRST_GPT_VERSION and "nano" not in model:
         return "openai"
     return None
 

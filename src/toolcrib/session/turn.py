@@ -17,33 +17,33 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from toolcrib.core import prompts
-from toolcrib.core.calls import Answer, Call, Exchange
-from toolcrib.core.token_count import Counter, estimate
+from toolcrib.core.calls import CallReply, PastCall, ToolCall
+from toolcrib.core.token_count import TokenCounter, estimate_tokens
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
-from toolcrib.core.tool_names import Names
-from toolcrib.core.validation import problems
+from toolcrib.core.tool_names import ToolNames
+from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidSchema
-from toolcrib.search.engine import MAX_QUERY_CHARS, Allowed, SearchEngine
-from toolcrib.search.results import SearchResult, unserved
-from toolcrib.session.disclosure import Plan
-from toolcrib.session.session import Act, Session
+from toolcrib.search.engine import MAX_QUERY_CHARS, AllowedTools, SearchEngine
+from toolcrib.search.results import SearchResult, find_uncovered
+from toolcrib.session.disclosure import DisclosurePlan
+from toolcrib.session.session import ModelAction, Session
 
 Style = Literal["reveal", "dispatch"]
 
-LIMIT: Final = 5
+DEFAULT_LIMIT: Final = 5
 MAX_LIMIT: Final = 20
 MAX_QUERIES: Final = 8
 MAX_SEARCHES: Final = 10
-NEAREST: Final = 5
-MAX_NAMED: Final = 500
+MAX_SUGGESTIONS: Final = 5
+MAX_LISTED_NAMES: Final = 500
 OPEN_SCHEMA: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": True}
-DESCRIPTION_CHARS: Final = 200
-MAX_SHOWN_NAME_CHARS: Final = 80
-MAX_SHOWN_NEED_CHARS: Final = 100
+MAX_DESCRIPTION_CHARS: Final = 200
+MAX_QUOTED_NAME_CHARS: Final = 80
+MAX_QUOTED_SEGMENT_CHARS: Final = 100
 
 # With how many names a misspelt one is compared, how much longer or shorter they may be, and from
 # which share of letters in common on they are alike.
-MAX_COMPARED: Final = 10_000
+MAX_COMPARED_NAMES: Final = 10_000
 _MISSPELT_CHARS: Final = 3
 _ALIKE: Final = 0.85
 
@@ -51,20 +51,20 @@ _SYNTAX = re.compile(r"[^\w\s]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ToolTask:
     """A call that is to be run: the tool it means, and the arguments for it.
 
     `note` is what the model is to be told beside the result.
     """
 
-    call: Call
+    call: ToolCall
     tool: Tool
     arguments: Mapping[str, Any]
     note: str = ""
 
-    def answered(self, text: str, is_error: bool = False) -> Answer:
+    def build_answer(self, text: str, is_error: bool = False) -> CallReply:
         """The answer to the call: what came of it, and the note."""
-        return Answer(self.call, f"{text}\n\n{self.note}" if self.note else text, is_error)
+        return CallReply(self.call, f"{text}\n\n{self.note}" if self.note else text, is_error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class Turn:
     """What the calls of one turn mean, in their order, and the session after them."""
 
     session: Session
-    answers: tuple[Answer, ...] = ()
-    tasks: tuple[Task, ...] = ()
+    answers: tuple[CallReply, ...] = ()
+    tasks: tuple[ToolTask, ...] = ()
 
 
 @dataclass(frozen=True)
-class Conversation:
+class TurnHandler:
     """The rules of one conversation: what there is to search, what is shown, and in which style.
 
     `reveal`: what a search finds is added to the list of tools. `dispatch`: the list never changes;
@@ -85,43 +85,49 @@ class Conversation:
     """
 
     engine: SearchEngine
-    plan: Plan
-    names: Names
+    plan: DisclosurePlan
+    names: ToolNames
     style: Style = "reveal"
-    allowed: Allowed | None = None
-    count: Counter = field(default=estimate)
-    checks_arguments: bool = True
+    allowed: AllowedTools | None = None
+    count: TokenCounter = field(default=estimate_tokens)
+    validates_arguments: bool = True
     search_name: str = prompts.SEARCH_NAME
 
-    def begin(self, budget_tokens: int | None = None) -> Session:
+    def start_session(self, budget_tokens: int | None = None) -> Session:
         """A session that has been shown what is shown from the start."""
-        pinned = filter(self.may_use, self.plan.shown)
+        pinned = filter(self.is_allowed, self.plan.visible_tools)
         return Session(budget_tokens=budget_tokens).pin(pinned, self.count)
 
-    def resumed(self, session: Session) -> Session:
+    def resume_session(self, session: Session) -> Session:
         """A session from before: without what is gone since, and with what is newly pinned."""
-        current = session.current(self.engine.catalog, self.may_use)
-        known = {one.id for one in current.shown}
-        new = [tool for tool in self.plan.shown if tool.id not in known and self.may_use(tool)]
+        current = session.drop_stale(self.engine.catalog, self.is_allowed)
+        known = {one.id for one in current.revealed}
+        new = [
+            tool
+            for tool in self.plan.visible_tools
+            if tool.id not in known and self.is_allowed(tool)
+        ]
         return current.pin(new, self.count)
 
-    def replayed(
-        self, turns: Iterable[Sequence[Exchange]], budget_tokens: int | None = None
+    def replay_history(
+        self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None
     ) -> Session:
         """The session that a message history tells of: for those who keep nothing else."""
-        start = self.begin(budget_tokens)
-        return Session.from_history(self.acts(turns), self.find, start=start, count=self.count)
+        start = self.start_session(budget_tokens)
+        return Session.from_history(
+            self.actions_from_history(turns), self.find_tool, start=start, count=self.count
+        )
 
-    def notes(
-        self, turns: Iterable[Sequence[Exchange]], budget_tokens: int | None = None
+    def eviction_notes(
+        self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None
     ) -> dict[str, str]:
         """What belongs beside the results of the calls in a history, by call id: see `Task.note`."""
-        session = self.begin(budget_tokens)
+        session = self.start_session(budget_tokens)
         told: dict[str, str] = {}
         for exchange in (one for exchanges in turns for one in exchanges):
             act = self._act(exchange)
-            later = Session.from_history([[act]], self.find, start=session, count=self.count)
-            if act.kind == "use" and later.clock != session.clock and later.retired:
+            later = Session.from_history([[act]], self.find_tool, start=session, count=self.count)
+            if act.type == "use" and later.clock != session.clock and later.evicted:
                 told[exchange.call.id] = self._put_away(later)
             session = later
         return told
@@ -131,7 +137,7 @@ class Conversation:
 
         Stubs come last, so that a tool which is revealed leaves them and joins those before.
         """
-        visible = session.visible(self.engine.catalog, self.may_use)
+        visible = session.visible_tools(self.engine.catalog, self.is_allowed)
         shown = {tool.id for tool in visible} if self._stubs else ()
         stubs = (stub for stub in self._stubs if stub.id not in shown)
         return (*self.own_tools, *visible, *stubs)
@@ -148,7 +154,7 @@ class Conversation:
         """The tool that finds the others."""
         execute = self._free_name(prompts.EXECUTE_NAME)
         about = prompts.DISPATCH_DESCRIPTION.format(execute=execute)
-        limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=LIMIT)
+        limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=DEFAULT_LIMIT)
         needs = {"type": "array", "items": {"type": "string"}}
         return Tool(
             self._free_name(self.search_name),
@@ -192,50 +198,54 @@ class Conversation:
         """What is held back, without parameters, where that much of it is to be seen."""
         if self.plan.tier != "stub":
             return ()
-        held = filter(self.may_use, self.plan.held)
+        held = filter(self.is_allowed, self.plan.deferred_tools)
         return tuple(tool.replace(id=tool.id, input_schema=dict(OPEN_SCHEMA)) for tool in held)
 
     def _with_names(self, about: str) -> str:
         """The search tool's description, with the names to search for where they are to be seen."""
         if self.plan.tier != "name":
             return about
-        names = [self.names.of(tool) for tool in filter(self.may_use, self.plan.held)]
-        more = ["…"] if len(names) > MAX_NAMED else []
-        return f"{about} {prompts.NAMES.format(names=', '.join(names[:MAX_NAMED] + more))}"
+        names = [
+            self.names.name_for(tool) for tool in filter(self.is_allowed, self.plan.deferred_tools)
+        ]
+        more = ["…"] if len(names) > MAX_LISTED_NAMES else []
+        return f"{about} {prompts.SOURCE_NAMES.format(names=', '.join(names[:MAX_LISTED_NAMES] + more))}"
 
-    def may_use(self, tool: Tool) -> bool:
+    def is_allowed(self, tool: Tool) -> bool:
         """Whether the caller has the right to a tool."""
         return self._accepts(tool)
 
-    def find(self, name: str, namespace: str = "") -> Tool | None:
+    def find_tool(self, name: str, namespace: str = "") -> Tool | None:
         """The tool of a name, if there is one and the caller may use it.
 
         A namespace that is not a group of ours is that of the server a tool came from.
         """
-        tool = self.names.tool(name)
+        tool = self.names.find_tool(name)
         if tool is None and namespace:
-            tool = self.names.tool(f"{namespace}{SERVER_SEPARATOR}{name}")
-        return tool if tool and self.may_use(tool) else None
+            tool = self.names.find_tool(f"{namespace}{SERVER_SEPARATOR}{name}")
+        return tool if tool and self.is_allowed(tool) else None
 
-    def turn(self, session: Session, calls: Sequence[Call], loaded: Iterable[str] = ()) -> Turn:
+    def handle_calls(
+        self, session: Session, calls: Sequence[ToolCall], loaded: Iterable[str] = ()
+    ) -> Turn:
         """What these calls mean. A call to a tool that was not shown is as good as any other.
 
         `loaded` are the names of tools that the provider itself has found in this turn.
         """
-        session = session.current(self.engine.catalog, self.may_use)
-        known = [tool for tool in map(self.find, loaded) if tool]
+        session = session.drop_stale(self.engine.catalog, self.is_allowed)
+        known = [tool for tool in map(self.find_tool, loaded) if tool]
         if known and not self._dispatches:
             session = session.reveal(known, self.count)
-        answers: list[Answer] = []
-        tasks: list[Task] = []
-        before = session.searches
+        answers: list[CallReply] = []
+        tasks: list[ToolTask] = []
+        before = session.consecutive_searches
         for call in calls:
             if self._is_search(call):
                 session, answer = self._searched(session, call, before)
                 answers.append(answer)
                 continue
             meant = self._meant(call)
-            if isinstance(meant, Answer):
+            if isinstance(meant, CallReply):
                 answers.append(meant)
                 continue
             if self.style == "reveal":
@@ -243,27 +253,31 @@ class Conversation:
                 meant = replace(meant, note=self._put_away(session))
             fault = self._fault(meant)
             if fault:
-                answers.append(meant.answered(fault, is_error=True))
+                answers.append(meant.build_answer(fault, is_error=True))
             else:
                 tasks.append(meant)
-        session = session.turn(bool(calls) and all(map(self._is_search, calls)))
+        session = session.end_turn(bool(calls) and all(map(self._is_search, calls)))
         return Turn(session, tuple(answers), tuple(tasks))
 
-    def acts(self, turns: Iterable[Sequence[Exchange]]) -> Iterator[tuple[Act, ...]]:
+    def actions_from_history(
+        self, turns: Iterable[Sequence[PastCall]]
+    ) -> Iterator[tuple[ModelAction, ...]]:
         """What a history says that the model did, in the words of a session."""
         for exchanges in turns:
             yield tuple(map(self._act, exchanges))
 
-    def _act(self, exchange: Exchange) -> Act:
+    def _act(self, exchange: PastCall) -> ModelAction:
         call = exchange.call
-        if exchange.is_hosted:
-            return Act("load", () if self._dispatches else exchange.names)
+        if exchange.is_hosted_search:
+            return ModelAction("load", () if self._dispatches else exchange.names)
         if not self._is_search(call):
-            tool = self.find(call.name, call.namespace)
-            return Act("use", (tool.id,) if tool and self.style == "reveal" else ())
-        return Act("search", () if self._dispatches else exchange.names or _loaded(exchange.text))
+            tool = self.find_tool(call.name, call.namespace)
+            return ModelAction("use", (tool.id,) if tool and self.style == "reveal" else ())
+        return ModelAction(
+            "search", () if self._dispatches else exchange.names or _loaded(exchange.text)
+        )
 
-    def _is_search(self, call: Call) -> bool:
+    def _is_search(self, call: ToolCall) -> bool:
         return self.plan.is_active and (call.is_search or call.name == self.search_tool.name)
 
     @property
@@ -282,29 +296,29 @@ class Conversation:
 
     def _free_name(self, name: str) -> str:
         """A name of ours, behind as many underscores as it takes to be no other tool's."""
-        while self.names.tool(name):
+        while self.names.find_tool(name):
             name = f"_{name}"
         return name
 
-    def _searched(self, session: Session, call: Call, before: int) -> tuple[Session, Answer]:
+    def _searched(self, session: Session, call: ToolCall, before: int) -> tuple[Session, CallReply]:
         """The answer to a search, and the session that has been shown what it found."""
         if before >= MAX_SEARCHES:
-            text = prompts.ENOUGH_SEARCHES.format(count=before)
-            return session, Answer(call, text, is_error=True)
+            text = prompts.TOO_MANY_SEARCHES.format(count=before)
+            return session, CallReply(call, text, is_error=True)
         arguments = call.arguments or {}
         queries = _queries(arguments)
         if not queries:
-            return session, Answer(call, prompts.NO_QUERY, is_error=True)
+            return session, CallReply(call, prompts.NO_QUERY, is_error=True)
         results = [self.search(query, _limit(arguments)) for query in queries[:MAX_QUERIES]]
-        hits = {hit.tool.id: hit.tool for one in results if one.confident for hit in one}
+        hits = {hit.tool.id: hit.tool for one in results if one.is_confident for hit in one}
         found = tuple(hits.values())
         if found and not self._dispatches:
             session = session.reveal(found, self.count)
-        others = {hit.tool.id: hit.tool for one in results if not one.confident for hit in one}
-        nearest = [tool for id, tool in others.items() if id not in hits][:NEAREST]
-        missing = unserved_text(unserved(results))
+        others = {hit.tool.id: hit.tool for one in results if not one.is_confident for hit in one}
+        nearest = [tool for id, tool in others.items() if id not in hits][:MAX_SUGGESTIONS]
+        missing = render_uncovered(find_uncovered(results))
         text = self._told(session, found, nearest, missing, len(queries) > MAX_QUERIES)
-        return session, Answer(call, text, found=found)
+        return session, CallReply(call, text, found_tools=found)
 
     def search(self, query: str, limit: int) -> SearchResult:
         """What a model's query finds among what the caller may use."""
@@ -326,13 +340,13 @@ class Conversation:
         cut: bool,
     ) -> str:
         """A search's answer, as JSON: the names in it are how a history is read again."""
-        says = [prompts.FULL_ANSWER.format(most=MAX_QUERIES)] if cut else []
+        says = [prompts.TOO_MANY_QUERIES.format(most=MAX_QUERIES)] if cut else []
         if found and self._dispatches:
-            says.append(prompts.FOUND.format(execute=self.execute_tool.name))
+            says.append(prompts.CALL_THROUGH.format(execute=self.execute_tool.name))
         elif found:
-            says += [prompts.LOADED, self._put_away(session)]
+            says += [prompts.TOOLS_LOADED, self._put_away(session)]
         else:
-            says.append(prompts.NOTHING_FITS if nearest else prompts.NOTHING_FOUND)
+            says.append(prompts.NO_GOOD_MATCH if nearest else prompts.NO_MATCH)
         answer: dict[str, Any] = {"found": [self._shown(tool) for tool in found]}
         if nearest:
             answer["nearest"] = [self._shown(tool) for tool in nearest]
@@ -343,83 +357,85 @@ class Conversation:
         if self._dispatches:
             schema = tool.input_schema
             return {
-                "name": self.names.of(tool),
+                "name": self.names.name_for(tool),
                 "description": tool.description,
                 "input_schema": schema,
             }
         about = tool.description
-        if len(about) > DESCRIPTION_CHARS:
-            about = f"{about[: DESCRIPTION_CHARS - 1]}…"
-        return {"name": self.names.of(tool), "description": about}
+        if len(about) > MAX_DESCRIPTION_CHARS:
+            about = f"{about[: MAX_DESCRIPTION_CHARS - 1]}…"
+        return {"name": self.names.name_for(tool), "description": about}
 
     def _put_away(self, session: Session) -> str:
         """What the last act has sent away, as the model is told; nothing if that is nothing."""
-        names = ", ".join(map(self._name_of, session.retired))
-        return prompts.RETIRED.format(names=names) if names else ""
+        names = ", ".join(map(self._name_of, session.evicted))
+        return prompts.EVICTED_TOOLS.format(names=names) if names else ""
 
     def _name_of(self, id: str) -> str:
         tool = self.engine.catalog.get(id)
-        return self.names.of(tool) if tool else id
+        return self.names.name_for(tool) if tool else id
 
-    def _meant(self, call: Call) -> Task | Answer:
+    def _meant(self, call: ToolCall) -> ToolTask | CallReply:
         """The task a call sets, or the answer that says why it sets none."""
         name, arguments = call.name, call.arguments
         if self._dispatches and self.plan.is_active and name == self.execute_tool.name:
-            wrong = problems(self.execute_tool.input_schema, arguments)
+            wrong = find_problems(self.execute_tool.input_schema, arguments)
             if wrong:
-                return Answer(call, _bad_arguments(name, wrong), is_error=True)
+                return CallReply(call, _bad_arguments(name, wrong), is_error=True)
             assert arguments is not None
             name, arguments = arguments["tool_name"], arguments["tool_input"]
-        tool = self.find(name, call.namespace)
+        tool = self.find_tool(name, call.namespace)
         if tool is None:
-            return Answer(call, self._unknown(name), is_error=True)
+            return CallReply(call, self._unknown(name), is_error=True)
         if arguments is None:
-            text = prompts.NOT_JSON.format(name=self.names.of(tool))
-            return Answer(call, text, is_error=True)
-        return Task(call, tool, arguments)
+            text = prompts.ARGUMENTS_NOT_JSON.format(name=self.names.name_for(tool))
+            return CallReply(call, text, is_error=True)
+        return ToolTask(call, tool, arguments)
 
     def _unknown(self, name: str) -> str:
-        shown = name if len(name) <= MAX_SHOWN_NAME_CHARS else f"{name[:MAX_SHOWN_NAME_CHARS]}…"
+        shown = name if len(name) <= MAX_QUOTED_NAME_CHARS else f"{name[:MAX_QUOTED_NAME_CHARS]}…"
         words = _SYNTAX.sub(" ", name.replace("_", " "))
-        found = self.search(words, NEAREST) if words.strip() else ()
-        near = dict.fromkeys([*self._alike(name), *(self.names.of(hit.tool) for hit in found)])
+        found = self.search(words, MAX_SUGGESTIONS) if words.strip() else ()
+        near = dict.fromkeys(
+            [*self._alike(name), *(self.names.name_for(hit.tool) for hit in found)]
+        )
         says = [prompts.UNKNOWN_TOOL.format(name=json.dumps(shown, ensure_ascii=False))]
         if near:
-            says.append(prompts.NEAREST.format(names=", ".join([*near][:NEAREST])))
+            says.append(prompts.NEAREST_NAMES.format(names=", ".join([*near][:MAX_SUGGESTIONS])))
         if self.plan.is_active:
             says.append(prompts.SEARCH_INSTEAD.format(search=self.search_tool.name))
         return " ".join(says)
 
     def _alike(self, name: str) -> list[str]:
         """Names of tools that are spelled almost like this one, the most alike first."""
-        usable = filter(self.may_use, islice(self.engine.catalog, MAX_COMPARED))
-        named = map(self.names.of, usable)
+        usable = filter(self.is_allowed, islice(self.engine.catalog, MAX_COMPARED_NAMES))
+        named = map(self.names.name_for, usable)
         close = [one for one in named if abs(len(one) - len(name)) <= _MISSPELT_CHARS]
-        return get_close_matches(name, close, NEAREST, _ALIKE)
+        return get_close_matches(name, close, MAX_SUGGESTIONS, _ALIKE)
 
-    def _fault(self, task: Task) -> str:
+    def _fault(self, task: ToolTask) -> str:
         """What is wrong with the arguments; nothing if they fit, or if nobody can tell."""
-        if not self.checks_arguments:
+        if not self.validates_arguments:
             return ""
         try:
-            wrong = problems(task.tool.input_schema, task.arguments)
+            wrong = find_problems(task.tool.input_schema, task.arguments)
         except InvalidSchema:
             # Whoever made the tool will check what he asked for.
             return ""
-        return _bad_arguments(self.names.of(task.tool), wrong) if wrong else ""
+        return _bad_arguments(self.names.name_for(task.tool), wrong) if wrong else ""
 
 
-def unserved_text(needs: Sequence[str]) -> str:
+def render_uncovered(needs: Sequence[str]) -> str:
     """What a model is told of the needs that nothing serves; nothing if there are none."""
     shown = [
-        need if len(need) <= MAX_SHOWN_NEED_CHARS else f"{need[:MAX_SHOWN_NEED_CHARS]}…"
+        need if len(need) <= MAX_QUOTED_SEGMENT_CHARS else f"{need[:MAX_QUOTED_SEGMENT_CHARS]}…"
         for need in needs
     ]
-    return prompts.UNSERVED.format(needs="; ".join(shown)) if shown else ""
+    return prompts.UNCOVERED_SEGMENTS.format(needs="; ".join(shown)) if shown else ""
 
 
 def _bad_arguments(name: str, wrong: Iterable[str]) -> str:
-    return "\n".join([prompts.BAD_ARGUMENTS.format(name=name), *(f"- {one}" for one in wrong)])
+    return "\n".join([prompts.INVALID_ARGUMENTS.format(name=name), *(f"- {one}" for one in wrong)])
 
 
 def _queries(arguments: Mapping[str, Any]) -> list[str]:
@@ -433,7 +449,7 @@ def _queries(arguments: Mapping[str, Any]) -> list[str]:
 def _limit(arguments: Mapping[str, Any]) -> int:
     asked = arguments.get("limit")
     if isinstance(asked, bool) or not isinstance(asked, int | float) or asked != asked:
-        return LIMIT
+        return DEFAULT_LIMIT
     return int(min(max(asked, 1), MAX_LIMIT))
 
 

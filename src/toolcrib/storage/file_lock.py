@@ -21,27 +21,27 @@ except ImportError:
     # Where this is missing, the system itself refuses to move a file that is open.
     fcntl = None
 
-ENDING: Final = "-use"
+LOCK_SUFFIX: Final = "-use"
 WAIT_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.02
 
 
-class Presence:
+class FileLock:
     """Says to other processes that we use a file, for as long as it is not closed."""
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path + ENDING)
+        self._path = Path(path + LOCK_SUFFIX)
         self._file: IO[bytes]
         until = time.monotonic() + WAIT_SECONDS
         while True:
-            self._file, self._is_new = _file(self._path)
-            if self._locked(False) and self._is_there():
+            self._file, self._is_new = _open_lock_file(self._path)
+            if self._acquire(False) and self._is_current_file():
                 return
             self._file.close()
             if time.monotonic() > until:
                 raise BlockingIOError(f"{self._path} is locked")
 
-    def alone(self, is_done: Callable[[], bool]) -> bool:
+    def acquire_exclusive(self, is_done: Callable[[], bool]) -> bool:
         """Whether we are the only ones, once those who come and go have gone.
 
         While this waits, nobody is told that we use the file, so that of several who wait one is
@@ -50,27 +50,27 @@ class Presence:
         until = time.monotonic() + WAIT_SECONDS
         self._unlock()
         while not is_done() and time.monotonic() < until:
-            if self._try(True):
-                return self._is_there()
+            if self._try_lock(True):
+                return self._is_current_file()
             time.sleep(_PAUSE_SECONDS)
-        self._locked(False)
+        self._acquire(False)
         return False
 
-    def share(self) -> None:
+    def downgrade(self) -> None:
         """Let others in again, after having been alone."""
-        self._locked(False)
+        self._acquire(False)
 
     def close(self) -> None:
         """We use the file no longer."""
         self._file.close()
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """We never came to use the file: leave nothing beside it that was not there before.
 
         What somebody else has come to lock stays. Who has opened it and not locked it yet sees
         that it is gone, and makes another.
         """
-        if fcntl is not None and self._is_new and self._try(True) and self._is_there():
+        if fcntl is not None and self._is_new and self._try_lock(True) and self._is_current_file():
             self._path.unlink()
         self._file.close()
         if fcntl is None and self._is_new:
@@ -78,22 +78,22 @@ class Presence:
             with suppress(OSError):
                 self._path.unlink()
 
-    def _is_there(self) -> bool:
+    def _is_current_file(self) -> bool:
         """Whether the file that we have open is the one that others find."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         except FileNotFoundError:
             return False
 
-    def _locked(self, exclusive: bool) -> bool:
+    def _acquire(self, exclusive: bool) -> bool:
         until = time.monotonic() + WAIT_SECONDS
-        while not self._try(exclusive):
+        while not self._try_lock(exclusive):
             if time.monotonic() > until:
                 return False
             time.sleep(_PAUSE_SECONDS)
         return True
 
-    def _try(self, exclusive: bool) -> bool:
+    def _try_lock(self, exclusive: bool) -> bool:
         if fcntl is None:
             return True
         how = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
@@ -111,7 +111,7 @@ class Presence:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
-def _file(path: Path) -> tuple[IO[bytes], bool]:
+def _open_lock_file(path: Path) -> tuple[IO[bytes], bool]:
     """The file to lock, and whether it was made now."""
     try:
         return path.open("xb"), True

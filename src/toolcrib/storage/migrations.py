@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_FIRST: Final = (
+_VERSION_1: Final = (
     "CREATE TABLE manifests (server TEXT PRIMARY KEY, identity TEXT NOT NULL, "
     "body TEXT NOT NULL, seen REAL NOT NULL)",
     "CREATE TABLE pins (server TEXT NOT NULL, tool TEXT NOT NULL, fingerprint TEXT NOT NULL, "
@@ -31,4 +31,4 @@ _LESSONS: Final = (
 # Learning from use was removed in 0.2.
 _DROP_LESSONS: Final = ("DROP TABLE lessons", "DROP TABLE lessons_state")
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _LESSONS, _DROP_LESSONS)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _LESSONS, _DROP_LESSONS)

@@ -18,18 +18,18 @@ from typing import Any, Final, TypeVar
 
 from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import (
-    MEMORY,
-    Kind,
-    connect,
-    is_damage,
-    is_text,
-    number,
-    prepare,
-    set_aside,
+    IN_MEMORY,
+    SqliteFileType,
+    is_corruption_error,
+    is_text_file,
+    migrate_file,
+    move_aside,
+    open_connection,
+    query_int,
     transaction,
 )
 from toolcrib.safety.pin import Pin
-from toolcrib.storage.file_lock import Presence
+from toolcrib.storage.file_lock import FileLock
 from toolcrib.storage.migrations import MIGRATIONS
 from toolcrib.storage.store import (
     MAX_COUNTERS,
@@ -38,21 +38,21 @@ from toolcrib.storage.store import (
     MAX_SESSIONS,
     MAX_USED_TOOLS,
     MAX_VALUE_BYTES,
-    Manifest,
-    Usage,
-    UsageSum,
+    ServerManifest,
+    ToolUsage,
+    ToolUsageTotal,
 )
 
 # A table is cut to its limit once in so many writes, so it may be this much over.
-SLACK: Final = 256
+PRUNE_INTERVAL: Final = 256
 
-_STORE: Final = Kind(
+_FILE_KIND: Final = SqliteFileType(
     # "crbs" in ASCII.
     application_id=0x63726273,
     migrations=MIGRATIONS,
-    error=InvalidStore,
-    holds="what a gateway keeps",
-    renewal="tools are then trusted anew on first use",
+    error_type=InvalidStore,
+    content="what a gateway keeps",
+    recovery_note="tools are then trusted anew on first use",
 )
 _LOG: Final = logging.getLogger("toolcrib.storage")
 _PIN_FIELDS: Final = (
@@ -70,18 +70,18 @@ class SqliteStore:
         self._lock = RLock()
         self._notice = ""
         self._connection: sqlite3.Connection | None = None
-        self._presence: Presence | None = None
-        self._identity: tuple[int, int] | None = None
+        self._file_lock: FileLock | None = None
+        self._file_identity: tuple[int, int] | None = None
         self._in_use_elsewhere = False
         self._closed = False
-        self._noted = self._kept = SLACK
+        self._calls_since_prune = self._sessions_since_prune = PRUNE_INTERVAL
         try:
-            self.revision()
+            self.get_revision()
         except BaseException:
-            self._release()
-            if self._presence is not None:
+            self._close_connection()
+            if self._file_lock is not None:
                 # What was refused is not ours to leave files beside.
-                self._presence.withdraw()
+                self._file_lock.withdraw()
             raise
 
     @property
@@ -89,24 +89,24 @@ class SqliteStore:
         """What the user should know, such as a damaged file that was set aside."""
         return self._notice
 
-    def manifest(self, server: str) -> Manifest | None:
+    def get_manifest(self, server: str) -> ServerManifest | None:
         """What this server said of itself when it was last up."""
-        return self._manifests("WHERE server = ?", server).get(server)
+        return self._query_manifests("WHERE server = ?", server).get(server)
 
-    def manifests(self) -> dict[str, Manifest]:
+    def list_manifests(self) -> dict[str, ServerManifest]:
         """The manifests of all servers, by server."""
-        return self._manifests("ORDER BY server")
+        return self._query_manifests("ORDER BY server")
 
-    def put_manifest(self, server: str, manifest: Manifest) -> None:
+    def put_manifest(self, server: str, manifest: ServerManifest) -> None:
         """Keep what a server says, in place of what it said before."""
-        body = _text(
+        body = _encode_json(
             {
                 "tools": manifest.tools,
                 "instructions": manifest.instructions,
                 "protocol": manifest.protocol,
                 "info": dict(manifest.info),
-                "faults": manifest.faults,
-                "altered": manifest.altered,
+                "faults": manifest.problems,
+                "altered": manifest.repaired_tools,
             },
             f"the manifest of {server!r}",
         )
@@ -115,7 +115,7 @@ class SqliteStore:
             connection.execute(
                 "INSERT OR REPLACE INTO manifests (server, identity, body, seen) "
                 "VALUES (?, ?, ?, ?)",
-                (server, manifest.identity, body, manifest.seen),
+                (server, manifest.identity, body, manifest.seen_at),
             )
             connection.execute(
                 "DELETE FROM manifests WHERE server IN (SELECT server FROM manifests "
@@ -131,34 +131,34 @@ class SqliteStore:
         def act(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM manifests WHERE server = ?", (server,))
             connection.execute("DELETE FROM pins WHERE server = ?", (server,))
-            _revise(connection)
+            _increment_revision(connection)
 
         self._write(act, durable=True)
 
-    def pins(self, server: str) -> dict[str, Pin]:
+    def get_pins(self, server: str) -> dict[str, Pin]:
         """A server's pins, by the tool's name."""
         asked = f"SELECT {_PIN_FIELDS} FROM pins WHERE server = ? ORDER BY tool"
 
         def act(connection: sqlite3.Connection) -> dict[str, Pin]:
-            return {row[0]: _pin(row) for row in connection.execute(asked, (server,))}
+            return {row[0]: _pin_from_row(row) for row in connection.execute(asked, (server,))}
 
         return self._read(act)
 
-    def quarantined(self) -> dict[str, dict[str, Pin]]:
+    def list_quarantined(self) -> dict[str, dict[str, Pin]]:
         """The pins that wait for approval, by server and tool; both in order of name."""
         asked = f"SELECT server, {_PIN_FIELDS} FROM pins WHERE state = 'changed' ORDER BY 1, 2"
 
         def act(connection: sqlite3.Connection) -> dict[str, dict[str, Pin]]:
             found: dict[str, dict[str, Pin]] = {}
             for server, *row in connection.execute(asked):
-                found.setdefault(server, {})[row[0]] = _pin(row)
+                found.setdefault(server, {})[row[0]] = _pin_from_row(row)
             return found
 
         return self._read(act)
 
     def put_pins(self, server: str, pins: Iterable[Pin]) -> None:
         """Keep these pins. A candidate that was approved in the meantime stays approved."""
-        rows = [_row(server, pin) for pin in pins]
+        rows = [_row_from_pin(server, pin) for pin in pins]
 
         def act(connection: sqlite3.Connection) -> None:
             connection.executemany(
@@ -178,7 +178,7 @@ class SqliteStore:
                     "different names, which is the limit; if you trust it, forget what was pinned "
                     "of it and begin anew"
                 )
-            _revise(connection)
+            _increment_revision(connection)
 
         if rows:
             self._write(act, durable=True)
@@ -204,18 +204,18 @@ class SqliteStore:
                 values,
             )
             if tools:
-                _revise(connection)
+                _increment_revision(connection)
             return tools
 
         return self._write(act, durable=True)
 
-    def revision(self) -> int:
+    def get_revision(self) -> int:
         """A number that is another one whenever pins have changed, in whatever process."""
-        return self._read(lambda connection: number(connection, "SELECT number FROM revision"))
+        return self._read(lambda connection: query_int(connection, "SELECT number FROM revision"))
 
-    def note_calls(self, calls: Iterable[Usage]) -> None:
+    def record_calls(self, calls: Iterable[ToolUsage]) -> None:
         """Count calls of tools."""
-        rows = [(call.tool_id, int(not call.ok), call.seconds, call.at) for call in calls]
+        rows = [(call.tool_id, int(not call.succeeded), call.seconds, call.at) for call in calls]
 
         def act(connection: sqlite3.Connection) -> None:
             connection.executemany(
@@ -225,9 +225,9 @@ class SqliteStore:
                 "last_used = max(last_used, excluded.last_used)",
                 rows,
             )
-            self._noted += len(rows)
-            if self._noted > SLACK:
-                self._noted = 0
+            self._calls_since_prune += len(rows)
+            if self._calls_since_prune > PRUNE_INTERVAL:
+                self._calls_since_prune = 0
                 connection.execute(
                     "DELETE FROM usage WHERE tool_id IN (SELECT tool_id FROM usage "
                     "ORDER BY last_used DESC, tool_id LIMIT -1 OFFSET ?)",
@@ -237,12 +237,12 @@ class SqliteStore:
         if rows:
             self._write(act)
 
-    def usage(self) -> dict[str, UsageSum]:
+    def get_usage(self) -> dict[str, ToolUsageTotal]:
         """How much each tool was used, by the tool's id."""
         asked = "SELECT tool_id, calls, failures, last_used, seconds FROM usage ORDER BY tool_id"
 
-        def act(connection: sqlite3.Connection) -> dict[str, UsageSum]:
-            return {id: UsageSum(*sums) for id, *sums in connection.execute(asked)}
+        def act(connection: sqlite3.Connection) -> dict[str, ToolUsageTotal]:
+            return {id: ToolUsageTotal(*sums) for id, *sums in connection.execute(asked)}
 
         return self._read(act)
 
@@ -262,32 +262,32 @@ class SqliteStore:
         if rows:
             self._write(act)
 
-    def stats(self) -> dict[str, int]:
+    def get_stats(self) -> dict[str, int]:
         """All counters, by name."""
         asked = "SELECT name, amount FROM counters ORDER BY name"
         return self._read(lambda connection: dict(connection.execute(asked).fetchall()))
 
-    def session(self, key: str) -> dict[str, Any] | None:
+    def get_session(self, key: str) -> dict[str, Any] | None:
         """What was kept of a session."""
 
         def act(connection: sqlite3.Connection) -> dict[str, Any] | None:
             asked = "SELECT body FROM sessions WHERE key = ?"
             row = connection.execute(asked, (key,)).fetchone()
-            return _object(row[0]) if row else None
+            return _decode_object(row[0]) if row else None
 
         return self._read(act)
 
     def put_session(self, key: str, session: Mapping[str, Any], at: float) -> None:
         """Keep a session, in place of what was kept of it before."""
-        body = _text(dict(session), f"the session {key!r}")
+        body = _encode_json(dict(session), f"the session {key!r}")
 
         def act(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "INSERT OR REPLACE INTO sessions (key, body, at) VALUES (?, ?, ?)", (key, body, at)
             )
-            self._kept += 1
-            if self._kept > SLACK:
-                self._kept = 0
+            self._sessions_since_prune += 1
+            if self._sessions_since_prune > PRUNE_INTERVAL:
+                self._sessions_since_prune = 0
                 _prune_sessions(connection, MAX_SESSIONS)
 
         self._write(act)
@@ -300,13 +300,13 @@ class SqliteStore:
         """Let go of the file. What was kept stays kept."""
         with self._lock:
             self._closed = True
-            self._leave()
+            self._close_file()
 
-    def _manifests(self, which: str, *values: str) -> dict[str, Manifest]:
+    def _query_manifests(self, which: str, *values: str) -> dict[str, ServerManifest]:
         asked = f"SELECT server, identity, body, seen FROM manifests {which}"
 
-        def act(connection: sqlite3.Connection) -> dict[str, Manifest]:
-            return {row[0]: _manifest(*row) for row in connection.execute(asked, values)}
+        def act(connection: sqlite3.Connection) -> dict[str, ServerManifest]:
+            return {row[0]: _manifest_from_row(*row) for row in connection.execute(asked, values)}
 
         return self._read(act)
 
@@ -326,23 +326,23 @@ class SqliteStore:
                 raise InvalidStore(f"{self.path}: the store is closed; open it anew")
             try:
                 try:
-                    return act(self._opened())
+                    return act(self._get_connection())
                 except (sqlite3.DatabaseError, ValueError) as fault:
-                    if not is_damage(fault) or not self._set_aside(fault):
+                    if not is_corruption_error(fault) or not self._move_damaged_file(fault):
                         raise
-                    return act(self._opened())
+                    return act(self._get_connection())
             except (sqlite3.Error, ValueError, OSError) as fault:
-                raise _STORE.unfit(self.path, fault) from fault
+                raise _FILE_KIND.build_error(self.path, fault) from fault
 
-    def _opened(self) -> sqlite3.Connection:
+    def _get_connection(self) -> sqlite3.Connection:
         if self._connection is None:
-            if self.path != MEMORY:
-                self._presence = self._presence or Presence(self.path)
-                _create(self.path)
-                self._identity = _identity(self.path)
-            connection = connect(self.path, any_thread=True)
+            if self.path != IN_MEMORY:
+                self._file_lock = self._file_lock or FileLock(self.path)
+                _create_file(self.path)
+                self._file_identity = _read_file_identity(self.path)
+            connection = open_connection(self.path, any_thread=True)
             try:
-                prepare(connection, self.path, _STORE)
+                migrate_file(connection, self.path, _FILE_KIND)
                 state = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
                 if state != "ok":
                     raise sqlite3.DatabaseError(f"malformed: {state}")
@@ -352,25 +352,25 @@ class SqliteStore:
             self._connection = connection
         return self._connection
 
-    def _release(self) -> None:
+    def _close_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _leave(self) -> None:
-        self._release()
-        if self._presence is not None:
-            self._presence.close()
-            self._presence = None
+    def _close_file(self) -> None:
+        self._close_connection()
+        if self._file_lock is not None:
+            self._file_lock.close()
+            self._file_lock = None
 
-    def _set_aside(self, fault: Exception) -> bool:
+    def _move_damaged_file(self, fault: Exception) -> bool:
         """Move a damaged file away, if that hurts nobody; gives whether to try again."""
-        if self._presence is None or self._in_use_elsewhere or is_text(self.path):
+        if self._file_lock is None or self._in_use_elsewhere or is_text_file(self.path):
             return False
-        self._release()
-        if self._presence.alone(is_done=self._is_replaced):
-            place = set_aside(self.path)
-            self._presence.share()
+        self._close_connection()
+        if self._file_lock.acquire_exclusive(is_done=self._is_replaced):
+            place = move_aside(self.path)
+            self._file_lock.downgrade()
             self._notice = (
                 f"{self.path} was damaged ({fault}) and is now {place}. A new one takes its "
                 "place: servers are asked for their tools again, and tools are trusted anew on "
@@ -383,10 +383,10 @@ class SqliteStore:
 
     def _is_replaced(self) -> bool:
         """Whether another process has set the damaged file aside."""
-        return _identity(self.path) != self._identity
+        return _read_file_identity(self.path) != self._file_identity
 
 
-def _create(path: str) -> None:
+def _create_file(path: str) -> None:
     """Make a file that is nobody else's business, unless there is one.
 
     One that is there is not opened: closing it would take the locks of this process from it.
@@ -395,7 +395,7 @@ def _create(path: str) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _read_file_identity(path: str) -> tuple[int, int] | None:
     """Which file stands at a path; None if there is none."""
     try:
         status = Path(path).stat()
@@ -404,7 +404,7 @@ def _identity(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _revise(connection: sqlite3.Connection) -> None:
+def _increment_revision(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE revision SET number = number + 1")
 
 
@@ -416,7 +416,7 @@ def _prune_sessions(connection: sqlite3.Connection, keep: int) -> None:
     )
 
 
-def _text(value: object, what: str) -> str:
+def _encode_json(value: object, what: str) -> str:
     try:
         text = json.dumps(value, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as fault:
@@ -428,7 +428,7 @@ def _text(value: object, what: str) -> str:
     return text
 
 
-def _object(text: str) -> dict[str, Any]:
+def _decode_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (TypeError, ValueError, RecursionError) as fault:
@@ -438,9 +438,9 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _manifest(server: str, identity: str, text: str, seen: float) -> Manifest:
-    body = _object(text)
-    return Manifest(
+def _manifest_from_row(server: str, identity: str, text: str, seen: float) -> ServerManifest:
+    body = _decode_object(text)
+    return ServerManifest(
         server,
         identity,
         tuple(body.get("tools", ())),
@@ -453,14 +453,14 @@ def _manifest(server: str, identity: str, text: str, seen: float) -> Manifest:
     )
 
 
-def _row(server: str, pin: Pin) -> tuple[object, ...]:
+def _row_from_pin(server: str, pin: Pin) -> tuple[object, ...]:
     what = f"the definition of {pin.tool!r}"
-    candidate = None if pin.candidate is None else _text(dict(pin.candidate), what)
+    candidate = None if pin.candidate is None else _encode_json(dict(pin.candidate), what)
     return (
         server,
         pin.tool,
         pin.fingerprint,
-        _text(dict(pin.definition), what),
+        _encode_json(dict(pin.definition), what),
         pin.state,
         pin.first_seen,
         candidate,
@@ -468,16 +468,16 @@ def _row(server: str, pin: Pin) -> tuple[object, ...]:
     )
 
 
-def _pin(row: Any) -> Pin:
+def _pin_from_row(row: Any) -> Pin:
     tool, fingerprint, definition, state, first_seen, candidate, candidate_fingerprint = row
     if state not in ("approved", "changed"):
         raise sqlite3.DatabaseError(f"malformed value: {state!r} for the state of a pin")
     return Pin(
         tool,
         fingerprint,
-        _object(definition),
+        _decode_object(definition),
         state,
         first_seen,
-        None if candidate is None else _object(candidate),
+        None if candidate is None else _decode_object(candidate),
         candidate_fingerprint,
     )

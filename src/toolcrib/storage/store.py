@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from toolcrib.safety.pin import Pin
 
-__all__ = ["Manifest", "Pin", "Store", "Usage", "UsageSum"]
+__all__ = ["Pin", "ServerManifest", "Store", "ToolUsage", "ToolUsageTotal"]
 
 # The limits of a store; the oldest go first where something has to go.
 MAX_SESSIONS: Final = 4096
@@ -24,7 +24,7 @@ MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ServerManifest:
     """What a server said of itself when it was last up."""
 
     server: str
@@ -35,24 +35,24 @@ class Manifest:
     instructions: str = ""
     protocol: str = ""
     info: Mapping[str, Any] = field(default_factory=dict)
-    seen: float = 0.0
+    seen_at: float = 0.0
     # What of its list could not be kept, and which tools are kept without parts that are wrong.
-    faults: tuple[str, ...] = ()
-    altered: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    repaired_tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ToolUsage:
     """One call of a tool."""
 
     tool_id: str
-    ok: bool
+    succeeded: bool
     seconds: float
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSum:
+class ToolUsageTotal:
     """All calls of a tool."""
 
     calls: int
@@ -64,22 +64,22 @@ class UsageSum:
 class Store(Protocol):
     """What is kept: manifests, pins, usage, counters and sessions."""
 
-    def manifest(self, server: str) -> Manifest | None:
+    def get_manifest(self, server: str) -> ServerManifest | None:
         """What this server said of itself when it was last up."""
 
-    def manifests(self) -> dict[str, Manifest]:
+    def list_manifests(self) -> dict[str, ServerManifest]:
         """The manifests of all servers, by server."""
 
-    def put_manifest(self, server: str, manifest: Manifest) -> None:
+    def put_manifest(self, server: str, manifest: ServerManifest) -> None:
         """Keep what a server says, in place of what it said before."""
 
     def forget_server(self, server: str) -> None:
         """Drop a server's manifest and pins: its tools are trusted anew on first use."""
 
-    def pins(self, server: str) -> dict[str, Pin]:
+    def get_pins(self, server: str) -> dict[str, Pin]:
         """A server's pins, by the tool's name."""
 
-    def quarantined(self) -> dict[str, dict[str, Pin]]:
+    def list_quarantined(self) -> dict[str, dict[str, Pin]]:
         """The pins that wait for approval, by server and tool; both in order of name."""
 
     def put_pins(self, server: str, pins: Iterable[Pin]) -> None:
@@ -94,22 +94,22 @@ class Store(Protocol):
         what has taken its place since.
         """
 
-    def revision(self) -> int:
+    def get_revision(self) -> int:
         """A number that grows whenever pins change, in whatever process. Cheap to ask."""
 
-    def note_calls(self, calls: Iterable[Usage]) -> None:
+    def record_calls(self, calls: Iterable[ToolUsage]) -> None:
         """Count calls of tools."""
 
-    def usage(self) -> dict[str, UsageSum]:
+    def get_usage(self) -> dict[str, ToolUsageTotal]:
         """How much each tool was used, by the tool's id."""
 
     def add_stats(self, amounts: Mapping[str, int]) -> None:
         """Add to counters; one that is new begins at zero."""
 
-    def stats(self) -> dict[str, int]:
+    def get_stats(self) -> dict[str, int]:
         """All counters, by name."""
 
-    def session(self, key: str) -> dict[str, Any] | None:
+    def get_session(self, key: str) -> dict[str, Any] | None:
         """What was kept of a session."""
 
     def put_session(self, key: str, session: Mapping[str, Any], at: float) -> None:

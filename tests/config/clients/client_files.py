@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolcrib.config.clients.locations import Machine
+from toolcrib.config.clients.locations import HostSystem
 
 CLAUDE_DESKTOP = """\
 {
@@ -156,12 +156,12 @@ ENVIRONMENT = {
 }
 
 
-def machine(folder: Path, **environment: str) -> Machine:
+def machine(folder: Path, **environment: str) -> HostSystem:
     """A machine whose home folder is in this one, as is the folder that is worked in."""
     home, project = folder / "home", folder / "work"
     home.mkdir(exist_ok=True)
     project.mkdir(exist_ok=True)
-    return Machine("linux", home, {**ENVIRONMENT, **environment}, project)
+    return HostSystem("linux", home, {**ENVIRONMENT, **environment}, project)
 
 
 def put(path: Path, text: str) -> Path:
@@ -171,9 +171,9 @@ def put(path: Path, text: str) -> Path:
     return path
 
 
-def put_all(made: Machine) -> dict[str, Path]:
+def put_all(made: HostSystem) -> dict[str, Path]:
     """Write every client's file."""
-    home, config, project = made.home, made.home / ".config", made.project
+    home, config, project = made.home, made.home / ".config", made.project_folder
     claude_code = CLAUDE_CODE.replace("PROJECT", str(project))
     return {
         "claude-desktop": put(config / "Claude" / "claude_desktop_config.json", CLAUDE_DESKTOP),

@@ -8,18 +8,18 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from tests.config.clients.client_files import machine, put, put_all
-from toolcrib.config.clients.importing import Found, discover, merge
-from toolcrib.config.clients.locations import CLIENTS, Machine, places
-from toolcrib.config.loader import load
+from toolcrib.config.clients.importing import DiscoveredServer, discover_servers, plan_import
+from toolcrib.config.clients.locations import CLIENTS, HostSystem, list_client_files
+from toolcrib.config.loader import load_config
 from toolcrib.errors import InvalidConfig
 
 
-def _found(made: Machine, *clients: str) -> dict[str, Found]:
-    return {one.name: one for one in discover(made, clients).found}
+def _found(made: HostSystem, *clients: str) -> dict[str, DiscoveredServer]:
+    return {one.name: one for one in discover_servers(made, clients).servers}
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Machine:
+def made(tmp_path: Path) -> HostSystem:
     made = machine(tmp_path)
     put_all(made)
     return made
@@ -28,7 +28,7 @@ def made(tmp_path: Path) -> Machine:
 def test_every_client_has_a_place_on_every_system(tmp_path: Path) -> None:
     home = tmp_path / "me"
     seen = {
-        system: [place.path for place in places(Machine(system, home, {}, tmp_path))]
+        system: [place.path for place in list_client_files(HostSystem(system, home, {}, tmp_path))]
         for system in ("darwin", "win32", "linux")
     }
     for paths in seen.values():
@@ -49,8 +49,8 @@ def test_every_client_has_a_place_on_every_system(tmp_path: Path) -> None:
     config = home / ".config"
     assert config / "Claude" / "claude_desktop_config.json" in seen["linux"]
     assert config / "Code - Insiders" / "User" / "mcp.json" in seen["linux"]
-    made = Machine("linux", home, {}, tmp_path)
-    assert {place.client for place in places(made)} == set(CLIENTS)
+    made = HostSystem("linux", home, {}, tmp_path)
+    assert {place.client for place in list_client_files(made)} == set(CLIENTS)
 
 
 def test_variables_say_where_files_are(tmp_path: Path) -> None:
@@ -60,19 +60,21 @@ def test_variables_say_where_files_are(tmp_path: Path) -> None:
         "CODEX_HOME": "/codex",
         "CLAUDE_CONFIG_DIR": "/claude",
     }
-    made = Machine("win32", tmp_path, variables, tmp_path / "x")
-    paths = [str(place.path) for place in places(made)]
+    made = HostSystem("win32", tmp_path, variables, tmp_path / "x")
+    paths = [str(place.path) for place in list_client_files(made)]
     assert "/roaming/Claude/claude_desktop_config.json" in paths
     assert "/codex/config.toml" in paths
     assert "/claude/.claude.json" in paths
     assert any(path.startswith("/local/Packages/Claude_") for path in paths)
-    linux = Machine("linux", tmp_path, {"XDG_CONFIG_HOME": "/xdg"}, tmp_path)
-    assert any(str(place.path).startswith("/xdg/Code/") for place in places(linux))
+    linux = HostSystem("linux", tmp_path, {"XDG_CONFIG_HOME": "/xdg"}, tmp_path)
+    assert any(str(place.path).startswith("/xdg/Code/") for place in list_client_files(linux))
 
 
 def test_a_folder_on_windows_is_looked_for_as_claude_code_writes_it() -> None:
-    made = Machine("win32", Path("/h"), {}, PureWindowsPath("C:\\a\\b"))  # type: ignore[arg-type]
-    sections = [place.section for place in places(made) if place.section[0] == "projects"]
+    made = HostSystem("win32", Path("/h"), {}, PureWindowsPath("C:\\a\\b"))  # type: ignore[arg-type]
+    sections = [
+        place.section for place in list_client_files(made) if place.section[0] == "projects"
+    ]
     assert sections == [
         ("projects", "C:\\a\\b", "mcpServers"),
         ("projects", "C:/a/b", "mcpServers"),
@@ -86,7 +88,7 @@ def test_profiles_of_vscode_are_found(tmp_path: Path) -> None:
     assert list(_found(made)) == ["p"]
 
 
-def test_claude_desktop_is_read(made: Machine) -> None:
+def test_claude_desktop_is_read(made: HostSystem) -> None:
     found = _found(made, "claude-desktop")
     assert found["filesystem"].entry == {
         "command": "npx",
@@ -103,7 +105,7 @@ def test_claude_desktop_replaces_nothing_so_neither_do_we(tmp_path: Path) -> Non
     assert _found(made)["a"].entry["args"] == ["-c", "echo $${X}"]
 
 
-def test_claude_code_is_read(made: Machine) -> None:
+def test_claude_code_is_read(made: HostSystem) -> None:
     found = _found(made, "claude-code")
     assert list(found) == ["sentry", "airtable", "local", "shared", "needy"]
     assert found["sentry"].entry == {"type": "http", "url": "https://mcp.sentry.dev/mcp"}
@@ -112,7 +114,7 @@ def test_claude_code_is_read(made: Machine) -> None:
     assert found["local"].entry == {
         "command": "./server.py",
         "args": ["--here"],
-        "cwd": str(made.project),
+        "cwd": str(made.project_folder),
     }
     assert found["shared"].entry == {"type": "sse", "url": "${BASE_URL:-https://example.com}/sse"}
     assert found["needy"].entry["enabled"] is False
@@ -122,13 +124,15 @@ def test_claude_code_is_read(made: Machine) -> None:
     )
 
 
-def test_all_folders_of_claude_code_can_be_asked_for(made: Machine) -> None:
-    found = {one.name: one for one in discover(made, ["claude-code"], all_projects=True).found}
+def test_all_folders_of_claude_code_can_be_asked_for(made: HostSystem) -> None:
+    found = {
+        one.name: one for one in discover_servers(made, ["claude-code"], all_projects=True).servers
+    }
     assert found["elsewhere"].entry["cwd"] == "/other/project"
-    assert found["local"].entry["cwd"] == str(made.project)
+    assert found["local"].entry["cwd"] == str(made.project_folder)
 
 
-def test_cursor_is_read(made: Machine) -> None:
+def test_cursor_is_read(made: HostSystem) -> None:
     found = _found(made, "cursor")
     assert found["github"].entry == {
         "url": "https://api.githubcopilot.com/mcp/",
@@ -150,14 +154,14 @@ def test_cursor_is_read(made: Machine) -> None:
 def test_a_folder_of_an_editor_is_known_in_the_folders_own_file(tmp_path: Path) -> None:
     made = machine(tmp_path)
     text = '{"mcpServers": {"a": {"command": "${workspaceFolder}/run", "cwd": "sub"}}}'
-    put(made.project / ".cursor" / "mcp.json", text)
+    put(made.project_folder / ".cursor" / "mcp.json", text)
     assert _found(made)["a"].entry == {
-        "command": f"{made.project}/run",
-        "cwd": f"{made.project}/sub",
+        "command": f"{made.project_folder}/run",
+        "cwd": f"{made.project_folder}/sub",
     }
 
 
-def test_vscode_is_read(made: Machine) -> None:
+def test_vscode_is_read(made: HostSystem) -> None:
     found = _found(made, "vscode")
     assert list(found) == ["perplexity", "learn", "old"]
     assert found["perplexity"].entry["env"] == {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"}
@@ -175,7 +179,7 @@ def test_what_is_asked_for_may_be_set_already(tmp_path: Path) -> None:
     assert "enabled" not in _found(made, "vscode")["perplexity"].entry
 
 
-def test_windsurf_is_read(made: Machine) -> None:
+def test_windsurf_is_read(made: HostSystem) -> None:
     found = _found(made, "windsurf")
     assert found["remote"].entry == {
         "url": "https://example.com/mcp",
@@ -189,7 +193,7 @@ def test_windsurf_is_read(made: Machine) -> None:
     }
 
 
-def test_codex_is_read(made: Machine) -> None:
+def test_codex_is_read(made: HostSystem) -> None:
     found = _found(made, "codex")
     assert found["context7"].entry == {
         "command": "npx",
@@ -214,7 +218,7 @@ def test_codex_is_read(made: Machine) -> None:
     }
 
 
-def test_gemini_is_read(made: Machine) -> None:
+def test_gemini_is_read(made: HostSystem) -> None:
     found = _found(made, "gemini")
     assert found["python"].entry == {
         "command": "python",
@@ -241,7 +245,7 @@ def test_gemini_is_read(made: Machine) -> None:
 def test_an_entry_that_cannot_be_used_says_why(tmp_path: Path, entry: str, fault: str) -> None:
     made = machine(tmp_path)
     put(made.home / ".cursor" / "mcp.json", f'{{"mcpServers": {{"a": {entry}}}}}')
-    assert fault in _found(made)["a"].fault
+    assert fault in _found(made)["a"].error
 
 
 def test_what_a_client_has_and_we_do_not_know_is_left_out_and_told(tmp_path: Path) -> None:
@@ -276,14 +280,14 @@ def test_our_own_entry_is_not_a_server_to_bring(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_is_told_and_the_others_are_read(
-    made: Machine, name: str, text: str, fault: str
+    made: HostSystem, name: str, text: str, fault: str
 ) -> None:
     path = put(made.home / name, text)
-    discovery = discover(made)
-    assert len(discovery.faults) == 1
-    assert str(path) in discovery.faults[0]
-    assert fault in discovery.faults[0]
-    assert len(discovery.found) > 5
+    discovery = discover_servers(made)
+    assert len(discovery.errors) == 1
+    assert str(path) in discovery.errors[0]
+    assert fault in discovery.errors[0]
+    assert len(discovery.servers) > 5
 
 
 def test_a_file_without_anything_has_no_servers(tmp_path: Path) -> None:
@@ -291,35 +295,35 @@ def test_a_file_without_anything_has_no_servers(tmp_path: Path) -> None:
     put(made.home / ".cursor" / "mcp.json", " \n")
     put(made.home / ".gemini" / "settings.json", "{}")
     put(made.home / ".claude.json", '{"projects": 5}')
-    discovery = discover(made, ["cursor", "gemini"], all_projects=True)
-    assert (discovery.found, discovery.faults, len(discovery.files)) == ((), (), 2)
+    discovery = discover_servers(made, ["cursor", "gemini"], all_projects=True)
+    assert (discovery.servers, discovery.errors, len(discovery.files)) == ((), (), 2)
 
 
 def test_all_servers_come_into_one_file_and_clashing_names_are_changed(
-    made: Machine, tmp_path: Path
+    made: HostSystem, tmp_path: Path
 ) -> None:
     path = tmp_path / "toolcrib.json"
-    merger = merge(path, discover(made).found, made.environment)
+    merger = plan_import(path, discover_servers(made).servers, made.environment)
     path.write_bytes(merger.after)
-    config = load(path, made.environment)
+    config = load_config(path, made.environment)
     assert list(config.servers)[:2] == ["filesystem", "github"]
     assert config.servers["github-cursor"].url == "https://api.githubcopilot.com/mcp/"
-    assert {brought.outcome for brought in merger.brought} == {"added"}
-    assert len(config.servers) == len(merger.brought) == 19
+    assert {brought.outcome for brought in merger.servers} == {"added"}
+    assert len(config.servers) == len(merger.servers) == 19
     # And once more changes nothing.
-    again = merge(path, discover(made).found, made.environment)
+    again = plan_import(path, discover_servers(made).servers, made.environment)
     assert again.after == again.before
-    assert {brought.outcome for brought in again.brought} == {"there already"}
+    assert {brought.outcome for brought in again.servers} == {"there already"}
 
 
-def test_our_file_keeps_its_comments_and_its_servers(made: Machine, tmp_path: Path) -> None:
+def test_our_file_keeps_its_comments_and_its_servers(made: HostSystem, tmp_path: Path) -> None:
     text = (
         '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"} // first\n  },\n'
         '  "http": {"port": 1}\n}\n'
     )
     path = put(tmp_path / "toolcrib.json", text)
-    merger = merge(path, discover(made, ["windsurf"]).found, made.environment)
-    assert [(one.outcome, one.name) for one in merger.brought] == [
+    merger = plan_import(path, discover_servers(made, ["windsurf"]).servers, made.environment)
+    assert [(one.outcome, one.name) for one in merger.servers] == [
         ("added", "remote"),
         ("added", "git-windsurf"),
     ]
@@ -328,7 +332,7 @@ def test_our_file_keeps_its_comments_and_its_servers(made: Machine, tmp_path: Pa
         '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"}, // first\n'
     )
     path.write_bytes(merger.after)
-    assert list(load(path, {}).servers) == ["git", "remote", "git-windsurf"]
+    assert list(load_config(path, {}).servers) == ["git", "remote", "git-windsurf"]
 
 
 def test_a_third_of_one_name_has_a_number(tmp_path: Path) -> None:
@@ -337,19 +341,19 @@ def test_a_third_of_one_name_has_a_number(tmp_path: Path) -> None:
         path = made.home / ".config" / edition / "User" / "mcp.json"
         put(path, f'{{"servers": {{"a": {{"command": "{command}"}}}}}}')
     path = put(tmp_path / "toolcrib.json", '{"mcpServers": {"a": {"command": "z"}}}')
-    merger = merge(path, discover(made).found, {})
-    assert [one.name for one in merger.brought] == ["a-vscode", "a-vscode-2"]
+    merger = plan_import(path, discover_servers(made).servers, {})
+    assert [one.name for one in merger.servers] == ["a-vscode", "a-vscode-2"]
 
 
-def test_a_file_of_ours_that_is_broken_is_not_touched(made: Machine, tmp_path: Path) -> None:
+def test_a_file_of_ours_that_is_broken_is_not_touched(made: HostSystem, tmp_path: Path) -> None:
     path = put(tmp_path / "toolcrib.json", '{\n  "mcpServer": {}\n}')
     with pytest.raises(InvalidConfig, match='line 2: mcpServer: unknown key; did you mean "mcpS'):
-        merge(path, discover(made).found, made.environment)
+        plan_import(path, discover_servers(made).servers, made.environment)
 
 
 def test_half_a_character_is_written_as_json_writes_it(tmp_path: Path) -> None:
     made = machine(tmp_path)
     text = r'{"mcpServers": {"a": {"command": "x", "args": ["\ud800"]}}}'
     put(made.home / ".cursor" / "mcp.json", text)
-    merger = merge(tmp_path / "toolcrib.json", discover(made).found, {})
+    merger = plan_import(tmp_path / "toolcrib.json", discover_servers(made).servers, {})
     assert rb'"\ud800"' in merger.after

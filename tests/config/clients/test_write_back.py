@@ -10,47 +10,47 @@ from pathlib import Path
 import pytest
 
 from tests.config.clients.client_files import CODEX, machine, put, put_all
-from toolcrib.config.clients.importing import section_of
-from toolcrib.config.clients.locations import Machine, Place, places
+from toolcrib.config.clients.importing import parse_servers
+from toolcrib.config.clients.locations import ClientFile, HostSystem, list_client_files
 from toolcrib.config.clients.write_back import (
-    ENTRY,
-    Restoration,
-    apply,
-    restoration,
-    restore,
-    rewrite,
+    ENTRY_NAME,
+    RestorePlan,
+    apply_restore,
+    apply_rewrite,
+    plan_restore,
+    plan_rewrite,
 )
-from toolcrib.config.problems import Steps
+from toolcrib.config.problems import JsonPath
 from toolcrib.errors import InvalidConfig
 
 _COMMAND = ["/bin/toolcrib", "stdio", "--config", "/home/me/toolcrib.json"]
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Machine:
+def made(tmp_path: Path) -> HostSystem:
     made = machine(tmp_path)
     put_all(made)
     return made
 
 
-def _place(made: Machine, client: str) -> Place:
-    return next(place for place in places(made) if place.client == client)
+def _place(made: HostSystem, client: str) -> ClientFile:
+    return next(place for place in list_client_files(made) if place.client == client)
 
 
-def _apply(place: Place, *names: str) -> Path:
-    sections: dict[Steps, Collection[str]] = {place.section: names}
-    return apply(rewrite(place, sections, _COMMAND))
+def _apply(place: ClientFile, *names: str) -> Path:
+    sections: dict[JsonPath, Collection[str]] = {place.section: names}
+    return apply_rewrite(plan_rewrite(place, sections, _COMMAND))
 
 
-def _undo(place: Place, others: Iterable[Steps] = ()) -> Restoration | None:
-    planned = restoration(place, others)
+def _undo(place: ClientFile, others: Iterable[JsonPath] = ()) -> RestorePlan | None:
+    planned = plan_restore(place, others)
     if planned is not None:
-        restore(planned)
+        apply_restore(planned)
     return planned
 
 
-def _section(place: Place) -> dict[str, object]:
-    return dict(section_of(place, place.path.read_text(encoding="utf-8")))
+def _section(place: ClientFile) -> dict[str, object]:
+    return dict(parse_servers(place, place.path.read_text(encoding="utf-8")))
 
 
 _SERVERS = {
@@ -66,7 +66,7 @@ _SERVERS = {
 
 @pytest.mark.parametrize("client", _SERVERS)
 def test_our_entry_takes_the_servers_place_and_undo_brings_back_every_byte(
-    made: Machine, client: str
+    made: HostSystem, client: str
 ) -> None:
     place = _place(made, client)
     before = place.path.read_bytes()
@@ -74,42 +74,42 @@ def test_our_entry_takes_the_servers_place_and_undo_brings_back_every_byte(
     entry = {"command": _COMMAND[0], "args": _COMMAND[1:]}
     if client in ("vscode", "claude-code"):
         entry = {"type": "stdio", **entry}
-    assert _section(place) == {ENTRY: entry}
+    assert _section(place) == {ENTRY_NAME: entry}
     assert backup.read_bytes() == before
     restored = _undo(place)
     assert restored is not None
-    assert restored.whole
+    assert restored.is_exact
     assert place.path.read_bytes() == before
     assert not backup.exists()
     assert _undo(place) is None
 
 
-def test_what_is_not_ours_to_take_stays(made: Machine) -> None:
+def test_what_is_not_ours_to_take_stays(made: HostSystem) -> None:
     place = _place(made, "vscode")
     _apply(place, "perplexity")
     text = place.path.read_text(encoding="utf-8")
     assert "// Asked for once." in text
     assert '"learn": {"type": "http"' in text
     assert "// open to all" in text
-    assert list(_section(place)) == ["learn", ENTRY]
+    assert list(_section(place)) == ["learn", ENTRY_NAME]
 
 
-def test_the_rest_of_codex_file_stays(made: Machine) -> None:
+def test_the_rest_of_codex_file_stays(made: HostSystem) -> None:
     place = _place(made, "codex")
     _apply(place, "context7", "figma")
     after = tomllib.loads(place.path.read_text(encoding="utf-8"))
     before = tomllib.loads(CODEX)
-    assert after.pop("mcp_servers") == {ENTRY: {"command": _COMMAND[0], "args": _COMMAND[1:]}}
+    assert after.pop("mcp_servers") == {ENTRY_NAME: {"command": _COMMAND[0], "args": _COMMAND[1:]}}
     del before["mcp_servers"]
     assert after == before
 
 
-def test_our_entry_is_put_in_once(made: Machine) -> None:
+def test_our_entry_is_put_in_once(made: HostSystem) -> None:
     place = _place(made, "gemini")
     _apply(place, "python")
     first = place.path.read_bytes()
     _apply(place, "http")
-    assert list(_section(place)) == [ENTRY]
+    assert list(_section(place)) == [ENTRY_NAME]
     # And each undo goes one step back.
     assert _undo(place)
     assert place.path.read_bytes() == first
@@ -117,51 +117,51 @@ def test_our_entry_is_put_in_once(made: Machine) -> None:
     assert list(_section(place)) == ["python", "http"]
 
 
-def test_a_file_that_was_changed_since_keeps_the_changes(made: Machine) -> None:
+def test_a_file_that_was_changed_since_keeps_the_changes(made: HostSystem) -> None:
     place = _place(made, "claude-code")
-    project: Steps = ("projects", str(made.project), "mcpServers")
-    sections: dict[Steps, Collection[str]] = {place.section: ["sentry"], project: ["local"]}
-    apply(rewrite(place, sections, _COMMAND))
+    project: JsonPath = ("projects", str(made.project_folder), "mcpServers")
+    sections: dict[JsonPath, Collection[str]] = {place.section: ["sentry"], project: ["local"]}
+    apply_rewrite(plan_rewrite(place, sections, _COMMAND))
     text = place.path.read_text(encoding="utf-8")
-    assert json.loads(text)["projects"][str(made.project)]["mcpServers"] == {}
+    assert json.loads(text)["projects"][str(made.project_folder)]["mcpServers"] == {}
     changed = text.replace('"numStartups": 42', '"numStartups": 43')
     changed = changed.replace('"mcpServers": {', '"mcpServers": {"new": {"command": "n"},', 1)
     place.path.write_text(changed, encoding="utf-8")
     restored = _undo(place, [project])
     assert restored is not None
-    assert not restored.whole
+    assert not restored.is_exact
     after = json.loads(place.path.read_text(encoding="utf-8"))
     assert after["numStartups"] == 43
     assert list(after["mcpServers"]) == ["new", "airtable", "sentry"]
     assert after["mcpServers"]["sentry"] == {"type": "http", "url": "https://mcp.sentry.dev/mcp"}
-    local = after["projects"][str(made.project)]["mcpServers"]["local"]
+    local = after["projects"][str(made.project_folder)]["mcpServers"]["local"]
     assert local == {"command": "./server.py", "args": ["--here"]}
 
 
-def test_codex_file_that_was_changed_since_keeps_the_changes(made: Machine) -> None:
+def test_codex_file_that_was_changed_since_keeps_the_changes(made: HostSystem) -> None:
     place = _place(made, "codex")
     _apply(place, "context7", "figma")
     with place.path.open("a", encoding="utf-8") as file:
         file.write("\n[tui]\nnotifications = true\n")
     restored = _undo(place)
     assert restored is not None
-    assert not restored.whole
+    assert not restored.is_exact
     after = tomllib.loads(place.path.read_text(encoding="utf-8"))
     before = tomllib.loads(CODEX)
     assert after.pop("tui") == {"notifications": True}
     assert after == before
 
 
-def test_an_entry_that_the_user_took_out_is_not_missed(made: Machine) -> None:
+def test_an_entry_that_the_user_took_out_is_not_missed(made: HostSystem) -> None:
     place = _place(made, "cursor")
     _apply(place, "github", "files", "events")
     place.path.write_text('{"mcpServers": {"toolcrib": {"command": "mine"}}}', encoding="utf-8")
     assert _undo(place)
-    assert list(_section(place)) == [ENTRY, "github", "files", "events"]
-    assert _section(place)[ENTRY] == {"command": "mine"}
+    assert list(_section(place)) == [ENTRY_NAME, "github", "files", "events"]
+    assert _section(place)[ENTRY_NAME] == {"command": "mine"}
 
 
-def test_a_file_that_is_gone_comes_back(made: Machine) -> None:
+def test_a_file_that_is_gone_comes_back(made: HostSystem) -> None:
     place = _place(made, "cursor")
     before = place.path.read_bytes()
     _apply(place, "github")
@@ -175,11 +175,11 @@ def test_another_server_of_our_name_is_not_overwritten(tmp_path: Path) -> None:
     place = _place(made, "cursor")
     put(place.path, '{"mcpServers": {"toolcrib": {"command": "x"}, "a": {"command": "y"}}}')
     with pytest.raises(InvalidConfig, match="there is another server called toolcrib; rename it"):
-        rewrite(place, {place.section: ["a"]}, _COMMAND)
+        plan_rewrite(place, {place.section: ["a"]}, _COMMAND)
     # If it was brought into ours, its place is free.
     before = place.path.read_bytes()
     _apply(place, "toolcrib", "a")
-    assert list(_section(place)) == [ENTRY]
+    assert list(_section(place)) == [ENTRY_NAME]
     assert _undo(place)
     assert place.path.read_bytes() == before
     _apply(place, "toolcrib", "a")
@@ -188,18 +188,18 @@ def test_another_server_of_our_name_is_not_overwritten(tmp_path: Path) -> None:
     assert _section(place) == {"toolcrib": {"command": "x"}, "a": {"command": "y"}}
 
 
-def test_servers_come_back_where_even_their_section_is_gone(made: Machine) -> None:
+def test_servers_come_back_where_even_their_section_is_gone(made: HostSystem) -> None:
     place = _place(made, "claude-code")
-    project: Steps = ("projects", str(made.project), "mcpServers")
-    apply(rewrite(place, {place.section: ["sentry"], project: ["local"]}, _COMMAND))
+    project: JsonPath = ("projects", str(made.project_folder), "mcpServers")
+    apply_rewrite(plan_rewrite(place, {place.section: ["sentry"], project: ["local"]}, _COMMAND))
     place.path.write_text('{"numStartups": 1}', encoding="utf-8")
     assert _undo(place, [project])
     after = json.loads(place.path.read_text(encoding="utf-8"))
     assert list(after["mcpServers"]) == ["sentry", "airtable"]
-    assert list(after["projects"][str(made.project)]["mcpServers"]) == ["local"]
+    assert list(after["projects"][str(made.project_folder)]["mcpServers"]) == ["local"]
 
 
-def test_what_cannot_be_put_back_is_left_with_its_copy(made: Machine) -> None:
+def test_what_cannot_be_put_back_is_left_with_its_copy(made: HostSystem) -> None:
     place = _place(made, "codex")
     backup = _apply(place, "context7", "figma")
     text = 'mcp_servers = { toolcrib = { command = "toolcrib" } }\n'
@@ -224,7 +224,7 @@ def test_a_layout_that_cannot_be_edited_is_left_as_it_is(tmp_path: Path, text: s
     place = _place(made, "codex")
     put(place.path, text)
     with pytest.raises(InvalidConfig) as caught:
-        rewrite(place, {place.section: ["a"]}, _COMMAND)
+        plan_rewrite(place, {place.section: ["a"]}, _COMMAND)
     assert str(place.path) in str(caught.value)
     assert place.path.read_text(encoding="utf-8") == text
 
@@ -245,13 +245,13 @@ def test_what_is_no_text_is_left_as_it_is(tmp_path: Path) -> None:
     place.path.parent.mkdir(parents=True)
     place.path.write_bytes(b'{"mcpServers": {"\xff": {}}}')
     with pytest.raises(InvalidConfig, match="is not UTF-8 text; save it as UTF-8"):
-        rewrite(place, {place.section: []}, _COMMAND)
+        plan_rewrite(place, {place.section: []}, _COMMAND)
 
 
-def test_a_write_that_fails_leaves_no_backup_behind(made: Machine) -> None:
+def test_a_write_that_fails_leaves_no_backup_behind(made: HostSystem) -> None:
     place = _place(made, "cursor")
-    planned = rewrite(place, {place.section: ["github"]}, _COMMAND)
+    planned = plan_rewrite(place, {place.section: ["github"]}, _COMMAND)
     put(place.path, "{}")
     with pytest.raises(InvalidConfig, match="somebody else changed it meanwhile"):
-        apply(planned)
+        apply_rewrite(planned)
     assert [path.name for path in place.path.parent.iterdir()] == ["mcp.json"]

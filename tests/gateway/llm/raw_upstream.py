@@ -27,7 +27,7 @@ def message_start(tokens: int = 7) -> bytes:
     )
 
 
-def text(said: str, index: int = 0) -> bytes:
+def text_block(said: str, index: int = 0) -> bytes:
     """A block of text."""
     block = {"type": "text", "text": ""}
     delta = {"type": "text_delta", "text": said}
@@ -38,7 +38,7 @@ def text(said: str, index: int = 0) -> bytes:
     )
 
 
-def call(name: str, arguments: object, index: int = 0) -> bytes:
+def tool_call_block(name: str, arguments: object, index: int = 0) -> bytes:
     """A call of a tool."""
     block = {"type": "tool_use", "id": f"toolu_{index}", "name": name, "input": {}}
     delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
@@ -56,12 +56,12 @@ def message_end(reason: str = "end_turn") -> bytes:
 
 
 @dataclass
-class Answer:
+class ScriptedAnswer:
     """What is sent: after the head the pieces, each whole; a function may wait between them."""
 
     pieces: Sequence[bytes | Callable[[], object]] = ()
     status: int = 200
-    kind: str = "text/event-stream"
+    content_type: str = "text/event-stream"
     length: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -71,7 +71,7 @@ class RawUpstream:
     """What was asked, and how often a client went away before the end."""
 
     url: str
-    answers: list[Answer]
+    answers: list[ScriptedAnswer]
     bodies: list[Body] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -79,7 +79,9 @@ class RawUpstream:
 
 
 @contextmanager
-def raw_upstream(*answers: Answer, always: Answer | None = None) -> Iterator[RawUpstream]:
+def raw_upstream(
+    *answers: ScriptedAnswer, always: ScriptedAnswer | None = None
+) -> Iterator[RawUpstream]:
     """An upstream that gives these answers in their order, then `always`, or closes at once."""
     script = list(answers)
 
@@ -101,7 +103,7 @@ def raw_upstream(*answers: Answer, always: Answer | None = None) -> Iterator[Raw
             if answer is None:
                 return
             self.send_response(answer.status)
-            self.send_header("Content-Type", answer.kind)
+            self.send_header("Content-Type", answer.content_type)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             if answer.length is not None:
@@ -129,7 +131,7 @@ def raw_upstream(*answers: Answer, always: Answer | None = None) -> Iterator[Raw
         thread.join()
 
 
-def _send(file: BinaryIO | Any, answer: Answer) -> None:
+def _send(file: BinaryIO | Any, answer: ScriptedAnswer) -> None:
     for piece in answer.pieces:
         if callable(piece):
             piece()

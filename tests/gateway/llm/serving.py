@@ -11,18 +11,18 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
-from toolcrib.gateway.llm.routes import routes
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.routes import build_llm_routes
 
 
-class Served:
+class RunningLlmGateway:
     """A gateway that runs in a thread of its own."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: LlmGateway) -> None:
         self.gateway = gateway
         self._config = uvicorn.Config(
-            Starlette(routes=routes(gateway)),
+            Starlette(routes=build_llm_routes(gateway)),
             host="127.0.0.1",
             port=0,
             log_level="error",
@@ -59,9 +59,9 @@ class Served:
 
 
 @contextmanager
-def serving(gateway: Gateway) -> Iterator[Served]:
+def running_llm_gateway(gateway: LlmGateway) -> Iterator[RunningLlmGateway]:
     """A gateway at `url`."""
-    served = Served(gateway)
+    served = RunningLlmGateway(gateway)
     served.start()
     try:
         yield served
@@ -70,8 +70,8 @@ def serving(gateway: Gateway) -> Iterator[Served]:
 
 
 @contextmanager
-def gateway_to(url: str, **settings: Any) -> Iterator[Served]:
+def gateway_for_upstream(url: str, **settings: Any) -> Iterator[RunningLlmGateway]:
     """A gateway with one upstream of the Messages API there; `settings` are the upstream's."""
-    upstream = ModelUpstream("scripted", api="messages", url=url, **settings)
-    with serving(Gateway(ModelGateway((upstream,)))) as served:
+    upstream = LlmUpstreamConfig("scripted", api="messages", url=url, **settings)
+    with running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,)))) as served:
         yield served

@@ -8,13 +8,13 @@ from typing import Any
 
 import openai
 
-from tests.gateway.llm.serving import serving
+from tests.gateway.llm.serving import running_llm_gateway
 from tests.support.scripted_model.server import Request, Script, ScriptedModel
-from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
 
 
-class Bench:
+class OpenAiSetup:
     """The model, the gateway and a client, in a row."""
 
     def __init__(self, model: ScriptedModel, url: str) -> None:
@@ -29,14 +29,14 @@ class Bench:
 
 
 @contextmanager
-def bench(
+def openai_setup(
     script: Script, upstream: dict[str, Any] | None = None, **settings: Any
-) -> Iterator[Bench]:
+) -> Iterator[OpenAiSetup]:
     """A scripted model behind a gateway; `settings` are the gateway's, `upstream` its upstream's."""
     with ScriptedModel(script) as model:
-        one = ModelUpstream("scripted", api="openai", url=model.url, **(upstream or {}))
-        with serving(Gateway(ModelGateway((one,), **settings))) as served:
-            made = Bench(model, served.url)
+        one = LlmUpstreamConfig("scripted", api="openai", url=model.url, **(upstream or {}))
+        with running_llm_gateway(LlmGateway(LlmGatewayConfig((one,), **settings))) as served:
+            made = OpenAiSetup(model, served.url)
             with made.client:
                 yield made
 

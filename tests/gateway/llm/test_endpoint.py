@@ -15,18 +15,18 @@ from tests.gateway.llm.openai_chat.test_chat_stream import chunk
 from tests.gateway.llm.openai_responses.requests import deferred, said
 from tests.gateway.llm.openai_responses.test_responses_stream import events
 from tests.gateway.llm.raw_upstream import (
-    Answer,
+    ScriptedAnswer,
     message_end,
     message_start,
     raw_upstream,
-    text,
+    text_block,
 )
-from tests.gateway.llm.serving import gateway_to, serving
+from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions
 from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, written
-from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm import endpoint
-from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.gateway import LlmGateway
 
 either = pytest.mark.parametrize("tools", [[], [REGEX, *HARBOUR]], ids=["passed on", "searched"])
 
@@ -52,11 +52,11 @@ def test_a_client_that_stops_reading_is_given_up(
     tools: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "STALL_SECONDS", 0.1)
-    monkeypatch.setattr(endpoint, "LOOK_SECONDS", 0.05)
-    endless = Answer([message_start(), *[text("on and on " * 900)] * 20_000])
+    monkeypatch.setattr(endpoint, "CHECK_INTERVAL_SECONDS", 0.05)
+    endless = ScriptedAnswer([message_start(), *[text_block("on and on " * 900)] * 20_000])
     with (
         raw_upstream(endless) as upstream,
-        gateway_to(upstream.url) as served,
+        gateway_for_upstream(upstream.url) as served,
         posted(served.url, messages(tools)),
     ):
         # The upstream is let go, so that nobody pays for what nobody reads.
@@ -65,11 +65,11 @@ def test_a_client_that_stops_reading_is_given_up(
 
 @either
 def test_a_client_that_reads_slowly_gets_everything(tools: list[dict[str, Any]]) -> None:
-    long = [text("on and on " * 900) for _ in range(150)]
+    long = [text_block("on and on " * 900) for _ in range(150)]
     stream = [message_start(), *long, message_end()]
     with (
-        raw_upstream(Answer(stream)) as upstream,
-        gateway_to(upstream.url) as served,
+        raw_upstream(ScriptedAnswer(stream)) as upstream,
+        gateway_for_upstream(upstream.url) as served,
         posted(served.url, messages(tools)) as client,
     ):
         got = b""
@@ -81,8 +81,8 @@ def test_a_client_that_reads_slowly_gets_everything(tools: list[dict[str, Any]])
 
 def test_a_stream_in_an_encoding_that_we_cannot_read_is_left_alone() -> None:
     sent = b"\x1b\x07\x00 no events at all"
-    odd = Answer([sent], headers={"Content-Encoding": "br"})
-    with raw_upstream(odd) as upstream, gateway_to(upstream.url) as served:
+    odd = ScriptedAnswer([sent], headers={"Content-Encoding": "br"})
+    with raw_upstream(odd) as upstream, gateway_for_upstream(upstream.url) as served:
         url = f"{served.url}/v1/messages"
         with httpx2.stream("POST", url, json=messages([]), timeout=30) as answer:
             assert answer.headers["content-encoding"] == "br"
@@ -112,12 +112,14 @@ def test_a_client_hears_something_while_a_later_round_is_silent(
     path: str, asked: Any, first: bytes, last: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "PING_SECONDS", 0.01)
-    monkeypatch.setattr(endpoint, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "CHECK_INTERVAL_SECONDS", 0.01)
     heard = threading.Event()
-    slow = Answer([lambda: heard.wait(30), last])
-    with raw_upstream(Answer([first]), slow) as raw:
-        upstream = ModelUpstream("slow", api="openai", url=raw.url)
-        with serving(Gateway(ModelGateway((upstream,), threshold_tools=3))) as served:
+    slow = ScriptedAnswer([lambda: heard.wait(30), last])
+    with raw_upstream(ScriptedAnswer([first]), slow) as raw:
+        upstream = LlmUpstreamConfig("slow", api="openai", url=raw.url)
+        with running_llm_gateway(
+            LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=3))
+        ) as served:
             body = {"model": "m", "stream": True, **asked}
             got = b""
             url = f"{served.url}/v1/{path}"

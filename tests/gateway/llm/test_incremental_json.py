@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from tests.gateway.llm.anthropic.requests import held, says
-from tests.gateway.llm.raw_upstream import Answer, raw_upstream
-from tests.gateway.llm.serving import gateway_to, serving
+from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
+from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import Turn
-from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm import incremental_json, json_body
-from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.incremental_json import TooManyContainers, read_in_pieces
 
 words = st.text(max_size=30) | st.sampled_from(["]", '"', "\\", '{"a":[', ",", "\n", "é" * 9])
@@ -114,9 +114,9 @@ def test_a_body_of_nothing_but_brackets_is_refused_in_the_words_of_the_api(
     monkeypatch.setattr(incremental_json, "MAX_CONTAINERS", 50_000)
     data = b'{"model": "m", "tools": [' + b"[]," * 100_000 + b"[]]}"
     upstreams = tuple(
-        ModelUpstream(api, api=api, url="http://127.0.0.1:9") for api in ("messages", "openai")
+        LlmUpstreamConfig(api, api=api, url="http://127.0.0.1:9") for api in ("messages", "openai")
     )
-    with serving(Gateway(ModelGateway(upstreams))) as served:
+    with running_llm_gateway(LlmGateway(LlmGatewayConfig(upstreams))) as served:
         answer = httpx2.post(f"{served.url}{path}", content=data, timeout=60)
     assert answer.status_code == 413
     assert "50,000 lists and objects" in answer.json()["error"]["message"]
@@ -136,12 +136,12 @@ def test_others_are_answered_while_a_large_body_is_read(
     monkeypatch.setattr(json_body, "read_in_pieces", slow)
     reply = b'{"id": "x"}'
     large = {"model": "m", "padding": list(range(90_000)), "messages": [], "input": "Hi"}
-    upstream = Answer([reply], kind="application/json", length=len(reply))
+    upstream = ScriptedAnswer([reply], content_type="application/json", length=len(reply))
     with raw_upstream(always=upstream) as model, ThreadPoolExecutor(1) as threads:
         upstreams = tuple(
-            ModelUpstream(api, api=api, url=model.url) for api in ("messages", "openai")
+            LlmUpstreamConfig(api, api=api, url=model.url) for api in ("messages", "openai")
         )
-        with serving(Gateway(ModelGateway(upstreams))) as served:
+        with running_llm_gateway(LlmGateway(LlmGatewayConfig(upstreams))) as served:
             url = f"{served.url}{path}"
             waiting = threads.submit(httpx2.post, url, json=large, timeout=60)
             assert is_read.wait(30)
@@ -161,7 +161,7 @@ def test_many_tools_are_searched_when_their_body_is_read_in_pieces(
     tools.insert(0, {"type": "tool_search_tool_bm25", "name": "tool_search_tool_bm25"})
     assert json_body._is_intricate(json.dumps({"tools": tools}).encode())
     request = {"model": "m", "max_tokens": 9, "messages": [says("Tide?")], "tools": tools}
-    with ScriptedModel([Turn("Aye.")]) as model, gateway_to(model.url) as served:
+    with ScriptedModel([Turn("Aye.")]) as model, gateway_for_upstream(model.url) as served:
         reply = httpx2.post(f"{served.url}/v1/messages", json=request, timeout=60)
     assert reply.json()["content"][0]["text"] == "Aye."
     assert model.requests[0].tool_names == ("tool_search_tool_bm25",)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.gateway.llm.anthropic.requests import BM25, REGEX, held, says
 from tests.gateway.llm.openai_responses.requests import deferred
-from tests.gateway.llm.raw_upstream import Answer, RawUpstream, raw_upstream
-from tests.gateway.llm.serving import Served, serving
+from tests.gateway.llm.raw_upstream import RawUpstream, ScriptedAnswer, raw_upstream
+from tests.gateway.llm.serving import RunningLlmGateway, running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions, functions
-from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
 
 Json = dict[str, Any]
 OURS = "the gateway failed on this request"
@@ -114,16 +114,17 @@ RAW = st.sampled_from([b"", b"{", b"[]", b"null", b"\xff", b"data: x", b"[" * 5_
 
 
 @pytest.fixture(scope="module")
-def stand() -> Iterator[tuple[RawUpstream, Served]]:
+def stand() -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
     end = json.dumps({"type": "message", "content": [], "choices": [], "output": []}).encode()
-    always = Answer([end], kind="application/json", length=len(end))
-    apis: tuple[Api, ...] = ("messages", "openai")
+    always = ScriptedAnswer([end], content_type="application/json", length=len(end))
+    apis: tuple[LlmApi, ...] = ("messages", "openai")
     with raw_upstream(always=always) as upstream:
         upstreams = tuple(
-            ModelUpstream(api, api=api, url=upstream.url, search="exact", retries=0) for api in apis
+            LlmUpstreamConfig(api, api=api, url=upstream.url, search="exact", retries=0)
+            for api in apis
         )
-        gateway = Gateway(ModelGateway(upstreams, threshold_tools=3))
-        with serving(gateway) as served:
+        gateway = LlmGateway(LlmGatewayConfig(upstreams, threshold_tools=3))
+        with running_llm_gateway(gateway) as served:
             yield upstream, served
 
 
@@ -140,13 +141,15 @@ def request(api: str, knows: bool, stream: bool) -> Json:
     return {"model": "m", "input": [says("Hi")], "tools": tools, "stream": stream}
 
 
-def answers(api: str, stream: bool, made: list[Any]) -> list[Answer]:
+def answers(api: str, stream: bool, made: list[Any]) -> list[ScriptedAnswer]:
     """What was made, as one stream of events or as one whole answer after another."""
     if stream:
         events = [json.dumps(one).encode() for one in (*made, ENDS[api])]
-        return [Answer([b"data: " + one + b"\n\n" for one in events])]
+        return [ScriptedAnswer([b"data: " + one + b"\n\n" for one in events])]
     bodies = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in made]
-    return [Answer([one], kind="application/json", length=len(one)) for one in bodies]
+    return [
+        ScriptedAnswer([one], content_type="application/json", length=len(one)) for one in bodies
+    ]
 
 
 def later(api: str, first: Json, said: Any) -> Json:
@@ -166,7 +169,7 @@ def later(api: str, first: Json, said: Any) -> Json:
 
 
 def check(
-    stand: tuple[RawUpstream, Served], api: str, knows: bool, stream: bool, made: Any
+    stand: tuple[RawUpstream, RunningLlmGateway], api: str, knows: bool, stream: bool, made: Any
 ) -> None:
     upstream, served = stand
     upstream.answers[:] = answers(api, stream, made)
@@ -186,7 +189,7 @@ quick = settings(max_examples=15, deadline=None, suppress_health_check=list(Heal
 
 @pytest.mark.parametrize("api", PATHS)
 def test_no_whole_answer_makes_the_gateway_fail(
-    stand: tuple[RawUpstream, Served], api: str
+    stand: tuple[RawUpstream, RunningLlmGateway], api: str
 ) -> None:
     @quick
     @given(made=st.lists(WHOLE[api] | RAW, max_size=3), knows=st.booleans())
@@ -197,7 +200,9 @@ def test_no_whole_answer_makes_the_gateway_fail(
 
 
 @pytest.mark.parametrize("api", PATHS)
-def test_no_stream_makes_the_gateway_fail(stand: tuple[RawUpstream, Served], api: str) -> None:
+def test_no_stream_makes_the_gateway_fail(
+    stand: tuple[RawUpstream, RunningLlmGateway], api: str
+) -> None:
     @quick
     @given(made=st.lists(EVENTS[api], max_size=6), knows=st.booleans())
     def asked(made: Any, knows: bool) -> None:
@@ -207,7 +212,7 @@ def test_no_stream_makes_the_gateway_fail(stand: tuple[RawUpstream, Served], api
 
 
 def test_a_hidden_search_whose_call_has_no_id_is_put_back(
-    stand: tuple[RawUpstream, Served],
+    stand: tuple[RawUpstream, RunningLlmGateway],
 ) -> None:
     look = {"type": "function_call", "name": "search_tools", "arguments": '{"query": "letter"}'}
     mail = {**look, "name": "send_email", "call_id": "call_1", "arguments": '{"recipient": "x"}'}

@@ -16,11 +16,11 @@ from tests.gateway.llm.openai_chat.test_chat_rewriter import search as chat_sear
 from tests.gateway.llm.openai_chat.test_chat_stream import chunk, pieces
 from tests.gateway.llm.openai_responses.requests import deferred, said, search
 from tests.gateway.llm.openai_responses.test_responses_stream import events
-from tests.gateway.llm.raw_upstream import Answer, raw_upstream
-from tests.gateway.llm.serving import serving
+from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
+from tests.gateway.llm.serving import running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions
-from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
 
 Json = dict[str, Any]
 
@@ -35,24 +35,26 @@ RESPONSE_TEXT = written(list(events(said("I am")))[:4])
 RESPONSE_SEARCH = written(events(search()))
 
 
-def answer(body: bytes, status: int = 200, kind: str = "text/event-stream") -> Answer:
-    return Answer([body], status, kind)
+def answer(body: bytes, status: int = 200, kind: str = "text/event-stream") -> ScriptedAnswer:
+    return ScriptedAnswer([body], status, kind)
 
 
-def stalling(body: bytes, kind: str = "text/event-stream") -> Answer:
+def stalling(body: bytes, kind: str = "text/event-stream") -> ScriptedAnswer:
     """An answer that goes silent before its end."""
-    return Answer([body, partial(threading.Event().wait, 20)], kind=kind, length=len(body) + 9)
+    return ScriptedAnswer(
+        [body, partial(threading.Event().wait, 20)], content_type=kind, length=len(body) + 9
+    )
 
 
 @contextmanager
-def client_of(*answers: Answer, read_seconds: float = 60) -> Iterator[openai.OpenAI]:
+def client_of(*answers: ScriptedAnswer, read_seconds: float = 60) -> Iterator[openai.OpenAI]:
     with raw_upstream(*answers) as raw:
-        upstream = ModelUpstream(
+        upstream = LlmUpstreamConfig(
             "faulty", api="openai", url=raw.url, read_seconds=read_seconds, retries=0
         )
-        gateway = Gateway(ModelGateway((upstream,), threshold_tools=3))
+        gateway = LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=3))
         with (
-            serving(gateway) as served,
+            running_llm_gateway(gateway) as served,
             openai.OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0) as client,
         ):
             yield client
@@ -86,7 +88,7 @@ APIS = pytest.mark.parametrize(
 def test_an_upstream_that_dies_in_the_middle_of_a_stream(
     ask: Any, text: bytes, search: bytes
 ) -> None:
-    for dying in (answer(text), Answer([text], length=len(text) + 100)):
+    for dying in (answer(text), ScriptedAnswer([text], length=len(text) + 100)):
         with client_of(dying) as client, pytest.raises(openai.APIError, match="broke"):
             ask(client, True)
     later = client_of(answer(search), answer(text))
@@ -110,7 +112,7 @@ def test_an_upstream_that_stalls(ask: Any, text: bytes, search: bytes) -> None:
 def test_an_upstream_that_does_not_hang_up_after_its_end(
     ask: Any, text: bytes, search: bytes
 ) -> None:
-    end = Answer([text + search, partial(threading.Event().wait, 20)])
+    end = ScriptedAnswer([text + search, partial(threading.Event().wait, 20)])
     done = answer(json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json")
     with client_of(end, done) as client, pytest.raises(openai.APIError, match="enough"):
         ask(client, True)
@@ -163,9 +165,9 @@ def test_an_upstream_that_answers_in_the_other_manner(ask: Any, text: bytes, sea
 
 
 def test_an_upstream_that_is_not_there() -> None:
-    upstream = ModelUpstream("nowhere", api="openai", url="http://127.0.0.1:1", retries=1)
+    upstream = LlmUpstreamConfig("nowhere", api="openai", url="http://127.0.0.1:1", retries=1)
     with (
-        serving(Gateway(ModelGateway((upstream,)))) as served,
+        running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,)))) as served,
         openai.OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0) as client,
         pytest.raises(openai.APIStatusError, match="cannot be reached") as raised,
     ):

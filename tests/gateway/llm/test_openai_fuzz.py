@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, MCP, SEARCH, deferred
-from tests.gateway.llm.raw_upstream import Answer, raw_upstream
-from tests.gateway.llm.serving import serving
+from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
+from tests.gateway.llm.serving import running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions, functions
-from toolcrib.config.settings import ModelGateway, ModelUpstream
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.conversation_memory import Memory, Recall
-from toolcrib.gateway.llm.gateway import Gateway
-from toolcrib.gateway.llm.json_body import written
-from toolcrib.gateway.llm.openai_chat.rewriter import Talk as ChatTalk
-from toolcrib.gateway.llm.openai_chat.stream import Stream as ChatStream
-from toolcrib.gateway.llm.openai_chat.tools import deferring_shelf, sparing_shelf
-from toolcrib.gateway.llm.openai_responses.rewriter import Talk
-from toolcrib.gateway.llm.openai_responses.stream import Stream
-from toolcrib.gateway.llm.openai_responses.tools import rack_of
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
+from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter as ChatTalk
+from toolcrib.gateway.llm.openai_chat.stream import ChatStream as ChatStream
+from toolcrib.gateway.llm.openai_chat.tools import build_deferred_index, build_transparent_index
+from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
+from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
+from toolcrib.gateway.llm.openai_responses.tools import build_responses_index
 from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
@@ -98,24 +98,27 @@ def test_chat_completions_take_anything(
 ) -> None:
     sparing = Disclosure(Activation(tools=2))
     for shelf in (
-        sparing_shelf([*tools, *chat_functions()], sparing),
-        deferring_shelf([*tools, *chat_functions(defer_loading=True)], client_loads=False),
+        build_transparent_index([*tools, *chat_functions()], sparing),
+        build_deferred_index([*tools, *chat_functions(defer_loading=True)], client_loads=False),
     ):
         body = {"messages": messages, "tools": tools, "tool_choice": choice}
 
         def talk(shelf: Any = shelf, body: Json = body) -> ChatTalk:
-            return ChatTalk(body, shelf, Recall(Memory(10), "x"), 3)
+            return ChatTalk(body, shelf, ScopedMemory(ConversationMemory(10), "x"), 3)
 
         whole = talk()
         for reply in replies:
-            written(whole.body())
-            whole.reply({"choices": [{"message": reply}], "usage": reply.get("usage")})
-            whole.reply(reply)
+            serialize_json(whole.next_request())
+            whole.handle_reply({"choices": [{"message": reply}], "usage": reply.get("usage")})
+            whole.handle_reply(reply)
         stream = ChatStream(talk())
         for reply in replies:
-            sent = [*stream.event(reply), *stream.event({"choices": [{"delta": reply}]})]
-            written(sent)
-        written(stream.end())
+            sent = [
+                *stream.handle_event(reply),
+                *stream.handle_event({"choices": [{"delta": reply}]}),
+            ]
+            serialize_json(sent)
+        serialize_json(stream.finish_round())
 
 
 @settings(max_examples=50)
@@ -128,37 +131,44 @@ def test_responses_take_anything(
         [CLIENT, *functions(defer_loading=True)],
         functions(),
     ):
-        rack = _quietly(lambda: rack_of([*tools, *known], Disclosure(Activation(tools=2))))  # noqa: B023
-        rack = rack or rack_of([SEARCH])
+        rack = _quietly(
+            lambda: build_responses_index([*tools, *known], Disclosure(Activation(tools=2)))  # noqa: B023
+        )
+        rack = rack or build_responses_index([SEARCH])
         body = {"input": items, "tools": tools, "tool_choice": choice, "previous_response_id": "x"}
 
         def talk(rack: Any = rack, body: Json = body) -> Any:
-            return _quietly(lambda: Talk(body, rack, Recall(Memory(10), "x"), 3))
+            return _quietly(
+                lambda: ResponsesRewriter(body, rack, ScopedMemory(ConversationMemory(10), "x"), 3)
+            )
 
         whole = talk()
         if whole is None:
             continue
         for reply in replies:
-            written(whole.body())
+            serialize_json(whole.body())
             whole.reply({"output": [reply, *replies], "usage": reply.get("usage")})
             whole.reply(reply)
-        stream = Stream(talk())
+        stream = ResponsesStream(talk())
         for reply in replies:
-            written(list(stream.event(reply)))
-            if stream.wants_search:
-                written(stream.search())
+            serialize_json(list(stream.handle_event(reply)))
+            if stream.needs_search:
+                serialize_json(stream.run_search())
             if stream.is_ended:
-                written(stream.end())
+                serialize_json(stream.finish_round())
 
 
 @pytest.fixture(scope="module")
 def door() -> Iterator[httpx2.Client]:
     """A gateway whose upstream refuses everything."""
-    refusal = Answer([b'{"error":{"message":"no"}}'], 422, "application/json")
+    refusal = ScriptedAnswer([b'{"error":{"message":"no"}}'], 422, "application/json")
     with raw_upstream(always=refusal) as raw:
-        upstream = ModelUpstream("faulty", api="openai", url=raw.url, retries=0)
-        gateway = Gateway(ModelGateway((upstream,), threshold_tools=2))
-        with serving(gateway) as served, httpx2.Client(base_url=served.url, timeout=60) as client:
+        upstream = LlmUpstreamConfig("faulty", api="openai", url=raw.url, retries=0)
+        gateway = LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=2))
+        with (
+            running_llm_gateway(gateway) as served,
+            httpx2.Client(base_url=served.url, timeout=60) as client,
+        ):
             yield client
 
 

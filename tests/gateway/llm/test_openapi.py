@@ -16,16 +16,16 @@ import jsonschema_rs
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.gateway.llm.serving import Served, serving
+from tests.gateway.llm.serving import RunningLlmGateway, running_llm_gateway
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.openapi import description
-from toolcrib.gateway.llm.routes import routes
+from toolcrib.gateway.llm.routes import build_llm_routes
 
 FUZZ = "TOOLCRIB_FUZZ"
-APIS: tuple[Api, ...] = ("messages", "openai")
+APIS: tuple[LlmApi, ...] = ("messages", "openai")
 # A gateway may say these; 500 is none of them. 501 is the scripted model's, for what it does not do.
 FORESEEN = {200, 400, 404, 405, 406, 413, 415, 422, 501, 502, 504}
 
@@ -39,22 +39,22 @@ def searching(request: Request) -> Turn:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served() -> Iterator[RunningLlmGateway]:
     with ScriptedModel(searching) as model:
-        upstreams = tuple(ModelUpstream(api, api=api, url=model.url, retries=0) for api in APIS)
-        with serving(Gateway(ModelGateway(upstreams, threshold_tools=2))) as one:
+        upstreams = tuple(LlmUpstreamConfig(api, api=api, url=model.url, retries=0) for api in APIS)
+        with running_llm_gateway(LlmGateway(LlmGatewayConfig(upstreams, threshold_tools=2))) as one:
             yield one
 
 
-def test_the_description_is_told_and_names_every_path_there_is(served: Served) -> None:
+def test_the_description_is_told_and_names_every_path_there_is(served: RunningLlmGateway) -> None:
     told = httpx2.get(f"{served.url}/v1/openapi.json", timeout=30).json()
     assert told == json.loads(json.dumps(description()))
-    paths = {getattr(one, "path", "") for one in routes(served.gateway)}
+    paths = {getattr(one, "path", "") for one in build_llm_routes(served.gateway)}
     aside = {"/v1/openapi.json", "/v1/models/{model:path}", "/v1/responses/{rest:path}"}
     assert {path for path in told["paths"] if "{" not in path} == paths - aside
 
 
-def test_every_schema_is_one_and_requests_of_the_apis_fit(served: Served) -> None:
+def test_every_schema_is_one_and_requests_of_the_apis_fit(served: RunningLlmGateway) -> None:
     told = description()
     for name in told["components"]["schemas"]:
         jsonschema_rs.validator_for({"$ref": f"#/components/schemas/{name}", **told})
@@ -84,7 +84,7 @@ def test_the_description_is_valid_openapi() -> None:
     not os.environ.get(FUZZ), reason=f"takes minutes; install toolcrib[fuzz] and set {FUZZ} to 1"
 )
 @pytest.mark.filterwarnings("default")
-def test_fuzzing_over_the_description_finds_no_failure(served: Served) -> None:
+def test_fuzzing_over_the_description_finds_no_failure(served: RunningLlmGateway) -> None:
     schemathesis: Any = importlib.import_module("schemathesis")
     schema = schemathesis.openapi.from_dict(description())
     schema.config.update(base_url=served.url)

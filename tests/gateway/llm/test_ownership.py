@@ -10,46 +10,49 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gateway.llm.raw_upstream import Answer, RawUpstream, raw_upstream
-from tests.gateway.llm.serving import Served, serving
+from tests.gateway.llm.raw_upstream import RawUpstream, ScriptedAnswer, raw_upstream
+from tests.gateway.llm.serving import RunningLlmGateway, running_llm_gateway
 from tests.gateway.llm.serving_openai import WORDS, chat_functions, functions
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
-from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
-from toolcrib.gateway.llm.response_ids import IdWatch, Issued
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.response_ids import ResponseIdMap, ResponseIdObserver
 
 Json = dict[str, Any]
 THEIRS = {"authorization": "Bearer theirs"}
 
 
-def reply(body: Json, status: int = 200) -> Answer:
+def reply(body: Json, status: int = 200) -> ScriptedAnswer:
     content = json.dumps(body).encode()
-    return Answer([content], status, "application/json", len(content))
+    return ScriptedAnswer([content], status, "application/json", len(content))
 
 
-def stored(id: str) -> Answer:
+def stored(id: str) -> ScriptedAnswer:
     return reply({"id": id, "object": "response", "status": "completed", "output": []})
 
 
-def streamed(id: str, *calls: Json) -> Answer:
+def streamed(id: str, *calls: Json) -> ScriptedAnswer:
     items = [{"type": "function_call", "call_id": f"call_{id}", **call} for call in calls]
     events = [
         {"type": "response.created", "response": {"id": id}},
         *({"type": "response.output_item.done", "output_index": 0, "item": one} for one in items),
         {"type": "response.completed", "response": {"id": id, "output": items}},
     ]
-    return Answer([f"data: {json.dumps(one)}\n\n".encode() for one in events])
+    return ScriptedAnswer([f"data: {json.dumps(one)}\n\n".encode() for one in events])
 
 
-def models(*ids: str) -> Answer:
+def models(*ids: str) -> ScriptedAnswer:
     return reply({"object": "list", "data": [{"id": id} for id in ids]})
 
 
 @contextmanager
 def between(
-    *answers: Answer, api: str = "openai", first: Json | None = None, second: Json | None = None
-) -> Iterator[tuple[Served, RawUpstream, RawUpstream]]:
+    *answers: ScriptedAnswer,
+    api: str = "openai",
+    first: Json | None = None,
+    second: Json | None = None,
+) -> Iterator[tuple[RunningLlmGateway, RawUpstream, RawUpstream]]:
     """A gateway before two upstreams that give the same answers, and those."""
     with ExitStack() as open:
         one = open.enter_context(raw_upstream(*answers))
@@ -59,10 +62,10 @@ def between(
             {"url": two.url, "models": ("large-*",), **(second or {})},
         ]
         upstreams = tuple(
-            ModelUpstream(name, api=api, **given)  # type: ignore[arg-type]
+            LlmUpstreamConfig(name, api=api, **given)  # type: ignore[arg-type]
             for name, given in zip(("one", "two"), settings, strict=True)
         )
-        served = open.enter_context(serving(Gateway(ModelGateway(upstreams))))
+        served = open.enter_context(running_llm_gateway(LlmGateway(LlmGatewayConfig(upstreams))))
         yield served, one, two
 
 
@@ -209,11 +212,11 @@ def test_what_was_hidden_is_put_back_for_its_owner_in_its_conversation_alone() -
     with ExitStack() as open:
         model = open.enter_context(ScriptedModel(script))
         upstreams = (
-            ModelUpstream("other", api="openai", url=model.url, models=("other",)),
-            ModelUpstream("scripted", api="openai", url=model.url),
+            LlmUpstreamConfig("other", api="openai", url=model.url, models=("other",)),
+            LlmUpstreamConfig("scripted", api="openai", url=model.url),
         )
-        gateway = Gateway(ModelGateway(upstreams, threshold_tools=len(WORDS)))
-        url = open.enter_context(serving(gateway)).url
+        gateway = LlmGateway(LlmGatewayConfig(upstreams, threshold_tools=len(WORDS)))
+        url = open.enter_context(running_llm_gateway(gateway)).url
         mine = {"x-api-key": "mine"}
         message = converse(url, mine)
         assert sent_on(url, model, mine, message) == 6, "search and result are put back"
@@ -230,8 +233,8 @@ def test_a_streamed_response_of_two_rounds_is_found_whole_by_the_id_of_its_first
         streamed("resp_2", {"name": "get_exchange_rate", "arguments": '{"currency": "x"}'}),
     ]
     with raw_upstream(*rounds, always=stored("resp_2")) as model:
-        upstream = ModelUpstream("raw", api="openai", url=model.url, tool_search="on")
-        with serving(Gateway(ModelGateway((upstream,)))) as served:
+        upstream = LlmUpstreamConfig("raw", api="openai", url=model.url, tool_search="on")
+        with running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,)))) as served:
             url = f"{served.url}/v1/responses"
             body = {"model": "m", "input": "A dollar?", "tools": functions(), "stream": True}
             said = httpx2.post(url, json=body, headers=THEIRS, timeout=30).text
@@ -243,10 +246,10 @@ def test_a_streamed_response_of_two_rounds_is_found_whole_by_the_id_of_its_first
 
 
 def test_places_are_forgotten_when_there_are_too_many_and_odd_answers_have_none() -> None:
-    issued = Issued(most=2)
+    issued = ResponseIdMap(most=2)
     for number in range(3):
-        issued.note(("ann",), "one", f"resp_{number}")
-    issued.note(("ann",), "one", "")
+        issued.record(("ann",), "one", f"resp_{number}")
+    issued.record(("ann",), "one", "")
     assert issued.find(("ann",), "resp_0") is None
     assert issued.find(("ann",), "resp_2") == ("one", "resp_2")
     assert issued.find(("bob",), "resp_2") is None
@@ -257,7 +260,7 @@ def test_places_are_forgotten_when_there_are_too_many_and_odd_answers_have_none(
         [b"data: {}\n\n"] * 40 + [b'data: {"response": {"id": "late"}}\n\n'],
         [b": hi\n\n", b'data: {"response"', b': {"id": "resp_1"}}\n\n', b"data: [\n\n"],
     ):
-        watch = IdWatch(seen.append)
+        watch = ResponseIdObserver(seen.append)
         for piece in pieces:
             watch(piece)
     assert seen == ["resp_1"]

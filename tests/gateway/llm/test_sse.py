@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.sse import Event, EventReader, WholeEvents, event
+from toolcrib.gateway.llm.sse import EventBuffer, SseEvent, SseParser, format_event
 
 
-def read(*chunks: bytes) -> list[Event]:
-    reader = EventReader()
-    return [one for chunk in chunks for one in reader.feed(chunk)]
+def read(*chunks: bytes) -> list[SseEvent]:
+    reader = SseParser()
+    return [one for chunk in chunks for one in reader.parse_chunk(chunk)]
 
 
 @pytest.mark.parametrize(
@@ -44,37 +44,40 @@ def test_how_the_bytes_are_cut_makes_no_difference(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=5)))
     chunks = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
     assert read(*chunks) == read(sent)
-    whole = WholeEvents()
-    passed = [whole.feed(chunk) for chunk in chunks]
-    assert b"".join(passed) + whole.rest() == sent
+    whole = EventBuffer()
+    passed = [whole.push_chunk(chunk) for chunk in chunks]
+    assert b"".join(passed) + whole.take_rest() == sent
 
 
 def test_what_was_written_is_read_again() -> None:
-    assert read(event("ping", b"{}") + event("", b"[1]")) == [("ping", "{}"), ("", "[1]")]
+    assert read(format_event("ping", b"{}") + format_event("", b"[1]")) == [
+        ("ping", "{}"),
+        ("", "[1]"),
+    ]
 
 
 def test_half_an_event_is_held_back() -> None:
-    whole = WholeEvents()
-    assert whole.feed(b"data: a\n\ndata: b\n") == b"data: a\n\n"
-    assert whole.feed(b"\n") == b"data: b\n\n"
-    assert whole.feed(b"data: c\r\n\r") == b""
-    assert whole.feed(b"\ndata") == b"data: c\r\n\r\n"
-    assert whole.rest() == b"data"
+    whole = EventBuffer()
+    assert whole.push_chunk(b"data: a\n\ndata: b\n") == b"data: a\n\n"
+    assert whole.push_chunk(b"\n") == b"data: b\n\n"
+    assert whole.push_chunk(b"data: c\r\n\r") == b""
+    assert whole.push_chunk(b"\ndata") == b"data: c\r\n\r\n"
+    assert whole.take_rest() == b"data"
 
 
 @pytest.mark.parametrize("piece", [b"x", b"data: x\n"])
 def test_an_event_without_an_end_is_given_up(piece: bytes) -> None:
-    reader, whole = EventReader(1_000), WholeEvents(1_000)
+    reader, whole = SseParser(1_000), EventBuffer(1_000)
     with pytest.raises(RequestFailed, match="1,000 bytes"):
         for _ in range(2_000):
-            reader.feed(piece)
+            reader.parse_chunk(piece)
     with pytest.raises(RequestFailed, match="1,000 bytes"):
         for _ in range(2_000):
-            whole.feed(piece)
+            whole.push_chunk(piece)
 
 
 def test_many_events_one_after_another_are_not_too_large() -> None:
-    reader, whole = EventReader(1_000), WholeEvents(1_000)
+    reader, whole = SseParser(1_000), EventBuffer(1_000)
     for _ in range(100):
-        assert len(reader.feed(b"data: " + b"x" * 90 + b"\n\n")) == 1
-        assert whole.feed(b"data: " + b"x" * 90 + b"\n\n")
+        assert len(reader.parse_chunk(b"data: " + b"x" * 90 + b"\n\n")) == 1
+        assert whole.push_chunk(b"data: " + b"x" * 90 + b"\n\n")

@@ -14,7 +14,15 @@ import hypercorn.config
 import pytest
 
 from tests.gateway.llm.certificates import Certificate, certificate
-from tests.gateway.llm.wire_server import Peer, Run, asking, loops, sized, until, wire_server
+from tests.gateway.llm.wire_server import (
+    Run,
+    ServerConnection,
+    loops,
+    open_upstream,
+    response_with_length,
+    wait_until,
+    wire_server,
+)
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.connect import by_turns, connected
 
@@ -33,7 +41,10 @@ def test_a_secured_upstream_is_asked_and_its_connection_used_again(
 ) -> None:
     async def work() -> None:
         context = trusted.context("http/1.1")
-        async with wire_server(sized(b"hello"), context) as server, asking(server.url) as ask:
+        async with (
+            wire_server(response_with_length(b"hello"), context) as server,
+            open_upstream(server.url) as ask,
+        ):
             assert [await ask.read(), await ask.read()] == [b"hello", b"hello"]
             assert server.connections == [1, 1]
 
@@ -47,12 +58,12 @@ def test_a_certificate_that_is_not_to_be_trusted_is_said_so(
     async def work() -> None:
         stranger = certificate(tmp_path, "127.0.0.2")
         async with (
-            wire_server(sized(b"hello"), stranger.context()) as server,
-            asking(server.url, retries=2) as ask,
+            wire_server(response_with_length(b"hello"), stranger.context()) as server,
+            open_upstream(server.url, retries=2) as ask,
         ):
             with pytest.raises(RequestFailed, match=r"certificate .* trusted") as raised:
                 await ask.read()
-            assert raised.value.status == 502 and not server.asked
+            assert raised.value.status == 502 and not server.requests
 
     run(work())
 
@@ -65,8 +76,8 @@ def test_a_certificate_for_another_address_is_not_to_be_trusted(
         other = certificate(tmp_path, "127.0.0.2")
         monkeypatch.setenv("SSL_CERT_FILE", str(other.file))
         async with (
-            wire_server(sized(b"hello"), other.context()) as server,
-            asking(server.url) as ask,
+            wire_server(response_with_length(b"hello"), other.context()) as server,
+            open_upstream(server.url) as ask,
         ):
             with pytest.raises(RequestFailed, match=r"127\.0\.0\.1"):
                 await ask.read()
@@ -77,12 +88,12 @@ def test_a_certificate_for_another_address_is_not_to_be_trusted(
 @loops
 def test_a_server_that_does_not_speak_tls_cannot_be_reached(run: Run, trusted: Certificate) -> None:
     async def work() -> None:
-        async def greet(peer: Peer) -> None:
-            await peer.say(b"220 smtp\r\n")
+        async def greet(peer: ServerConnection) -> None:
+            await peer.send(b"220 smtp\r\n")
 
         async with (
             wire_server(greet) as server,
-            asking(server.url.replace("http:", "https:"), connect_seconds=1) as ask,
+            open_upstream(server.url.replace("http:", "https:"), connect_seconds=1) as ask,
         ):
             with pytest.raises(RequestFailed) as raised:
                 await ask.read()
@@ -120,7 +131,7 @@ async def http2_server(context: Certificate, seen: list[str]) -> AsyncIterator[s
         hypercorn.asyncio.serve(app, config, shutdown_trigger=over.wait)
     )
     try:
-        await until(lambda: _listens(port))
+        await wait_until(lambda: _listens(port))
         yield f"https://127.0.0.1:{port}"
     finally:
         over.set()
@@ -136,10 +147,10 @@ def _listens(port: int) -> bool:
 def test_http2_is_spoken_where_it_is_offered(trusted: Certificate) -> None:
     async def work() -> None:
         seen: list[str] = []
-        async with http2_server(trusted, seen) as url, asking(url) as ask:
+        async with http2_server(trusted, seen) as url, open_upstream(url) as ask:
             replies = await asyncio.gather(*(ask.send(f"/{number}") for number in range(5)))
-            assert all(reply.ok and reply.is_events for reply in replies)
-            assert not any(name == "set-cookie" for name, _ in replies[0].headers())
+            assert all(reply.is_success and reply.is_event_stream for reply in replies)
+            assert not any(name == "set-cookie" for name, _ in replies[0].forwarded_headers())
             assert await replies[0].read() == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
             taken: list[bytes] = []
 
@@ -147,9 +158,9 @@ def test_http2_is_spoken_where_it_is_offered(trusted: Certificate) -> None:
                 taken.append(piece)
                 return True
 
-            assert await replies[1].pour(take) and len(b"".join(taken)) == 27
+            assert await replies[1].stream_to(take) and len(b"".join(taken)) == 27
             for reply in replies:
-                await reply.finish()
+                await reply.discard_rest()
                 await reply.close()
             await asyncio.wait_for(ask.read("/last"), 10)
         assert len(seen) == 6 and all(one.startswith("2 POST /") for one in seen)
@@ -162,14 +173,17 @@ def test_an_upstream_behind_a_proxy_is_asked_through_it(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
-        async with wire_server(sized(b"by proxy")) as proxy:
+        async with wire_server(response_with_length(b"by proxy")) as proxy:
             monkeypatch.setenv("http_proxy", proxy.url)
             monkeypatch.setenv("no_proxy", "127.0.0.1")
-            async with asking("http://model.invalid/base") as ask:
+            async with open_upstream("http://model.invalid/base") as ask:
                 assert await ask.read("/v1/x") == b"by proxy"
-            async with wire_server(sized(b"direct")) as server, asking(server.url) as ask:
+            async with (
+                wire_server(response_with_length(b"direct")) as server,
+                open_upstream(server.url) as ask,
+            ):
                 assert await ask.read() == b"direct"
-        ((_, said),) = proxy.asked
+        ((_, said),) = proxy.requests
         assert said.startswith(b"POST http://model.invalid/base/v1/x HTTP/1.1\r\n")
 
     run(work())
@@ -181,7 +195,7 @@ def test_a_proxy_that_is_not_there_is_said_so(run: Run, monkeypatch: pytest.Monk
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed.getsockname()[1]}")
-            async with asking("http://model.invalid") as ask:
+            async with open_upstream("http://model.invalid") as ask:
                 with pytest.raises(RequestFailed, match="cannot be reached"):
                     await ask.read()
 
@@ -208,7 +222,7 @@ def test_an_address_that_does_not_answer_is_passed_over(first: str) -> None:
     async def work() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Loop)
-        async with wire_server(sized(b"hello")) as server:
+        async with wire_server(response_with_length(b"hello")) as server:
             port = int(server.url.rpartition(":")[2])
             with socket.socket() as dead, socket.socket() as filler:
                 dead.bind(("127.0.0.1", 0))
@@ -230,7 +244,7 @@ def test_an_address_that_does_not_answer_is_passed_over(first: str) -> None:
 @loops
 def test_no_address_at_all_is_said_so(run: Run) -> None:
     async def work() -> None:
-        async with asking("http://model.invalid", connect_seconds=30) as ask:
+        async with open_upstream("http://model.invalid", connect_seconds=30) as ask:
             with pytest.raises(RequestFailed, match="cannot be reached"):
                 await ask.read()
 

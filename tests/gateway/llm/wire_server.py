@@ -11,40 +11,40 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.upstreams import Reply, Upstreams
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.upstreams import LlmUpstreams, UpstreamResponse
 
-Stage = Callable[["Peer"], Awaitable[None]]
+Stage = Callable[["ServerConnection"], Awaitable[None]]
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def sized(body: bytes, status: str = "200 OK", head: bytes = b"") -> bytes:
+def response_with_length(body: bytes, status: str = "200 OK", head: bytes = b"") -> bytes:
     """An answer that says how long it is."""
     length = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n".encode()
     return length + head + b"\r\n" + body
 
 
-def chunk(data: bytes) -> bytes:
+def encode_chunk(data: bytes) -> bytes:
     """A piece of an answer that comes in pieces."""
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
 @dataclass
-class Peer:
+class ServerConnection:
     """One connection, as the server has it."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     number: int
 
-    async def say(self, *pieces: bytes) -> None:
+    async def send(self, *pieces: bytes) -> None:
         """Send some bytes, each piece by itself."""
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
             await asyncio.sleep(0)
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait until the other side has hung up."""
         with suppress(ConnectionError):
             while await self.reader.read(1 << 16):
@@ -52,58 +52,58 @@ class Peer:
 
 
 @dataclass
-class Server:
+class WireServer:
     """What was asked of it, on which connection."""
 
     url: str
-    asked: list[tuple[int, bytes]] = field(default_factory=list)
-    open: int = 0
+    requests: list[tuple[int, bytes]] = field(default_factory=list)
+    open_count: int = 0
 
-    async def is_left(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until nobody is connected any more."""
-        await until(lambda: not self.open)
+        await wait_until(lambda: not self.open_count)
 
     @property
     def connections(self) -> list[int]:
         """The number of the connection of each request."""
-        return [number for number, _ in self.asked]
+        return [number for number, _ in self.requests]
 
 
 @asynccontextmanager
 async def wire_server(
     answer: Stage | bytes | Sequence[bytes], context: ssl.SSLContext | None = None
-) -> AsyncIterator[Server]:
+) -> AsyncIterator[WireServer]:
     """A server that answers every request so; it hangs up after a function has returned."""
     count = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal count
         count += 1
-        peer = Peer(reader, writer, count)
-        known.open += 1
+        peer = ServerConnection(reader, writer, count)
+        known.open_count += 1
         try:
             await _answered(peer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # Gone, or the server is: either way there is nobody to tell.
             pass
         finally:
-            known.open -= 1
+            known.open_count -= 1
             writer.close()
 
-    async def _answered(peer: Peer) -> None:
+    async def _answered(peer: ServerConnection) -> None:
         while True:
             head = await peer.reader.readuntil(b"\r\n\r\n")
             length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
             body = await peer.reader.readexactly(int(length or 0))
-            known.asked.append((peer.number, head + body))
+            known.requests.append((peer.number, head + body))
             if callable(answer):
                 await answer(peer)
                 return
-            await peer.say(*([answer] if isinstance(answer, bytes) else answer))
+            await peer.send(*([answer] if isinstance(answer, bytes) else answer))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
-    known = Server(f"{'https' if context else 'http'}://127.0.0.1:{port}")
+    known = WireServer(f"{'https' if context else 'http'}://127.0.0.1:{port}")
     try:
         yield known
     finally:
@@ -115,13 +115,13 @@ async def wire_server(
 
 
 @dataclass
-class Asking:
+class UpstreamUnderTest:
     """An upstream, and the way to ask it."""
 
-    upstreams: Upstreams
-    upstream: ModelUpstream
+    upstreams: LlmUpstreams
+    upstream: LlmUpstreamConfig
 
-    async def send(self, path: str = "/v1/x", **given: Any) -> Reply:
+    async def send(self, path: str = "/v1/x", **given: Any) -> UpstreamResponse:
         """Ask something."""
         method, headers = given.pop("method", "POST"), given.pop("headers", [("a", "b")])
         body = given.pop("body", b"{}")
@@ -133,13 +133,13 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking(url: str, **settings: Any) -> AsyncIterator[Asking]:
+async def open_upstream(url: str, **settings: Any) -> AsyncIterator[UpstreamUnderTest]:
     """Somebody who asks the upstream at an address."""
-    upstream = ModelUpstream("there", url=url, **{"retries": 0, **settings})
-    upstreams = Upstreams(ModelGateway((upstream,)))
+    upstream = LlmUpstreamConfig("there", url=url, **{"retries": 0, **settings})
+    upstreams = LlmUpstreams(LlmGatewayConfig((upstream,)))
     await upstreams.open()
     try:
-        yield Asking(upstreams, upstream)
+        yield UpstreamUnderTest(upstreams, upstream)
     finally:
         await upstreams.close()
 
@@ -147,21 +147,23 @@ async def asking(url: str, **settings: Any) -> AsyncIterator[Asking]:
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def _plain(work: Coroutine[Any, Any, None]) -> None:
+def _run_on_asyncio(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 60))
 
 
-def _as_served(work: Coroutine[Any, Any, None]) -> None:
+def _run_on_uvloop(work: Coroutine[Any, Any, None]) -> None:
     uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(work, 60))
 
 
-async def until(holds: Callable[[], object]) -> None:
+async def wait_until(holds: Callable[[], object]) -> None:
     """Wait until something holds."""
     while not holds():
         await asyncio.sleep(0.005)
 
 
 # Runs a test on the loop of the standard library, and on the one that the gateway takes.
-loops = pytest.mark.parametrize("run", [_plain, _as_served], ids=["asyncio", "as served"])
+loops = pytest.mark.parametrize(
+    "run", [_run_on_asyncio, _run_on_uvloop], ids=["asyncio", "as served"]
+)

@@ -25,7 +25,9 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
 
-class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
+class AuthorizationServer(
+    OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]
+):
     """Keeps clients, codes and tokens; whoever comes to its page says yes, unless told otherwise."""
 
     def __init__(self) -> None:
@@ -34,7 +36,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self.access: dict[str, AccessToken] = {}
         self.refresh: dict[str, RefreshToken] = {}
         self.renewals = 0
-        self.says_no = False
+        self.denies = False
         self.seconds = 3600
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
@@ -46,7 +48,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def authorize(
         self, client: OAuthClientInformationFull, params: AuthorizationParams
     ) -> str:
-        if self.says_no:
+        if self.denies:
             raise AuthorizeError("access_denied", "The person said no.")
         code = AuthorizationCode(
             code=secrets.token_urlsafe(24),
@@ -70,7 +72,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
         del self.codes[authorization_code.code]
-        return self._granted(client.client_id, authorization_code.scopes)
+        return self._issue_token(client.client_id, authorization_code.scopes)
 
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
@@ -83,7 +85,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         if self.refresh.pop(refresh_token.token, None) is None:
             raise TokenError("invalid_grant")
         self.renewals += 1
-        return self._granted(client.client_id, scopes)
+        return self._issue_token(client.client_id, scopes)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.access.get(token)
@@ -91,7 +93,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         self.access.pop(token.token, None)
 
-    def _granted(self, client_id: str, scopes: list[str]) -> OAuthToken:
+    def _issue_token(self, client_id: str, scopes: list[str]) -> OAuthToken:
         access, refresh = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self.access[access] = AccessToken(token=access, client_id=client_id, scopes=scopes)
         self.refresh[refresh] = RefreshToken(token=refresh, client_id=client_id, scopes=scopes)
@@ -103,7 +105,9 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         )
 
 
-def guarded_app(authority: Authority, origin: str, *, registers: bool = True) -> Starlette:
+def build_guarded_app(
+    authority: AuthorizationServer, origin: str, *, registers: bool = True
+) -> Starlette:
     """A server with one tool, for those who have logged in."""
 
     async def listed(ctx: Any, params: Any) -> types.ListToolsResult:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.npm import INSTALL_SECONDS, node
+from tests.support.npm import INSTALL_SECONDS, node_binary
 
 FOLDER: Final = "{folder}"
 
 
 @dataclass(frozen=True)
-class Real:
+class RealServer:
     """A server: where it comes from, how it is started, and a call that changes nothing.
 
     With keys that open nothing, and without a network, many calls fail. They fail in the server,
@@ -53,9 +53,9 @@ class Real:
         program = package / (
             programs if isinstance(programs, str) else next(iter(programs.values()))
         )
-        return {"command": node(modules), "args": [str(program), *args], **common}
+        return {"command": node_binary(modules), "args": [str(program), *args], **common}
 
-    def given(self, folder: Path) -> dict[str, Any]:
+    def call_arguments(self, folder: Path) -> dict[str, Any]:
         """The arguments of its call."""
         text = json.dumps(dict(self.arguments)).replace(FOLDER, str(folder))
         arguments: dict[str, Any] = json.loads(text)
@@ -76,7 +76,7 @@ users: [{name: none, user: {}}]
 """,
 }
 SERVERS: Final = (
-    Real(
+    RealServer(
         "everything",
         "@modelcontextprotocol/server-everything@2026.8.31",
         "get-sum",
@@ -84,7 +84,7 @@ SERVERS: Final = (
         ("stdio",),
         works=True,
     ),
-    Real(
+    RealServer(
         "filesystem",
         "@modelcontextprotocol/server-filesystem@2026.8.31",
         "list_directory",
@@ -92,68 +92,70 @@ SERVERS: Final = (
         (FOLDER,),
         works=True,
     ),
-    Real(
+    RealServer(
         "gitlab",
         "@modelcontextprotocol/server-gitlab@2025.4.25",
         "search_repositories",
         {"search": "tools"},
         env={"GITLAB_PERSONAL_ACCESS_TOKEN": NO_KEY},
     ),
-    Real(
+    RealServer(
         "amap",
         "@amap/amap-maps-mcp-server@0.0.8",
         "maps_weather",
         {"city": "Beijing"},
         env={"AMAP_MAPS_API_KEY": NO_KEY},
     ),
-    Real(
+    RealServer(
         "baidu",
         "@baidumap/mcp-server-baidu-map@1.0.5",
         "map_geocode",
         {"address": "Beijing"},
         env={"BAIDU_MAP_API_KEY": NO_KEY},
     ),
-    Real("godot", "@coding-solo/godot-mcp@0.1.1", "get_debug_output"),
-    Real(
+    RealServer("godot", "@coding-solo/godot-mcp@0.1.1", "get_debug_output"),
+    RealServer(
         "trello",
         "@delorenj/mcp-server-trello@1.8.1",
         "get_lists",
         {"boardId": "none"},
         env={"TRELLO_API_KEY": NO_KEY, "TRELLO_TOKEN": NO_KEY},
     ),
-    Real("googlemaps", "@googlemaps/code-assist-mcp@0.2.1", "retrieve-instructions", works=True),
-    Real(
+    RealServer(
+        "googlemaps", "@googlemaps/code-assist-mcp@0.2.1", "retrieve-instructions", works=True
+    ),
+    RealServer(
         "hubspot",
         "@hubspot/mcp-server@0.4.0",
         "hubspot-get-user-details",
         env={"PRIVATE_APP_ACCESS_TOKEN": NO_KEY},
     ),
-    Real(
+    RealServer(
         "youtube",
         "@kimtaeyoon83/mcp-server-youtube-transcript@0.1.1",
         "get_transcript",
         {"url": "https://youtu.be/00000000000", "lang": "en"},
     ),
-    Real("magicui", "@magicuidesign/mcp@2.0.0", "listRegistryItems"),
-    Real(
+    RealServer("magicui", "@magicuidesign/mcp@2.0.0", "listRegistryItems"),
+    RealServer(
         "excel",
         "@negokaz/excel-mcp-server@0.12.0",
         "excel_describe_sheets",
         {"fileAbsolutePath": f"{FOLDER}/none.xlsx"},
     ),
-    Real(
+    RealServer(
         "netlify",
         "@netlify/mcp@1.15.1",
         "netlify-coding-rules",
         {"creationType": "serverless"},
     ),
-    Real(
+    RealServer(
         "notion",
         "@notionhq/notion-mcp-server@2.5.2",
         "API-get-self",
         env={"NOTION_TOKEN": NO_KEY},
     ),
-    Real(
+    RealServer(
         "supabase",
         "@supabase/mcp-server-postgrest@0.2.0",
         "sqlToRest",
@@ -161,35 +163,37 @@ SERVERS: Final = (
         ("--apiUrl=http://127.0.0.1:1", "--schema=public"),
         works=True,
     ),
-    Real(
+    RealServer(
         "linear",
         "@tacticlaunch/mcp-linear@1.4.3",
         "linear_getViewer",
         env={"LINEAR_API_TOKEN": NO_KEY, "LINEAR_API_KEY": NO_KEY},
     ),
-    Real(
+    RealServer(
         "context7",
         "@upstash/context7-mcp@4.1.1",
         "resolve-library-id",
         {"query": "how to route", "libraryName": "starlette"},
     ),
-    Real("vapi", "@vapi-ai/mcp-server@0.0.11", "list_assistants", env={"VAPI_TOKEN": NO_KEY}),
-    Real("airtable", "airtable-mcp-server@1.14.0", "list_bases", env={"AIRTABLE_API_KEY": "pat.1"}),
-    Real(
+    RealServer("vapi", "@vapi-ai/mcp-server@0.0.11", "list_assistants", env={"VAPI_TOKEN": NO_KEY}),
+    RealServer(
+        "airtable", "airtable-mcp-server@1.14.0", "list_bases", env={"AIRTABLE_API_KEY": "pat.1"}
+    ),
+    RealServer(
         "duckduckgo",
         "duckduckgo-mcp-server@0.1.2",
         "duckduckgo_web_search",
         {"query": "tool search"},
     ),
-    Real(
+    RealServer(
         "exa",
         "exa-mcp-server@3.4.1",
         "web_search_exa",
         {"query": "tool search"},
         env={"EXA_API_KEY": NO_KEY},
     ),
-    Real("ios", "ios-simulator-mcp@2.1.0", "get_booted_sim_id"),
-    Real(
+    RealServer("ios", "ios-simulator-mcp@2.1.0", "get_booted_sim_id"),
+    RealServer(
         "kubernetes",
         "kubernetes-mcp-server@0.0.67",
         "configuration_view",
@@ -197,7 +201,7 @@ SERVERS: Final = (
         env={"KUBECONFIG": f"{FOLDER}/kubeconfig"},
         works=True,
     ),
-    Real(
+    RealServer(
         "obsidian",
         "mcp-obsidian@1.0.0",
         "search_notes",
@@ -205,20 +209,20 @@ SERVERS: Final = (
         (FOLDER,),
         works=True,
     ),
-    Real(
+    RealServer(
         "searxng",
         "mcp-searxng@1.16.0",
         "searxng_instance_info",
         env={"SEARXNG_URL": "http://127.0.0.1:1"},
     ),
-    Real(
+    RealServer(
         "time",
         "mcp-server-time==2026.10.19",
         "get_current_time",
         {"timezone": "UTC"},
         works=True,
     ),
-    Real(
+    RealServer(
         "calculator",
         "mcp-server-calculator==0.2.1",
         "calculate",
@@ -228,7 +232,7 @@ SERVERS: Final = (
 )
 
 
-def install_python(folder: Path) -> None:
+def install_python_servers(folder: Path) -> None:
     """Those that come from PyPI, each in an environment of its own: they want different things."""
     for one in SERVERS:
         if one.is_python and not one.program(folder).exists():

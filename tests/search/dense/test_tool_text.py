@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from toolcrib import Tool
-from toolcrib.search.dense.tool_text import MAX_DESCRIPTION_WORDS, MAX_PARAMETERS, passage
+from toolcrib.search.dense.tool_text import MAX_DESCRIPTION_WORDS, MAX_PARAMETERS, build_tool_text
 
 
 def _schema(*names: str) -> dict[str, object]:
@@ -10,15 +10,17 @@ def _schema(*names: str) -> dict[str, object]:
 
 def test_a_tool_is_told_in_words_with_what_it_takes() -> None:
     tool = Tool("createIssue", "Open an issue.", _schema("repoName"), server="github-mcp-server")
-    assert passage(tool) == "github create Issue: Open an issue.  (repo Name)".replace("  ", " ")
+    assert build_tool_text(tool) == "github create Issue: Open an issue.  (repo Name)".replace(
+        "  ", " "
+    )
 
 
 def test_a_title_is_told_if_it_says_more_than_the_name() -> None:
-    assert passage(Tool("get_user", title="Get User")) == "get user: "
-    assert passage(Tool("get_user", title="Fetch a member")) == "get user Fetch a member: "
+    assert build_tool_text(Tool("get_user", title="Get User")) == "get user: "
+    assert build_tool_text(Tool("get_user", title="Fetch a member")) == "get user Fetch a member: "
 
 
 def test_long_tools_are_cut() -> None:
-    text = passage(Tool("x", "word " * 500, _schema(*(f"p{at}" for at in range(99)))))
+    text = build_tool_text(Tool("x", "word " * 500, _schema(*(f"p{at}" for at in range(99)))))
     assert text.count("word") == MAX_DESCRIPTION_WORDS
     assert text.count(",") == MAX_PARAMETERS - 1

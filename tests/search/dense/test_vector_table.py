@@ -10,46 +10,53 @@ from hypothesis import strategies as st
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.index import Dense
-from toolcrib.search.dense.vector_table import BLOCK, HEAD, TURNED_FROM, VectorTable, nearest, unit
+from toolcrib.search.dense.index import DenseRanker
+from toolcrib.search.dense.vector_table import (
+    BLOCK_SLOTS,
+    HEAD_DIMENSIONS,
+    MIN_ROTATED_SLOTS,
+    VectorTable,
+    normalize_vectors,
+    top_k,
+)
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.hybrid.fusion import Hybrid
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 
-WIDTH = 3 * HEAD
+WIDTH = 3 * HEAD_DIMENSIONS
 
 
 def vectors(count: int, seed: int = 1) -> Vectors:
     """Vectors such as encoders give: a few directions say most, all the others a little."""
     chance = np.random.default_rng(seed)
     falling = np.float32(0.97) ** np.arange(WIDTH, dtype=np.float32)
-    return unit(chance.standard_normal((count, WIDTH), np.float32) * falling)
+    return normalize_vectors(chance.standard_normal((count, WIDTH), np.float32) * falling)
 
 
 def table(rows: Vectors) -> VectorTable:
-    return VectorTable.empty(WIDTH).updated(dict(enumerate(rows)), len(rows))
+    return VectorTable.empty(WIDTH).with_vectors(dict(enumerate(rows)), len(rows))
 
 
 def found(of: VectorTable, query: Vectors, count: int) -> list[int]:
-    comparison = of.compared(query[None])
-    if of.nearest:
-        comparison.sharpen(nearest(comparison.rows[0], of.nearest))
+    comparison = of.compare(query[None])
+    if of.rescore_count:
+        comparison.rescore(top_k(comparison.rows[0], of.rescore_count))
     best: list[int] = np.argsort(-comparison.rows[0], kind="stable")[:count].tolist()
     return best
 
 
 def test_a_small_table_is_compared_exactly_at_once() -> None:
-    rows = vectors(TURNED_FROM - 1)
+    rows = vectors(MIN_ROTATED_SLOTS - 1)
     small = table(rows)
-    assert small.nearest == 0
-    assert np.allclose(small.compared(rows[:3]).rows, rows[:3] @ rows.T, atol=1e-5)
+    assert small.rescore_count == 0
+    assert np.allclose(small.compare(rows[:3]).rows, rows[:3] @ rows.T, atol=1e-5)
 
 
 def test_a_large_table_finds_the_tools_that_an_exact_one_finds() -> None:
-    rows, queries = vectors(2 * BLOCK + 5), vectors(50, seed=2)
+    rows, queries = vectors(2 * BLOCK_SLOTS + 5), vectors(50, seed=2)
     large = table(rows)
-    assert 0 < large.nearest < len(rows) / 10
+    assert 0 < large.rescore_count < len(rows) / 10
     exact = np.argsort(-(queries @ rows.T), axis=1)[:, :10]
     same = [
         len({*best} & {*found(large, query, 10)})
@@ -59,12 +66,12 @@ def test_a_large_table_finds_the_tools_that_an_exact_one_finds() -> None:
 
 
 def test_what_is_sharpened_is_exact_in_every_block() -> None:
-    rows, queries = vectors(2 * BLOCK + 5), vectors(3, seed=2)
+    rows, queries = vectors(2 * BLOCK_SLOTS + 5), vectors(3, seed=2)
     large = table(rows)
-    comparison = large.compared(queries)
+    comparison = large.compare(queries)
     rough = comparison.rows.copy()
-    slots = np.array([0, 7, BLOCK - 1, BLOCK, 2 * BLOCK + 4])
-    comparison.sharpen(slots)
+    slots = np.array([0, 7, BLOCK_SLOTS - 1, BLOCK_SLOTS, 2 * BLOCK_SLOTS + 4])
+    comparison.rescore(slots)
     assert np.allclose(comparison.rows[:, slots], queries @ rows[slots].T, atol=1e-5)
     others = np.delete(np.arange(len(rows)), slots)
     assert (comparison.rows[:, others] == rough[:, others]).all()
@@ -72,58 +79,58 @@ def test_what_is_sharpened_is_exact_in_every_block() -> None:
 
 
 def test_a_table_that_grows_tool_by_tool_is_turned_again() -> None:
-    rows = vectors(5 * TURNED_FROM)
-    grown = table(rows[:TURNED_FROM])
-    for begin in range(TURNED_FROM, len(rows), 1_000):
+    rows = vectors(5 * MIN_ROTATED_SLOTS)
+    grown = table(rows[:MIN_ROTATED_SLOTS])
+    for begin in range(MIN_ROTATED_SLOTS, len(rows), 1_000):
         some = rows[begin : begin + 1_000]
-        grown = grown.updated(dict(enumerate(some, begin)), begin + len(some))
-    assert grown._turned_at >= 4 * TURNED_FROM
+        grown = grown.with_vectors(dict(enumerate(some, begin)), begin + len(some))
+    assert grown._turned_at >= 4 * MIN_ROTATED_SLOTS
     query = vectors(1, seed=3)[0]
     assert found(grown, query, 10) == found(table(rows), query, 10)
-    picked = [0, TURNED_FROM, len(rows) - 1]
+    picked = [0, MIN_ROTATED_SLOTS, len(rows) - 1]
     alike = grown.rows(picked) @ grown.rows(picked).T
     assert np.allclose(alike, rows[picked] @ rows[picked].T, atol=1e-5)
 
 
 def test_a_tool_that_is_gone_is_like_nothing() -> None:
-    rows = vectors(TURNED_FROM + 10)
+    rows = vectors(MIN_ROTATED_SLOTS + 10)
     before = table(rows)
-    after = before.updated({5: None, 6: rows[7]}, len(rows))
-    assert after.compared(rows[5:6]).rows[0, 5] == 0
-    comparison = after.compared(rows[7:8])
-    comparison.sharpen(np.array([6, 7]))
+    after = before.with_vectors({5: None, 6: rows[7]}, len(rows))
+    assert after.compare(rows[5:6]).rows[0, 5] == 0
+    comparison = after.compare(rows[7:8])
+    comparison.rescore(np.array([6, 7]))
     assert comparison.rows[0, 6] == pytest.approx(1, abs=1e-5) == comparison.rows[0, 7]
     assert found(before, rows[5], 1) == [5]
 
 
 def test_a_table_can_become_shorter() -> None:
-    rows = vectors(BLOCK + 3)
-    short = table(rows).updated(dict.fromkeys(range(5, len(rows))), 5)
-    comparison = short.compared(rows[:2])
-    comparison.sharpen(np.arange(5))
+    rows = vectors(BLOCK_SLOTS + 3)
+    short = table(rows).with_vectors(dict.fromkeys(range(5, len(rows))), 5)
+    comparison = short.compare(rows[:2])
+    comparison.rescore(np.arange(5))
     assert np.allclose(comparison.rows, rows[:2] @ rows[:5].T, atol=1e-5)
 
 
-@pytest.mark.parametrize("count", [*range(2, 20), 101, TURNED_FROM + 1, BLOCK + 5])
+@pytest.mark.parametrize("count", [*range(2, 20), 101, MIN_ROTATED_SLOTS + 1, BLOCK_SLOTS + 5])
 def test_equal_vectors_are_equally_alike_wherever_they_stand(count: int) -> None:
     rows = vectors(count)
     equal = np.arange(0, count, 1 + count // 50)
     rows[equal] = rows[0]
     filled = table(rows)
-    query = unit(rows[:1] + 0.3 * vectors(1, seed=3))
+    query = normalize_vectors(rows[:1] + 0.3 * vectors(1, seed=3))
     for many in range(1, 20):
-        comparison = filled.compared(query)
+        comparison = filled.compare(query)
         # However many are compared exactly at a time.
         for begin in range(0, len(equal), many):
-            comparison.sharpen(equal[begin : begin + many])
+            comparison.rescore(equal[begin : begin + many])
         assert len(set(comparison.rows[0, equal].tolist())) == 1
 
 
-@pytest.mark.parametrize("width", [HEAD, 1_025])
+@pytest.mark.parametrize("width", [HEAD_DIMENSIONS, 1_025])
 def test_narrow_and_very_wide_tables_are_never_turned(width: int) -> None:
-    rows = np.ones((TURNED_FROM, width), np.float32)
-    table = VectorTable.empty(width).updated(dict(enumerate(rows)), len(rows))
-    assert table.nearest == 0
+    rows = np.ones((MIN_ROTATED_SLOTS, width), np.float32)
+    table = VectorTable.empty(width).with_vectors(dict(enumerate(rows)), len(rows))
+    assert table.rescore_count == 0
 
 
 @given(
@@ -134,7 +141,7 @@ def test_the_nearest_have_a_score_and_are_better_than_the_others(
     values: list[float], count: int
 ) -> None:
     scores = np.array(values, np.float32)
-    slots = nearest(scores, count)
+    slots = top_k(scores, count)
     assert sorted(slots.tolist()) == slots.tolist()
     assert (scores[slots] > 0).all()
     others = np.delete(scores, slots)
@@ -148,21 +155,21 @@ class Given:
     def __init__(self, rows: Vectors) -> None:
         self._rows = rows
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.stack([self._rows[9] for _ in texts])
 
-    def tools(self, texts: Sequence[str]) -> Vectors:
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
         return np.stack([self._rows[int(text.split(":")[0].split()[-1])] for text in texts])
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense"])
 def test_rights_never_lose_a_tool_to_the_cut(mode: str) -> None:
-    rows = vectors(TURNED_FROM + 500)
+    rows = vectors(MIN_ROTATED_SLOTS + 500)
     embedder = Given(rows)
     tools = [Tool(f"tool_{number}") for number in range(len(rows))]
     rankers: dict[str, Ranker] = {
-        "hybrid": Hybrid(Lexical(syntax="words"), Dense(embedder)),
-        "dense": Dense(embedder),
+        "hybrid": HybridRanker(LexicalRanker(syntax="words"), DenseRanker(embedder)),
+        "dense": DenseRanker(embedder),
     }
     engine = SearchEngine(Catalog(tools), rankers)
     likeness = rows @ rows[9]
@@ -189,14 +196,14 @@ def test_rights_never_lose_a_tool_to_the_cut(mode: str) -> None:
 class Needed(Given):
     """A query means the tool whose number it ends with."""
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.stack([self._rows[int(text.split("#")[-1])] for text in texts])
 
 
 def test_every_need_of_a_query_finds_its_tool_in_a_large_table() -> None:
-    rows = vectors(TURNED_FROM + 500)
+    rows = vectors(MIN_ROTATED_SLOTS + 500)
     tools = [Tool(f"tool_{number}") for number in range(len(rows))]
-    hybrid = Hybrid(Lexical(syntax="words"), Dense(Needed(rows)))
+    hybrid = HybridRanker(LexicalRanker(syntax="words"), DenseRanker(Needed(rows)))
     engine = SearchEngine(Catalog(tools), {"hybrid": hybrid})
     result = engine.search("show me the one #7, then send me the other #2000", limit=3)
     assert {"tool_7", "tool_2000"} <= {hit.tool.name for hit in result}
@@ -206,9 +213,13 @@ def test_every_need_of_a_query_finds_its_tool_in_a_large_table() -> None:
 @pytest.mark.parametrize("scale", [1e30, 1e20, 1e-13, 1e-20, 1e-30])
 def test_vectors_may_have_any_length(scale: float) -> None:
     rows = np.vstack((3 * vectors(3), np.zeros((1, WIDTH), np.float32)))
-    np.testing.assert_allclose(unit(rows * np.float32(scale)), unit(rows), atol=1e-6)
-    np.testing.assert_allclose(unit(rows[0] * np.float32(scale)), unit(rows[0]), atol=1e-6)
+    np.testing.assert_allclose(
+        normalize_vectors(rows * np.float32(scale)), normalize_vectors(rows), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        normalize_vectors(rows[0] * np.float32(scale)), normalize_vectors(rows[0]), atol=1e-6
+    )
     # One among others changes nothing about them.
-    mixed = unit(np.vstack((rows, rows[:1] * np.float32(scale))))
-    assert (mixed[:4] == unit(rows)).all()
+    mixed = normalize_vectors(np.vstack((rows, rows[:1] * np.float32(scale))))
+    assert (mixed[:4] == normalize_vectors(rows)).all()
     np.testing.assert_allclose(mixed[4], mixed[0], atol=1e-6)

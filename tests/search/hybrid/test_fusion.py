@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from tests.search.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.search.dense.embedder import Embedder
-from toolcrib.search.dense.index import READ_CLOSELY, Dense
-from toolcrib.search.hybrid.fusion import Fusion, Hybrid
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.dense.index import MAX_ENCODED_PER_QUERY, DenseRanker
+from toolcrib.search.hybrid.fusion import FusionWeights, HybridRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 
 
 def _engine(catalog: Catalog, embedder: Embedder, **fusion: float) -> SearchEngine:
-    ranker = Hybrid(Lexical(syntax="lenient"), Dense(embedder), Fusion(**fusion))
+    ranker = HybridRanker(
+        LexicalRanker(syntax="lenient"), DenseRanker(embedder), FusionWeights(**fusion)
+    )
     return SearchEngine(catalog, {"hybrid": ranker})
 
 
@@ -58,8 +60,8 @@ def test_a_tool_for_one_need_alone_says_which(office: Catalog) -> None:
     class Whole(Words):
         """Of a query as a whole it knows nothing but the first thing."""
 
-        def queries(self, texts: Sequence[str]) -> Vectors:
-            return super().queries([text.partition(" then ")[0] for text in texts])
+        def embed_queries(self, texts: Sequence[str]) -> Vectors:
+            return super().embed_queries([text.partition(" then ")[0] for text in texts])
 
     engine = _engine(office, Whole())
     query = "pay the bill and then look whether there will be rain"
@@ -116,7 +118,7 @@ def test_a_tool_that_lacks_a_service_fits_less() -> None:
 
 def test_a_name_that_is_no_services_takes_nothing() -> None:
     class Telling(Words):
-        def services(self, text: str, names: Sequence[str]) -> list[float]:
+        def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
             assert text.startswith("send a letter")
             return [float(name == "Hermes") for name in names]
 
@@ -129,7 +131,7 @@ def test_a_name_that_is_no_services_takes_nothing() -> None:
 
 def test_without_capitals_a_strange_word_that_surely_names_a_service_is_a_name() -> None:
     class Telling(Words):
-        def services(self, text: str, names: Sequence[str]) -> list[float]:
+        def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
             return [{"hermes": 0.9, "parcel": 0.6}.get(name, 0.1) for name in names]
 
     catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
@@ -149,22 +151,22 @@ def test_without_capitals_a_strange_word_that_surely_names_a_service_is_a_name()
 
 
 def test_the_floor_grows_with_the_catalog_up_to_a_point() -> None:
-    fusion = Fusion(floor=0.3, floor_many=0.1)
-    floors = [round(fusion.floor_among(tools), 3) for tools in (0, 100, 1_000, 10_000, 10**6)]
+    fusion = FusionWeights(threshold=0.3, threshold_growth=0.1)
+    floors = [round(fusion.threshold_for(tools), 3) for tools in (0, 100, 1_000, 10_000, 10**6)]
     assert floors == [0.3, 0.3, 0.53, 0.761, 0.761]
-    assert Fusion(floor=0.3).floor_among(5_000) == 0.3
+    assert FusionWeights(threshold=0.3).threshold_for(5_000) == 0.3
 
 
 def test_among_many_tools_more_likeness_is_needed(office: Catalog) -> None:
     many = Catalog([*office, *(Tool(f"other_{at}", "Nothing like it.") for at in range(1_000))])
     likeness = {"floor": 0.6, "floor_many": 0.1}
-    assert _engine(office, Words(), **likeness).search("rain").confident
-    assert not _engine(many, Words(), **likeness).search("rain").confident
+    assert _engine(office, Words(), **likeness).search("rain").is_confident
+    assert not _engine(many, Words(), **likeness).search("rain").is_confident
 
 
 def test_nothing_fits_below_the_floor(office: Catalog) -> None:
-    assert not _engine(office, Words(), floor=1.1).search("rain").confident
-    assert _engine(office, Words(), floor=0.1).search("rain").confident
+    assert not _engine(office, Words(), floor=1.1).search("rain").is_confident
+    assert _engine(office, Words(), floor=0.1).search("rain").is_confident
     nothing = _engine(office, Words()).search("zzqxzz")
     assert (len(nothing), nothing.confidence) == (0, 0.0)
 
@@ -172,38 +174,38 @@ def test_nothing_fits_below_the_floor(office: Catalog) -> None:
 def test_a_need_that_no_hit_fits_is_told(office: Catalog) -> None:
     engine = _engine(office, Words())
     result = engine.search("send a letter and order a pizza, then pay the bill")
-    assert result.confident
-    assert result.unserved == ("order a pizza",)
-    assert engine.search("send a letter and pay the bill").unserved == ()
-    assert engine.search("order a pizza").unserved == ()
+    assert result.is_confident
+    assert result.uncovered == ("order a pizza",)
+    assert engine.search("send a letter and pay the bill").uncovered == ()
+    assert engine.search("order a pizza").uncovered == ()
     # What the asker may not use serves nothing; what is on another page does.
     mail = {"mail___send_email", "mail___read_email"}
     both = "send a letter and pay the bill"
-    assert engine.search(both, allowed=mail).unserved == ("pay the bill",)
-    assert engine.search(both, limit=1).unserved == ()
-    assert engine.search(both, limit=1, offset=1).unserved == ()
+    assert engine.search(both, allowed=mail).uncovered == ("pay the bill",)
+    assert engine.search(both, limit=1).uncovered == ()
+    assert engine.search(both, limit=1, offset=1).uncovered == ()
 
 
 def test_where_no_need_is_served_the_whole_is_judged(office: Catalog) -> None:
     engine = _engine(office, Words())
     nothing = engine.search("order a pizza and wash the car")
-    assert (nothing.confident, nothing.unserved) == (False, ())
+    assert (nothing.is_confident, nothing.uncovered) == (False, ())
     # The names of tools are served by these, whatever they mean.
-    assert engine.search("salesforce query and übersetzen").unserved == ()
+    assert engine.search("salesforce query and übersetzen").uncovered == ()
 
 
 def test_tools_are_read_as_they_are_found() -> None:
-    tools = [Tool(f"t{at}", "about the weather") for at in range(2 * READ_CLOSELY)]
+    tools = [Tool(f"t{at}", "about the weather") for at in range(2 * MAX_ENCODED_PER_QUERY)]
     slow = Slow()
     engine = _engine(Catalog(tools), slow)
-    assert engine.settle("hybrid", 0) == len(tools)
+    assert engine.warm_up("hybrid", 0) == len(tools)
     engine.search("rain")
-    assert len(slow.read) == READ_CLOSELY
-    assert engine.settle(most=2) == len(tools) - READ_CLOSELY - 2
-    assert engine.settle() == 0
+    assert len(slow.read) == MAX_ENCODED_PER_QUERY
+    assert engine.warm_up(max_tools=2) == len(tools) - MAX_ENCODED_PER_QUERY - 2
+    assert engine.warm_up() == 0
     engine.search("sun")
     assert len(slow.read) == len(tools)
-    assert SearchEngine(Catalog(tools), {"lexical": Lexical()}).settle() == 0
+    assert SearchEngine(Catalog(tools), {"lexical": LexicalRanker()}).warm_up() == 0
 
 
 @given(query=st.text(max_size=60), names=st.lists(st.sampled_from("abcdef"), unique=True))
@@ -213,7 +215,7 @@ def test_an_updated_index_ranks_as_one_fitted_anew(query: str, names: list[str])
     engine = _engine(catalog, Words())
     engine.search("x")
     later = catalog.with_tools([Tool(name, f"{texts[name]} now") for name in names])
-    updated = engine.updated(later).search(query, limit=10)
+    updated = engine.with_catalog(later).search(query, limit=10)
     assert updated == _engine(later, Words()).search(query, limit=10)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from toolcrib import Catalog, Tool
-from toolcrib.search.lexical.exact_name import Named, NameIndex
+from toolcrib.search.lexical.exact_name import NameIndex, NameMatch
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def index(office: Catalog) -> NameIndex:
 def test_a_name_is_known_in_every_style(
     index: NameIndex, query: str, slots: list[int], only: bool
 ) -> None:
-    assert index.named(query) == Named(slots, only)
+    assert index.match_names(query) == NameMatch(slots, only)
 
 
 @pytest.mark.parametrize(
@@ -50,27 +50,27 @@ def test_a_name_is_known_in_every_style(
     ],
 )
 def test_what_is_not_nothing_but_names_is_no_name(index: NameIndex, query: str) -> None:
-    assert index.named(query) is None
+    assert index.match_names(query) is None
 
 
 def test_tools_of_one_name_on_two_servers_are_both_meant() -> None:
     index = NameIndex.fit(Catalog([Tool("get_file", server="a"), Tool("get_file", server="b")]))
-    assert index.named("getFile") == Named([0, 1], True)
-    assert index.named("b___get_file") == Named([1], True)
+    assert index.match_names("getFile") == NameMatch([0, 1], True)
+    assert index.match_names("b___get_file") == NameMatch([1], True)
 
 
 def test_names_come_go_and_change_with_the_catalog() -> None:
     catalog = Catalog([Tool("get_file"), Tool("put_file")])
     index = NameIndex.fit(catalog)
     later = catalog.with_tools([Tool("new_file")]).without(["put_file"])
-    index = index.updated(later)
-    assert index.named("newFile") == Named([2], True)
-    assert index.named("putFile") is None
-    assert index.named("getFile") == Named([0], True)
+    index = index.with_catalog(later)
+    assert index.match_names("newFile") == NameMatch([2], True)
+    assert index.match_names("putFile") is None
+    assert index.match_names("getFile") == NameMatch([0], True)
     again = later.with_tools([Tool("put_file")])
-    assert index.updated(again).named("putFile") == Named([3], True)
+    assert index.with_catalog(again).match_names("putFile") == NameMatch([3], True)
     other = Catalog([Tool("other_file")])
-    assert index.updated(other).named("otherFile") == Named([0], True)
+    assert index.with_catalog(other).match_names("otherFile") == NameMatch([0], True)
 
 
 def test_a_tool_that_changes_often_is_named_once() -> None:
@@ -78,13 +78,13 @@ def test_a_tool_that_changes_often_is_named_once() -> None:
     index = NameIndex.fit(catalog)
     for number in range(50):
         catalog = catalog.with_tools([Tool("get_file", str(number))])
-        index = index.updated(catalog)
+        index = index.with_catalog(catalog)
     assert set(index._fresh.values()) == {(0,)}
 
 
 def test_a_name_of_nothing_but_signs_is_a_name() -> None:
     index = NameIndex.fit(Catalog([Tool("🔥"), Tool("💧")]))
-    assert index.named("💧") == Named([1], False)
+    assert index.match_names("💧") == NameMatch([1], False)
 
 
 def test_many_changes_are_fitted_anew() -> None:
@@ -92,7 +92,7 @@ def test_many_changes_are_fitted_anew() -> None:
     index = NameIndex.fit(catalog)
     for number in range(2_100):
         catalog = catalog.with_tools([Tool(f"t_{number}")])
-        index = index.updated(catalog)
+        index = index.with_catalog(catalog)
     assert len(index._fresh) <= 1_001
-    assert index.named("T2099") == Named([2_100], False)
-    assert index.named("t_7") == Named([8], True)
+    assert index.match_names("T2099") == NameMatch([2_100], False)
+    assert index.match_names("t_7") == NameMatch([8], True)

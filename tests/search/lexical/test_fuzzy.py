@@ -10,7 +10,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import QueryTooLong
 from toolcrib.search.lexical import fuzzy
-from toolcrib.search.lexical.fuzzy import Fuzzy
+from toolcrib.search.lexical.fuzzy import FuzzyRanker
 
 HARBOUR = Catalog(
     [
@@ -23,40 +23,40 @@ HARBOUR = Catalog(
 
 def found(index: fuzzy.FuzzyIndex, query: str) -> dict[str, float]:
     ranking = index.rank(query)
-    tools = [index.catalog.at(slot) for slot in ranking.slots.tolist()]
+    tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
         tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
     }
 
 
 def test_a_score_is_likeness_and_a_bonus_for_every_word_found() -> None:
-    text = fuzzy.haystack("Moor", "Tie a boat", "")
+    text = fuzzy.build_haystack("Moor", "Tie a boat", "")
     assert text == "moor tie a boat "
     likeness = SequenceMatcher(None, "boat boat car", text).ratio()
-    assert fuzzy.score("Boat boat car", text, 0.1) == round(likeness + 0.2, 4)
+    assert fuzzy.score_haystack("Boat boat car", text, 0.1) == round(likeness + 0.2, 4)
 
 
 def test_scores_lie_on_the_scale_of_the_best_the_query_could_get() -> None:
-    raw = fuzzy.score(
-        "boat", fuzzy.haystack("moor_boat", "Tie a boat to the quay", "After landing")
+    raw = fuzzy.score_haystack(
+        "boat", fuzzy.build_haystack("moor_boat", "Tie a boat to the quay", "After landing")
     )
-    best = found(Fuzzy().fit(HARBOUR), "boat")["moor_boat"]
+    best = found(FuzzyRanker().fit(HARBOUR), "boat")["moor_boat"]
     assert best == pytest.approx(raw / 1.12)
 
 
 def test_what_does_not_rise_above_the_noise_is_not_found() -> None:
-    assert found(Fuzzy().fit(HARBOUR), "ÿÿ") == {}
+    assert found(FuzzyRanker().fit(HARBOUR), "ÿÿ") == {}
 
 
 @pytest.mark.parametrize("query", ["", "  \n"])
 def test_a_query_without_words_finds_nothing(query: str) -> None:
-    index = Fuzzy().fit(HARBOUR)
+    index = FuzzyRanker().fit(HARBOUR)
     assert found(index, query) == {}
     assert index.reasons(query, 0) == ()
 
 
 def test_reasons_say_which_word_hit_which_field_and_add_up() -> None:
-    reasons = Fuzzy().fit(HARBOUR).reasons("moor quay landing zz", 0)
+    reasons = FuzzyRanker().fit(HARBOUR).reasons("moor quay landing zz", 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("moor", "name"),
         ("quay", "description"),
@@ -68,33 +68,33 @@ def test_reasons_say_which_word_hit_which_field_and_add_up() -> None:
 
 def test_words_explain_a_score_to_which_spelling_adds_nothing() -> None:
     # In long texts difflib passes over common letters, and the likeness may come to nothing.
-    index = Fuzzy(1 / 3).fit(Catalog([Tool("log", "tide " * 100)]))
+    index = FuzzyRanker(1 / 3).fit(Catalog([Tool("log", "tide " * 100)]))
     assert [reason.share for reason in index.reasons("tide", 0)] == pytest.approx([1, 0], abs=1e-3)
 
 
 def test_what_is_not_found_has_no_reasons() -> None:
-    index = Fuzzy().fit(HARBOUR)
+    index = FuzzyRanker().fit(HARBOUR)
     assert index.reasons("ÿÿ", 0) == ()
-    assert index.updated(HARBOUR.without(["moor_boat"])).reasons("boat", 0) == ()
+    assert index.with_catalog(HARBOUR.without(["moor_boat"])).reasons("boat", 0) == ()
 
 
 def test_an_update_reads_only_what_changed() -> None:
-    index = Fuzzy(token_bonus=0.5).fit(HARBOUR)
+    index = FuzzyRanker(token_bonus=0.5).fit(HARBOUR)
     later = HARBOUR.without(["hoist_sail"]).with_tools([Tool("weigh_anchor", "Raise iron")])
-    updated = index.updated(later.with_tools([Tool("row_boat", "Use oars")]))
+    updated = index.with_catalog(later.with_tools([Tool("row_boat", "Use oars")]))
     assert updated.haystacks[0] is index.haystacks[0]
     for query in ("boat", "iron", "sail"):
-        assert found(updated, query) == found(Fuzzy(0.5).fit(updated.catalog), query)
+        assert found(updated, query) == found(FuzzyRanker(0.5).fit(updated.catalog), query)
 
 
 def test_a_catalog_of_another_descent_is_read_anew() -> None:
     other = Catalog([Tool("fish", "Catch cod")])
-    assert list(found(Fuzzy().fit(HARBOUR).updated(other), "cod")) == ["fish"]
+    assert list(found(FuzzyRanker().fit(HARBOUR).with_catalog(other), "cod")) == ["fish"]
 
 
 @given(st.text(max_size=30), st.floats(0, 1))
 def test_every_score_is_above_nothing_and_at_most_one(query: str, bonus: float) -> None:
-    index = Fuzzy(bonus).fit(HARBOUR)
+    index = FuzzyRanker(bonus).fit(HARBOUR)
     ranking = index.rank(query)
     assert all(0 < score <= 1.000001 for score in ranking.scores.tolist())
     assert ranking.slots.tolist() == sorted(ranking.slots.tolist())
@@ -104,6 +104,6 @@ def test_every_score_is_above_nothing_and_at_most_one(query: str, bonus: float) 
 
 
 def test_a_query_too_long_to_compare_is_refused() -> None:
-    index = Fuzzy().fit(Catalog([Tool("a")]))
+    index = FuzzyRanker().fit(Catalog([Tool("a")]))
     with pytest.raises(QueryTooLong, match="in mode fuzzy the limit is 500"):
         index.rank("x" * 501)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.lexical import keyword
-from toolcrib.search.lexical.keyword import Keyword
+from toolcrib.search.lexical.keyword import KeywordRanker
 
 BAKERY = Catalog(
     [
@@ -20,14 +20,16 @@ BAKERY = Catalog(
 
 def found(index: keyword.KeywordIndex, query: str) -> dict[str, float]:
     ranking = index.rank(query)
-    tools = [index.catalog.at(slot) for slot in ranking.slots.tolist()]
+    tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
         tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
     }
 
 
 def points(query: str, name: str, description: str = "") -> int:
-    return keyword.score(keyword.question(query), keyword.texts(name, description))
+    return keyword.score_keywords(
+        keyword.parse_keywords(query), keyword.build_texts(name, description)
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def points(query: str, name: str, description: str = "") -> int:
 def test_a_query_is_read_without_the_punctuation_around_it(
     query: str, terms: tuple[str, ...], name: str
 ) -> None:
-    assert keyword.question(query) == (terms, name)
+    assert keyword.parse_keywords(query) == (terms, name)
 
 
 def test_a_term_in_the_name_counts_three_and_only_in_the_description_one() -> None:
@@ -61,7 +63,7 @@ def test_an_exact_name_counts_a_hundred_more_in_any_case_and_quoting() -> None:
 
 
 def test_scores_lie_on_the_scale_of_every_term_in_the_name() -> None:
-    index = Keyword().fit(BAKERY)
+    index = KeywordRanker().fit(BAKERY)
     assert found(index, "bake dough") == pytest.approx(
         {"bake_bread": 4 / 6, "knead": 1 / 6, "Bake": 3 / 6}
     )
@@ -70,50 +72,50 @@ def test_scores_lie_on_the_scale_of_every_term_in_the_name() -> None:
 
 @pytest.mark.parametrize("query", ["", " ", "?!"])
 def test_a_query_without_terms_finds_nothing(query: str) -> None:
-    index = Keyword().fit(BAKERY)
+    index = KeywordRanker().fit(BAKERY)
     assert found(index, query) == {}
     assert index.reasons(query, 0) == ()
 
 
 def test_reasons_say_which_term_hit_which_field_and_add_up() -> None:
-    reasons = Keyword().fit(BAKERY).reasons("bread oven fish", 0)
+    reasons = KeywordRanker().fit(BAKERY).reasons("bread oven fish", 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("bread", "name"),
         ("oven", "description"),
     ]
-    exact = Keyword().fit(BAKERY).reasons("'bake'", 2)
+    exact = KeywordRanker().fit(BAKERY).reasons("'bake'", 2)
     assert [(reason.term, reason.field) for reason in exact] == [("bake", "name"), ("bake", "name")]
     for one in (reasons, exact):
         assert sum(reason.share for reason in one) == pytest.approx(1)
 
 
 def test_what_is_not_found_has_no_reasons() -> None:
-    index = Keyword().fit(BAKERY)
+    index = KeywordRanker().fit(BAKERY)
     assert index.reasons("fish", 0) == ()
-    assert index.updated(BAKERY.without(["knead"])).reasons("knead", 1) == ()
+    assert index.with_catalog(BAKERY.without(["knead"])).reasons("knead", 1) == ()
 
 
 def test_an_update_reads_only_what_changed() -> None:
-    index = Keyword().fit(BAKERY)
+    index = KeywordRanker().fit(BAKERY)
     later = BAKERY.without(["Bake"]).with_tools(
         [Tool("knead", "Press"), Tool("slice", "Cut bread")]
     )
-    updated = index.updated(later)
+    updated = index.with_catalog(later)
     assert updated.searched[0] is index.searched[0]
     for query in ("bread", "press", "bake"):
-        assert found(updated, query) == found(Keyword().fit(later), query)
+        assert found(updated, query) == found(KeywordRanker().fit(later), query)
 
 
 def test_a_catalog_of_another_descent_is_read_anew() -> None:
     other = Catalog([Tool("sweep", "Clean the floor")])
-    assert list(found(Keyword().fit(BAKERY).updated(other), "floor")) == ["sweep"]
+    assert list(found(KeywordRanker().fit(BAKERY).with_catalog(other), "floor")) == ["sweep"]
 
 
 @given(
     st.lists(st.sampled_from(["bake", "BREAD", "'dough'", "!"]) | st.text(max_size=6)).map(" ".join)
 )
 def test_every_score_is_above_nothing_and_at_most_one(query: str) -> None:
-    index = Keyword().fit(BAKERY)
+    index = KeywordRanker().fit(BAKERY)
     ranking = index.rank(query)
     assert all(0 < score <= 1 for score in ranking.scores.tolist())
     assert ranking.slots.tolist() == [slot for slot in range(3) if index.reasons(query, slot)]

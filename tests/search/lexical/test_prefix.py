@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.lexical import prefix
-from toolcrib.search.lexical.prefix import Prefix, PrefixIndex
+from toolcrib.search.lexical.prefix import PrefixIndex, PrefixRanker
 
 LIBRARY = Catalog(
     [
@@ -20,31 +20,31 @@ LIBRARY = Catalog(
 
 def found(index: PrefixIndex, query: str) -> dict[str, float]:
     ranking = index.rank(query)
-    tools = [index.catalog.at(slot) for slot in ranking.slots.tolist()]
+    tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
         tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
     }
 
 
 def test_words_are_distinct_and_keep_their_underscores() -> None:
-    assert prefix.words("Send_Email, send e-mail e") == ("send_email", "send", "e", "mail")
+    assert prefix.distinct_words("Send_Email, send e-mail e") == ("send_email", "send", "e", "mail")
     assert prefix.tool_words(LIBRARY["lend_book"])[:2] == ("lend_book", "give")
     assert prefix.tool_words(LIBRARY["lend_book"])[-3:] == ("lending", "out", "desk")
 
 
 def test_a_whole_word_counts_one_and_each_longer_word_half() -> None:
-    assert Prefix().fit(LIBRARY).tally("book") == {0: 1.0, 1: 0.5}
-    assert Prefix().fit(LIBRARY).tally("lend") == {0: 1.0}
-    assert Prefix().fit(LIBRARY).tally("f f") == {1: 0.5, 2: 1.0}
+    assert PrefixRanker().fit(LIBRARY).tally_points("book") == {0: 1.0, 1: 0.5}
+    assert PrefixRanker().fit(LIBRARY).tally_points("lend") == {0: 1.0}
+    assert PrefixRanker().fit(LIBRARY).tally_points("f f") == {1: 0.5, 2: 1.0}
 
 
 def test_whole_words_are_found_before_longer_ones() -> None:
     postings = {"booking": ["a"], "bookings": ["a"], "book": ["b"], "boo": ["c"]}
-    assert list(prefix.tally(["book"], postings).items()) == [("b", 1.0), ("a", 1.0)]
+    assert list(prefix.tally_points(["book"], postings).items()) == [("b", 1.0), ("a", 1.0)]
 
 
 def test_scores_lie_on_the_scale_of_one_point_a_word() -> None:
-    index = Prefix().fit(LIBRARY)
+    index = PrefixRanker().fit(LIBRARY)
     assert found(index, "book money") == {"lend_book": 0.5, "find": 0.25, "Fine": 0.5}
     assert found(index, "find title book by") == {"lend_book": 0.25, "find": 0.875}
     assert found(index, "l") == {"lend_book": 1.0}
@@ -52,13 +52,13 @@ def test_scores_lie_on_the_scale_of_one_point_a_word() -> None:
 
 @pytest.mark.parametrize("query", ["", " ", "?!", "zebra"])
 def test_what_matches_no_word_finds_nothing(query: str) -> None:
-    index = Prefix().fit(LIBRARY)
+    index = PrefixRanker().fit(LIBRARY)
     assert found(index, query) == {}
     assert index.reasons(query, 0) == ()
 
 
 def test_reasons_say_which_word_stands_in_which_field_and_add_up() -> None:
-    reasons = Prefix().fit(LIBRARY).reasons("lend reader", 0)
+    reasons = PrefixRanker().fit(LIBRARY).reasons("lend reader", 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("lend_book", "name"),
         ("lending", "tags"),
@@ -69,29 +69,29 @@ def test_reasons_say_which_word_stands_in_which_field_and_add_up() -> None:
 
 def test_a_slot_that_is_empty_has_no_reasons() -> None:
     later = LIBRARY.without(["lend_book"])
-    assert Prefix().fit(LIBRARY).updated(later).reasons("book", 0) == ()
+    assert PrefixRanker().fit(LIBRARY).with_catalog(later).reasons("book", 0) == ()
 
 
 def test_an_update_moves_only_the_words_of_changed_tools() -> None:
-    index = Prefix().fit(LIBRARY)
+    index = PrefixRanker().fit(LIBRARY)
     later = LIBRARY.without(["Fine"]).with_tools(
         [Tool("find", "Search"), Tool("sell", "Sell a book")]
     )
-    updated = index.updated(later)
+    updated = index.with_catalog(later)
     assert updated.postings["lending"] is index.postings["lending"]
     assert updated.postings["book"] == (0, 3)
     assert "money" not in updated.postings and "books" not in updated.postings
-    assert dict(updated.postings) == dict(Prefix().fit(later).postings)
+    assert dict(updated.postings) == dict(PrefixRanker().fit(later).postings)
 
 
 def test_a_catalog_of_another_descent_is_read_anew() -> None:
     other = Catalog([Tool("shelve", "Put books away")])
-    assert found(Prefix().fit(LIBRARY).updated(other), "lend put") == {"shelve": 0.5}
+    assert found(PrefixRanker().fit(LIBRARY).with_catalog(other), "lend put") == {"shelve": 0.5}
 
 
 @given(st.text("abefiklnot _?", max_size=12) | st.text(max_size=12))
 def test_every_score_is_above_nothing_and_at_most_one(query: str) -> None:
-    index = Prefix().fit(LIBRARY)
+    index = PrefixRanker().fit(LIBRARY)
     ranking = index.rank(query)
     assert all(0 < score <= 1 for score in ranking.scores.tolist())
     assert ranking.slots.tolist() == [slot for slot in range(3) if index.reasons(query, slot)]

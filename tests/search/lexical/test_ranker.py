@@ -5,21 +5,21 @@ import pytest
 from toolcrib import Catalog, Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.search.lexical.fields import MAX_FIELD_TERMS
-from toolcrib.search.lexical.ranker import _MOST_READINGS, Lexical, LexicalIndex
-from toolcrib.search.query.parser import Phrase, Word
+from toolcrib.search.lexical.ranker import _MOST_READINGS, LexicalIndex, LexicalRanker
+from toolcrib.search.query.parser import PhraseNode, WordNode
 
 
 def _found(index: LexicalIndex, query: str) -> list[str]:
     ranking = index.rank(query)
     pairs = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
     ordered = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
-    tools = [index._catalog.at(slot) for slot, _ in ordered]
+    tools = [index._catalog.tool_at(slot) for slot, _ in ordered]
     return [tool.name for tool in tools if tool]
 
 
 @pytest.fixture
 def index(office: Catalog) -> LexicalIndex:
-    return Lexical().fit(office)
+    return LexicalRanker().fit(office)
 
 
 @pytest.mark.parametrize(
@@ -98,29 +98,29 @@ def test_scores_lie_between_0_and_1_and_a_boost_shifts_them(index: LexicalIndex)
 
 def test_a_bad_query_says_so_unless_leniency_was_asked_for(office: Catalog) -> None:
     with pytest.raises(InvalidQuery, match="never closed"):
-        Lexical().fit(office).rank("(email")
-    lenient = Lexical(syntax="lenient").fit(office)
+        LexicalRanker().fit(office).rank("(email")
+    lenient = LexicalRanker(syntax="lenient").fit(office)
     assert set(_found(lenient, "(email")) == {"send_email", "read_email"}
     assert lenient.rank("(email").notes[0].text.startswith("read as plain words: the parenthesis")
 
 
 def test_in_capitals_alone_and_is_a_word_if_the_reading_is_lenient(office: Catalog) -> None:
-    lenient, strict = Lexical(syntax="lenient").fit(office), Lexical().fit(office)
+    lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     query = "REFUND AND NEWEST OR ELSE"
     assert set(_found(lenient, query)) == set(_found(strict, query.lower())) != set()
-    assert lenient.is_open(query)
+    assert lenient.is_unrestricted(query)
     assert _found(strict, query) == []
     # Only where the other letters are capitals: there may be none at all.
     for other in ("refund AND newest", "送信 AND 12", "EMAIL -NEWEST", "+EMAIL REFUND"):
         assert _found(lenient, other) == _found(strict, other)
-        assert not lenient.is_open(other)
+        assert not lenient.is_unrestricted(other)
 
 
 def test_the_marks_of_a_list_are_no_parentheses_if_the_reading_is_lenient(office: Catalog) -> None:
-    lenient, strict = Lexical(syntax="lenient").fit(office), Lexical().fit(office)
+    lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     query = "1) send an email\n2) refund it b) newest"
     assert lenient.rank(query).notes == ()
-    assert lenient.is_open(query)
+    assert lenient.is_unrestricted(query)
     assert set(_found(lenient, query)) == set(_found(strict, query.replace(")", "")))
     with pytest.raises(InvalidQuery, match="closing parenthesis at character 2"):
         strict.rank(query)
@@ -135,23 +135,23 @@ def test_the_marks_of_a_list_are_no_parentheses_if_the_reading_is_lenient(office
 def test_what_only_looks_like_operators_binds_nothing_if_the_reading_is_lenient(
     office: Catalog, query: str
 ) -> None:
-    assert Lexical(syntax="lenient").fit(office).is_open(query)
+    assert LexicalRanker(syntax="lenient").fit(office).is_unrestricted(query)
 
 
 def test_what_rules_out_nothing_is_no_condition_if_the_reading_is_lenient(office: Catalog) -> None:
-    lenient, strict = Lexical(syntax="lenient").fit(office), Lexical().fit(office)
-    assert not strict.is_open("email -xzf")
+    lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
+    assert not strict.is_unrestricted("email -xzf")
     assert _found(lenient, "email -xzf") == _found(strict, "email -xzf") == _found(strict, "email")
-    assert not lenient.is_open("email -newest")
+    assert not lenient.is_unrestricted("email -newest")
     assert _found(lenient, "email -newest") == _found(strict, "email -newest")
     # Nothing but exclusions finds everything else, also where there is nothing to leave out.
     assert _found(lenient, "-xzf -vvkk") == _found(strict, "-xzf -vvkk") != []
     for asks in ("ema*", '"newest ema"*'):
-        assert not lenient.is_open(asks)
+        assert not lenient.is_unrestricted(asks)
 
 
 def test_a_phrase_that_no_tool_holds_is_words_if_the_reading_is_lenient(office: Catalog) -> None:
-    lenient, strict = Lexical(syntax="lenient").fit(office), Lexical().fit(office)
+    lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     assert _found(strict, '"email newest"') == []
     assert set(_found(lenient, '"email newest"')) == set(_found(strict, "email newest")) != set()
 
@@ -212,22 +212,22 @@ def test_reasons_add_up_and_name_term_and_field(office: Catalog, index: LexicalI
 
 
 def test_a_leaf_is_answered_to_the_letter(index: LexicalIndex) -> None:
-    answer = index.answer(Word("email"))
+    answer = index.match_leaf(WordNode("email"))
     assert answer is not None
-    assert answer.found.slots.tolist() == [0, 1]
-    unmatched = index.answer(Word("emial"))
+    assert answer.posting.slots.tolist() == [0, 1]
+    unmatched = index.match_leaf(WordNode("emial"))
     assert unmatched is not None
-    assert unmatched.found.slots.tolist() == []
-    assert index.answer(Phrase("")) is None
-    assert index.answer(Word("the")) is None
+    assert unmatched.posting.slots.tolist() == []
+    assert index.match_leaf(PhraseNode("")) is None
+    assert index.match_leaf(WordNode("the")) is None
 
 
 @pytest.mark.parametrize(
     "query", ["bill the customer", "emial", "email -send", "email OR", "", "zzqx"]
 )
 def test_scores_by_slot_are_those_of_the_ranking(office: Catalog, query: str) -> None:
-    index = Lexical(syntax="lenient").fit(office)
-    ranking, spread = index.rank(query), index.spread(query)
+    index = LexicalRanker(syntax="lenient").fit(office)
+    ranking, spread = index.rank(query), index.score_slots(query)
     assert spread.scores.nonzero()[0].tolist() == ranking.slots.tolist()
     assert spread.scores[ranking.slots] == pytest.approx(ranking.scores)
     assert [note.text for note in spread.notes] == [note.text for note in ranking.notes]
@@ -235,20 +235,20 @@ def test_scores_by_slot_are_those_of_the_ranking(office: Catalog, query: str) ->
 
 def test_a_book_of_a_description_is_cut() -> None:
     book = Tool("book", "word " * (MAX_FIELD_TERMS + 50) + "epilogue")
-    index = Lexical().fit(Catalog([book, Tool("note", "a word")]))
+    index = LexicalRanker().fit(Catalog([book, Tool("note", "a word")]))
     assert set(_found(index, "word")) == {"note", "book"}
     assert _found(index, "epilogue") == []
 
 
 def test_an_empty_catalog_answers_too() -> None:
-    index = Lexical().fit(Catalog())
+    index = LexicalRanker().fit(Catalog())
     for query in ("x", "x AND y", '"x y"', "x*", "-x", "*", "name:x"):
         assert _found(index, query) == []
-    assert _found(index.updated(index._catalog.with_tools([Tool("x")])), "x") == ["x"]
+    assert _found(index.with_catalog(index._catalog.with_tools([Tool("x")])), "x") == ["x"]
 
 
 def test_a_phrase_longer_than_the_text_or_of_common_words_only_finds_nothing() -> None:
-    index = Lexical().fit(Catalog([Tool("send")]))
+    index = LexicalRanker().fit(Catalog([Tool("send")]))
     assert _found(index, '"send send"') == []
     assert _found(index, '"of the"') == []
 
@@ -257,9 +257,9 @@ def test_answers_that_are_kept_are_few_and_stay_true(
     office: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.search.lexical.ranker._MOST_KNOWN", 2)
-    index = Lexical().fit(office)
+    index = LexicalRanker().fit(office)
     for query in ("email message invoice refund weather", "email", "refund", "email"):
-        assert _found(index, query) == _found(Lexical().fit(office), query)
+        assert _found(index, query) == _found(LexicalRanker().fit(office), query)
         assert len(index._known) <= 2
 
 
@@ -267,34 +267,34 @@ def test_answers_that_are_kept_are_few_and_stay_true(
 def test_odd_characters_before_a_star_are_read_like_any_others(
     index: LexicalIndex, query: str
 ) -> None:
-    for fitted in (index, Lexical().fit(Catalog())):
+    for fitted in (index, LexicalRanker().fit(Catalog())):
         assert isinstance(_found(fitted, query), list)
 
 
 def test_a_phrase_may_end_in_the_beginning_of_a_common_word() -> None:
     tools = [Tool("total_cost"), Tool("send_note", "send to anyone"), Tool("send_total", "x")]
-    index = Lexical().fit(Catalog(tools))
+    index = LexicalRanker().fit(Catalog(tools))
     assert _found(index, '"send to"*') == ["send_total"]
 
 
 def test_the_words_of_tools_that_are_gone_are_not_kept_for_ever() -> None:
     catalog = Catalog([Tool("x")])
-    index = Lexical().fit(catalog)
+    index = LexicalRanker().fit(catalog)
     for number in range(0, 30_000, 1_500):
         words = " ".join(f"w{n}" for n in range(number, number + 1_500))
         catalog = catalog.with_tools([Tool("x", words)])
-        index = index.updated(catalog)
+        index = index.with_catalog(catalog)
     assert len(index._reader.vocabulary) < 15_000
     assert _found(index, "w29999") == ["x"]
 
 
 def test_a_shared_server_text_finds_all_its_tools() -> None:
     tools = [Tool(name, server="s", server_description="Everything about orchids") for name in "ab"]
-    assert _found(Lexical().fit(Catalog(tools)), "orchids") == ["a", "b"]
+    assert _found(LexicalRanker().fit(Catalog(tools)), "orchids") == ["a", "b"]
 
 
 def test_readings_of_queries_with_operators_are_bounded() -> None:
-    index = Lexical().fit(Catalog([Tool("send_email"), Tool("read_email")]))
+    index = LexicalRanker().fit(Catalog([Tool("send_email"), Tool("read_email")]))
     for number in range(2 * _MOST_READINGS + 1):
         assert len(index.rank(f"email NOT word{number}").slots) == 2
     assert 0 < len(index._readings) <= _MOST_READINGS

@@ -15,11 +15,11 @@ import tantivy
 from toolcrib.core import text
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.search.lexical.boolean import Answer, evaluate
-from toolcrib.search.lexical.fields import Field, Reading
+from toolcrib.search.lexical.boolean import LeafMatch, evaluate_query
+from toolcrib.search.lexical.fields import FieldConfig, SearchField
 from toolcrib.search.lexical.postings import Posting
-from toolcrib.search.lexical.ranker import Lexical, LexicalIndex
-from toolcrib.search.query.parser import And, Must, Node, Not, Or, Phrase, Word
+from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker
+from toolcrib.search.query.parser import And, Must, Not, Or, PhraseNode, QueryNode, WordNode
 
 K1 = 1.2
 B = 0.75
@@ -47,8 +47,8 @@ CATALOGS = 12
 QUERIES = 50
 
 
-def words(written: str) -> list[text.Word]:
-    return [text.Word(term, term, (term,)) for term in re.findall("[a-z]+", written)]
+def words(written: str) -> list[text.TextWord]:
+    return [text.TextWord(term, term, (term,)) for term in re.findall("[a-z]+", written)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,14 +59,14 @@ class Pair:
     ours: LexicalIndex
     theirs: Any
 
-    def our_scores(self, node: Node) -> dict[int, float]:
-        def ask(leaf: Word | Phrase, field: str) -> Answer | None:
-            answer = self.ours.answer(leaf)
+    def our_scores(self, node: QueryNode) -> dict[int, float]:
+        def ask(leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
+            answer = self.ours.match_leaf(leaf)
             assert answer is not None
-            slots, impacts = answer.found
-            return Answer(Posting(slots, impacts * np.float32(K1 + 1)), answer.ideal)
+            slots, impacts = answer.posting
+            return LeafMatch(Posting(slots, impacts * np.float32(K1 + 1)), answer.max_score)
 
-        scored = evaluate(node, ask, np.ones(len(self.texts), np.bool_))
+        scored = evaluate_query(node, ask, np.ones(len(self.texts), np.bool_))
         assert scored is not None
         return {
             slot: float(scored.scores[slot]) for slot in np.flatnonzero(scored.matches).tolist()
@@ -87,14 +87,16 @@ def pair(seed: int) -> Pair:
         for _ in range(chance.choice((1, 2, 9, 60)))
     ]
     average = sum(len(one.split()) for one in texts) / len(texts)
-    reading = Reading(
-        fields=(Field("text", weight=1.0, b=B, pivot=average),),
-        texts=lambda tool: (tool.description,),
-        words=words,
+    reading = FieldConfig(
+        fields=(SearchField("text", weight=1.0, b=B, pivot=average),),
+        extract_texts=lambda tool: (tool.description,),
+        split_words=words,
         is_stop_word=lambda term: False,
     )
     catalog = Catalog(Tool(str(slot), one) for slot, one in enumerate(texts))
-    return Pair(texts, Lexical(reading=reading, k1=K1).fit(catalog), _tantivy_index(texts))
+    return Pair(
+        texts, LexicalRanker(field_config=reading, k1=K1).fit(catalog), _tantivy_index(texts)
+    )
 
 
 def _tantivy_index(texts: list[str]) -> Any:
@@ -110,19 +112,19 @@ def _tantivy_index(texts: list[str]) -> Any:
     return index
 
 
-def leaf(chance: Random, texts: list[str]) -> Node:
+def leaf(chance: Random, texts: list[str]) -> QueryNode:
     """A word, or a phrase; phrases come from a text, so that some are held."""
     if chance.random() < 0.6:
-        return Word(chance.choice([*VOCABULARY, "acacia"]))
+        return WordNode(chance.choice([*VOCABULARY, "acacia"]))
     there = chance.choice(texts).split()
     begin = chance.randrange(len(there))
     phrase = there[begin : begin + chance.randint(2, 4)]
     if chance.random() < 0.2:
         chance.shuffle(phrase)
-    return Phrase(" ".join(phrase))
+    return PhraseNode(" ".join(phrase))
 
 
-def question(chance: Random, texts: list[str], depth: int = 2) -> Node:
+def question(chance: Random, texts: list[str], depth: int = 2) -> QueryNode:
     """A query of any shape. No part stands twice beside itself: Tantivy counts such parts once."""
     if not depth or chance.random() < 0.3:
         return leaf(chance, texts)
@@ -139,7 +141,7 @@ def question(chance: Random, texts: list[str], depth: int = 2) -> Node:
     )
 
 
-def written(node: Node) -> str:
+def written(node: QueryNode) -> str:
     """A query in Tantivy's grammar."""
     match node:
         case Must():
@@ -171,10 +173,10 @@ def test_every_single_word_scores_as_in_tantivy(seed: int) -> None:
     both = pair(seed)
     for word in VOCABULARY:
         theirs = both.their_scores(word)
-        assert both.our_scores(Word(word)) == pytest.approx(theirs, abs=5e-5, rel=1e-5), word
+        assert both.our_scores(WordNode(word)) == pytest.approx(theirs, abs=5e-5, rel=1e-5), word
 
 
 def test_a_clause_that_a_tool_does_not_match_adds_nothing_to_its_score() -> None:
     both = pair(3)
-    node = Or((And((Word("ash"), Word("acacia"))), Word("beech")))
-    assert both.our_scores(node) == both.our_scores(Word("beech")) != {}
+    node = Or((And((WordNode("ash"), WordNode("acacia"))), WordNode("beech")))
+    assert both.our_scores(node) == both.our_scores(WordNode("beech")) != {}

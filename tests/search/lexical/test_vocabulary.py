@@ -10,18 +10,20 @@ from toolcrib.search.lexical.vocabulary import Vocabulary
 def _vocabulary(terms: list[str]) -> Vocabulary:
     vocabulary = Vocabulary()
     for term in terms:
-        vocabulary.number(term)
+        vocabulary.get_or_add(term)
     return vocabulary
 
 
 def _near(vocabulary: Vocabulary, word: str) -> list[str]:
-    return vocabulary.near(word, lambda term: True)
+    return vocabulary.find_corrections(word, lambda term: True)
 
 
 def test_a_term_that_no_longer_counts_hides_none_that_does() -> None:
     vocabulary = _vocabulary(["transcribf", "transcribing"])
     assert _near(vocabulary, "transcribe") == ["transcribf"]
-    assert vocabulary.near("transcribi", lambda term: term != "transcribf") == ["transcribing"]
+    assert vocabulary.find_corrections("transcribi", lambda term: term != "transcribf") == [
+        "transcribing"
+    ]
 
 
 # With more terms than this, most of them are sorted and some are not yet.
@@ -34,23 +36,23 @@ def test_terms_are_found_by_beginning_part_and_likeness(
     before: list[str], after: list[str]
 ) -> None:
     vocabulary = _vocabulary([*before, "email", "emails", "invoice", "salesforce", "transcribe"])
-    assert set(vocabulary.starting_with("em")) == {"email", "emails"}
+    assert set(vocabulary.find_by_prefix("em")) == {"email", "emails"}
     for term in after:
-        vocabulary.number(term)
-    assert set(vocabulary.starting_with("email")) == {"email", "emails"}
-    assert set(vocabulary.starting_with("zz")) == set()
-    assert set(vocabulary.holding("force")) == {"salesforce"}
+        vocabulary.get_or_add(term)
+    assert set(vocabulary.find_by_prefix("email")) == {"email", "emails"}
+    assert set(vocabulary.find_by_prefix("zz")) == set()
+    assert set(vocabulary.find_containing("force")) == {"salesforce"}
     assert _near(vocabulary, "emial") == ["email"]
     assert _near(vocabulary, "invoise") == ["invoice"]
     assert _near(vocabulary, "trascibe") == ["transcribe"]
     assert _near(vocabulary, "ema") == []
-    assert set(vocabulary.starting_with("lat")) == set(after)
+    assert set(vocabulary.find_by_prefix("lat")) == set(after)
 
 
 def test_a_term_has_one_number_for_good() -> None:
     vocabulary = _vocabulary(["a", "b", "a"])
-    assert vocabulary.number("a") == vocabulary.get("a") == 0
-    assert vocabulary.number("b") == 1
+    assert vocabulary.get_or_add("a") == vocabulary.get("a") == 0
+    assert vocabulary.get_or_add("b") == 1
     assert vocabulary.get("c") is None
 
 

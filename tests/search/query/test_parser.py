@@ -11,21 +11,21 @@ from toolcrib.search.query.parser import (
     MAX_QUERY_CHARS,
     And,
     Boost,
-    Everything,
-    Field,
+    FieldNode,
+    MatchAll,
     Must,
-    Node,
     Not,
     Or,
-    Phrase,
-    Word,
-    leaves,
-    parse,
-    plain,
-    rewritten,
+    PhraseNode,
+    QueryNode,
+    WordNode,
+    iter_leaves,
+    map_leaves,
+    parse_expression,
+    parse_plain_words,
 )
 
-A, B, C = Word("a"), Word("b"), Word("c")
+A, B, C = WordNode("a"), WordNode("b"), WordNode("c")
 
 
 @pytest.mark.parametrize(
@@ -40,26 +40,26 @@ A, B, C = Word("a"), Word("b"), Word("c")
         ("NOT a", Not(A)),
         ("a -b", Or((A, Not(B)))),
         ("+a b", Or((Must(A), B))),
-        ("git*", Word("git", star=True)),
-        ('"a b"', Phrase("a b")),
-        ('"a b"*', Phrase("a b", star=True)),
-        (r'"say \"hi\" \\ \n"', Phrase(r'say "hi" \ \n')),
-        ("*", Everything()),
+        ("git*", WordNode("git", is_prefix=True)),
+        ('"a b"', PhraseNode("a b")),
+        ('"a b"*', PhraseNode("a b", is_prefix=True)),
+        (r'"say \"hi\" \\ \n"', PhraseNode(r'say "hi" \ \n')),
+        ("*", MatchAll()),
         ("* -a", Not(A)),
-        ("* *", Everything()),
-        ("name:a", Field("name", A)),
-        ("Name:a", Field("name", A)),
-        ('name:"a b"', Field("name", Phrase("a b"))),
-        ("name:(a b)", Field("name", Or((A, B)))),
-        ("name:*", Field("name", Everything())),
+        ("* *", MatchAll()),
+        ("name:a", FieldNode("name", A)),
+        ("Name:a", FieldNode("name", A)),
+        ('name:"a b"', FieldNode("name", PhraseNode("a b"))),
+        ("name:(a b)", FieldNode("name", Or((A, B)))),
+        ("name:*", FieldNode("name", MatchAll())),
         ("a^2", Boost(A, 2.0)),
         ("(a b)^1.5", Boost(Or((A, B)), 1.5)),
         ("a^2^3", Boost(Boost(A, 2.0), 3.0)),
     ],
 )
-def test_a_query_is_read_as_it_is_meant(text: str, node: Node) -> None:
-    assert parse(text) == node
-    assert parse(str(node)) == node
+def test_a_query_is_read_as_it_is_meant(text: str, node: QueryNode) -> None:
+    assert parse_expression(text) == node
+    assert parse_expression(str(node)) == node
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_query_is_read_as_it_is_meant(text: str, node: Node) -> None:
     ],
 )
 def test_ordinary_text_is_nothing_but_words(text: str, words: list[str]) -> None:
-    node = parse(text)
-    assert [str(leaf) for leaf, _, _ in leaves(node)] == words
+    node = parse_expression(text)
+    assert [str(leaf) for leaf, _, _ in iter_leaves(node)] == words
 
 
 @pytest.mark.parametrize(
@@ -99,40 +99,40 @@ def test_what_cannot_be_read_says_where_and_how_to_mend_it(
     text: str, position: int | None, message: str
 ) -> None:
     with pytest.raises(InvalidQuery, match=message) as caught:
-        parse(text)
+        parse_expression(text)
     assert caught.value.position == position
 
 
 def test_a_query_has_a_limit() -> None:
     with pytest.raises(QueryTooLong, match="the limit is 4,000"):
-        parse("x" * (MAX_QUERY_CHARS + 1))
+        parse_expression("x" * (MAX_QUERY_CHARS + 1))
 
 
 def test_a_query_with_operators_asks_for_so_many_things_at_most() -> None:
     with pytest.raises(QueryTooLong, match="asks for 301 words and phrases"):
-        parse("a* " * 301)
+        parse_expression("a* " * 301)
 
 
 def test_the_known_fields_can_be_others() -> None:
-    assert parse("owner:me", fields=("owner",)) == Field("owner", Word("me"))
-    assert parse("owner:5", fields=("owner",)) == Field("owner", Word("5"))
+    assert parse_expression("owner:me", fields=("owner",)) == FieldNode("owner", WordNode("me"))
+    assert parse_expression("owner:5", fields=("owner",)) == FieldNode("owner", WordNode("5"))
 
 
 def test_plain_reads_anything_as_words() -> None:
-    assert plain('(a "b') == Or((A, B))
-    assert plain("a") == A
-    assert plain("^^") == Or(())
+    assert parse_plain_words('(a "b') == Or((A, B))
+    assert parse_plain_words("a") == A
+    assert parse_plain_words("^^") == Or(())
 
 
 def test_every_word_and_phrase_can_be_rewritten() -> None:
     query = '+a NOT b name:(c^2 "c") AND * OR git*'
-    louder = rewritten(parse(query), lambda leaf: replace(leaf, text=leaf.text.upper()))
-    assert louder == parse('+A NOT B name:(C^2 "C") AND * OR GIT*')
+    louder = map_leaves(parse_expression(query), lambda leaf: replace(leaf, text=leaf.text.upper()))
+    assert louder == parse_expression('+A NOT B name:(C^2 "C") AND * OR GIT*')
 
 
 def test_leaves_are_what_is_asked_for_with_field_and_boost() -> None:
-    node = parse("+a NOT b name:(c^2 c)^3 *")
-    assert list(leaves(node)) == [(A, "", 1.0), (C, "name", 6.0), (C, "name", 3.0)]
+    node = parse_expression("+a NOT b name:(c^2 c)^3 *")
+    assert list(iter_leaves(node)) == [(A, "", 1.0), (C, "name", 6.0), (C, "name", 3.0)]
 
 
 _pieces = st.sampled_from(
@@ -172,7 +172,7 @@ _pieces = st.sampled_from(
 @given(st.lists(_pieces, max_size=14).map("".join) | st.text(max_size=40))
 def test_a_query_written_out_reads_as_the_same_query(text: str) -> None:
     try:
-        node = parse(text)
+        node = parse_expression(text)
     except InvalidQuery:
         return
-    assert parse(str(node)) == node
+    assert parse_expression(str(node)) == node

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.search.query.preamble import asked, behind_looking
+from toolcrib.search.query.preamble import find_request_start, strip_preamble
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ from toolcrib.search.query.preamble import asked, behind_looking
     ],
 )
 def test_what_is_said_around_a_request_is_left_out(query: str) -> None:
-    assert asked(query) == "shrink a photo"
+    assert strip_preamble(query) == "shrink a photo"
 
 
 @pytest.mark.parametrize(
@@ -113,21 +113,21 @@ def test_what_is_said_around_a_request_is_left_out(query: str) -> None:
     ],
 )
 def test_what_is_asked_for_is_left_as_it_is(query: str) -> None:
-    assert asked(query) == query
+    assert strip_preamble(query) == query
 
 
 def test_quotes_are_left_out_and_a_greeting_that_is_all_there_is_stays() -> None:
-    assert asked('"hello, world"') == "hello, world"
+    assert strip_preamble('"hello, world"') == "hello, world"
 
 
 def test_where_a_tool_is_looked_for_is_told() -> None:
     text = "a tool to fetch transcripts"
-    assert text[behind_looking(text) :] == "fetch transcripts"
-    assert behind_looking("Hello, fetch transcripts with the spool") == 0
+    assert text[find_request_start(text) :] == "fetch transcripts"
+    assert find_request_start("Hello, fetch transcripts with the spool") == 0
 
 
 @given(st.text(max_size=300))
 def test_of_any_text_something_is_left(query: str) -> None:
-    left = asked(query)
+    left = strip_preamble(query)
     assert left in query
     assert bool(left.strip()) == bool(query.strip())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.search.query.segments import MAX_NEEDS, names, needs
+from toolcrib.search.query.segments import MAX_SEGMENTS, find_names, split_segments
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from toolcrib.search.query.segments import MAX_NEEDS, names, needs
     ],
 )
 def test_a_query_is_cut_where_a_request_begins(query: str, expected: tuple[str, ...]) -> None:
-    assert needs(query) == expected
+    assert split_segments(query) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_query_is_cut_where_a_request_begins(query: str, expected: tuple[str, 
     ],
 )
 def test_a_list_is_cut_into_its_items(query: str) -> None:
-    assert needs(query) == ("find a flight", "book a hotel")
+    assert split_segments(query) == ("find a flight", "book a hotel")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_list_is_cut_into_its_items(query: str) -> None:
 def test_a_list_and_short_notes_are_needs_however_they_begin(
     query: str, expected: tuple[str, ...]
 ) -> None:
-    assert needs(query) == expected
+    assert split_segments(query) == expected
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_list_and_short_notes_are_needs_however_they_begin(
     ],
 )
 def test_what_only_looks_like_a_list_is_one_need(query: str) -> None:
-    assert len(needs(query)) == 1
+    assert len(split_segments(query)) == 1
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_what_only_looks_like_a_list_is_one_need(query: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_list_is_none(query: str) -> None:
-    assert needs(query) == (query,)
+    assert split_segments(query) == (query,)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_only_looks_like_a_list_is_none(query: str) -> None:
     ],
 )
 def test_requests_are_told_by_how_they_begin(query: str) -> None:
-    assert len(needs(query)) == 2
+    assert len(split_segments(query)) == 2
 
 
 @pytest.mark.parametrize(
@@ -174,35 +174,35 @@ def test_requests_are_told_by_how_they_begin(query: str) -> None:
     ],
 )
 def test_one_need_is_not_cut(query: str) -> None:
-    assert needs(query) == (query,)
+    assert split_segments(query) == (query,)
 
 
 def test_a_question_about_the_same_is_of_one_need_and_one_about_another_is_not() -> None:
-    assert needs("who wrote it? what does it say? what does Ann earn?") == (
+    assert split_segments("who wrote it? what does it say? what does Ann earn?") == (
         "who wrote it what does it say",
         "what does Ann earn",
     )
 
 
 def test_there_are_only_so_many_needs() -> None:
-    assert len(needs(". ".join(["send one letter"] * 50))) == MAX_NEEDS
+    assert len(split_segments(". ".join(["send one letter"] * 50))) == MAX_SEGMENTS
 
 
 @given(st.text())
 def test_every_text_has_a_need_and_none_is_lost(query: str) -> None:
-    found = needs(query)
+    found = split_segments(query)
     assert found
     assert found == (query,) or len(found) > 1
 
 
 def test_names_are_told_by_their_capitals_but_for_the_first_word() -> None:
-    assert names("Send it to our Telegram group in Oslo. Then call Bo") == (
+    assert find_names("Send it to our Telegram group in Oslo. Then call Bo") == (
         "Telegram",
         "Oslo",
         "Bo",
     )
-    assert names("send a mail") == ()
-    assert names("SEND IT TO OUR TELEGRAM GROUP") == ()
+    assert find_names("send a mail") == ()
+    assert find_names("SEND IT TO OUR TELEGRAM GROUP") == ()
 
 
 @pytest.mark.parametrize(
@@ -232,4 +232,4 @@ def test_names_are_told_by_their_capitals_but_for_the_first_word() -> None:
 def test_what_only_looks_like_a_joint_or_a_mark_is_part_of_a_need(
     query: str, expected: list[str]
 ) -> None:
-    assert list(needs(query)) == expected
+    assert list(split_segments(query)) == expected

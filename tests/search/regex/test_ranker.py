@@ -6,11 +6,11 @@ import pytest
 
 from toolcrib import Catalog, Tool
 from toolcrib.errors import InvalidPattern, SearchTimeout
-from toolcrib.search.ranker import Reason
-from toolcrib.search.regex.ranker import Regex, RegexIndex
+from toolcrib.search.ranker import MatchReason
+from toolcrib.search.regex.ranker import RegexIndex, RegexRanker
 
 # What is found does not hang on how soon: a collector may take its time in between.
-PATIENT = Regex(budget_seconds=60)
+PATIENT = RegexRanker(budget_seconds=60)
 
 
 def _found(index: RegexIndex, pattern: str) -> list[int]:
@@ -45,7 +45,7 @@ def test_a_pattern_is_looked_for_in_each_text_by_itself(
 
 def test_case_matters_unless_asked_otherwise(office: Catalog) -> None:
     assert _found(PATIENT.fit(office), "SEND_EMAIL") == []
-    assert _found(Regex(ignore_case=True, budget_seconds=60).fit(office), "SEND_EMAIL") == [0]
+    assert _found(RegexRanker(ignore_case=True, budget_seconds=60).fit(office), "SEND_EMAIL") == [0]
 
 
 def test_a_hit_in_the_name_counts_more_than_one_elsewhere(office: Catalog) -> None:
@@ -54,8 +54,8 @@ def test_a_hit_in_the_name_counts_more_than_one_elsewhere(office: Catalog) -> No
     scores = dict(zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True))
     assert scores == pytest.approx({5: 1.0, 3: 0.6, 9: 0.6})
     assert index.reasons("customer", 3) == (
-        Reason("customer", "description", 0.5455),
-        Reason("customer", "parameter", 0.4545),
+        MatchReason("customer", "description", 0.5455),
+        MatchReason("customer", "parameter", 0.4545),
     )
     assert index.reasons("customer", 0) == ()
 
@@ -72,7 +72,7 @@ def test_a_bad_pattern_says_so_instead_of_finding_nothing(office: Catalog) -> No
 
 def test_a_search_over_budget_has_a_name(office: Catalog) -> None:
     ticks = itertools.count()
-    index = Regex(clock=lambda: float(next(ticks))).fit(office)
+    index = RegexRanker(clock=lambda: float(next(ticks))).fit(office)
     with pytest.raises(SearchTimeout, match="within 50 ms"):
         index.rank("a")
 
@@ -81,4 +81,4 @@ def test_a_longer_list_of_changes_is_fitted_anew() -> None:
     catalog = Catalog([Tool("a")])
     index = PATIENT.fit(catalog)
     catalog = catalog.with_tools([Tool(f"t{number}") for number in range(300)])
-    assert _found(index.updated(catalog), "t299$") == [300]
+    assert _found(index.with_catalog(catalog), "t299$") == [300]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden import vectors
+from tests.golden import golden_vectors
 from tests.search.regex.reference import ClockThatRunsOut, found, matching, stopped_clock, truth
 from toolcrib.errors import SearchTimeout
 from toolcrib.search.regex import Passages, read
@@ -151,7 +151,7 @@ def test_a_hostile_pattern_ends_with_the_truth_or_a_timeout(
 
 
 @pytest.mark.usefixtures("hang_guard")
-@pytest.mark.parametrize("hazard", vectors("anthropic", "regex_hazards"))
+@pytest.mark.parametrize("hazard", golden_vectors("anthropic", "regex_hazards"))
 def test_a_known_hazard_is_answered(hazard: dict[str, Any]) -> None:
     harmless = dict(HOSTILE)[hazard["pattern"]]
     texts = [hazard["text"], hazard["text"] + "a", hazard["text"] + "é", "a"]

@@ -48,9 +48,9 @@ class Request:
         return self.wire.tool_names(self.body)
 
     @property
-    def question(self) -> str:
+    def user_text(self) -> str:
         """The last words of the user."""
-        return self.wire.question(self.body)
+        return self.wire.user_text(self.body)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class ScriptedModel:
 
     def turn(self, request: Request) -> Turn | Failure:
         """What to answer to a request, which is remembered; each call in it has an id."""
-        if fault := request.wire.fault(request.body):
+        if fault := request.wire.find_request_error(request.body):
             return Failure(400, fault)
         with self._lock:
             self.requests.append(request)
@@ -124,7 +124,7 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
             path = urlsplit(self.path).path
-            wire = next((wire for wire in WIRES if wire.recognises(path)), None)
+            wire = next((wire for wire in WIRES if wire.handles_path(path)), None)
             if wire is None:
                 self._send_json(404, {"error": {"message": f"no such path: {path}"}})
                 return
@@ -132,17 +132,17 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
             self._answer(wire, Request(wire, path, headers, body))
 
         def _answer(self, wire: Wire, request: Request) -> None:
-            if counted := wire.counted(request.path, request.body):
+            if counted := wire.count_tokens(request.path, request.body):
                 self._send_json(200, counted)
                 return
             turn = model.turn(request)
             number = len(model.requests)
             if isinstance(turn, Failure):
-                self._send_json(turn.status, wire.error(turn.status, turn.message))
+                self._send_json(turn.status, wire.render_error(turn.status, turn.message))
             elif request.streams:
-                self._send_events(wire.events(turn, request.body, number))
+                self._send_events(wire.render_events(turn, request.body, number))
             else:
-                self._send_json(200, wire.answer(turn, request.body, number))
+                self._send_json(200, wire.render_response(turn, request.body, number))
 
         def _send_json(self, status: int, body: dict[str, Any]) -> None:
             content = json.dumps(body, ensure_ascii=False).encode()

@@ -8,9 +8,9 @@ from importlib.resources import files
 
 import click
 
-from toolcrib.cli.match_reasons import reasons_in_words
-from toolcrib.cli.options import demo_catalog
-from toolcrib.cli.printing import Table, wrapped
+from toolcrib.cli.match_reasons import format_reasons
+from toolcrib.cli.options import load_demo_catalog
+from toolcrib.cli.printing import ToolTable, wrap
 from toolcrib.core.tool import Tool
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.results import SearchResult
@@ -26,39 +26,41 @@ def command() -> None:
 
     It needs no key and no network.
     """
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     engine = SearchEngine(catalog)
     servers = len({tool.server for tool in catalog})
     click.echo(f"A catalog of {len(catalog)} tools from {servers} servers.")
-    results = [_show(engine, **one) for one in _queries()]
-    _show_savings(catalog, results)
+    results = [_run_query(engine, **one) for one in _load_queries()]
+    _print_savings(catalog, results)
     click.echo("\nNow you:")
     click.secho('  toolcrib search "move a meeting to Friday" --explain', fg="cyan")
     click.secho('  toolcrib search "what you need" --catalog YOUR_TOOLS.json', fg="cyan")
 
 
-def _queries() -> list[dict[str, str]]:
+def _load_queries() -> list[dict[str, str]]:
     text = files(__name__).joinpath("queries.json").read_text(encoding="utf-8")
     queries: list[dict[str, str]] = json.loads(text)
     return queries
 
 
-def _show(engine: SearchEngine, query: str, note: str) -> SearchResult:
+def _run_query(engine: SearchEngine, query: str, note: str) -> SearchResult:
     result = engine.search(query, limit=_HITS)
     click.echo()
-    click.secho(wrapped(f"> {query}"), bold=True)
-    click.secho(wrapped(note, "  "), dim=True)
-    table = Table.of((hit.tool.id for hit in result.hits), lead_columns=6)
+    click.secho(wrap(f"> {query}"), bold=True)
+    click.secho(wrap(note, "  "), dim=True)
+    table = ToolTable.for_ids((hit.tool.id for hit in result.hits), lead_columns=6)
     for number, hit in enumerate(result.hits):
-        click.echo(table.row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
+        click.echo(table.format_row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
         if number == 0:
-            click.secho(table.aside(f"for {reasons_in_words(hit.reasons)}"), fg="yellow")
+            click.secho(table.format_detail(f"for {format_reasons(hit.reasons)}"), fg="yellow")
     return result
 
 
-def _show_savings(catalog: Iterable[Tool], results: list[SearchResult]) -> None:
-    everything = _tokens(catalog)
-    found = sum(_tokens(hit.tool for hit in result.hits) for result in results) // len(results)
+def _print_savings(catalog: Iterable[Tool], results: list[SearchResult]) -> None:
+    everything = _estimate_tokens(catalog)
+    found = sum(_estimate_tokens(hit.tool for hit in result.hits) for result in results) // len(
+        results
+    )
     click.echo()
     click.secho("What the model has to read", bold=True)
     click.echo(f"  all definitions   about {everything:>6,} tokens")
@@ -66,7 +68,7 @@ def _show_savings(catalog: Iterable[Tool], results: list[SearchResult]) -> None:
     click.secho(f"  saved             about {1 - found / everything:>6.0%}", fg="green")
 
 
-def _tokens(tools: Iterable[Tool]) -> int:
+def _estimate_tokens(tools: Iterable[Tool]) -> int:
     """About how many tokens the definitions take in a prompt."""
     characters = 0
     for tool in tools:

@@ -23,19 +23,19 @@ _OPENAI_KINDS: Final = {
 }
 
 
-def messages_error(fault: RequestFailed) -> dict[str, Any]:
+def render_messages_error(fault: RequestFailed) -> dict[str, Any]:
     """The body of an error of Anthropic's Messages API."""
-    kind = fault.kind or _MESSAGES_KINDS.get(fault.status, "api_error")
+    kind = fault.error_type or _MESSAGES_KINDS.get(fault.status, "api_error")
     error: dict[str, Any] = {"type": kind, "message": str(fault)}
     if fault.code:
         error["details"] = {"error_code": fault.code}
     return {"type": "error", "error": error, "request_id": None}
 
 
-def openai_error(fault: RequestFailed) -> dict[str, Any]:
+def render_openai_error(fault: RequestFailed) -> dict[str, Any]:
     """The body of an error of OpenAI's APIs."""
     usual = "server_error" if fault.status >= 500 else "invalid_request_error"
-    kind = fault.kind or _OPENAI_KINDS.get(fault.status, usual)
+    kind = fault.error_type or _OPENAI_KINDS.get(fault.status, usual)
     return {
         "error": {
             "message": str(fault),
@@ -46,7 +46,7 @@ def openai_error(fault: RequestFailed) -> dict[str, Any]:
     }
 
 
-def either_error(fault: RequestFailed) -> dict[str, Any]:
+def render_combined_error(fault: RequestFailed) -> dict[str, Any]:
     """The body of an error for a client of which nobody knows which API it speaks."""
-    messages = messages_error(fault)
-    return {**messages, "error": {**openai_error(fault)["error"], **messages["error"]}}
+    messages = render_messages_error(fault)
+    return {**messages, "error": {**render_openai_error(fault)["error"], **messages["error"]}}

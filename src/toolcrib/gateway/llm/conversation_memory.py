@@ -9,13 +9,13 @@ import hashlib
 import threading
 from typing import Any, Final
 
-from toolcrib.gateway.llm.json_body import written
+from toolcrib.gateway.llm.json_body import serialize_json
 
 MAX_BYTES: Final = 64 << 20
 MAX_ENTRY_BYTES: Final = 256 << 10
 
 
-class Memory:
+class ConversationMemory:
     """JSON values by their keys: at most so many, and so many bytes. The longest unused go first."""
 
     def __init__(self, most: int, max_bytes: int = MAX_BYTES) -> None:
@@ -39,7 +39,7 @@ class Memory:
 
     def put(self, key: str, value: Any) -> None:
         """Keep a value. One that is too large is not kept."""
-        size = len(written(value)) + len(key)
+        size = len(serialize_json(value)) + len(key)
         if size > min(MAX_ENTRY_BYTES, self._max_bytes):
             return
         with self._lock:
@@ -49,10 +49,10 @@ class Memory:
                 self._bytes -= self._kept.pop(next(iter(self._kept)))[1]
 
 
-class Recall:
+class ScopedMemory:
     """One client's part of a memory, within one conversation: nobody is given another's."""
 
-    def __init__(self, memory: Memory, *owner: object) -> None:
+    def __init__(self, memory: ConversationMemory, *owner: object) -> None:
         self._memory = memory
         # Digested here: what a conversation is known by may be long, and is asked for often.
         self._owner = _digest(owner)
@@ -65,10 +65,10 @@ class Recall:
         """Keep a value at an anchor."""
         self._memory.put(_digest((self._owner, *anchor)), value)
 
-    def within(self, *part: object) -> Recall:
+    def narrow(self, *part: object) -> ScopedMemory:
         """The part of it that belongs to something narrower, such as one conversation."""
-        return Recall(self._memory, self._owner, *part)
+        return ScopedMemory(self._memory, self._owner, *part)
 
 
 def _digest(parts: tuple[object, ...]) -> str:
-    return hashlib.blake2b(written(parts), digest_size=16).hexdigest()
+    return hashlib.blake2b(serialize_json(parts), digest_size=16).hexdigest()

@@ -12,22 +12,22 @@ from urllib.parse import quote, unquote
 from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.json_body import written
-from toolcrib.gateway.llm.sse import event
+from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.sse import format_event
 
 MAX_BODY_BYTES: Final = 32 << 20
-SWITCH_HEADER: Final = "x-toolcrib-tool-search"
+TOOL_SEARCH_HEADER: Final = "x-toolcrib-tool-search"
 # Clients give up on a stream that is silent for some minutes; and we on one that takes nothing.
 PING_SECONDS: Final = 15.0
 STALL_SECONDS: Final = 120.0
-LOOK_SECONDS: Final = 5.0
+CHECK_INTERVAL_SECONDS: Final = 5.0
 
-Shape = Callable[[RequestFailed], dict[str, Any]]
+ErrorRenderer = Callable[[RequestFailed], dict[str, Any]]
 
 _log = logging.getLogger(__name__)
 
 
-class Exchange:
+class HttpExchange:
     """A client's request, read, and the way to answer it."""
 
     def __init__(self, scope: Scope, body: bytes, send: Send) -> None:
@@ -43,13 +43,13 @@ class Exchange:
         ]
         self.principal: Any = scope.get("state", {}).get("principal")
         self.body = body
-        self.started = False
+        self.has_started = False
         # What a client is sent that has heard nothing for a while, if it is to be sent anything.
         self.ping = b""
         self._send = send
         self._writes = 0
         self._under_way = 0
-        self._rest: _Begun | None = None
+        self._rest: _StartedAwaitable | None = None
         self._look: asyncio.TimerHandle | None = None
         self._pinging: asyncio.Task[None] | None = None
 
@@ -61,16 +61,18 @@ class Exchange:
             raise RequestFailed("a path has no dots for its parts and no control characters", 400)
         return f"{self._raw_path}?{self.query}" if self.query else self._raw_path
 
-    def header(self, name: str) -> str:
+    def get_header(self, name: str) -> str:
         """The value of a header; empty if it is not there."""
         return next((value for one, value in self.headers if one == name), "")
 
-    async def answer(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+    async def send_response(
+        self, status: int, headers: Iterable[tuple[str, str]], body: bytes
+    ) -> None:
         """Answer at once."""
         await self._start(status, [*headers, ("content-length", str(len(body)))])
         await self._send({"type": "http.response.body", "body": body})
 
-    async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+    async def start_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Begin an answer that comes in pieces."""
         await self._start(status, headers)
         self._look_later(asyncio.current_task(), 0, asyncio.get_running_loop().time())
@@ -82,7 +84,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
         self._under_way -= 1
 
-    def offer(self, chunk: bytes) -> bool:
+    def write_nowait(self, chunk: bytes) -> bool:
         """Send a piece without waiting; if that cannot be, `flushed` has to be awaited next.
 
         This is for whoever has a piece at hand and no task to send it from. Nearly always a client
@@ -96,24 +98,24 @@ class Exchange:
         except StopIteration:
             return True
         self._under_way += 1
-        self._rest = _Begun(steps, waits_for)
+        self._rest = _StartedAwaitable(steps, waits_for)
         return False
 
-    async def flushed(self) -> None:
+    async def flush(self) -> None:
         """Wait until the client has taken what was offered."""
         if self._rest is not None:
             rest, self._rest = self._rest, None
             await rest
             self._under_way -= 1
 
-    async def end(self) -> None:
+    async def end_response(self) -> None:
         """The answer is complete. This too waits while the client takes no more."""
         self.ping = b""
         self._writes += 1
         self._under_way += 1
         await self._send({"type": "http.response.body", "body": b""})
 
-    def release(self) -> None:
+    def cancel_timers(self) -> None:
         """Nothing more is sent."""
         if self._look is not None:
             self._look.cancel()
@@ -123,7 +125,7 @@ class Exchange:
     def _look_later(self, work: asyncio.Task[Any] | None, writes: int, since: float) -> None:
         """Look now and then at what was sent, which costs less than a clock for every piece."""
         loop = asyncio.get_running_loop()
-        self._look = loop.call_later(LOOK_SECONDS, self._look_after, work, writes, since)
+        self._look = loop.call_later(CHECK_INTERVAL_SECONDS, self._look_after, work, writes, since)
 
     def _look_after(self, work: asyncio.Task[Any] | None, writes: int, since: float) -> None:
         now = asyncio.get_running_loop().time()
@@ -143,14 +145,14 @@ class Exchange:
             await self.write(self.ping)
 
     async def _start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        self.started = True
+        self.has_started = True
         raw = [
             (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
 
-class _Begun:
+class _StartedAwaitable:
     """Something awaitable that was begun outside of a task, and is to be ended in one."""
 
     def __init__(self, steps: Generator[Any, Any, None], waits_for: object) -> None:
@@ -172,14 +174,14 @@ class _Begun:
                 return
 
 
-Handler = Callable[[Exchange], Awaitable[None]]
+Handler = Callable[[HttpExchange], Awaitable[None]]
 
 
-class Door:
+class LlmEndpoint:
     """An ASGI application around a handler: what it raises is answered in the API's own shape."""
 
     def __init__(
-        self, handler: Handler, shape: Shape, max_body_bytes: int = MAX_BODY_BYTES
+        self, handler: Handler, shape: ErrorRenderer, max_body_bytes: int = MAX_BODY_BYTES
     ) -> None:
         self._handler = handler
         self._shape = shape
@@ -190,17 +192,17 @@ class Door:
         try:
             body = await self._body(receive)
         except RequestFailed as fault:
-            await self._fail(Exchange(scope, b"", send), fault)
+            await self._fail(HttpExchange(scope, b"", send), fault)
             return
         if body is None:
             return
-        exchange = Exchange(scope, body, send)
+        exchange = HttpExchange(scope, body, send)
         work = asyncio.ensure_future(self._answer(exchange))
-        gone = asyncio.ensure_future(_disconnection(receive))
+        gone = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            exchange.release()
+            exchange.cancel_timers()
             gone.cancel()
             if not work.done():
                 work.cancel()
@@ -228,7 +230,7 @@ class Door:
             if not message.get("more_body"):
                 return b"".join(pieces)
 
-    async def _answer(self, exchange: Exchange) -> None:
+    async def _answer(self, exchange: HttpExchange) -> None:
         try:
             await self._handler(exchange)
         except RequestFailed as fault:
@@ -239,15 +241,15 @@ class Door:
             unforeseen = "the gateway failed on this request; its log says why"
             await self._fail(exchange, RequestFailed(unforeseen, 500))
 
-    async def _fail(self, exchange: Exchange, fault: RequestFailed) -> None:
-        body = written(self._shape(fault))
-        if not exchange.started:
-            await exchange.answer(fault.status, [("content-type", "application/json")], body)
+    async def _fail(self, exchange: HttpExchange, fault: RequestFailed) -> None:
+        body = serialize_json(self._shape(fault))
+        if not exchange.has_started:
+            await exchange.send_response(fault.status, [("content-type", "application/json")], body)
             return
-        await exchange.write(event("error", body))
-        await exchange.end()
+        await exchange.write(format_event("error", body))
+        await exchange.end_response()
 
 
-async def _disconnection(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

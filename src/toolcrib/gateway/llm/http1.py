@@ -16,12 +16,12 @@ import httptools
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.connect import connected
 from toolcrib.gateway.llm.http_messages import (
-    IDLE_SECONDS,
+    KEEPALIVE_SECONDS,
     MAX_CONNECTIONS,
     HeaderList,
-    Origin,
-    Request,
     Sink,
+    UpstreamOrigin,
+    UpstreamRequest,
 )
 
 # So many bytes may come without one of the body: a head, trailers, the framing of pieces.
@@ -45,10 +45,10 @@ class Http1:
         self._context = context
         self._lines: set[_Line] = set()
         self._is_empty = asyncio.Event()
-        self._idle: dict[Origin, list[_Line]] = {}
+        self._idle: dict[UpstreamOrigin, list[_Line]] = {}
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
 
-    async def ask(self, request: Request, *, anew: bool = False) -> Http1Answer:
+    async def ask(self, request: UpstreamRequest, *, anew: bool = False) -> Http1Answer:
         """Ask, and wait for the head of the answer; `anew` on a connection that was never used."""
         head = _head(request)
         line = None if anew else self._kept(request.origin)
@@ -88,7 +88,7 @@ class Http1:
         if not lines:
             self._idle.pop(line.origin, None)
 
-    def _kept(self, origin: Origin) -> _Line | None:
+    def _kept(self, origin: UpstreamOrigin) -> _Line | None:
         """The connection that was used last: few are kept busy, and the others can go."""
         lines = self._idle.get(origin)
         while lines:
@@ -103,7 +103,7 @@ class Http1:
             for line in lines:
                 line.transport.close()
 
-    async def _new(self, request: Request) -> _Line:
+    async def _new(self, request: UpstreamRequest) -> _Line:
         try:
             async with asyncio.timeout(request.upstream.connect_seconds):
                 if self._free.locked():
@@ -121,7 +121,7 @@ class Http1:
         except OSError as fault:
             raise request.unreachable() from fault
 
-    async def _connected(self, origin: Origin) -> _Line:
+    async def _connected(self, origin: UpstreamOrigin) -> _Line:
         loop = asyncio.get_running_loop()
         plain = await connected(origin.host, origin.port)
         line = _Line(self, origin)
@@ -142,7 +142,7 @@ class Http1:
 class _Line(asyncio.Protocol):
     """A connection; its own protocol while nobody uses it."""
 
-    def __init__(self, pool: Http1, origin: Origin) -> None:
+    def __init__(self, pool: Http1, origin: UpstreamOrigin) -> None:
         self.pool = pool
         self.origin = origin
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -165,7 +165,7 @@ class _Line(asyncio.Protocol):
         self.is_used = True
         self.transport.set_protocol(self)
         loop = asyncio.get_running_loop()
-        self._expiry = loop.call_later(IDLE_SECONDS, self.transport.close)
+        self._expiry = loop.call_later(KEEPALIVE_SECONDS, self.transport.close)
         self.pool.keep(self)
 
     def stop_waiting(self) -> None:
@@ -181,7 +181,7 @@ class Http1Answer(asyncio.Protocol):
     It is the callbacks' object of its parser too, whose names are `on_…`.
     """
 
-    def __init__(self, line: _Line, request: Request, head: bytes) -> None:
+    def __init__(self, line: _Line, request: UpstreamRequest, head: bytes) -> None:
         self.status = 0
         self.headers: HeaderList = []
         self._line = line
@@ -428,7 +428,7 @@ class Http1Answer(asyncio.Protocol):
             self._give_up(self._request.silent())
 
 
-def _head(request: Request) -> bytes:
+def _head(request: UpstreamRequest) -> bytes:
     """The head of a request as it is sent."""
     lines = [
         f"{request.method} {request.target} HTTP/1.1",

@@ -13,11 +13,11 @@ import httpx2
 
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.http_messages import (
-    IDLE_SECONDS,
+    KEEPALIVE_SECONDS,
     MAX_CONNECTIONS,
     HeaderList,
-    Request,
     Sink,
+    UpstreamRequest,
 )
 
 # A pool looks through all its connections for every request, so there are several small ones.
@@ -46,7 +46,7 @@ class Http2:
         self._context = context
         self._pools: list[_Pool] = []
 
-    async def ask(self, request: Request) -> Http2Answer:
+    async def ask(self, request: UpstreamRequest) -> Http2Answer:
         """Ask, and wait for the head of the answer."""
         upstream = request.upstream
         pool = self._pool()
@@ -101,7 +101,7 @@ class Http2:
             limits=httpx2.Limits(
                 max_connections=POOL_CONNECTIONS,
                 max_keepalive_connections=POOL_CONNECTIONS,
-                keepalive_expiry=IDLE_SECONDS,
+                keepalive_expiry=KEEPALIVE_SECONDS,
             ),
         )
         client.cookies.jar.set_policy(_NO_COOKIES)
@@ -111,7 +111,7 @@ class Http2:
 class Http2Answer:
     """An answer that comes through httpx2."""
 
-    def __init__(self, request: Request, response: httpx2.Response, pool: _Pool) -> None:
+    def __init__(self, request: UpstreamRequest, response: httpx2.Response, pool: _Pool) -> None:
         self._request = request
         self._response = response
         self._pool: _Pool | None = pool
@@ -158,7 +158,7 @@ class Http2Answer:
             await self._response.aclose()
 
 
-def _failure(request: Request, fault: httpx2.HTTPError, *, begun: bool) -> RequestFailed:
+def _failure(request: UpstreamRequest, fault: httpx2.HTTPError, *, begun: bool) -> RequestFailed:
     if isinstance(fault, httpx2.ConnectTimeout | httpx2.PoolTimeout):
         return request.unreachable_in_time()
     if isinstance(fault, httpx2.TimeoutException):

@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
-from toolcrib.config.settings import ModelUpstream
+from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 
 # An upstream may be asked by so many at once; who comes later waits for a connection.
 MAX_CONNECTIONS: Final = 2048
 # How long a connection that nobody uses is kept.
-IDLE_SECONDS: Final = 30.0
+KEEPALIVE_SECONDS: Final = 30.0
 
 # What may stand in the target of a request as it is.
 _AS_IT_IS: Final = "".join(map(chr, range(0x21, 0x7F)))
@@ -25,7 +25,7 @@ HeaderList = list[tuple[str, str]]
 Sink = Callable[[bytes], bool]
 
 
-class Unanswered(RequestFailed):
+class UpstreamConnectionError(RequestFailed):
     """Nothing came back, so the request may be sent again.
 
     `at_once`: its connection was an old one, which the upstream may just have given up.
@@ -33,10 +33,10 @@ class Unanswered(RequestFailed):
 
     def __init__(self, message: str, *, at_once: bool = False) -> None:
         super().__init__(message, 502)
-        self.at_once = at_once
+        self.is_stale_connection = at_once
 
 
-class Origin(NamedTuple):
+class UpstreamOrigin(NamedTuple):
     """Where an upstream is."""
 
     is_tls: bool
@@ -50,19 +50,19 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class UpstreamRequest:
     """What an upstream is asked."""
 
-    upstream: ModelUpstream
+    upstream: LlmUpstreamConfig
     method: str
     path: str
     headers: HeaderList
     body: bytes = b""
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> UpstreamOrigin:
         """Where it goes."""
-        return origin_of(self.upstream)
+        return parse_origin(self.upstream)
 
     @property
     def target(self) -> str:
@@ -85,9 +85,11 @@ class Request:
         kept = [one for one in self.headers if one[0] != "authorization"]
         return [*kept, ("authorization", self.origin.credentials)]
 
-    def unreachable(self) -> Unanswered:
+    def unreachable(self) -> UpstreamConnectionError:
         """What to say if there is no connection; never an address, which may hold a secret."""
-        return Unanswered(f"upstream {self.upstream.name!r} cannot be reached; is it running?")
+        return UpstreamConnectionError(
+            f"upstream {self.upstream.name!r} cannot be reached; is it running?"
+        )
 
     def unreachable_in_time(self) -> RequestFailed:
         """What to say if there was no connection for too long."""
@@ -112,9 +114,9 @@ class Request:
         """What to say of an answer that did not come to its end."""
         return RequestFailed(self._broken_off(), 502)
 
-    def unanswered(self, *, at_once: bool) -> Unanswered:
+    def unanswered(self, *, at_once: bool) -> UpstreamConnectionError:
         """What to say of a connection that ended before an answer began."""
-        return Unanswered(self._broken_off(), at_once=at_once)
+        return UpstreamConnectionError(self._broken_off(), at_once=at_once)
 
     def nonsense(self, why: str) -> RequestFailed:
         """What to say of an answer that is not HTTP."""
@@ -137,7 +139,7 @@ class Request:
         return f"the connection to upstream {self.upstream.name!r} broke off; try again"
 
 
-class Answer(Protocol):
+class WireResponse(Protocol):
     """An upstream's answer as it comes; its head is there, its body is to be read."""
 
     @property
@@ -161,7 +163,7 @@ class Answer(Protocol):
         """Break it off, unless it is at its end."""
 
 
-def origin_of(upstream: ModelUpstream) -> Origin:
+def parse_origin(upstream: LlmUpstreamConfig) -> UpstreamOrigin:
     """Where an upstream is."""
     try:
         return _origin(upstream.url)
@@ -172,7 +174,7 @@ def origin_of(upstream: ModelUpstream) -> Origin:
 
 
 @lru_cache(maxsize=256)
-def _origin(url: str) -> Origin:
+def _origin(url: str) -> UpstreamOrigin:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(parts.scheme)
@@ -187,7 +189,7 @@ def _origin(url: str) -> Origin:
     if parts.username is not None:
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         credentials = f"Basic {b64encode(secret.encode()).decode()}"
-    return Origin(
+    return UpstreamOrigin(
         is_tls,
         host,
         port,

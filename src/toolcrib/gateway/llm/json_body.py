@@ -10,12 +10,12 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.incremental_json import TooManyContainers, read_in_pieces
 
 # What is larger is read in a thread.
-LARGE_BYTES: Final = 256 << 10
+LARGE_BODY_BYTES: Final = 256 << 10
 # What has more signs that may part two values is read in pieces, so that others can run meanwhile.
 MANY_SIGNS: Final = 50_000
 
 
-def read_object(data: bytes) -> dict[str, Any]:
+def parse_request_body(data: bytes) -> dict[str, Any]:
     """The JSON object that a request consists of."""
     try:
         body = _value(data)
@@ -28,7 +28,7 @@ def read_object(data: bytes) -> dict[str, Any]:
     return body
 
 
-def read_reply(data: bytes | str) -> dict[str, Any]:
+def parse_upstream_body(data: bytes | str) -> dict[str, Any]:
     """The JSON object that an upstream answered with, or sent as one event."""
     try:
         body = _value(data)
@@ -39,7 +39,7 @@ def read_reply(data: bytes | str) -> dict[str, Any]:
     return body
 
 
-def written(value: object) -> bytes:
+def serialize_json(value: object) -> bytes:
     """A value as JSON, in as few bytes as it takes."""
     try:
         return to_json(value, inf_nan_mode="constants")
@@ -55,4 +55,4 @@ def _value(data: bytes | str) -> Any:
 
 def _is_intricate(data: bytes) -> bool:
     """Whether a text takes long to read."""
-    return len(data) > LARGE_BYTES and sum(map(data.count, (b",", b"[", b"{"))) > MANY_SIGNS
+    return len(data) > LARGE_BODY_BYTES and sum(map(data.count, (b",", b"[", b"{"))) > MANY_SIGNS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from toolcrib.config.settings import SearchForModel
+from toolcrib.config.settings import LlmSearchSwitch
 from toolcrib.gateway.openapi import described
 from toolcrib.profiles.claude import VARIANTS
 
@@ -135,7 +135,7 @@ _SWITCH: Final[Schema] = {
     "name": "x-toolcrib-tool-search",
     "in": "header",
     "description": "How tool search is switched for this request.",
-    "schema": {"enum": list(get_args(SearchForModel))},
+    "schema": {"enum": list(get_args(LlmSearchSwitch))},
 }
 _UPSTREAM: Final[Schema] = {
     "name": "x-toolcrib-upstream",

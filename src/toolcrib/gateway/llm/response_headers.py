@@ -12,30 +12,30 @@ Treatment = Literal["native", "off", "search", "transparent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class ResponseHeaders:
     """How a request was treated, how many of its tools the model was shown, and what that saved."""
 
     upstream: str
     treatment: Treatment
-    tools: int = 0
-    shown: int = 0
-    tokens: int = 0
+    tool_count: int = 0
+    revealed_count: int = 0
+    saved_tokens: int = 0
 
-    def headers(self, **more: int) -> list[tuple[str, str]]:
+    def render(self, **more: int) -> list[tuple[str, str]]:
         """The headers of the response; `more` are counts that are known only at the end."""
         told = [
-            (UPSTREAM_HEADER, printable(self.upstream)),
+            (UPSTREAM_HEADER, sanitize_header_value(self.upstream)),
             ("x-toolcrib-treatment", self.treatment),
         ]
         if self.treatment in ("search", "transparent"):
             told += [
-                ("x-toolcrib-tools", str(self.tools)),
-                ("x-toolcrib-tools-shown", str(self.shown)),
-                ("x-toolcrib-tokens-saved", str(self.tokens)),
+                ("x-toolcrib-tools", str(self.tool_count)),
+                ("x-toolcrib-tools-shown", str(self.revealed_count)),
+                ("x-toolcrib-tokens-saved", str(self.saved_tokens)),
             ]
         return told + [(f"x-toolcrib-{name}", str(count)) for name, count in more.items()]
 
 
-def printable(text: str) -> str:
+def sanitize_header_value(text: str) -> str:
     """A text as it can stand in a header."""
     return "".join(sign if " " <= sign <= "~" else "?" for sign in text)

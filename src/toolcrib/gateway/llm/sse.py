@@ -12,14 +12,14 @@ _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _LONGEST_END: Final = 3
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     """One event: its name, empty where it has none, and its data."""
 
     name: str
     data: str
 
 
-class EventReader:
+class SseParser:
     """Events from bytes, in whatever pieces they come.
 
     It keeps no more than one event, and that may not be larger than `max_event_bytes`.
@@ -33,15 +33,15 @@ class EventReader:
         self._size = 0
         self._at_start = True
         # Whether the last bytes were one event, with nothing before or after it.
-        self.is_exact = False
+        self.is_single_event = False
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def parse_chunk(self, chunk: bytes) -> list[SseEvent]:
         """The events that are complete with these bytes."""
-        self.is_exact = False
+        self.is_single_event = False
         if not (self._pieces or self._data or self._name or self._at_start):
             whole = _whole_event(chunk)
             if whole is not None:
-                self.is_exact = True
+                self.is_single_event = True
                 return [whole]
         self._size += len(chunk)
         if b"\n" not in chunk and b"\r" not in chunk:
@@ -52,7 +52,7 @@ class EventReader:
         lines = b"".join((*self._pieces, chunk)).splitlines(keepends=True)
         # A carriage return at the end may be the first half of a line end.
         self._pieces = [] if lines[-1].endswith(b"\n") else [lines.pop()]
-        events: list[Event] = []
+        events: list[SseEvent] = []
         for line in lines:
             self._line(line.rstrip(b"\r\n"), events)
         if events:
@@ -60,14 +60,14 @@ class EventReader:
         self._check_size()
         return events
 
-    def _line(self, line: bytes, events: list[Event]) -> None:
+    def _line(self, line: bytes, events: list[SseEvent]) -> None:
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(b"\xef\xbb\xbf")
         if not line:
             if self._data:
                 name = self._name.decode("utf-8", "replace")
-                events.append(Event(name, b"\n".join(self._data).decode("utf-8", "replace")))
+                events.append(SseEvent(name, b"\n".join(self._data).decode("utf-8", "replace")))
             self._name, self._data = b"", []
             return
         field, _, value = line.partition(b":")
@@ -82,7 +82,7 @@ class EventReader:
             raise _too_large(self._max_event_bytes)
 
 
-class WholeEvents:
+class EventBuffer:
     """The same bytes, held back where an event is not complete: half of one helps nobody."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -91,7 +91,7 @@ class WholeEvents:
         self._size = 0
         self._tail = b""
 
-    def feed(self, chunk: bytes) -> bytes:
+    def push_chunk(self, chunk: bytes) -> bytes:
         """As many bytes as make whole events."""
         if not self._held and chunk.endswith(b"\n\n"):
             return chunk
@@ -107,7 +107,7 @@ class WholeEvents:
             self._hold(chunk[cut:], chunk[cut:])
         return whole
 
-    def rest(self) -> bytes:
+    def take_rest(self) -> bytes:
         """What is left at the end."""
         return b"".join(self._held)
 
@@ -119,7 +119,7 @@ class WholeEvents:
             raise _too_large(self._max_event_bytes)
 
 
-def _whole_event(chunk: bytes) -> Event | None:
+def _whole_event(chunk: bytes) -> SseEvent | None:
     """The event that a chunk is, if it is just one and in the form that nearly all have."""
     if not chunk.endswith(b"\n\n") or b"\r" in chunk:
         return None
@@ -127,7 +127,7 @@ def _whole_event(chunk: bytes) -> Event | None:
     if not data.startswith(b"data: ") or b"\n" in head or not (not head or head[:7] == b"event: "):
         return None
     try:
-        return Event(head[7:].decode(), data[6:].decode())
+        return SseEvent(head[7:].decode(), data[6:].decode())
     except UnicodeDecodeError:
         return None
 
@@ -136,7 +136,7 @@ def _too_large(max_event_bytes: int) -> RequestFailed:
     return RequestFailed(f"the upstream sent an event of more than {max_event_bytes:,} bytes", 502)
 
 
-def event(name: str, data: bytes) -> bytes:
+def format_event(name: str, data: bytes) -> bytes:
     """One event as it is sent; without a name, only its data. The data is JSON, on one line."""
     head = b"event: " + name.encode() + b"\n" if name else b""
     return head + b"data: " + data + b"\n\n"

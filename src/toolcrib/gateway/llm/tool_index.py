@@ -13,33 +13,33 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from toolcrib.core.calls import Call
+from toolcrib.core.calls import ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.core.tool_names import Names, safe_name
-from toolcrib.gateway.llm.json_body import written
-from toolcrib.gateway.llm.toolset import CHARACTERS_A_TOKEN, MOST_READ, MOST_SKETCHED
+from toolcrib.core.tool_names import ToolNames, safe_name
+from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.toolset import CHARS_PER_TOKEN, MAX_ENCODED_TOOLS, MAX_STATIC_TOOLS
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.session import turn
-from toolcrib.session.disclosure import Plan
-from toolcrib.session.session import Act, Session
-from toolcrib.session.turn import Conversation, Turn
+from toolcrib.session.disclosure import DisclosurePlan
+from toolcrib.session.session import ModelAction, Session
+from toolcrib.session.turn import Turn, TurnHandler
 
 Entry = dict[str, Any]
 
 # What OpenAI's APIs take. Others take less, but whoever sends such a name knows what he sends it to.
-_TAKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VALID_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # For one answer, however many a model asks for at once.
 MAX_SEARCHES: Final = 64
 
 
-def sent_name(id: str) -> str:
+def wire_name(id: str) -> str:
     """The name by which the upstream is sent a tool: its own, where OpenAI's APIs take it."""
-    return id if _TAKEN.fullmatch(id) else safe_name(id)
+    return id if _VALID_NAME.fullmatch(id) else safe_name(id)
 
 
 @dataclass(frozen=True, slots=True)
-class Ware:
+class IndexedTool:
     """A tool that a request brings: what is searched of it, and what the upstream is sent.
 
     `given` is the client's own entry, `namespace` where it stands in one; `held` says that it
@@ -47,145 +47,151 @@ class Ware:
     """
 
     tool: Tool
-    sent: Entry
-    given: Entry
+    wire_entry: Entry
+    client_entry: Entry
     namespace: str | None = None
-    held: bool = False
+    is_deferred: bool = False
 
 
-class Shelf:
+class ToolIndex:
     """A set of tools. `front` is always sent, in its order; `wares` are those that we can read.
 
     `searched` says whether the model is given our search tool; else only the client loads tools.
     """
 
     def __init__(
-        self, front: Sequence[Entry], wares: Iterable[Ware], *, searched: bool = True
+        self, front: Sequence[Entry], wares: Iterable[IndexedTool], *, searched: bool = True
     ) -> None:
-        self.front = tuple(front)
-        self.wares: Mapping[str, Ware] = {ware.tool.id: ware for ware in wares}
-        self.held: Mapping[str, Ware] = {id: one for id, one in self.wares.items() if one.held}
-        self.searched = searched and bool(self.held)
+        self.always_sent = tuple(front)
+        self.tools: Mapping[str, IndexedTool] = {ware.tool.id: ware for ware in wares}
+        self.deferred: Mapping[str, IndexedTool] = {
+            id: one for id, one in self.tools.items() if one.is_deferred
+        }
+        self.offers_search = searched and bool(self.deferred)
         self._lock = threading.Lock()
         self._claimed = False
 
-    def claim(self) -> bool:
+    def claim_preparation(self) -> bool:
         """Whether nobody has taken it on himself yet to prepare this; now somebody has."""
         claimed, self._claimed = self._claimed, True
-        return self.searched and not claimed
+        return self.offers_search and not claimed
 
     def prepare(self) -> None:
         """Make ready what a search will need. This takes its time: do it in a thread."""
-        engine = self.conversation.engine
+        engine = self.turn_handler.engine
         engine.search("x")
-        engine.settle(most=MOST_READ)
+        engine.warm_up(max_tools=MAX_ENCODED_TOOLS)
 
     @property
-    def conversation(self) -> Conversation:
+    def turn_handler(self) -> TurnHandler:
         """The rules by which calls of our search tool are answered."""
         with self._lock:
-            return self._conversation
+            return self._turn_handler
 
     @property
-    def search(self) -> Tool:
+    def search_tool(self) -> Tool:
         """Our search tool, under a name that no other tool has."""
-        return self.conversation.search_tool
+        return self.turn_handler.search_tool
 
-    def ware(self, name: str) -> Ware | None:
+    def find(self, name: str) -> IndexedTool | None:
         """The tool that the model knows by a name, or that has this id."""
-        tool = self.conversation.find(name)
-        return self.wares.get(tool.id) if tool else None
+        tool = self.turn_handler.find_tool(name)
+        return self.tools.get(tool.id) if tool else None
 
-    def held_tool(self, name: str) -> Tool | None:
+    def find_deferred(self, name: str) -> Tool | None:
         """The tool that waits under a name, if there is one."""
-        ware = self.ware(name)
-        return ware.tool if ware and ware.held else None
+        ware = self.find(name)
+        return ware.tool if ware and ware.is_deferred else None
 
     def saved_tokens(self, shown: Iterable[str] = ()) -> int:
         """About how many tokens the definitions take that the model is not sent."""
-        return self._held_tokens - sum(_tokens(self.held[id]) for id in shown)
+        return self._deferred_tokens - sum(_estimate_tokens(self.deferred[id]) for id in shown)
 
     @cached_property
-    def _held_tokens(self) -> int:
-        return sum(map(_tokens, self.held.values()))
+    def _deferred_tokens(self) -> int:
+        return sum(map(_estimate_tokens, self.deferred.values()))
 
     @cached_property
-    def _conversation(self) -> Conversation:
-        held = tuple(ware.tool for ware in self.held.values())
-        mode = _mode(len(held))
+    def _turn_handler(self) -> TurnHandler:
+        held = tuple(ware.tool for ware in self.deferred.values())
+        mode = _choose_mode(len(held))
         catalog = everything = Catalog(held)
-        if len(held) < len(self.wares):
-            everything = Catalog(ware.tool for ware in self.wares.values())
+        if len(held) < len(self.tools):
+            everything = Catalog(ware.tool for ware in self.tools.values())
         # Names over everything, so that ours is free; the search only over what is held back.
         engine = SearchEngine(catalog, {mode: RANKERS[mode]})
-        return Conversation(engine, Plan((), held), Names(everything, _named))
+        return TurnHandler(
+            engine, DisclosurePlan((), held), ToolNames(everything, _wire_name_of_tool)
+        )
 
 
-class Desk:
+class ToolSelection:
     """What one request has been handed, in the order of handing; that order only grows."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
+    def __init__(self, shelf: ToolIndex) -> None:
+        self.index = shelf
         self._session = Session()
         self._handed: dict[str, Entry] = {}
         self._calls = 0
 
     @property
-    def tools(self) -> list[Entry]:
+    def wire_entries(self) -> list[Entry]:
         """What has been handed out, as the upstream is sent it."""
         return list(self._handed.values())
 
     @property
-    def revealed(self) -> list[str]:
+    def revealed_ids(self) -> list[str]:
         """The ids of the held tools that were handed out."""
-        return [id for id in self._handed if id in self.shelf.held]
+        return [id for id in self._handed if id in self.index.deferred]
 
-    def holds_back(self, name: str) -> bool:
+    def is_unrevealed(self, name: str) -> bool:
         """Whether a tool waits still, so that the model has not seen its parameters."""
-        tool = self.shelf.held_tool(name)
+        tool = self.index.find_deferred(name)
         return tool is not None and tool.id not in self._handed
 
-    def follow(self, turns: Iterable[Sequence[Act]]) -> None:
+    def replay_history(self, turns: Iterable[Sequence[ModelAction]]) -> None:
         """Hand out what a history tells of."""
-        self._session = Session.from_history(turns, self.shelf.held_tool, start=self._session)
-        self._note()
+        self._session = Session.from_history(turns, self.index.find_deferred, start=self._session)
+        self._record_revealed()
 
-    def load(self, names: Iterable[str]) -> None:
+    def reveal(self, names: Iterable[str]) -> None:
         """Hand out the tools of these names; those that are unknown, or always there, are not."""
-        tools = [tool for tool in map(self.shelf.held_tool, names) if tool]
+        tools = [tool for tool in map(self.index.find_deferred, names) if tool]
         self._session = self._session.reveal(tools)
-        self._note()
+        self._record_revealed()
 
-    def bring(self, id: str, entry: Entry) -> None:
+    def add_client_tool(self, id: str, entry: Entry) -> None:
         """Hand out a tool that the client defines in its history."""
-        if id not in self.shelf.wares:
+        if id not in self.index.tools:
             self._handed.setdefault(id, entry)
 
-    def turn(self, calls: Sequence[Call], rounds: int) -> Turn:
+    def handle_calls(self, calls: Sequence[ToolCall], rounds: int) -> Turn:
         """What these calls mean, after so many rounds in which the model only searched."""
         self._calls += len(calls)
         enough = self._calls > MAX_SEARCHES
-        before = replace(self._session, searches=turn.MAX_SEARCHES if enough else rounds)
-        result = self.shelf.conversation.turn(before, calls)
+        before = replace(
+            self._session, consecutive_searches=turn.MAX_SEARCHES if enough else rounds
+        )
+        result = self.index.turn_handler.handle_calls(before, calls)
         self._session = result.session
-        self._note()
+        self._record_revealed()
         return result
 
-    def _note(self) -> None:
-        for one in self._session.shown:
-            self._handed.setdefault(one.id, self.shelf.held[one.id].sent)
+    def _record_revealed(self) -> None:
+        for one in self._session.revealed:
+            self._handed.setdefault(one.id, self.index.deferred[one.id].wire_entry)
 
 
-def _named(tool: Tool) -> str:
-    return sent_name(tool.id)
+def _wire_name_of_tool(tool: Tool) -> str:
+    return wire_name(tool.id)
 
 
-def _tokens(ware: Ware) -> int:
+def _estimate_tokens(ware: IndexedTool) -> int:
     # As quick as it can be: on the first request with many tools somebody waits for this.
-    return len(written(ware.sent)) // CHARACTERS_A_TOKEN + 1
+    return len(serialize_json(ware.wire_entry)) // CHARS_PER_TOKEN + 1
 
 
-def _mode(tools: int) -> str:
-    if tools <= MOST_READ:
+def _choose_mode(tools: int) -> str:
+    if tools <= MAX_ENCODED_TOOLS:
         return "hybrid"
-    return "fast" if tools <= MOST_SKETCHED else "lexical"
+    return "fast" if tools <= MAX_STATIC_TOOLS else "lexical"

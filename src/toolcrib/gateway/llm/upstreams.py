@@ -11,16 +11,23 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
-from toolcrib.config.settings import Api, ModelGateway, ModelUpstream
+from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.http1 import Http1, OffersHttp2
 from toolcrib.gateway.llm.http2 import Http2
-from toolcrib.gateway.llm.http_messages import Answer, Origin, Request, Sink, Unanswered, origin_of
+from toolcrib.gateway.llm.http_messages import (
+    Sink,
+    UpstreamConnectionError,
+    UpstreamOrigin,
+    UpstreamRequest,
+    WireResponse,
+    parse_origin,
+)
 from toolcrib.gateway.llm.inflate import Inflater
 
 # An answer that says that asking again may help.
-PASSING_STATUSES: Final = frozenset({429, 500, 502, 503, 504, 529})
-MAX_WAIT_SECONDS: Final = 8.0
+TRANSIENT_STATUSES: Final = frozenset({429, 500, 502, 503, 504, 529})
+MAX_RETRY_DELAY_SECONDS: Final = 8.0
 
 # About this connection alone, or decided anew for the next.
 _OWN_TO_A_CONNECTION: Final = frozenset(
@@ -42,10 +49,10 @@ _OWN_TO_A_CONNECTION: Final = frozenset(
 # About whoever answers: to a client that is us.
 _OF_ONE_WHO_ANSWERS: Final = frozenset({"date", "server", "set-cookie"})
 _FROM_BROWSERS: Final = frozenset({"cookie", "origin", "referer"})
-KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
+CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
 _OWN_PREFIX: Final = "x-toolcrib-"
 
-_SPOKEN: Final[Mapping[Api, str]] = {
+_SPOKEN: Final[Mapping[LlmApi, str]] = {
     "messages": "Anthropic's API (/v1/messages)",
     "openai": "OpenAI's APIs (/v1/chat/completions, /v1/responses)",
 }
@@ -53,10 +60,10 @@ _SPOKEN: Final[Mapping[Api, str]] = {
 Headers = Iterable[tuple[str, str]]
 
 
-class Reply:
+class UpstreamResponse:
     """An upstream's answer whose body has not been read yet. It has to be closed."""
 
-    def __init__(self, request: Request, answer: Answer) -> None:
+    def __init__(self, request: UpstreamRequest, answer: WireResponse) -> None:
         self._request = request
         self._answer = answer
         # Of what was encoded; as it came over the wire it has been counted already.
@@ -72,17 +79,17 @@ class Reply:
         return self._answer.status
 
     @property
-    def ok(self) -> bool:
+    def is_success(self) -> bool:
         """Whether this is an answer and not an error."""
         return 200 <= self._answer.status < 300
 
     @property
-    def is_events(self) -> bool:
+    def is_event_stream(self) -> bool:
         """Whether the body is a stream of events."""
         return self._header("content-type").startswith("text/event-stream")
 
     @property
-    def is_readable(self) -> bool:
+    def is_decodable(self) -> bool:
         """Whether the body has no encoding, or one that can be taken off."""
         return self._inflater is not None or self._encoding in ("", "identity")
 
@@ -94,24 +101,24 @@ class Reply:
         except ValueError:
             return None
 
-    def headers(self, *, as_sent: bool = False) -> list[tuple[str, str]]:
+    def forwarded_headers(self, *, keep_encoding: bool = False) -> list[tuple[str, str]]:
         """The headers to pass on; `as_sent` with those about the body's encoding."""
         gone = _OWN_TO_A_CONNECTION | _OF_ONE_WHO_ANSWERS
-        gone = gone if as_sent else gone | {"content-encoding"}
+        gone = gone if keep_encoding else gone | {"content-encoding"}
         return [(name, value) for name, value in self._answer.headers if name not in gone]
 
-    async def raw(self) -> bytes:
+    async def read_raw_chunk(self) -> bytes:
         """The next bytes of the body as they come over the wire; none at its end."""
         return await self._answer.piece()
 
-    async def chunk(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """The next bytes of the body, decoded; none at its end."""
         if self._inflater is None:
             self._check_encoding()
             return await self._answer.piece()
         return await self._inflated(self._inflater)
 
-    async def pour(self, sink: Sink) -> bool:
+    async def stream_to(self, sink: Sink) -> bool:
         """Hand the body, decoded, to a sink as it comes; False as soon as it takes no more for now."""
         if self._inflater is None:
             self._check_encoding()
@@ -125,13 +132,13 @@ class Reply:
         """The whole body, decoded, after which the reply is closed."""
         try:
             pieces = []
-            while piece := await self.chunk():
+            while piece := await self.read_chunk():
                 pieces.append(piece)
             return b"".join(pieces)
         finally:
             await self.close()
 
-    async def finish(self) -> None:
+    async def discard_rest(self) -> None:
         """Nothing more of it is wanted, and its end is near: the connection can be used again."""
         await self._answer.finish()
 
@@ -152,7 +159,7 @@ class Reply:
                 return whole
 
     def _check_encoding(self) -> None:
-        if not self.is_readable:
+        if not self.is_decodable:
             raise RequestFailed(
                 f"upstream {self._request.upstream.name!r} sent an encoding that nobody asked for "
                 f"({self._encoding[:40]!r})",
@@ -163,15 +170,15 @@ class Reply:
         return next((value for one, value in self._answer.headers if one == name), "")
 
 
-class Upstreams:
+class LlmUpstreams:
     """All upstreams, and the connections to them, which there are between `open` and `close`."""
 
-    def __init__(self, settings: ModelGateway) -> None:
+    def __init__(self, settings: LlmGatewayConfig) -> None:
         self._upstreams = settings.upstreams
         self._http1: Http1 | None = None
         self._http2 = Http2()
         # Those who speak HTTP/2, or are behind a proxy.
-        self._by_http2: set[Origin] = set()
+        self._by_http2: set[UpstreamOrigin] = set()
 
     async def open(self) -> None:
         """Be ready to connect."""
@@ -182,7 +189,7 @@ class Upstreams:
             offered = ["h2", "http/1.1"]
             context.set_alpn_protocols(offered)
         self._http1, self._http2 = Http1(context), Http2(context)
-        self._by_http2 = {one for one in map(origin_of, self._upstreams) if _is_by_proxy(one)}
+        self._by_http2 = {one for one in map(parse_origin, self._upstreams) if _is_by_proxy(one)}
 
     async def close(self) -> None:
         """Close every connection."""
@@ -190,14 +197,14 @@ class Upstreams:
             await self._http1.close()
         await self._http2.close()
 
-    def choose(self, api: Api, model: str) -> ModelUpstream:
+    def match_model(self, api: LlmApi, model: str) -> LlmUpstreamConfig:
         """The first upstream of an API with a pattern that fits a model's name."""
         for upstream in self._upstreams:
             if upstream.api == api and any(fnmatchcase(model, one) for one in upstream.models):
                 return upstream
         raise RequestFailed(f"{self._why_none(api, model)} in the configuration", 404)
 
-    def _why_none(self, api: Api, model: str) -> str:
+    def _why_none(self, api: LlmApi, model: str) -> str:
         """Why no upstream of an API has a model, and what can be done about it."""
         for upstream in self._upstreams:
             if any(fnmatchcase(model, one) for one in upstream.models):
@@ -214,28 +221,28 @@ class Upstreams:
 
     async def send(
         self,
-        upstream: ModelUpstream,
+        upstream: LlmUpstreamConfig,
         method: str,
         path: str,
         headers: Headers,
         body: bytes = b"",
         *,
-        patient: bool = False,
-    ) -> Reply:
+        retry_transient: bool = False,
+    ) -> UpstreamResponse:
         """Ask an upstream. The reply's body is still to be read.
 
         While nothing has come back it is asked again, as often as its settings say. `patient` also
         asks again after an error that may pass: for requests that the client cannot repeat.
         """
-        request = Request(upstream, method, path, list(headers), body)
+        request = UpstreamRequest(upstream, method, path, list(headers), body)
         tries = upstream.retries
         wait_seconds = 0.25
         anew = False
         while True:
             try:
-                reply = Reply(request, await self._ask(request, anew=anew))
-            except Unanswered as fault:
-                if fault.at_once and not anew:
+                reply = UpstreamResponse(request, await self._ask(request, anew=anew))
+            except UpstreamConnectionError as fault:
+                if fault.is_stale_connection and not anew:
                     # The others that were kept may be just as old.
                     anew = True
                     continue
@@ -243,15 +250,17 @@ class Upstreams:
                     raise
                 asked = None
             else:
-                if not patient or tries <= 0 or reply.status not in PASSING_STATUSES:
+                if not retry_transient or tries <= 0 or reply.status not in TRANSIENT_STATUSES:
                     return reply
                 asked = reply.retry_after_seconds
                 await reply.close()
             tries -= 1
-            await asyncio.sleep(min(wait_seconds if asked is None else asked, MAX_WAIT_SECONDS))
+            await asyncio.sleep(
+                min(wait_seconds if asked is None else asked, MAX_RETRY_DELAY_SECONDS)
+            )
             wait_seconds *= 2
 
-    async def _ask(self, request: Request, *, anew: bool) -> Answer:
+    async def _ask(self, request: UpstreamRequest, *, anew: bool) -> WireResponse:
         assert self._http1 is not None, "the gateway has to be opened before it is asked"
         if request.origin not in self._by_http2:
             try:
@@ -261,8 +270,8 @@ class Upstreams:
         return await self._http2.ask(request)
 
 
-def headers_to_send(
-    upstream: ModelUpstream, headers: Headers, *, as_sent: bool = False
+def build_upstream_headers(
+    upstream: LlmUpstreamConfig, headers: Headers, *, keep_encoding: bool = False
 ) -> list[tuple[str, str]]:
     """A client's headers as they go to an upstream: with its key, if the settings have one.
 
@@ -272,9 +281,9 @@ def headers_to_send(
     ours = {name.lower(): value for name, value in upstream.headers.items()}
     gone = _OWN_TO_A_CONNECTION | _FROM_BROWSERS | ours.keys()
     if upstream.key:
-        gone |= KEY_HEADERS
+        gone |= CREDENTIAL_HEADERS
         ours = _key(upstream, {name for name, _ in sent}) | ours
-    if not as_sent or all(name != "accept-encoding" for name, _ in sent):
+    if not keep_encoding or all(name != "accept-encoding" for name, _ in sent):
         gone |= {"accept-encoding"}
         ours["accept-encoding"] = "identity"
     kept = [
@@ -285,14 +294,16 @@ def headers_to_send(
     return kept + list(ours.items())
 
 
-def _key(upstream: ModelUpstream, sent: set[str]) -> dict[str, str]:
+def _key(upstream: LlmUpstreamConfig, sent: set[str]) -> dict[str, str]:
     """The key where the client has put its own: not every server looks in both places."""
     usual = "x-api-key" if upstream.api == "messages" else "authorization"
-    values = dict.fromkeys(KEY_HEADERS, upstream.key) | {"authorization": f"Bearer {upstream.key}"}
-    return {name: values[name] for name in sorted(KEY_HEADERS & sent) or [usual]}
+    values = dict.fromkeys(CREDENTIAL_HEADERS, upstream.key) | {
+        "authorization": f"Bearer {upstream.key}"
+    }
+    return {name: values[name] for name in sorted(CREDENTIAL_HEADERS & sent) or [usual]}
 
 
-def _is_by_proxy(origin: Origin) -> bool:
+def _is_by_proxy(origin: UpstreamOrigin) -> bool:
     """Whether the environment names a proxy for it."""
     named = getproxies()
     kinds = {"https" if origin.is_tls else "http", "all"}

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def summed(one: object, other: object) -> Any:
+def add_usage(one: object, other: object) -> Any:
     """Two counts of usage added up, field by field. What is no number is taken from the later."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         both = {**one, **other}
-        return {name: summed(one.get(name), other.get(name)) for name in both}
+        return {name: add_usage(one.get(name), other.get(name)) for name in both}
     if _is_number(one) and _is_number(other):
         return one + other  # type: ignore[operator]
     return one if other is None else other

@@ -10,80 +10,86 @@ from typing import Any, Final
 import anyio
 from mcp.server.stdio import stdio_server
 
-from toolcrib.gateway.mcp.admin.reload import follow_file
-from toolcrib.gateway.mcp.server.background import tried
-from toolcrib.gateway.mcp.server.pipes import Pipes
-from toolcrib.gateway.mcp.server.router import Front, ProfileOf
-from toolcrib.gateway.mcp.server.session import Shown
-from toolcrib.gateway.mcp.server.token_savings import Savings
-from toolcrib.gateway.mcp.upstream.startup import OnStarted, tell_starts
-from toolcrib.hub.hub import Service
+from toolcrib.gateway.mcp.admin.reload import reload_on_change
+from toolcrib.gateway.mcp.server.background import run_and_log_errors
+from toolcrib.gateway.mcp.server.pipes import StdioPipes
+from toolcrib.gateway.mcp.server.router import GetProfile, McpRouter
+from toolcrib.gateway.mcp.server.session import SessionState
+from toolcrib.gateway.mcp.server.token_savings import TokenSavings
+from toolcrib.gateway.mcp.upstream.startup import OnServerStart, report_server_starts
+from toolcrib.hub.hub import Hub
 
 HOUSEKEEPING_SECONDS: Final = 2.0
-READ_AT_ONCE: Final = 16
+MAX_ENCODED_PER_STEP: Final = 16
 
 
 @asynccontextmanager
-async def running(
-    service: Service,
-    profile_of: ProfileOf,
-    on_started: OnStarted | None = None,
+async def run_gateway(
+    hub: Hub,
+    get_profile: GetProfile,
+    on_started: OnServerStart | None = None,
     *,
-    savings: Savings | None = None,
-    shown: Shown | None = None,
-) -> AsyncIterator[Front]:
+    token_savings: TokenSavings | None = None,
+    session_state: SessionState | None = None,
+) -> AsyncIterator[McpRouter]:
     """A front whose servers are looked after, and which is kept up to date, until this ends.
 
     `savings` and `shown` are of a client whose first requests were answered already.
     """
-    savings = savings or Savings(service)
-    front = Front(service, savings, profile_of, shown)
+    token_savings = token_savings or TokenSavings(hub)
+    front = McpRouter(hub, token_savings, get_profile, session_state)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(front.fleet.run)
-        tasks.start_soon(_keep_house, front, savings)
-        tasks.start_soon(_read_ahead, front)
-        tasks.start_soon(follow_file, front)
+        await tasks.start(front.pool.run)
+        tasks.start_soon(_run_housekeeping, front, token_savings)
+        tasks.start_soon(_warm_up_engine, front)
+        tasks.start_soon(reload_on_change, front)
         if on_started is not None:
-            tasks.start_soon(tell_starts, front.fleet, on_started)
+            tasks.start_soon(report_server_starts, front.pool, on_started)
         try:
             yield front
         finally:
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(savings.settle)
-                await anyio.to_thread.run_sync(service.flush)
+                await anyio.to_thread.run_sync(token_savings.flush)
+                await anyio.to_thread.run_sync(hub.flush)
 
 
 async def serve_pipes(
-    service: Service, profile: str | None, pipes: Pipes | None, savings: Savings, shown: Shown
+    hub: Hub,
+    profile: str | None,
+    pipes: StdioPipes | None,
+    token_savings: TokenSavings,
+    session_state: SessionState,
 ) -> None:
     """Serve one client on these, or on standard input and output, until it leaves."""
     given: Any = pipes or ()
     async with (
-        running(service, lambda ctx: profile, savings=savings, shown=shown) as front,
+        run_gateway(
+            hub, lambda ctx: profile, token_savings=token_savings, session_state=session_state
+        ) as front,
         stdio_server(*given) as (read, write),
     ):
         await front.server.run(read, write, front.server.create_initialization_options())
 
 
-async def _keep_house(front: Front, savings: Savings) -> None:
+async def _run_housekeeping(front: McpRouter, savings: TokenSavings) -> None:
     """Write what was counted, and see whether somebody has approved what was held back, or has
     forgotten a server, which then is listed anew."""
     while True:
         await anyio.sleep(HOUSEKEEPING_SECONDS)
-        await tried(savings.settle)
-        await tried(front.service.flush)
-        if await tried(front.service.reread_pins):
-            await front.tell_tools_changed()
-        front.fleet.list_anew(sorted(front.service.forgotten))
+        await run_and_log_errors(savings.flush)
+        await run_and_log_errors(front.hub.flush)
+        if await run_and_log_errors(front.hub.refresh_pins):
+            await front.notify_tools_changed()
+        front.pool.relist(sorted(front.hub.forgotten_servers))
 
 
-async def _read_ahead(front: Front) -> None:
+async def _warm_up_engine(front: McpRouter) -> None:
     """Read tools that are only sketched yet, a few at a time, so that searches need not."""
     # Not while a client waits for its first answers: those it shall have before.
     await anyio.sleep(HOUSEKEEPING_SECONDS)
     while True:
-        engine = front.service.engine
-        settle = partial(engine.settle, most=READ_AT_ONCE)
+        engine = front.hub.engine
+        settle = partial(engine.warm_up, max_tools=MAX_ENCODED_PER_STEP)
         left = await anyio.to_thread.run_sync(settle) if len(engine.catalog) else 0
         await anyio.sleep(0.05 if left else HOUSEKEEPING_SECONDS)

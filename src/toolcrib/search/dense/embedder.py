@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from toolcrib.errors import EmbeddingFailed, ToolcribError
 
 Vectors = NDArray[np.float32]
-QueryReader = Callable[[Sequence[str]], Vectors]
+EmbedQueries = Callable[[Sequence[str]], Vectors]
 
 # How likely a name is that of a service where nobody can tell: most that queries mention are.
-UNTOLD: Final = 0.75
+DEFAULT_SERVICE_PROBABILITY: Final = 0.75
 
 _MAX_FAULT_CHARS: Final = 300
 
@@ -29,43 +29,45 @@ class Embedder(Protocol):
     raise means that the embedder is down: a search raises `EmbeddingFailed`, or falls back.
     """
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """What people and models ask for."""
 
-    def tools(self, texts: Sequence[str]) -> Vectors:
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
         """What tools say of themselves: `toolcrib.search.dense.tool_text`."""
 
 
 @runtime_checkable
-class PromptEmbedder(Embedder, Protocol):
+class ProvisionalEmbedder(Embedder, Protocol):
     """An embedder that can say something of a tool at once, and more when it has time to read it."""
 
-    def at_once(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         """Vectors that need no waiting, and which of them are as good as those of `tools`."""
 
 
 @runtime_checkable
-class RoughEmbedder(Embedder, Protocol):
+class ProjectableEmbedder(Embedder, Protocol):
     """An embedder of rough vectors, cheap to make: a few numbers of each do in a large catalog."""
 
-    def along(self, axes: Vectors) -> QueryReader:
+    def build_projected_embedder(self, axes: Vectors) -> EmbedQueries:
         """What reads queries as `queries` does, but tells only their numbers along some axes.
 
         The axes are the columns. Rows need not have length one.
         """
 
 
-class NamingEmbedder(Embedder, Protocol):
+class ServiceNameEmbedder(Embedder, Protocol):
     """An embedder that can tell names of services from those of places, people and all else."""
 
-    def services(self, text: str, names: Sequence[str]) -> Sequence[float]:
+    def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
         """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
 
 
-def answer(ask: Callable[_Asked, _Answer], *args: _Asked.args, **options: _Asked.kwargs) -> _Answer:
+def call_embedder(
+    function: Callable[_Asked, _Answer], *args: _Asked.args, **options: _Asked.kwargs
+) -> _Answer:
     """What an embedder answers. It may be anybody's, so anything it raises is an `EmbeddingFailed`."""
     try:
-        return ask(*args, **options)
+        return function(*args, **options)
     except ToolcribError:
         raise
     except Exception as fault:
@@ -76,14 +78,14 @@ def answer(ask: Callable[_Asked, _Answer], *args: _Asked.args, **options: _Asked
         ) from fault
 
 
-def services(embedder: Embedder, text: str, names: Sequence[str]) -> Sequence[float]:
+def score_service_names(embedder: Embedder, text: str, names: Sequence[str]) -> Sequence[float]:
     """What an embedder says of names; of one that says nothing, a guess."""
     # Asked for by name: to ask whether it is a `NamingEmbedder` takes longer than many an answer.
     tell: Callable[[str, Sequence[str]], Sequence[float]] | None
     tell = getattr(embedder, "services", None)
     if tell is None:
-        return [UNTOLD] * len(names)
-    told = answer(tell, text, names)
+        return [DEFAULT_SERVICE_PROBABILITY] * len(names)
+    told = call_embedder(tell, text, names)
     try:
         likely = [float(each) for each in told] if len(told) == len(names) else []
     except Exception:  # Anybody's: what it gave may fail in any way when it is looked at.

@@ -13,37 +13,37 @@ from typing import Final
 
 import numpy as np
 
-from toolcrib.search.dense.embedder import QueryReader, RoughEmbedder, Vectors, answer
-from toolcrib.search.dense.vector_checks import check_width, not_finite, shaped_rows
-from toolcrib.search.dense.vector_table import SAMPLE, principal_axes, unit
+from toolcrib.search.dense.embedder import EmbedQueries, ProjectableEmbedder, Vectors, call_embedder
+from toolcrib.search.dense.vector_checks import check_width, non_finite_error, validate_shape
+from toolcrib.search.dense.vector_table import AXES_SAMPLE_SIZE, normalize_vectors, principal_axes
 
-NUMBERS: Final = 40
+PROJECTED_DIMENSIONS: Final = 40
 # Queries that are remembered: people and models ask the same again.
-MOST_QUERIES: Final = 1_024
+MAX_CACHED_QUERIES: Final = 1_024
 # No vector is as short as this, unless it is none.
 _NOTHING: Final = 1e-37
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Narrowing:
+class QueryProjection:
     """Some axes, and what reads queries along them."""
 
     axes: Vectors
-    queries: QueryReader
+    embed_queries: EmbedQueries
 
     @classmethod
-    def of(cls, vectors: Vectors, embedder: RoughEmbedder) -> Narrowing:
+    def fit(cls, vectors: Vectors, embedder: ProjectableEmbedder) -> QueryProjection:
         """The axes of the vectors of a catalog."""
-        sample = unit(vectors[:: -(-len(vectors) // SAMPLE)])
-        axes = np.ascontiguousarray(principal_axes(sample)[:, :NUMBERS])
+        sample = normalize_vectors(vectors[:: -(-len(vectors) // AXES_SAMPLE_SIZE)])
+        axes = np.ascontiguousarray(principal_axes(sample)[:, :PROJECTED_DIMENSIONS])
         kept = sample @ axes
         # The rest of two vectors has nothing in common: on the whole, so much of them has.
         likeness = float(np.einsum("ij,ij->", kept, kept)) / len(kept)
-        read = answer(embedder.along, axes)
+        read = call_embedder(embedder.build_projected_embedder, axes)
 
-        @lru_cache(MOST_QUERIES)
+        @lru_cache(MAX_CACHED_QUERIES)
         def remembered(texts: tuple[str, ...]) -> Vectors:
-            rows = shaped_rows(answer(read, texts), len(texts))
+            rows = validate_shape(call_embedder(read, texts), len(texts))
             check_width("queries", rows, axes.shape[1])
             scaled = _scaled(rows, likeness)
             scaled.flags.writeable = False
@@ -58,7 +58,7 @@ def _scaled(rows: Vectors, likeness: float) -> Vectors:
     # rightly where 32 bits are too few for a square.
     lengths = [math.hypot(*row) for row in rows.tolist()]
     if not all(map(math.isfinite, lengths)):
-        raise not_finite()
+        raise non_finite_error()
     factors = [likeness / long if long > _NOTHING else 0.0 for long in lengths]
     if len(factors) == 1:
         return rows * factors[0]

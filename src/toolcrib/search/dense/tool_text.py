@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolcrib.core.schema import parameters
+from toolcrib.core.schema import list_parameters
 from toolcrib.core.tool import Tool
 
 # The first words say what a tool does; what follows is mostly how to call it.
@@ -17,13 +17,13 @@ _JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_\W]+")
 _SERVER_NOISE: Final = frozenset({"mcp", "server"})
 
 
-def passage(tool: Tool) -> str:
+def build_tool_text(tool: Tool) -> str:
     """Server and name in words, the head of the description, the names of the parameters."""
     server = (word for word in _split(tool.server) if word.lower() not in _SERVER_NOISE)
     name = _split(tool.name)
     head = " ".join([*server, *name, *_unless_said(tool.title, name)])
     told = " ".join(f"{tool.description} {tool.hint}".split()[:MAX_DESCRIPTION_WORDS])
-    named = parameters(tool.input_schema, MAX_PARAMETERS)
+    named = list_parameters(tool.input_schema, MAX_PARAMETERS)
     taken = ", ".join(" ".join(_split(parameter.name)) for parameter in named)
     return f"{head}: {told} ({taken})" if taken else f"{head}: {told}"
 

@@ -11,18 +11,18 @@ from toolcrib.errors import EmbeddingFailed
 from toolcrib.search.dense.embedder import Vectors
 
 MAX_WIDTH = 16_384
-ANYBODY = "the embedder"
+DEFAULT_SOURCE = "the embedder"
 
 
-def checked_rows(found: Any, count: int, source: str = ANYBODY) -> Vectors:
+def validate_vectors(found: Any, count: int, source: str = DEFAULT_SOURCE) -> Vectors:
     """The rows as floats of 32 bits. What cannot be one row a text raises `EmbeddingFailed`."""
-    rows = shaped_rows(found, count, source)
+    rows = validate_shape(found, count, source)
     if not np.isfinite(rows).all():
-        raise not_finite(source)
+        raise non_finite_error(source)
     return rows
 
 
-def shaped_rows(found: Any, count: int, source: str = ANYBODY) -> Vectors:
+def validate_shape(found: Any, count: int, source: str = DEFAULT_SOURCE) -> Vectors:
     """The same, for those who see by themselves whether every number is one."""
     try:
         if isinstance(found, np.ndarray) and found.dtype == np.float32:
@@ -44,7 +44,7 @@ def shaped_rows(found: Any, count: int, source: str = ANYBODY) -> Vectors:
     return rows
 
 
-def not_finite(source: str = ANYBODY) -> EmbeddingFailed:
+def non_finite_error(source: str = DEFAULT_SOURCE) -> EmbeddingFailed:
     """What to raise of rows with a hole."""
     return EmbeddingFailed(
         f"{source} gave a vector with a number that is infinite or none (NaN); "
@@ -52,8 +52,8 @@ def not_finite(source: str = ANYBODY) -> EmbeddingFailed:
     )
 
 
-def checked_at_once(
-    found: Any, count: int, source: str = ANYBODY
+def validate_provisional(
+    found: Any, count: int, source: str = DEFAULT_SOURCE
 ) -> tuple[Vectors, NDArray[np.bool_]]:
     """What `at_once` gave: the rows, and which of them are as good as those of `tools`."""
     vectors, is_read = found if isinstance(found, tuple) and len(found) == 2 else (None, None)
@@ -67,7 +67,7 @@ def checked_at_once(
             "tuple of two: the vectors, and a numpy array with one bool a text, True where the "
             "vector is as good as that of `tools`; or not be there at all"
         )
-    return checked_rows(vectors, count, source), is_read
+    return validate_vectors(vectors, count, source), is_read
 
 
 def check_width(side: str, vectors: Vectors, width: int) -> None:

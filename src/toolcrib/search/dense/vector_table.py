@@ -18,17 +18,17 @@ from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.ranker import Slots
 
 # Slots to a block. A successor copies the blocks it changes and shares the others.
-BLOCK: Final = 4_096
+BLOCK_SLOTS: Final = 4_096
 # The numbers of a vector that are compared with every tool, and the slots from which on this pays.
-HEAD: Final = 96
-TURNED_FROM: Final = 2_048
+HEAD_DIMENSIONS: Final = 96
+MIN_ROTATED_SLOTS: Final = 2_048
 # The axes are looked for anew when the table has grown so much since, until they are known well.
 _GROWN: Final = 4
 _KNOWN_WELL: Final = 32_768
 # To find the axes of wider vectors takes seconds.
 _WIDEST: Final = 1_024
 # So many vectors tell where the axes lie.
-SAMPLE: Final = 8_192
+AXES_SAMPLE_SIZE: Final = 8_192
 # The tools that a rough comparison leaves for an exact one: about so many, and one more of so many.
 _NEAREST: Final = 64
 _NEAREST_OF: Final = 200
@@ -42,7 +42,7 @@ _LEAST: Final = float(_TINY)
 _MOST: Final = 1e18
 
 
-class _Block(NamedTuple):
+class VectorBlock(NamedTuple):
     """The vectors of up to as many slots, in two parts. In the head a vector is a column: so all of
     them are compared soonest. Behind the last one are columns of zeros, until it is even."""
 
@@ -50,13 +50,13 @@ class _Block(NamedTuple):
     tail: Vectors
 
     @classmethod
-    def empty(cls, length: int, head: int, tail: int) -> _Block:
+    def empty(cls, length: int, head: int, tail: int) -> VectorBlock:
         return cls(
             np.zeros((head, _evened(length)), np.float32), np.zeros((length, tail), np.float32)
         )
 
     @classmethod
-    def of(cls, rows: Vectors, head: int) -> _Block:
+    def of(cls, rows: Vectors, head: int) -> VectorBlock:
         length, width = rows.shape
         block = cls.empty(length, head, width - head)
         block.head[:, :length], block.tail[:] = rows[:, :head].T, rows[:, head:]
@@ -65,10 +65,10 @@ class _Block(NamedTuple):
     def rows(self) -> Vectors:
         return np.concatenate((self.head[:, : len(self.tail)].T, self.tail), axis=1)
 
-    def copy(self, length: int) -> _Block:
+    def copy(self, length: int) -> VectorBlock:
         """The same for so many slots; those that are new hold zeros."""
         kept = min(length, len(self.tail))
-        block = _Block.empty(length, len(self.head), self.tail.shape[1])
+        block = VectorBlock.empty(length, len(self.head), self.tail.shape[1])
         block.head[:, :kept], block.tail[:kept] = self.head[:, :kept], self.tail[:kept]
         return block
 
@@ -83,7 +83,7 @@ class VectorTable:
 
     def __init__(
         self,
-        blocks: tuple[_Block, ...],
+        blocks: tuple[VectorBlock, ...],
         span: int,
         width: int,
         axes: Vectors | None = None,
@@ -101,34 +101,34 @@ class VectorTable:
         return cls((), 0, width)
 
     @property
-    def nearest(self) -> int:
+    def rescore_count(self) -> int:
         """About how many tools should be compared exactly; none if they are already."""
         return 0 if self._axes is None else _NEAREST + self.span // _NEAREST_OF
 
-    def updated(self, vectors: Mapping[int, Vectors | None], span: int) -> VectorTable:
+    def with_vectors(self, vectors: Mapping[int, Vectors | None], span: int) -> VectorTable:
         """A table of so many slots in which these hold these vectors, or none."""
         # A catalog that is gone back to may have fewer.
         vectors = {slot: vector for slot, vector in vectors.items() if slot < span}
-        blocks = self._own_blocks({slot // BLOCK for slot in vectors}, span)
+        blocks = self._own_blocks({slot // BLOCK_SLOTS for slot in vectors}, span)
         gone = [slot for slot, vector in vectors.items() if vector is None]
         for slot in gone:
-            block, place = blocks[slot // BLOCK], slot % BLOCK
+            block, place = blocks[slot // BLOCK_SLOTS], slot % BLOCK_SLOTS
             block.head[:, place], block.tail[place] = 0, 0
         held = {slot: vector for slot, vector in vectors.items() if vector is not None}
         if held:
-            rows = self._turn(unit(np.stack(list(held.values()))))
+            rows = self._turn(normalize_vectors(np.stack(list(held.values()))))
             slots = np.fromiter(held, np.int64, len(held))
-            for at in np.unique(slots // BLOCK).tolist():
-                chosen = slots // BLOCK == at
-                places = slots[chosen] - at * BLOCK
+            for at in np.unique(slots // BLOCK_SLOTS).tolist():
+                chosen = slots // BLOCK_SLOTS == at
+                places = slots[chosen] - at * BLOCK_SLOTS
                 blocks[at].head[:, places] = rows[chosen, : self._head].T
                 blocks[at].tail[places] = rows[chosen, self._head :]
         later = VectorTable(tuple(blocks), span, self.width, self._axes, self._turned_at)
-        grown = span >= max(TURNED_FROM, _GROWN * self._turned_at)
-        pays = 2 * HEAD < self.width <= _WIDEST and self._turned_at < _KNOWN_WELL
+        grown = span >= max(MIN_ROTATED_SLOTS, _GROWN * self._turned_at)
+        pays = 2 * HEAD_DIMENSIONS < self.width <= _WIDEST and self._turned_at < _KNOWN_WELL
         return later._turned() if grown and pays else later
 
-    def compared(self, vectors: Vectors) -> Comparison:
+    def compare(self, vectors: Vectors) -> VectorComparison:
         """How alike some vectors of length one and every slot are."""
         vectors = self._turn(vectors)
         rows = np.empty((len(vectors), _evened(self.span)), np.float32)
@@ -137,23 +137,25 @@ class VectorTable:
         for vector, row in zip(vectors, rows, strict=True):
             head = vector[: self._head]
             for at, block in enumerate(self._blocks):
-                np.dot(head, block.head, out=row[at * BLOCK : (at + 1) * BLOCK])
+                np.dot(head, block.head, out=row[at * BLOCK_SLOTS : (at + 1) * BLOCK_SLOTS])
         is_rough = np.ones(self.span, np.bool_) if self._axes is not None else None
-        return Comparison(self._blocks, vectors, rows[:, : self.span], is_rough)
+        return VectorComparison(self._blocks, vectors, rows[:, : self.span], is_rough)
 
     def rows(self, slots: list[int]) -> Vectors:
         """The vectors in these slots, turned as the table is: good to compare with each other."""
         found = np.empty((len(slots), self.width), np.float32)
         for row, slot in zip(found, slots, strict=True):
-            block = self._blocks[slot // BLOCK]
-            np.concatenate((block.head[:, slot % BLOCK], block.tail[slot % BLOCK]), out=row)
+            block = self._blocks[slot // BLOCK_SLOTS]
+            np.concatenate(
+                (block.head[:, slot % BLOCK_SLOTS], block.tail[slot % BLOCK_SLOTS]), out=row
+            )
         return found
 
-    def _own_blocks(self, changing: set[int], span: int) -> list[_Block]:
+    def _own_blocks(self, changing: set[int], span: int) -> list[VectorBlock]:
         """The blocks for so many slots: shared with this table, but for those that will change."""
-        lengths = [min(span - begin, BLOCK) for begin in range(0, span, BLOCK)]
+        lengths = [min(span - begin, BLOCK_SLOTS) for begin in range(0, span, BLOCK_SLOTS)]
         blocks = [*self._blocks[: len(lengths)]]
-        none = _Block.empty(0, self._head, self.width - self._head)
+        none = VectorBlock.empty(0, self._head, self.width - self._head)
         blocks += [none] * (len(lengths) - len(blocks))
         return [
             block.copy(length) if at in changing or len(block.tail) != length else block
@@ -162,28 +164,30 @@ class VectorTable:
 
     @property
     def _head(self) -> int:
-        return self.width if self._axes is None else HEAD
+        return self.width if self._axes is None else HEAD_DIMENSIONS
 
     def _turn(self, vectors: Vectors) -> Vectors:
         return vectors if self._axes is None else vectors @ self._axes
 
     def _turned(self) -> VectorTable:
         """The same table along the axes that its vectors now have."""
-        step = -(-self.span // SAMPLE)
+        step = -(-self.span // AXES_SAMPLE_SIZE)
         turn = principal_axes(np.concatenate([block.rows()[::step] for block in self._blocks]))
-        blocks = tuple(_Block.of(block.rows() @ turn, HEAD) for block in self._blocks)
+        blocks = tuple(
+            VectorBlock.of(block.rows() @ turn, HEAD_DIMENSIONS) for block in self._blocks
+        )
         both = turn if self._axes is None else self._axes @ turn
         return VectorTable(blocks, self.span, self.width, both, self.span)
 
 
-class Comparison:
+class VectorComparison:
     """How alike some vectors and every slot are: `rows` of cosines, rough until they are sharpened."""
 
     __slots__ = ("_blocks", "_rough", "_vectors", "rows")
 
     def __init__(
         self,
-        blocks: tuple[_Block, ...],
+        blocks: tuple[VectorBlock, ...],
         vectors: Vectors,
         rows: Vectors,
         is_rough: NDArray[np.bool_] | None,
@@ -195,22 +199,22 @@ class Comparison:
         self._rough = is_rough
 
     @property
-    def is_rough(self) -> bool:
+    def is_approximate(self) -> bool:
         """Whether some slots were compared roughly only."""
         return self._rough is not None and bool(self._rough.any())
 
-    def sharpen(self, slots: Slots) -> None:
+    def rescore(self, slots: Slots) -> None:
         """Compare these slots, which ascend, exactly."""
         if self._rough is None:
             return
         slots = slots[self._rough[slots]]
         self._rough[slots] = False
-        edges = slots.searchsorted(np.arange(len(self._blocks) + 1) * BLOCK).tolist()
+        edges = slots.searchsorted(np.arange(len(self._blocks) + 1) * BLOCK_SLOTS).tolist()
         for at, (begin, end) in enumerate(pairwise(edges)):
             if begin < end:
                 # The last one again, and again, until it is even.
                 some = slots[begin:end].take(np.arange(_evened(end - begin)), mode="clip")
-                tails = self._blocks[at].tail[some - at * BLOCK]
+                tails = self._blocks[at].tail[some - at * BLOCK_SLOTS]
                 for vector, row in zip(self._vectors, self.rows, strict=True):
                     row[some] += tails @ vector[-tails.shape[1] :]
 
@@ -219,7 +223,7 @@ def _evened(count: int) -> int:
     return -(-count // _AT_A_TIME) * _AT_A_TIME
 
 
-def nearest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+def top_k(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
     """The slots of about so many of the best scores, ascending.
 
     Every fourth tells which score to reach. What has no score at all is never among them.
@@ -246,7 +250,7 @@ def _extreme(lengths: NDArray[np.float32]) -> bool:
     return min(told, default=1.0) < _LEAST or max(told, default=1.0) > _MOST
 
 
-def unit(vectors: Vectors) -> Vectors:
+def normalize_vectors(vectors: Vectors) -> Vectors:
     """Vectors brought to length one, of whatever length they were; a vector of zeros stays one."""
     long = _lengths(vectors)
     if _extreme(long):

@@ -12,67 +12,71 @@ from toolcrib.search.lexical.postings import Posting
 from toolcrib.search.query.parser import (
     And,
     Boost,
-    Everything,
-    Field,
+    FieldNode,
+    MatchAll,
     Must,
-    Node,
     Not,
-    Phrase,
-    Word,
+    PhraseNode,
+    QueryNode,
+    WordNode,
 )
 from toolcrib.search.ranker import Scores
 
 Mask = NDArray[np.bool_]
 
 
-class Answer(NamedTuple):
+class LeafMatch(NamedTuple):
     """What a leaf of the query finds, and the score that a perfect match of it would get."""
 
-    found: Posting
-    ideal: float
+    posting: Posting
+    max_score: float
 
 
-class Scored(NamedTuple):
+class MaskedScores(NamedTuple):
     """Which slots match, what each scores, and the score that a perfect match would get."""
 
     matches: Mask
     scores: Scores
-    ideal: float
+    max_score: float
 
 
 # A leaf is answered with None when it asks nothing, as a query's "the" does.
-Ask = Callable[[Word | Phrase, str], Answer | None]
+MatchLeaf = Callable[[WordNode | PhraseNode, str], LeafMatch | None]
 
 
-def evaluate(node: Node, ask: Ask, everyone: Mask, field: str = "") -> Scored | None:
+def evaluate_query(
+    node: QueryNode, match_leaf: MatchLeaf, occupied: Mask, field: str = ""
+) -> MaskedScores | None:
     """Answer a query over these slots, its leaves by `ask`. None: the query asks nothing."""
     match node:
-        case Word() | Phrase():
-            answer = ask(node, field)
-            return None if answer is None else _spread(answer, len(everyone))
-        case Everything():
-            return Scored(everyone, np.ones(len(everyone), np.float32), 1.0)
-        case Field():
-            return evaluate(node.inner, ask, everyone, node.field)
+        case WordNode() | PhraseNode():
+            answer = match_leaf(node, field)
+            return None if answer is None else _spread(answer, len(occupied))
+        case MatchAll():
+            return MaskedScores(occupied, np.ones(len(occupied), np.float32), 1.0)
+        case FieldNode():
+            return evaluate_query(node.inner, match_leaf, occupied, node.field)
         case Must():
-            return evaluate(node.inner, ask, everyone, field)
+            return evaluate_query(node.inner, match_leaf, occupied, field)
         case Boost():
-            inner = evaluate(node.inner, ask, everyone, field)
+            inner = evaluate_query(node.inner, match_leaf, occupied, field)
             if inner is None:
                 return None
             factor = np.float32(node.factor)
-            return Scored(inner.matches, inner.scores * factor, inner.ideal * node.factor)
+            return MaskedScores(inner.matches, inner.scores * factor, inner.max_score * node.factor)
         case Not():
-            return _combined((node,), ask, everyone, field)
+            return _combined((node,), match_leaf, occupied, field)
         case And():
             # All of these: each is a must, or a must not.
             clauses = tuple(n if isinstance(n, Not) else Must(n) for n in node.nodes)
-            return _combined(clauses, ask, everyone, field)
+            return _combined(clauses, match_leaf, occupied, field)
         case _:
-            return _combined(node.nodes, ask, everyone, field)
+            return _combined(node.nodes, match_leaf, occupied, field)
 
 
-def _combined(nodes: tuple[Node, ...], ask: Ask, everyone: Mask, field: str) -> Scored | None:
+def _combined(
+    nodes: tuple[QueryNode, ...], ask: MatchLeaf, everyone: Mask, field: str
+) -> MaskedScores | None:
     """Clauses side by side: musts decide, then the others; what must not match is taken away."""
     needed: Mask | None = None
     wanted: Mask | None = None
@@ -80,14 +84,14 @@ def _combined(nodes: tuple[Node, ...], ask: Ask, everyone: Mask, field: str) -> 
     scores = np.zeros(len(everyone), np.float32)
     ideal = 0.0
     for node in dict.fromkeys(nodes):
-        scored = evaluate(node.inner if isinstance(node, Not) else node, ask, everyone, field)
+        scored = evaluate_query(node.inner if isinstance(node, Not) else node, ask, everyone, field)
         if scored is None:
             continue
         if isinstance(node, Not):
             refused = scored.matches if refused is None else refused | scored.matches
             continue
         scores += np.where(scored.matches, scored.scores, np.float32(0))
-        ideal += scored.ideal
+        ideal += scored.max_score
         if isinstance(node, Must):
             needed = scored.matches if needed is None else needed & scored.matches
         else:
@@ -97,13 +101,13 @@ def _combined(nodes: tuple[Node, ...], ask: Ask, everyone: Mask, field: str) -> 
         if refused is None:
             return None
         # Nothing but NOT: everything else.
-        return Scored(everyone & ~refused, np.ones(len(everyone), np.float32), 1.0)
-    return Scored(matches if refused is None else matches & ~refused, scores, ideal)
+        return MaskedScores(everyone & ~refused, np.ones(len(everyone), np.float32), 1.0)
+    return MaskedScores(matches if refused is None else matches & ~refused, scores, ideal)
 
 
-def _spread(answer: Answer, span: int) -> Scored:
+def _spread(answer: LeafMatch, span: int) -> MaskedScores:
     matches = np.zeros(span, np.bool_)
     scores = np.zeros(span, np.float32)
-    matches[answer.found.slots] = True
-    scores[answer.found.slots] = answer.found.impacts
-    return Scored(matches, scores, answer.ideal)
+    matches[answer.posting.slots] = True
+    scores[answer.posting.slots] = answer.posting.impacts
+    return MaskedScores(matches, scores, answer.max_score)

@@ -15,7 +15,7 @@ import numpy as np
 import regex
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.text import name_key
+from toolcrib.core.text import normalize_name
 from toolcrib.core.tool import Tool
 from toolcrib.search.ranker import Fits, Ranking, Slots
 
@@ -30,11 +30,11 @@ _NO_NAME = regex.compile(r"^[+-]|\*|\^\d")
 _IDENTIFIER = regex.compile(r"[\p{L}\p{N}][_.:/-]+[\p{L}\p{N}]|\p{Ll}\p{Lu}")
 
 
-class Named(NamedTuple):
+class NameMatch(NamedTuple):
     """The tools a query names. `only` says that it asks for nothing else."""
 
     slots: list[int]
-    only: bool
+    is_exclusive: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,31 +56,31 @@ class NameIndex:
         """Fit to a catalog."""
         hashes = array("q")
         slots = array("i")
-        for slot in range(catalog.span):
-            for key in _keys(catalog.at(slot)):
+        for slot in range(catalog.slot_count):
+            for key in _keys(catalog.tool_at(slot)):
                 hashes.append(hash(key))
                 slots.append(slot)
         order = np.argsort(np.asarray(hashes), kind="stable")
         return cls(catalog, np.asarray(hashes)[order].data, np.asarray(slots)[order])
 
-    def updated(self, catalog: Catalog) -> NameIndex:
+    def with_catalog(self, catalog: Catalog) -> NameIndex:
         """This index brought to a later catalog."""
         changed = catalog.changed_slots(self._catalog)
         if changed is None or len(self._fresh) > 1_000:
             return NameIndex.fit(catalog)
         fresh = dict(self._fresh)
         for slot in changed:
-            for key in _keys(catalog.at(slot)):
+            for key in _keys(catalog.tool_at(slot)):
                 slots = fresh.get(hash(key), ())
                 fresh[hash(key)] = slots if slot in slots else (*slots, slot)
         return NameIndex(catalog, self._hashes, self._slots, fresh)
 
-    def named(self, query: str) -> Named | None:
+    def match_names(self, query: str) -> NameMatch | None:
         """The tools whose names a query consists of, if it does."""
         written = query.strip(_WRAPPING)
         slots = self._slots_of(written)
         if slots:
-            return Named(slots, _is_identifier(written))
+            return NameMatch(slots, _is_identifier(written))
         # What several names have that a sentence seldom has.
         if not _LISTED.search(written) and not _is_identifier(written.partition(" ")[0]):
             return None
@@ -91,10 +91,10 @@ class NameIndex:
             if not slots:
                 return None
             found.update(dict.fromkeys(slots))
-        return Named(list(found), all(map(_is_identifier, names)))
+        return NameMatch(list(found), all(map(_is_identifier, names)))
 
     def _slots_of(self, name: str) -> list[int]:
-        key = name_key(name)
+        key = normalize_name(name)
         value = hash(key)
         slots = set(self._fresh.get(value, ()))
         at = bisect_left(self._hashes, value)
@@ -104,7 +104,7 @@ class NameIndex:
         # Hardly any query is a name, so this is asked last.
         if not slots or not key or _NO_NAME.search(name):
             return []
-        return [slot for slot in sorted(slots) if key in _keys(self._catalog.at(slot))]
+        return [slot for slot in sorted(slots) if key in _keys(self._catalog.tool_at(slot))]
 
 
 def _is_identifier(written: str) -> bool:
@@ -118,11 +118,11 @@ def _keys(tool: Tool | None) -> tuple[str, ...]:
     """What a tool answers to: its name, and its name with that of its server."""
     if tool is None:
         return ()
-    name = name_key(tool.name)
-    return (name,) if tool.id == tool.name else (name, name_key(tool.id))
+    name = normalize_name(tool.name)
+    return (name,) if tool.id == tool.name else (name, normalize_name(tool.id))
 
 
-def with_names_first(ranking: Ranking, named: Named) -> Ranking:
+def promote_names(ranking: Ranking, named: NameMatch) -> Ranking:
     """The named tools with a full score, whether or not their words were found."""
     others = ~np.isin(ranking.slots, named.slots)
     slots = np.concatenate((ranking.slots[others], np.array(named.slots, np.int32)))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core import text
-from toolcrib.core.schema import parameters
+from toolcrib.core.schema import list_parameters
 from toolcrib.core.tool import Tool
 
 # Somebody else's text may be a book. What comes after this much of a field is not searched.
@@ -22,7 +22,7 @@ GAP: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SearchField:
     """One field of a tool and what a hit in it is worth.
 
     A term counts `weight` times, divided by how much longer than `pivot` terms the field is (`b`
@@ -34,36 +34,38 @@ class Field:
     weight: float
     b: float
     pivot: float
-    identifiers: bool = False
+    is_identifier: bool = False
 
     @overload
-    def worth(self, length: int) -> float: ...
+    def occurrence_weight(self, length: int) -> float: ...
 
     @overload
-    def worth(self, length: NDArray[np.int64]) -> NDArray[np.floating[Any]]: ...
+    def occurrence_weight(self, length: NDArray[np.int64]) -> NDArray[np.floating[Any]]: ...
 
-    def worth(self, length: int | NDArray[np.int64]) -> float | NDArray[np.floating[Any]]:
+    def occurrence_weight(
+        self, length: int | NDArray[np.int64]
+    ) -> float | NDArray[np.floating[Any]]:
         """What one occurrence counts in a field of this many terms."""
         return self.weight / (1 - self.b + self.b * length / self.pivot)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FieldConfig:
     """Fields, the texts a tool has for them in the same order, and the rule that cuts texts."""
 
-    fields: tuple[Field, ...]
-    texts: Callable[[Tool], Sequence[str]]
-    words: Callable[[str], list[text.Word]] = text.words
+    fields: tuple[SearchField, ...]
+    extract_texts: Callable[[Tool], Sequence[str]]
+    split_words: Callable[[str], list[text.TextWord]] = text.split_words
     is_stop_word: Callable[[str], bool] = text.is_stop_word
 
-    def terms(self, tool: Tool) -> list[list[str]]:
+    def analyze(self, tool: Tool) -> list[list[str]]:
         """The terms of each field, in order."""
         return [
             self._field_terms(field, words) if words else []
-            for field, words in zip(self.fields, self.texts(tool), strict=True)
+            for field, words in zip(self.fields, self.extract_texts(tool), strict=True)
         ]
 
-    def _field_terms(self, field: Field, written: str) -> list[str]:
+    def _field_terms(self, field: SearchField, written: str) -> list[str]:
         """In prose a compound is one word among others (`GitHub`), in an identifier its parts are.
 
         The other form follows behind a gap: found as a word, but not part of a phrase.
@@ -71,8 +73,8 @@ class Reading:
         stream: list[str] = []
         other: list[str] = []
         is_stop_word = self.is_stop_word
-        for _, whole, parts in self.words(written[:MAX_FIELD_CHARS]):
-            if field.identifiers:
+        for _, whole, parts in self.split_words(written[:MAX_FIELD_CHARS]):
+            if field.is_identifier:
                 stream += parts
                 if parts[0] != whole:
                     other.append(whole)
@@ -86,7 +88,7 @@ class Reading:
 
 
 def _texts(tool: Tool) -> tuple[str, ...]:
-    found = parameters(tool.input_schema)
+    found = list_parameters(tool.input_schema)
     return (
         tool.name,
         tool.title,
@@ -101,18 +103,18 @@ def _texts(tool: Tool) -> tuple[str, ...]:
     )
 
 
-TOOL_READING: Final = Reading(
+TOOL_FIELDS: Final = FieldConfig(
     fields=(
-        Field("name", weight=3.0, b=0.6, pivot=3, identifiers=True),
-        Field("title", weight=1.5, b=0.3, pivot=3),
-        Field("description", weight=1.0, b=0.6, pivot=20),
-        Field("hint", weight=1.0, b=0.6, pivot=20),
-        Field("tags", weight=1.5, b=0.3, pivot=3, identifiers=True),
-        Field("category", weight=0.5, b=0.3, pivot=2, identifiers=True),
-        Field("server", weight=1.0, b=0.3, pivot=2, identifiers=True),
-        Field("parameter", weight=0.8, b=0.8, pivot=6, identifiers=True),
-        Field("parameter_text", weight=0.5, b=0.8, pivot=20),
-        Field("server_description", weight=0.3, b=0.6, pivot=20),
+        SearchField("name", weight=3.0, b=0.6, pivot=3, is_identifier=True),
+        SearchField("title", weight=1.5, b=0.3, pivot=3),
+        SearchField("description", weight=1.0, b=0.6, pivot=20),
+        SearchField("hint", weight=1.0, b=0.6, pivot=20),
+        SearchField("tags", weight=1.5, b=0.3, pivot=3, is_identifier=True),
+        SearchField("category", weight=0.5, b=0.3, pivot=2, is_identifier=True),
+        SearchField("server", weight=1.0, b=0.3, pivot=2, is_identifier=True),
+        SearchField("parameter", weight=0.8, b=0.8, pivot=6, is_identifier=True),
+        SearchField("parameter_text", weight=0.5, b=0.8, pivot=20),
+        SearchField("server_description", weight=0.3, b=0.6, pivot=20),
     ),
-    texts=_texts,
+    extract_texts=_texts,
 )

@@ -10,8 +10,8 @@ import regex
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.search.ranker import Ranking, Reason, ranking
-from toolcrib.search.slots import read_slots
+from toolcrib.search.ranker import MatchReason, Ranking, ranking_from_scores
+from toolcrib.search.slots import analyze_slots
 
 NAME_POINTS = 3
 DESCRIPTION_POINTS = 1
@@ -22,46 +22,46 @@ EXACT_NAME_POINTS = 100
 _INSIDE = regex.compile(r"(?s)[\p{Alphabetic}\p{N}](?:.*[\p{Alphabetic}\p{N}])?")
 
 
-class Question(NamedTuple):
+class KeywordQuery(NamedTuple):
     """A query as it is read: its terms, and the name it may be as a whole."""
 
     terms: tuple[str, ...]
     name: str
 
 
-class Texts(NamedTuple):
+class KeywordTexts(NamedTuple):
     """What is searched of a tool, in lower case."""
 
     name: str
     description: str
 
 
-def question(query: str) -> Question:
+def parse_keywords(query: str) -> KeywordQuery:
     """Read a query: terms end at spaces, and punctuation around a term or the whole is dropped."""
     terms = (_unwrapped(word) for word in query.split())
-    return Question(tuple(term for term in terms if term), _unwrapped(query))
+    return KeywordQuery(tuple(term for term in terms if term), _unwrapped(query))
 
 
-def texts(name: str, description: str) -> Texts:
+def build_texts(name: str, description: str) -> KeywordTexts:
     """What is searched of a tool."""
-    return Texts(name.lower(), description.lower())
+    return KeywordTexts(name.lower(), description.lower())
 
 
-def score(asked: Question, searched: Texts) -> int:
+def score_keywords(asked: KeywordQuery, searched: KeywordTexts) -> int:
     """The points of every term, a repeated one counted again, and those of an exact name."""
     points = sum(_points(term, searched) for term in asked.terms)
     return points + EXACT_NAME_POINTS * (asked.name == searched.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Keyword:
+class KeywordRanker:
     """Ranks by terms found inside names and descriptions."""
 
-    names_win: ClassVar[bool] = True
+    prefers_exact_names: ClassVar[bool] = True
 
     def fit(self, catalog: Catalog) -> KeywordIndex:
         """Fit to a catalog."""
-        return KeywordIndex(catalog, read_slots(catalog, _texts, {}))
+        return KeywordIndex(catalog, analyze_slots(catalog, _texts, {}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,37 +69,41 @@ class KeywordIndex:
     """The names and descriptions of one catalog."""
 
     catalog: Catalog
-    searched: Mapping[int, Texts]
+    searched: Mapping[int, KeywordTexts]
 
     def rank(self, query: str) -> Ranking:
         """Every tool with a point, scored against all terms standing in the name."""
-        asked = question(query)
+        asked = parse_keywords(query)
         best = NAME_POINTS * len(asked.terms)
-        found = ((slot, score(asked, searched)) for slot, searched in self.searched.items())
-        return ranking({slot: min(1.0, points / best) for slot, points in found if points})
+        found = (
+            (slot, score_keywords(asked, searched)) for slot, searched in self.searched.items()
+        )
+        return ranking_from_scores(
+            {slot: min(1.0, points / best) for slot, points in found if points}
+        )
 
-    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
         """Every term with a point, and last the name when the query is exactly that."""
         searched = self.searched.get(slot)
         if searched is None:
             return ()
-        asked = question(query)
-        whole = score(asked, searched)
+        asked = parse_keywords(query)
+        whole = score_keywords(asked, searched)
         by_term = [
-            Reason(term, "name" if term in searched.name else "description", points / whole)
+            MatchReason(term, "name" if term in searched.name else "description", points / whole)
             for term in asked.terms
             if (points := _points(term, searched))
         ]
         if asked.name == searched.name:
-            by_term.append(Reason(asked.name, "name", EXACT_NAME_POINTS / whole))
+            by_term.append(MatchReason(asked.name, "name", EXACT_NAME_POINTS / whole))
         return tuple(by_term)
 
-    def updated(self, catalog: Catalog) -> KeywordIndex:
+    def with_catalog(self, catalog: Catalog) -> KeywordIndex:
         """This index brought to a later catalog."""
-        return KeywordIndex(catalog, read_slots(catalog, _texts, self.searched, self.catalog))
+        return KeywordIndex(catalog, analyze_slots(catalog, _texts, self.searched, self.catalog))
 
 
-def _points(term: str, searched: Texts) -> int:
+def _points(term: str, searched: KeywordTexts) -> int:
     if term in searched.name:
         return NAME_POINTS
     return DESCRIPTION_POINTS if term in searched.description else 0
@@ -110,5 +114,5 @@ def _unwrapped(text: str) -> str:
     return str(inside[0]).lower() if inside else ""
 
 
-def _texts(tool: Tool) -> Texts:
-    return texts(tool.name, tool.description)
+def _texts(tool: Tool) -> KeywordTexts:
+    return build_texts(tool.name, tool.description)

@@ -28,7 +28,7 @@ _Lengths = NDArray[np.uint16]
 _CHUNK: Final = 2_000_000
 
 
-class Document(NamedTuple):
+class ToolTerms(NamedTuple):
     """One tool's terms: how much each counts, and where each stands, field after field."""
 
     impacts: Mapping[int, float]
@@ -43,10 +43,10 @@ class Posting(NamedTuple):
     impacts: Scores
 
 
-NOWHERE: Final = Posting(np.empty(0, np.int32), np.empty(0, np.float32))
+EMPTY_POSTING: Final = Posting(np.empty(0, np.int32), np.empty(0, np.float32))
 
 
-class Streams(NamedTuple):
+class TermStreams(NamedTuple):
     """The terms of several tools in a row; `places` says which tool and field each belongs to."""
 
     tokens: _Ints
@@ -79,7 +79,7 @@ class _Base:
 
     def posting(self, term: int) -> Posting:
         if term + 1 >= len(self.starts):
-            return NOWHERE
+            return EMPTY_POSTING
         begin, end = self.starts[term], self.starts[term + 1]
         return Posting(self.slots[begin:end], self.impacts[begin:end])
 
@@ -95,10 +95,10 @@ class Postings:
     # How many of the tools that are dead in the base held a term.
     _dead: Mapping[int, int] = field(default_factory=dict)
     _delta: Mapping[int, Posting] = field(default_factory=dict)
-    _documents: Mapping[int, Document] = field(default_factory=dict)
+    _documents: Mapping[int, ToolTerms] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, documents: Iterable[Document | None], fields: int) -> Postings:
+    def fit(cls, documents: Iterable[ToolTerms | None], fields: int) -> Postings:
         """Fit to the documents of slots 0, 1, 2, …; None is an empty slot."""
         fitting = _Fitting()
         span = count = 0
@@ -108,11 +108,11 @@ class Postings:
             count += document is not None
         return cls(span, count, fitting.base(fields))
 
-    def holds(self, term: int) -> bool:
+    def has_term(self, term: int) -> bool:
         """Whether any tool holds a term."""
         return term in self._delta or self._base.count(term) > self._dead.get(term, 0)
 
-    def posting(self, term: int) -> Posting:
+    def find_posting(self, term: int) -> Posting:
         """Where a term stands."""
         base = self._base.posting(term)
         if self._alive is not None and term in self._dead:
@@ -126,7 +126,7 @@ class Postings:
             np.concatenate((base.impacts, delta.impacts)),
         )
 
-    def streams(self, slots: Slots) -> Streams:
+    def streams(self, slots: Slots) -> TermStreams:
         """The terms of these tools in order; a tool's n-th field has place `index * fields + n`."""
         base = self._base
         fields = base.lengths.shape[1]
@@ -136,7 +136,7 @@ class Postings:
         for at, document in changed.items():
             tokens.append(np.array(document.tokens, np.int32))
             places.append(np.repeat(np.arange(fields), document.lengths) + at * fields)
-        return Streams(np.concatenate(tokens), np.concatenate(places))
+        return TermStreams(np.concatenate(tokens), np.concatenate(places))
 
     def lengths(self, slots: Slots) -> NDArray[np.int64]:
         """How many terms each field of these tools has: a row a tool."""
@@ -148,7 +148,7 @@ class Postings:
             found[at] = document.lengths
         return found
 
-    def _changed_among(self, slots: Slots) -> dict[int, Document]:
+    def _changed_among(self, slots: Slots) -> dict[int, ToolTerms]:
         """Those of these tools that are not at rest, by their index."""
         if not self._documents:
             return {}
@@ -158,7 +158,9 @@ class Postings:
             if slot in self._documents
         }
 
-    def updated(self, changes: Mapping[int, Document | None], *, span: int, count: int) -> Postings:
+    def with_changes(
+        self, changes: Mapping[int, ToolTerms | None], *, span: int, count: int
+    ) -> Postings:
         """A successor in which these slots hold other documents, or none."""
         base, alive, dead = self._base, self._alive, self._dead
         buried = [slot for slot in changes if slot < base.span and (alive is None or alive[slot])]
@@ -240,15 +242,15 @@ def _starts(counts: NDArray[np.int64]) -> _Starts:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
 
 
-def _put_in(delta: dict[int, Posting], slot: int, document: Document) -> None:
+def _put_in(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
     for term, impact in document.impacts.items():
-        slots, impacts = delta.get(term, NOWHERE)
+        slots, impacts = delta.get(term, EMPTY_POSTING)
         delta[term] = Posting(
             np.append(slots, np.int32(slot)), np.append(impacts, np.float32(impact))
         )
 
 
-def _take_out(delta: dict[int, Posting], slot: int, document: Document) -> None:
+def _take_out(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
     for term in document.impacts:
         slots, impacts = delta.pop(term)
         others = slots != slot
@@ -276,7 +278,7 @@ class _Fitting:
         self._lengths = array("H")
         self._chunks: list[_Chunk] = []
 
-    def add(self, slot: int, document: Document | None, fields: int) -> None:
+    def add(self, slot: int, document: ToolTerms | None, fields: int) -> None:
         if document is None:
             self._lengths.extend([0] * fields)
             return

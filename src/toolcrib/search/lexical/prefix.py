@@ -9,8 +9,8 @@ from typing import ClassVar, TypeVar
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.search.ranker import Ranking, Reason, ranking
-from toolcrib.search.slots import NOTHING_READ
+from toolcrib.search.ranker import MatchReason, Ranking, ranking_from_scores
+from toolcrib.search.slots import EMPTY_CATALOG
 
 WORD_POINTS = 1.0
 PREFIX_POINTS = 0.5
@@ -20,22 +20,22 @@ Key = TypeVar("Key", bound=Hashable)
 _WORD = re.compile(r"\w+")
 
 
-def words(text: str) -> tuple[str, ...]:
+def distinct_words(text: str) -> tuple[str, ...]:
     """The distinct words of a text in their order; `send_email` is one word."""
     return tuple(dict.fromkeys(_WORD.findall(text.lower())))
 
 
 def tool_words(tool: Tool) -> tuple[str, ...]:
     """The distinct words of a tool: of its name, its description and its tags."""
-    return words(" ".join((tool.name, tool.description, *tool.tags)))
+    return distinct_words(" ".join((tool.name, tool.description, *tool.tags)))
 
 
-def points(asked: str, word: str) -> float:
+def match_points(asked: str, word: str) -> float:
     """What a word that begins with a word of the query is worth."""
     return WORD_POINTS if word == asked else PREFIX_POINTS
 
 
-def tally(asked: Iterable[str], postings: Mapping[str, Iterable[Key]]) -> dict[Key, float]:
+def tally_points(asked: Iterable[str], postings: Mapping[str, Iterable[Key]]) -> dict[Key, float]:
     """The points of everything found, in the order of finding: whole words first, then prefixes.
 
     `postings` says where each indexed word stands.
@@ -45,19 +45,19 @@ def tally(asked: Iterable[str], postings: Mapping[str, Iterable[Key]]) -> dict[K
         longer = (word for word in postings if word != query_word and word.startswith(query_word))
         for word in (query_word, *longer):
             for key in postings.get(word, ()):
-                found[key] = found.get(key, 0.0) + points(query_word, word)
+                found[key] = found.get(key, 0.0) + match_points(query_word, word)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class PrefixRanker:
     """Ranks by whole words and beginnings of words."""
 
-    names_win: ClassVar[bool] = True
+    prefers_exact_names: ClassVar[bool] = True
 
     def fit(self, catalog: Catalog) -> PrefixIndex:
         """Fit to a catalog."""
-        return PrefixIndex(NOTHING_READ, {}).updated(catalog)
+        return PrefixIndex(EMPTY_CATALOG, {}).with_catalog(catalog)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,35 +67,37 @@ class PrefixIndex:
     catalog: Catalog
     postings: Mapping[str, tuple[int, ...]]
 
-    def tally(self, query: str) -> dict[int, float]:
+    def tally_points(self, query: str) -> dict[int, float]:
         """The points of every tool found, by slot, in the order of finding."""
-        return tally(words(query), self.postings)
+        return tally_points(distinct_words(query), self.postings)
 
     def rank(self, query: str) -> Ranking:
         """Every tool with a point, scored against one point for each word of the query."""
-        best = len(words(query))
-        return ranking({slot: min(1.0, one / best) for slot, one in self.tally(query).items()})
+        best = len(distinct_words(query))
+        return ranking_from_scores(
+            {slot: min(1.0, one / best) for slot, one in self.tally_points(query).items()}
+        )
 
-    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
         """Every word of the tool that is or continues a word of the query."""
-        tool = self.catalog.at(slot)
+        tool = self.catalog.tool_at(slot)
         if tool is None:
             return ()
         found = [
-            (word, points(asked, word))
-            for asked in words(query)
+            (word, match_points(asked, word))
+            for asked in distinct_words(query)
             for word in tool_words(tool)
             if word.startswith(asked)
         ]
         whole = sum(worth for _, worth in found)
-        return tuple(Reason(word, _field(tool, word), worth / whole) for word, worth in found)
+        return tuple(MatchReason(word, _field(tool, word), worth / whole) for word, worth in found)
 
-    def updated(self, catalog: Catalog) -> PrefixIndex:
+    def with_catalog(self, catalog: Catalog) -> PrefixIndex:
         """This index brought to a later catalog: only the words of changed tools move."""
         slots: Iterable[int] | None = catalog.changed_slots(self.catalog)
         earlier, postings = self.catalog, dict(self.postings)
         if slots is None:
-            slots, earlier, postings = range(catalog.span), NOTHING_READ, {}
+            slots, earlier, postings = range(catalog.slot_count), EMPTY_CATALOG, {}
         gone, come = _words_by_slot(earlier, slots), _words_by_slot(catalog, slots)
         for word in {**gone, **come}:
             kept = {*postings.get(word, ())} - {*gone.get(word, ())}
@@ -110,13 +112,13 @@ def _words_by_slot(catalog: Catalog, slots: Iterable[int]) -> dict[str, list[int
     """Which of these slots have each word."""
     found: dict[str, list[int]] = {}
     for slot in slots:
-        tool = catalog.at(slot)
+        tool = catalog.tool_at(slot)
         for word in tool_words(tool) if tool else ():
             found.setdefault(word, []).append(slot)
     return found
 
 
 def _field(tool: Tool, word: str) -> str:
-    if word in words(tool.name):
+    if word in distinct_words(tool.name):
         return "name"
-    return "description" if word in words(tool.description) else "tags"
+    return "description" if word in distinct_words(tool.description) else "tags"

@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from toolcrib.core import text
-from toolcrib.search.lexical.fields import Reading
+from toolcrib.search.lexical.fields import FieldConfig
 from toolcrib.search.lexical.postings import Postings
-from toolcrib.search.lexical.vocabulary import MIN_GUESSED_CHARS, Vocabulary
-from toolcrib.search.query.parser import Phrase, Word
+from toolcrib.search.lexical.vocabulary import MIN_CORRECTED_CHARS, Vocabulary
+from toolcrib.search.query.parser import PhraseNode, WordNode
 
 # What a term counts that the asker did not write, but probably meant.
-GUESS_CERTAINTY: Final = 0.7
+CORRECTION_CERTAINTY: Final = 0.7
 # What the parts of a compound (`GitHub`: git, hub) count beside the whole, and the other way round.
 COMPOUND_WEIGHT: Final = 0.5
 # In a longer question a word that no tool has is no slip of the pen, it is just not there.
-MAX_GUESSED_WORDS: Final = 4
+MAX_CORRECTED_WORDS: Final = 4
 # How many terms a prefix or a guess may stand for.
 MAX_ALTERNATIVES: Final = 100
 
 # One tuple a place, with the terms that may take it.
-Sequence = tuple[tuple[int, ...], ...]
-Question = tuple[Sequence, Sequence, str]
+TermSequence = tuple[tuple[int, ...], ...]
+TermKey = tuple[TermSequence, TermSequence, str]
 
 
-class Atom(NamedTuple):
+class QueryTerm(NamedTuple):
     """The smallest thing a query asks for.
 
     Identifiers are cut finer than prose, so a phrase reads differently there. `weight` is how much
@@ -36,15 +36,15 @@ class Atom(NamedTuple):
     """
 
     label: str
-    prose: Sequence
-    identifiers: Sequence
+    prose: TermSequence
+    identifiers: TermSequence
     field: str = ""
     weight: float = 1.0
     certainty: float = 1.0
-    guesses: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
 
     @property
-    def question(self) -> Question:
+    def key(self) -> TermKey:
         """What it asks, apart from how it was written and how much it counts."""
         return self[1:4]
 
@@ -55,20 +55,20 @@ class Atom(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AtomReader:
+class TermAnalyzer:
     """Reads queries as atoms, in view of the terms that the tools of one catalog hold."""
 
-    reading: Reading
+    field_config: FieldConfig
     vocabulary: Vocabulary
     postings: Postings
 
-    def plain(self, query: str) -> list[Atom]:
+    def analyze_words(self, query: str) -> list[QueryTerm]:
         """The atoms of a query that is nothing but words."""
-        words = self.reading.words(query)
-        is_stop_word = self.reading.is_stop_word
+        words = self.field_config.split_words(query)
+        is_stop_word = self.field_config.is_stop_word
         telling = [word for word in words if not is_stop_word(word.whole)] or words
         distinct = {word.whole: word for word in telling}
-        guessing = len(distinct) <= MAX_GUESSED_WORDS
+        guessing = len(distinct) <= MAX_CORRECTED_WORDS
         if len(distinct) == len(telling):
             return [atom for word in telling for atom in self._word(word, "", guessing)]
         # A word said again counts more, but not twice as much.
@@ -79,65 +79,75 @@ class AtomReader:
             for atom in self._word(word, "", guessing)
         ]
 
-    def leaf(self, leaf: Word | Phrase, field: str, guessing: bool) -> list[Atom]:
+    def analyze_leaf(
+        self, leaf: WordNode | PhraseNode, field: str, correct: bool
+    ) -> list[QueryTerm]:
         """The atoms of one leaf of a query. None, if it holds nothing but stop words."""
-        words = self.reading.words(leaf.text)
+        words = self.field_config.split_words(leaf.text)
         if not words:
             return []
-        if isinstance(leaf, Phrase):
+        if isinstance(leaf, PhraseNode):
             return self._phrase(leaf, words, field)
         atoms = []
-        if leaf.star:
+        if leaf.is_prefix:
             atoms.append(self._prefix(words.pop(), field))
-        fields = self.reading.fields if field else ()
-        is_identifier = any(one.identifiers for one in fields if one.name == field)
+        fields = self.field_config.fields if field else ()
+        is_identifier = any(one.is_identifier for one in fields if one.name == field)
         for word in words:
             # Prose is read without its stop words, so asking for one there asks nothing.
-            if is_identifier or not self.reading.is_stop_word(word.whole):
-                atoms += self._word(word, field, guessing)
+            if is_identifier or not self.field_config.is_stop_word(word.whole):
+                atoms += self._word(word, field, correct)
         return atoms
 
-    def _word(self, word: text.Word, field: str, guessing: bool) -> list[Atom]:
+    def _word(self, word: text.TextWord, field: str, guessing: bool) -> list[QueryTerm]:
         written, whole, parts = word
         if parts[0] == whole:
             number = self.vocabulary.get(whole)
-            if number is not None and (not guessing or self.postings.holds(number)):
+            if number is not None and (not guessing or self.postings.has_term(number)):
                 sequence = ((number,),)
-                return [Atom(written, sequence, sequence, field)]
-            return [self._guess(word, field) if guessing else Atom(written, ((),), ((),), field)]
+                return [QueryTerm(written, sequence, sequence, field)]
+            return [
+                self._guess(word, field) if guessing else QueryTerm(written, ((),), ((),), field)
+            ]
         places = [(term, self._numbers((term,))) for term in (whole, *parts)]
         return [
-            Atom(term, (place,), (place,), field, COMPOUND_WEIGHT)
+            QueryTerm(term, (place,), (place,), field, COMPOUND_WEIGHT)
             for term, place in places
             if place or term is not whole
         ]
 
-    def _guess(self, word: text.Word, field: str) -> Atom:
+    def _guess(self, word: text.TextWord, field: str) -> QueryTerm:
         """What a word that no tool has was probably meant to be."""
-        terms = self.vocabulary.near(word.whole, lambda term: bool(self._numbers((term,))))
-        if not terms and len(word.whole) >= MIN_GUESSED_CHARS:
-            terms = self._held(self.vocabulary.holding(word.whole))
+        terms = self.vocabulary.find_corrections(
+            word.whole, lambda term: bool(self._numbers((term,)))
+        )
+        if not terms and len(word.whole) >= MIN_CORRECTED_CHARS:
+            terms = self._held(self.vocabulary.find_containing(word.whole))
         if not terms:
-            return Atom(word.written, ((),), ((),), field)
+            return QueryTerm(word.original, ((),), ((),), field)
         guesses = tuple(sorted(terms)[:MAX_ALTERNATIVES])
         place = self._numbers(guesses)
-        return Atom(word.written, (place,), (place,), field, 1.0, GUESS_CERTAINTY, guesses)
+        return QueryTerm(
+            word.original, (place,), (place,), field, 1.0, CORRECTION_CERTAINTY, guesses
+        )
 
-    def _prefix(self, word: text.Word, field: str) -> Atom:
+    def _prefix(self, word: text.TextWord, field: str) -> QueryTerm:
         """The terms that begin as a word does."""
-        terms = self._held(self.vocabulary.starting_with(text.name_key(word.written)))
+        terms = self._held(self.vocabulary.find_by_prefix(text.normalize_name(word.original)))
         if not terms:
             # Terms are stems: none begins with `notifications`, but `notif` does.
-            terms = self._held(self.vocabulary.starting_with(word.whole))
+            terms = self._held(self.vocabulary.find_by_prefix(word.whole))
         place = self._numbers(sorted(terms)[:MAX_ALTERNATIVES])
-        return Atom(f"{word.written}*", (place,), (place,), field)
+        return QueryTerm(f"{word.original}*", (place,), (place,), field)
 
-    def _phrase(self, phrase: Phrase, words: list[text.Word], field: str) -> list[Atom]:
-        last = self._prefix(words.pop(), field).prose if phrase.star else ()
-        is_stop_word = self.reading.is_stop_word
+    def _phrase(
+        self, phrase: PhraseNode, words: list[text.TextWord], field: str
+    ) -> list[QueryTerm]:
+        last = self._prefix(words.pop(), field).prose if phrase.is_prefix else ()
+        is_stop_word = self.field_config.is_stop_word
         prose = [self._numbers((w.whole,)) for w in words if not is_stop_word(w.whole)]
         identifiers = [self._numbers((part,)) for word in words for part in word.parts]
-        return [Atom(str(phrase), (*prose, *last), (*identifiers, *last), field)]
+        return [QueryTerm(str(phrase), (*prose, *last), (*identifiers, *last), field)]
 
     def _held(self, terms: Iterable[str]) -> list[str]:
         """Those terms that some tool holds: a vocabulary also remembers terms of earlier tools."""
@@ -145,4 +155,4 @@ class AtomReader:
 
     def _numbers(self, terms: Iterable[str]) -> tuple[int, ...]:
         numbers = [self.vocabulary.get(term) for term in terms]
-        return tuple([n for n in numbers if n is not None and self.postings.holds(n)])
+        return tuple([n for n in numbers if n is not None and self.postings.has_term(n)])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Shorter words are one slip away from too many others.
-MIN_GUESSED_CHARS: Final = 4
+MIN_CORRECTED_CHARS: Final = 4
 _TWO_SLIPS_FROM_CHARS: Final = 8
 # Stands in no term.
 _BETWEEN: Final = "\n"
@@ -34,7 +34,7 @@ class Vocabulary:
         """The number of a term, if it has one."""
         return self._numbers.get(term)
 
-    def number(self, term: str) -> int:
+    def get_or_add(self, term: str) -> int:
         """The number of a term, a new one if need be."""
         known = self._numbers.get(term)
         if known is None:
@@ -43,24 +43,24 @@ class Vocabulary:
             self._terms.append(term)
         return known
 
-    def starting_with(self, prefix: str) -> Iterator[str]:
+    def find_by_prefix(self, prefix: str) -> Iterator[str]:
         """The terms that begin with a text."""
         at_rest, fresh = self._at_rest_and_fresh()
         yield from at_rest.starting_with(prefix)
         yield from (term for term in fresh if term.startswith(prefix))
 
-    def holding(self, part: str) -> Iterator[str]:
+    def find_containing(self, part: str) -> Iterator[str]:
         """The terms that hold a text somewhere."""
         at_rest, fresh = self._at_rest_and_fresh()
         yield from at_rest.holding(part)
         yield from (term for term in fresh if part in term)
 
-    def near(self, word: str, counts: Callable[[str], bool]) -> list[str]:
+    def find_corrections(self, word: str, counts: Callable[[str], bool]) -> list[str]:
         """The nearest of the terms that count, a slip or two away.
 
         A slip is a letter missing, added, wrong or swapped.
         """
-        if len(word) < MIN_GUESSED_CHARS:
+        if len(word) < MIN_CORRECTED_CHARS:
             return []
         at_rest, fresh = self._at_rest_and_fresh()
         for slips in (1, 2) if len(word) >= _TWO_SLIPS_FROM_CHARS else (1,):

@@ -42,30 +42,30 @@ _FLAG = re.compile(r"(?<!\S)-(?=\w(?!\S))")
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class WordNode:
     """A word as written; `star` makes it the beginning of a word."""
 
     text: str
-    star: bool = False
+    is_prefix: bool = False
 
     def __str__(self) -> str:
-        return f"{self.text}*" if self.star else self.text
+        return f"{self.text}*" if self.is_prefix else self.text
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class PhraseNode:
     """Words next to each other; `star` makes the last one the beginning of a word."""
 
     text: str
-    star: bool = False
+    is_prefix: bool = False
 
     def __str__(self) -> str:
         escaped = self.text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"{"*" if self.star else ""}'
+        return f'"{escaped}"{"*" if self.is_prefix else ""}'
 
 
 @dataclass(frozen=True, slots=True)
-class Everything:
+class MatchAll:
     """`*`: every tool."""
 
     def __str__(self) -> str:
@@ -73,11 +73,11 @@ class Everything:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldNode:
     """A question asked of one field only."""
 
     field: str
-    inner: Node
+    inner: QueryNode
 
     def __str__(self) -> str:
         return f"{self.field}:{_tight(self.inner)}"
@@ -87,7 +87,7 @@ class Field:
 class Boost:
     """A question that counts more, or less, than its neighbours."""
 
-    inner: Node
+    inner: QueryNode
     factor: float
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Boost:
 class Not:
     """Tools that do not match. Beside other questions it only takes away."""
 
-    inner: Node
+    inner: QueryNode
 
     def __str__(self) -> str:
         return f"NOT {_operand(self.inner)}"
@@ -109,7 +109,7 @@ class Not:
 class Must:
     """A question every hit has to match."""
 
-    inner: Node
+    inner: QueryNode
 
     def __str__(self) -> str:
         operand = _operand(self.inner)
@@ -121,7 +121,7 @@ class Must:
 class And:
     """All of these."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[QueryNode, ...]
 
     def __str__(self) -> str:
         return " AND ".join(
@@ -133,23 +133,23 @@ class And:
 class Or:
     """Any of these; the more, the better."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[QueryNode, ...]
 
     def __str__(self) -> str:
         return " ".join(_tight(node) if isinstance(node, Or) else str(node) for node in self.nodes)
 
 
-Node = Word | Phrase | Everything | Field | Boost | Not | Must | And | Or
+QueryNode = WordNode | PhraseNode | MatchAll | FieldNode | Boost | Not | Must | And | Or
 
 
-def parse(text: str, fields: Collection[str] = FIELDS) -> Node:
+def parse_expression(text: str, fields: Collection[str] = FIELDS) -> QueryNode:
     """Read a query. What cannot be read raises `InvalidQuery`, which says where and how to mend it."""
     if len(text) > MAX_QUERY_CHARS:
         raise QueryTooLong(
             f"the query has {len(text):,} characters; the limit is {MAX_QUERY_CHARS:,}"
         )
     node = _Parser(text, fields).query()
-    count = sum(1 for _ in leaves(node))
+    count = sum(1 for _ in iter_leaves(node))
     if count > MAX_LEAVES:
         raise QueryTooLong(
             f"the query asks for {count} words and phrases; with operators the limit is {MAX_LEAVES}"
@@ -162,7 +162,7 @@ def has_operators(text: str) -> bool:
     return _OPERATOR.search(text) is not None
 
 
-def as_written(text: str) -> str:
+def drop_false_operators(text: str) -> str:
     """A text of somebody who writes no queries, without what only looks like operators.
 
     Whoever writes everything in capitals means nothing by those of AND, OR and NOT; the mark of a
@@ -175,49 +175,51 @@ def as_written(text: str) -> str:
     return text if "(" in text else _ITEM.sub(r"\1", text)
 
 
-def plain(text: str) -> Node:
+def parse_plain_words(text: str) -> QueryNode:
     """Read a text as nothing but words: what to fall back on when it is not a query."""
-    nodes = tuple(Word(word) for word in _PLAIN_WORD.findall(text[:MAX_QUERY_CHARS]))
+    nodes = tuple(WordNode(word) for word in _PLAIN_WORD.findall(text[:MAX_QUERY_CHARS]))
     return nodes[0] if len(nodes) == 1 else Or(nodes)
 
 
-def rewritten(node: Node, change: Callable[[Word | Phrase], Node]) -> Node:
+def map_leaves(
+    node: QueryNode, transform: Callable[[WordNode | PhraseNode], QueryNode]
+) -> QueryNode:
     """A query with each of its words and phrases changed."""
     match node:
-        case Word() | Phrase():
-            return change(node)
-        case Field():
-            return Field(node.field, rewritten(node.inner, change))
+        case WordNode() | PhraseNode():
+            return transform(node)
+        case FieldNode():
+            return FieldNode(node.field, map_leaves(node.inner, transform))
         case Boost():
-            return Boost(rewritten(node.inner, change), node.factor)
+            return Boost(map_leaves(node.inner, transform), node.factor)
         case Must():
-            return Must(rewritten(node.inner, change))
+            return Must(map_leaves(node.inner, transform))
         case Not():
-            return Not(rewritten(node.inner, change))
+            return Not(map_leaves(node.inner, transform))
         case And():
-            return And(tuple(rewritten(inner, change) for inner in node.nodes))
+            return And(tuple(map_leaves(inner, transform) for inner in node.nodes))
         case Or():
-            return Or(tuple(rewritten(inner, change) for inner in node.nodes))
+            return Or(tuple(map_leaves(inner, transform) for inner in node.nodes))
         case _:
             return node
 
 
-def leaves(
-    node: Node, field: str = "", factor: float = 1.0
-) -> Iterator[tuple[Word | Phrase, str, float]]:
+def iter_leaves(
+    node: QueryNode, field: str = "", factor: float = 1.0
+) -> Iterator[tuple[WordNode | PhraseNode, str, float]]:
     """The words and phrases a query asks for, each with its field and boost; not what it excludes."""
     match node:
-        case Word() | Phrase():
+        case WordNode() | PhraseNode():
             yield node, field, factor
-        case Field():
-            yield from leaves(node.inner, node.field, factor)
+        case FieldNode():
+            yield from iter_leaves(node.inner, node.field, factor)
         case Must():
-            yield from leaves(node.inner, field, factor)
+            yield from iter_leaves(node.inner, field, factor)
         case Boost():
-            yield from leaves(node.inner, field, factor * node.factor)
+            yield from iter_leaves(node.inner, field, factor * node.factor)
         case And() | Or():
             for inner in node.nodes:
-                yield from leaves(inner, field, factor)
+                yield from iter_leaves(inner, field, factor)
 
 
 _PLAIN_WORD = re.compile(r"[^\s\"()*^+:\\]+")
@@ -242,16 +244,16 @@ _ESCAPED = re.compile(r"\\([\\\"])")
 _OPERATORS = frozenset(("AND", "OR", "NOT"))
 
 
-def _operand(node: Node) -> str:
+def _operand(node: QueryNode) -> str:
     """A node behind NOT or +, which reach over a further NOT and over boosts."""
     return str(node) if isinstance(node, Not | Boost) else _tight(node)
 
 
-def _tight(node: Node) -> str:
+def _tight(node: QueryNode) -> str:
     """A node as one unit, in parentheses where it could be read otherwise."""
     text = str(node)
-    is_unit = isinstance(node, Phrase | Field | Everything) or (
-        isinstance(node, Word) and (node.text[0].isalnum() or node.text[0] == "_")
+    is_unit = isinstance(node, PhraseNode | FieldNode | MatchAll) or (
+        isinstance(node, WordNode) and (node.text[0].isalnum() or node.text[0] == "_")
     )
     return text if is_unit else f"({text})"
 
@@ -294,7 +296,7 @@ class _Parser:
         self._next = 0
         self._end = len(text)
 
-    def query(self) -> Node:
+    def query(self) -> QueryNode:
         node = self._group(0)
         if self._next < len(self._tokens):
             position = self._tokens[self._next].position
@@ -305,24 +307,24 @@ class _Parser:
             )
         return node
 
-    def _group(self, depth: int) -> Node:
-        nodes: list[Node] = []
+    def _group(self, depth: int) -> QueryNode:
+        nodes: list[QueryNode] = []
         while self._next < len(self._tokens) and not self._is("close"):
             if nodes and self._is("OR"):
                 self._next += 1
             nodes.append(self._and(depth))
         # Beside other questions "everything" asks nothing.
-        asked = [node for node in nodes if node != Everything()] or nodes[:1]
+        asked = [node for node in nodes if node != MatchAll()] or nodes[:1]
         return asked[0] if len(asked) == 1 else Or(tuple(asked))
 
-    def _and(self, depth: int) -> Node:
+    def _and(self, depth: int) -> QueryNode:
         nodes = [self._unary(depth)]
         while self._is("AND"):
             self._next += 1
             nodes.append(self._unary(depth))
         return nodes[0] if len(nodes) == 1 else And(tuple(nodes))
 
-    def _unary(self, depth: int) -> Node:
+    def _unary(self, depth: int) -> QueryNode:
         if depth > MAX_DEPTH:
             raise InvalidQuery(
                 f"the query is nested more than {MAX_DEPTH} deep; write it with fewer parentheses"
@@ -338,7 +340,7 @@ class _Parser:
             node = Boost(node, _factor(self._take()))
         return node
 
-    def _atom(self, depth: int) -> Node:
+    def _atom(self, depth: int) -> QueryNode:
         if self._next >= len(self._tokens):
             raise InvalidQuery(
                 "the query ends where a word was expected; "
@@ -348,13 +350,13 @@ class _Parser:
         token = self._take()
         match token.kind:
             case "word":
-                return Word(token.text, token.star)
+                return WordNode(token.text, token.star)
             case "quote":
-                return Phrase(_ESCAPED.sub(r"\1", token.text), token.star)
+                return PhraseNode(_ESCAPED.sub(r"\1", token.text), token.star)
             case "all":
-                return Everything()
+                return MatchAll()
             case "field":
-                return Field(self._known_field(token), self._atom(depth + 1))
+                return FieldNode(self._known_field(token), self._atom(depth + 1))
             case "open":
                 return self._parenthesis(token, depth)
             case "unclosed":
@@ -369,7 +371,7 @@ class _Parser:
             token.position,
         )
 
-    def _parenthesis(self, token: _Token, depth: int) -> Node:
+    def _parenthesis(self, token: _Token, depth: int) -> QueryNode:
         node = self._group(depth + 1)
         if not self._is("close"):
             raise InvalidQuery(

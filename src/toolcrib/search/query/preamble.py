@@ -98,7 +98,7 @@ _FRAME_CHARS: Final = 200
 _ENDING_CHARS: Final = 80
 
 
-def asked(query: str) -> str:
+def strip_preamble(query: str) -> str:
     """What a query asks for; all of it, where nothing is said around it."""
     text = _unquoted(query) if query[:1] in _QUOTES or query[:1].isspace() else query
     lowered = text.lower()
@@ -113,7 +113,7 @@ def asked(query: str) -> str:
     return left if left != stripped and len(_WORD.findall(left)) > 1 else text
 
 
-def behind_looking(text: str) -> int:
+def find_request_start(text: str) -> int:
     """Where in a text begins what a tool is looked for to do; 0 if none is looked for."""
     # Most texts mention none, which is told much sooner.
     if "ool" not in text and "way" not in text and "thing" not in text:

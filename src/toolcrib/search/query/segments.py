@@ -14,10 +14,10 @@ import re
 from itertools import islice
 from typing import Final
 
-from toolcrib.search.query.preamble import asked, behind_looking
+from toolcrib.search.query.preamble import find_request_start, strip_preamble
 from toolcrib.search.query.verbs import GERUNDS, VERBS
 
-MAX_NEEDS: Final = 8
+MAX_SEGMENTS: Final = 8
 # A piece of fewer words belongs to the one before it.
 _FEWEST_WORDS: Final = 2
 
@@ -108,7 +108,7 @@ _IN_NO_NOTE: Final = frozenset(_NO_NOTE.split()) | _QUESTION | _BEHIND_A_SUBJECT
 _BEFORE_A_NOUN: Final = _OPENER | VERBS | _LEAD | {""}
 
 
-def needs(query: str) -> tuple[str, ...]:
+def split_segments(query: str) -> tuple[str, ...]:
     """The needs of a query, in its order, each with the scope said of all; one if it is just one."""
     # Most queries hold nothing that could cut them, which is told much sooner than where to cut.
     if not _SIGN.search(query) and _JOINS.isdisjoint(_LETTERS.findall(query.lower())):
@@ -117,7 +117,7 @@ def needs(query: str) -> tuple[str, ...]:
     scope = _SCOPE.match(text)
     shared = scope.group(1).strip(" ,:") if scope else ""
     body = text[scope.end() :] if scope else text
-    first = _WORD.search(body, behind_looking(body))
+    first = _WORD.search(body, find_request_start(body))
     # Where the first request begins with a gerund that is no noun, the others do.
     is_doing = first is not None and first.group().lower() in GERUNDS and _is_verb(body, first)
     has_head = _request(shared) is not None
@@ -126,11 +126,11 @@ def needs(query: str) -> tuple[str, ...]:
         pieces = _pieces(body, VERBS, has_head) or _notes(body)
     if len(pieces) < 2:
         return (query,)
-    pieces = list(map(asked, pieces[:MAX_NEEDS]))
+    pieces = list(map(strip_preamble, pieces[:MAX_SEGMENTS]))
     return tuple(f"{shared}: {piece}" if shared else piece for piece in pieces)
 
 
-def names(query: str) -> tuple[str, ...]:
+def find_names(query: str) -> tuple[str, ...]:
     """The names that a query mentions, as far as capitals tell: of services, places, people."""
     # Where everything is in capitals, capitals tell nothing.
     if not _CAPITAL.search(query, 1) or query.isupper():
@@ -138,7 +138,7 @@ def names(query: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_NAME.findall(query)))
 
 
-def words_of(query: str) -> tuple[str, ...]:
+def find_long_words(query: str) -> tuple[str, ...]:
     """The words of a query in small letters that may be names, as far as their length tells.
 
     Not those that a minus rules out, and none further on than is read.
@@ -199,7 +199,7 @@ def _pieces(text: str, verbs: frozenset[str], has_head: bool) -> list[str]:
             continue
         request = _request(piece, verbs)
         told = f"{told} {piece}".strip()
-        count = len(_WORD.findall(piece, behind_looking(piece)))
+        count = len(_WORD.findall(piece, find_request_start(piece)))
         # What a request lists belongs to it: "make a shopping list with - milk - eggs".
         is_listed = was_item and not has_head
         has_head = has_head or (request is not None and not was_item)
@@ -232,7 +232,7 @@ def _notes(text: str) -> list[str]:
 
 def _request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | None:
     """The word by which a text begins a request, and the word behind it; None if it begins none."""
-    begin = behind_looking(text)
+    begin = find_request_start(text)
     if begin:
         # Whatever a tool is looked for to do is a request.
         return _WORDS.search(text, begin)

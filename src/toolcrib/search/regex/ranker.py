@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.schema import parameters
+from toolcrib.core.schema import list_parameters
 from toolcrib.core.tool import Tool
-from toolcrib.search.ranker import Ranking, Reason, Slots
+from toolcrib.search.ranker import MatchReason, Ranking, Slots
 
 if TYPE_CHECKING:
     # Loaded by the first search for a pattern. Most processes never make one, and all would wait.
@@ -44,7 +44,7 @@ def passages(tool: Tool) -> Iterable[tuple[str, str]]:
         yield "title", tool.title
     if tool.description:
         yield "description", tool.description
-    for parameter in parameters(tool.input_schema):
+    for parameter in list_parameters(tool.input_schema):
         yield "parameter", parameter.name
         if parameter.description:
             yield "parameter_text", parameter.description
@@ -53,10 +53,10 @@ def passages(tool: Tool) -> Iterable[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Regex:
+class RegexRanker:
     """Python's `re.search` over each text of a tool. Over budget, `SearchTimeout` is raised."""
 
-    names_win: ClassVar[bool] = False
+    prefers_exact_names: ClassVar[bool] = False
 
     ignore_case: bool = False
     budget_seconds: float = BUDGET_SECONDS
@@ -78,7 +78,7 @@ class Regex:
 
     def fit(self, catalog: Catalog) -> RegexIndex:
         """Fit to a catalog."""
-        at_rest = _Laid.out(self, catalog, range(catalog.span))
+        at_rest = _Laid.out(self, catalog, range(catalog.slot_count))
         return RegexIndex(self, catalog, catalog, at_rest, _Laid.out(self, catalog, ()), ())
 
 
@@ -91,14 +91,14 @@ class _Laid:
     fields: NDArray[np.int8]
 
     @classmethod
-    def out(cls, ranker: Regex, catalog: Catalog, slots: Iterable[int]) -> _Laid:
+    def out(cls, ranker: RegexRanker, catalog: Catalog, slots: Iterable[int]) -> _Laid:
         from toolcrib.search.regex import Passages
 
         texts: list[str] = []
         owners: list[int] = []
         fields: list[int] = []
         for slot in slots:
-            tool = catalog.at(slot)
+            tool = catalog.tool_at(slot)
             for field, text in ranker.texts(tool) if tool else ():
                 texts.append(text)
                 owners.append(slot)
@@ -110,7 +110,7 @@ class _Laid:
 class RegexIndex:
     """The regex ranker fitted to one catalog: most tools as they were, the changed ones apart."""
 
-    _ranker: Regex
+    _ranker: RegexRanker
     _catalog: Catalog
     _fitted_to: Catalog
     _at_rest: _Laid
@@ -121,14 +121,14 @@ class RegexIndex:
         """Every tool with a text in which the pattern is found."""
         pattern = self._ranker.pattern(query)
         deadline = self._ranker.deadline()
-        best = np.zeros(self._catalog.span, np.float32)
+        best = np.zeros(self._catalog.slot_count, np.float32)
         _note_hits(best, self._at_rest, pattern, deadline)
         best[list(self._changed_slots)] = 0
         _note_hits(best, self._changed, pattern, deadline)
         slots = np.flatnonzero(best).astype(np.int32)
         return Ranking(slots, best[slots])
 
-    def reasons(self, query: str, slot: int) -> tuple[Reason, ...]:
+    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
         """The fields of a tool in which the pattern is found, the most telling first."""
         pattern = self._ranker.pattern(query)
         laid = _Laid.out(self._ranker, self._catalog, (slot,))
@@ -136,13 +136,17 @@ class RegexIndex:
         scores = {_FIELDS[at]: float(_SCORES[at]) for at in sorted({*laid.fields[found].tolist()})}
         whole = sum(scores.values())
         return tuple(
-            Reason(query, field, round(score / whole, 4)) for field, score in scores.items()
+            MatchReason(query, field, round(score / whole, 4)) for field, score in scores.items()
         )
 
-    def updated(self, catalog: Catalog) -> RegexIndex:
+    def with_catalog(self, catalog: Catalog) -> RegexIndex:
         """This index brought to a later catalog."""
         slots = catalog.changed_slots(self._fitted_to)
-        if slots is None or len(slots) > _MOST_CHANGED or catalog.span < self._fitted_to.span:
+        if (
+            slots is None
+            or len(slots) > _MOST_CHANGED
+            or catalog.slot_count < self._fitted_to.slot_count
+        ):
             return self._ranker.fit(catalog)
         changed = _Laid.out(self._ranker, catalog, slots)
         return RegexIndex(

@@ -9,11 +9,11 @@ from typing import Any
 
 import anthropic
 
-from tests.gateway.llm.serving import Served, serving
+from tests.gateway.llm.serving import RunningLlmGateway, running_llm_gateway
 from tests.support.scripted_model.server import Request, Script, ScriptedModel
 from tests.support.scripted_model.turn import Failure, ToolCall, Turn
-from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
 
 REGEX = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
 BM25 = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
@@ -54,7 +54,7 @@ class Asked:
     """A client before a gateway before a scripted model."""
 
     model: ScriptedModel
-    served: Served
+    served: RunningLlmGateway
     client: anthropic.Anthropic
     stream: bool
     history: list[Any] = field(default_factory=list)
@@ -124,9 +124,9 @@ class _Stand:
         self._turns: Callable[[Request], Turn | Failure] | Iterator[Turn | Failure] = iter(())
         self._open = ExitStack()
         self.model = self._open.enter_context(ScriptedModel(self._turn))
-        known = ModelUpstream("scripted", api="messages", url=self.model.url, **upstream)
-        gateway = Gateway(ModelGateway((known,), **settings))
-        self.served = self._open.enter_context(serving(gateway))
+        known = LlmUpstreamConfig("scripted", api="messages", url=self.model.url, **upstream)
+        gateway = LlmGateway(LlmGatewayConfig((known,), **settings))
+        self.served = self._open.enter_context(running_llm_gateway(gateway))
 
     def begin(self, script: Script) -> None:
         self.model.requests = []

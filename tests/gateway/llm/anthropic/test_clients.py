@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.llm.anthropic.requests import asking
-from tests.support.npm import folder_of, install
+from tests.support.npm import install_folder, install_packages
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
 
@@ -32,7 +32,7 @@ def sailor(request: Request) -> Turn:
 
 
 def test_the_npm_clients_make_of_it_what_they_make_of_the_api(tmp_path: Path) -> None:
-    modules = install(folder_of("TOOLCRIB_CLIENTS", tmp_path), PACKAGES)
+    modules = install_packages(install_folder("TOOLCRIB_CLIENTS", tmp_path), PACKAGES)
     script = Path(__file__).with_name("clients.mjs")
     with asking(sailor) as asked:
         printed = subprocess.run(

@@ -15,25 +15,27 @@ import pytest
 
 from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, says
 from tests.gateway.llm.raw_upstream import (
-    Answer,
     RawUpstream,
-    call,
+    ScriptedAnswer,
     event,
     message_end,
     message_start,
     raw_upstream,
-    text,
+    text_block,
+    tool_call_block,
 )
-from tests.gateway.llm.serving import Served, gateway_to
+from tests.gateway.llm.serving import RunningLlmGateway, gateway_for_upstream
 
-SEARCH = call(REGEX["name"], {"pattern": "tide"})
-SEARCHED = Answer([message_start(), SEARCH, message_end("tool_use")])
+SEARCH = tool_call_block(REGEX["name"], {"pattern": "tide"})
+SEARCHED = ScriptedAnswer([message_start(), SEARCH, message_end("tool_use")])
 PLAIN: list[dict[str, Any]] = []
 SEARCHABLE: list[dict[str, Any]] = [REGEX, *HARBOUR]
 either = pytest.mark.parametrize("tools", [PLAIN, SEARCHABLE], ids=["passed on", "searched"])
 
 
-def ask(served: Served, tools: list[dict[str, Any]], stream: bool = True) -> httpx2.Response:
+def ask(
+    served: RunningLlmGateway, tools: list[dict[str, Any]], stream: bool = True
+) -> httpx2.Response:
     body: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [says("Hi")]}
     body |= {"tools": tools} if tools else {}
     body |= {"stream": True} if stream else {}
@@ -41,10 +43,12 @@ def ask(served: Served, tools: list[dict[str, Any]], stream: bool = True) -> htt
 
 
 @contextmanager
-def failing(*answers: Answer, **settings: Any) -> Iterator[tuple[RawUpstream, Served]]:
+def failing(
+    *answers: ScriptedAnswer, **settings: Any
+) -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
     with (
         raw_upstream(*answers) as upstream,
-        gateway_to(upstream.url, **{"retries": 0, **settings}) as served,
+        gateway_for_upstream(upstream.url, **{"retries": 0, **settings}) as served,
     ):
         yield upstream, served
 
@@ -62,8 +66,8 @@ def last_event(answer: httpx2.Response) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "pieces",
     [
-        [message_start(), text("Well")],
-        [message_start(), text("Well"), b'event: content_block_start\ndata: {"type":"conte'],
+        [message_start(), text_block("Well")],
+        [message_start(), text_block("Well"), b'event: content_block_start\ndata: {"type":"conte'],
         [message_start()],
     ],
     ids=["between events", "within one", "at the start"],
@@ -72,7 +76,7 @@ def test_a_stream_that_breaks_off_ends_in_an_error(
     tools: list[dict[str, Any]], pieces: list[bytes]
 ) -> None:
     # It promises more than it sends, so that the end is not taken for one.
-    with failing(Answer(pieces, length=10_000)) as (_, served):
+    with failing(ScriptedAnswer(pieces, length=10_000)) as (_, served):
         told = last_event(ask(served, tools))
     assert told["type"] == "error"
     assert (
@@ -81,7 +85,7 @@ def test_a_stream_that_breaks_off_ends_in_an_error(
 
 
 def test_a_stream_that_ends_too_early_is_an_error() -> None:
-    with failing(Answer([message_start(), text("Well")])) as (_, served):
+    with failing(ScriptedAnswer([message_start(), text_block("Well")])) as (_, served):
         told = last_event(ask(served, SEARCHABLE))
     assert told["error"]["message"] == "the upstream ended its answer in the middle; try again"
 
@@ -89,7 +93,7 @@ def test_a_stream_that_ends_too_early_is_an_error() -> None:
 @either
 def test_an_upstream_that_falls_silent_is_given_up(tools: list[dict[str, Any]]) -> None:
     done = threading.Event()
-    stalling = Answer([message_start(), lambda: done.wait(30)])
+    stalling = ScriptedAnswer([message_start(), lambda: done.wait(30)])
     with failing(stalling, read_seconds=0.3) as (_, served):
         told = last_event(ask(served, tools))
         done.set()
@@ -108,14 +112,16 @@ def test_an_upstream_that_falls_silent_is_given_up(tools: list[dict[str, Any]]) 
     ],
 )
 def test_events_that_make_no_sense_end_in_an_error(broken: bytes, says_what: str) -> None:
-    with failing(Answer([message_start(), text("Well"), broken, text("?")])) as (_, served):
+    with failing(
+        ScriptedAnswer([message_start(), text_block("Well"), broken, text_block("?")])
+    ) as (_, served):
         told = last_event(ask(served, SEARCHABLE))
     assert told["error"]["type"] == "api_error" and says_what in told["error"]["message"]
 
 
 def test_an_error_that_the_upstream_streams_is_passed_on_and_ends_the_stream() -> None:
     failure = event("error", error={"type": "overloaded_error", "message": "Overloaded"})
-    with failing(Answer([message_start(), failure, text("?")])) as (_, served):
+    with failing(ScriptedAnswer([message_start(), failure, text_block("?")])) as (_, served):
         answer = ask(served, SEARCHABLE)
     assert last_event(answer)["error"] == {"type": "overloaded_error", "message": "Overloaded"}
 
@@ -128,7 +134,7 @@ ERROR = {"type": "error", "error": {"type": "overloaded_error", "message": "Over
 def test_an_error_before_the_first_word_is_passed_on_unmodified(status: int, stream: bool) -> None:
     # Spaced as nobody here would write it.
     body = json.dumps(ERROR, indent=3).encode()
-    refusing = Answer([body], status, "application/json", len(body), {"Retry-After": "7"})
+    refusing = ScriptedAnswer([body], status, "application/json", len(body), {"Retry-After": "7"})
     with failing(refusing, retries=2) as (upstream, served):
         answer = ask(served, SEARCHABLE, stream)
     assert (answer.status_code, answer.content) == (status, body)
@@ -138,8 +144,10 @@ def test_an_error_before_the_first_word_is_passed_on_unmodified(status: int, str
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_error_in_a_later_pass_is_tried_again_and_then_told(stream: bool) -> None:
     body = json.dumps(ERROR).encode()
-    busy = Answer([body], 529, "application/json", len(body), {"Retry-After": "0"})
-    first = SEARCHED if stream else Answer([_whole_search()], kind="application/json")
+    busy = ScriptedAnswer([body], 529, "application/json", len(body), {"Retry-After": "0"})
+    first = (
+        SEARCHED if stream else ScriptedAnswer([_whole_search()], content_type="application/json")
+    )
     with failing(first, busy, busy, retries=1) as (upstream, served):
         answer = ask(served, SEARCHABLE, stream)
     assert len(upstream.bodies) == 3 and upstream.bodies[1] == upstream.bodies[2]
@@ -161,7 +169,9 @@ def test_an_upstream_that_is_not_there_is_a_bad_gateway(
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        with gateway_to(f"http://127.0.0.1:{closed.getsockname()[1]}", retries=1) as served:
+        with gateway_for_upstream(
+            f"http://127.0.0.1:{closed.getsockname()[1]}", retries=1
+        ) as served:
             answer = ask(served, tools, stream)
     assert answer.status_code == 502
     assert answer.json()["error"] == {
@@ -174,7 +184,7 @@ def test_a_request_is_sent_again_only_while_nothing_came_back() -> None:
     with failing(retries=2) as (upstream, served):
         answer = ask(served, SEARCHABLE)
     assert answer.status_code == 502 and len(upstream.bodies) == 3
-    with failing(Answer([message_start()], length=999), retries=2) as (upstream, served):
+    with failing(ScriptedAnswer([message_start()], length=999), retries=2) as (upstream, served):
         assert last_event(ask(served, SEARCHABLE))["type"] == "error"
     assert len(upstream.bodies) == 1
 
@@ -183,8 +193,8 @@ def test_a_request_is_sent_again_only_while_nothing_came_back() -> None:
 def test_an_answer_over_the_limit_is_broken_off(tools: list[dict[str, Any]]) -> None:
     body = b'{"content":[],"x":"' + b"x" * 5_000 + b'"}'
     answers = [
-        Answer([body], kind="application/json"),
-        Answer([message_start(), text("x" * 5_000)]),
+        ScriptedAnswer([body], content_type="application/json"),
+        ScriptedAnswer([message_start(), text_block("x" * 5_000)]),
     ]
     with failing(*answers, max_response_bytes=1_024) as (_, served):
         whole, streamed = ask(served, tools, stream=False), ask(served, tools)
@@ -196,13 +206,13 @@ def test_an_answer_over_the_limit_is_broken_off(tools: list[dict[str, Any]]) -> 
     "content", [b"[]", b"<html>", b'{"content": 7}', b'{"content": [7]}', b"{}"]
 )
 def test_a_whole_answer_that_makes_no_sense_is_no_failure_of_ours(content: bytes) -> None:
-    with failing(Answer([content], kind="application/json")) as (_, served):
+    with failing(ScriptedAnswer([content], content_type="application/json")) as (_, served):
         answer = ask(served, SEARCHABLE, stream=False)
     assert answer.status_code == (200 if content.startswith(b"{") else 502)
 
 
 def test_an_upstream_that_does_not_stream_is_told_apart() -> None:
-    with failing(Answer([b"{}"], kind="application/json")) as (_, served):
+    with failing(ScriptedAnswer([b"{}"], content_type="application/json")) as (_, served):
         answer = ask(served, SEARCHABLE)
     assert answer.status_code == 502 and "sent none" in answer.json()["error"]["message"]
 
@@ -214,8 +224,8 @@ def test_when_the_client_goes_the_upstream_is_let_go(tools: list[dict[str, Any]]
     def until_gone() -> None:
         more.set()
 
-    endless: list[Any] = [message_start(), until_gone, *[text("on and on " * 900)] * 20_000]
-    with failing(Answer(endless)) as (upstream, served):
+    endless: list[Any] = [message_start(), until_gone, *[text_block("on and on " * 900)] * 20_000]
+    with failing(ScriptedAnswer(endless)) as (upstream, served):
         body = {"model": "m", "messages": [says("Hi")], "stream": True, "tools": tools}
         with httpx2.stream("POST", f"{served.url}/v1/messages", json=body, timeout=60) as answer:
             assert next(answer.iter_bytes())
@@ -231,7 +241,7 @@ def test_when_the_client_goes_before_the_first_word_the_upstream_is_let_go() -> 
         done.wait(30)
 
     slow: list[Any] = [wait, *[b" " * 65_536] * 2_000]
-    with failing(Answer(slow, kind="application/json")) as (upstream, served):
+    with failing(ScriptedAnswer(slow, content_type="application/json")) as (upstream, served):
         body = json.dumps({"model": "m", "messages": [says("Hi")]}).encode()
         host, port = served.url.removeprefix("http://").split(":")
         head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -243,16 +253,19 @@ def test_when_the_client_goes_before_the_first_word_the_upstream_is_let_go() -> 
 
 
 def test_a_second_pass_that_breaks_off_is_no_answer() -> None:
-    half = Answer([message_start(), text("Well")])
+    half = ScriptedAnswer([message_start(), text_block("Well")])
     with failing(SEARCHED, half) as (_, served):
         told = last_event(ask(served, SEARCHABLE))
         assert told["type"] == "error"
 
 
 def test_what_an_upstream_remembers_of_one_client_is_not_told_to_another() -> None:
-    whole = [message_start(), text("Well"), message_end()]
+    whole = [message_start(), text_block("Well"), message_end()]
     cookie = {"Set-Cookie": "session=of-the-first; Path=/"}
-    with failing(Answer(whole, headers=cookie), Answer(whole)) as (upstream, served):
+    with failing(ScriptedAnswer(whole, headers=cookie), ScriptedAnswer(whole)) as (
+        upstream,
+        served,
+    ):
         assert "set-cookie" not in ask(served, PLAIN).headers
         ask(served, PLAIN)
         assert [headers.get("cookie") for headers in upstream.headers] == [None, None]

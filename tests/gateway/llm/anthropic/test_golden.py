@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.gateway.llm.anthropic.requests import REGEX, asking, by_pattern, found, held, says
-from tests.golden import golden, vectors
+from tests.golden import golden_vectors, load_golden
 from tests.support.scripted_model.turn import Turn
 
 
@@ -18,9 +18,9 @@ def ask(script: list[Turn], body: dict[str, Any]) -> httpx2.Response:
         return httpx2.post(f"{asked.served.url}/v1/messages", json=known, timeout=30)
 
 
-@pytest.mark.parametrize("vector", vectors("anthropic", "regex_vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("anthropic", "regex_vectors"))
 def test_a_pattern_finds_as_recorded(vector: dict[str, Any]) -> None:
-    tools = golden("anthropic")["catalog"]
+    tools = load_golden("anthropic")["catalog"]
     script = [Turn(by_pattern(vector["pattern"], limit=len(tools))), Turn("Done.")]
     answer = ask(script, {"tools": [REGEX, *tools]})
     assert answer.status_code == 200
@@ -31,7 +31,7 @@ def test_a_pattern_finds_as_recorded(vector: dict[str, Any]) -> None:
     assert found(block) == vector["expect"]["current_all_fields_ignore_case"]
 
 
-@pytest.mark.parametrize("vector", vectors("anthropic", "regex_hazards"))
+@pytest.mark.parametrize("vector", golden_vectors("anthropic", "regex_hazards"))
 def test_a_pattern_that_hangs_others_is_answered(vector: dict[str, Any]) -> None:
     script = [Turn(by_pattern(vector["pattern"])), Turn("Done.")]
     answer = ask(script, {"tools": [REGEX, held("hazard", vector["text"])]})
@@ -40,7 +40,7 @@ def test_a_pattern_that_hangs_others_is_answered(vector: dict[str, Any]) -> None
         assert content["error_code"] == "execution_time_exceeded"
 
 
-@pytest.mark.parametrize("vector", vectors("anthropic", "request_vectors"))
+@pytest.mark.parametrize("vector", golden_vectors("anthropic", "request_vectors"))
 def test_a_request_is_refused_or_not_as_recorded(vector: dict[str, Any]) -> None:
     names = vector.get("tool_result_references", [])
     references = [{"type": "tool_reference", "tool_name": name} for name in names]

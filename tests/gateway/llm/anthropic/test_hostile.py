@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.gateway.llm.anthropic.requests import BM25, REGEX, asking, by_pattern, held, says
 from tests.gateway.llm.anthropic.test_rewriter import keys, odd, search, values, words
-from tests.gateway.llm.raw_upstream import Answer, raw_upstream
-from tests.gateway.llm.serving import gateway_to
+from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
+from tests.gateway.llm.serving import gateway_for_upstream
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import Turn
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.anthropic.stream import Relay
+from toolcrib.gateway.llm.anthropic.stream import MessagesStream
 
 HOSTILE = r"(a+)+\1$"
 OTHERS = 100
@@ -32,7 +32,7 @@ def test_a_hostile_pattern_is_given_up_while_others_are_answered() -> None:
     def script(request: Request) -> Turn:
         is_first = len(request.body["messages"]) == 1
         return (
-            Turn(by_pattern(HOSTILE)) if "hostile" in request.question and is_first else Turn("Hi")
+            Turn(by_pattern(HOSTILE)) if "hostile" in request.user_text and is_first else Turn("Hi")
         )
 
     with asking(script) as asked:
@@ -55,8 +55,8 @@ def test_a_hostile_pattern_is_given_up_while_others_are_answered() -> None:
 def door() -> Iterator[str]:
     """A gateway before an upstream that takes anything."""
     reply = b'{"type":"message","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"}'
-    anything = Answer([reply], kind="application/json", length=len(reply))
-    with raw_upstream(always=anything) as upstream, gateway_to(upstream.url) as served:
+    anything = ScriptedAnswer([reply], content_type="application/json", length=len(reply))
+    with raw_upstream(always=anything) as upstream, gateway_for_upstream(upstream.url) as served:
         yield f"{served.url}/v1/messages"
 
 
@@ -113,11 +113,11 @@ event = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(event, max_size=12))
 def test_no_stream_is_odd_enough_to_be_stumbled_over(events: list[Any]) -> None:
-    relay = Relay(search({"messages": [says("Hi")], "tools": [REGEX, held("x")]}))
+    relay = MessagesStream(search({"messages": [says("Hi")], "tools": [REGEX, held("x")]}))
     try:
-        told = [out for one in events for out in relay.feed(one)]
+        told = [out for one in events for out in relay.handle_event(one)]
         blocks, _ = relay.end_pass()
-        told += relay.end("end_turn")
+        told += relay.render_end("end_turn")
     except RequestFailed as fault:
         assert fault.status == 502
         return
@@ -128,7 +128,7 @@ def test_no_stream_is_odd_enough_to_be_stumbled_over(events: list[Any]) -> None:
 
 def test_pings_go_out_while_an_upstream_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.gateway.llm.endpoint.PING_SECONDS", 0.01)
-    monkeypatch.setattr("toolcrib.gateway.llm.endpoint.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("toolcrib.gateway.llm.endpoint.CHECK_INTERVAL_SECONDS", 0.01)
     go_on = threading.Event()
 
     def script(request: Request) -> Turn:

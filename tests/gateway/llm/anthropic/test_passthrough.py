@@ -11,11 +11,17 @@ import httpx2
 import pytest
 
 from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, asking, kinds, says
-from tests.gateway.llm.raw_upstream import Answer, message_end, message_start, raw_upstream, text
-from tests.gateway.llm.serving import gateway_to, serving
+from tests.gateway.llm.raw_upstream import (
+    ScriptedAnswer,
+    message_end,
+    message_start,
+    raw_upstream,
+    text_block,
+)
+from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.support.scripted_model.turn import Failure, Raw, Turn
-from toolcrib.config.settings import ModelGateway, ModelUpstream
-from toolcrib.gateway.llm.gateway import Gateway
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.gateway import LlmGateway
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 WHOLE = b'{ "type": "message",\n  "content": [] }'
@@ -82,17 +88,19 @@ def test_who_searches_depends_on_the_model_the_settings_and_the_request(
 
 
 def test_nothing_of_a_request_or_an_answer_is_changed_on_the_way() -> None:
-    streamed = [message_start(), text("Hi"), message_end()]
+    streamed = [message_start(), text_block("Hi"), message_end()]
     about = {"request-id": "req_1", "Server": "theirs"}
     answers = [
-        Answer([WHOLE], kind="application/json", headers=about),
-        Answer(streamed),
-        Answer([gzip.compress(b"".join(streamed))], headers={"Content-Encoding": "gzip"}),
-        Answer(
-            [gzip.compress(WHOLE)], kind="application/json", headers={"Content-Encoding": "gzip"}
+        ScriptedAnswer([WHOLE], content_type="application/json", headers=about),
+        ScriptedAnswer(streamed),
+        ScriptedAnswer([gzip.compress(b"".join(streamed))], headers={"Content-Encoding": "gzip"}),
+        ScriptedAnswer(
+            [gzip.compress(WHOLE)],
+            content_type="application/json",
+            headers={"Content-Encoding": "gzip"},
         ),
     ]
-    with raw_upstream(*answers) as upstream, gateway_to(upstream.url) as served:
+    with raw_upstream(*answers) as upstream, gateway_for_upstream(upstream.url) as served:
         url = f"{served.url}/v1/messages?beta=true"
         whole = httpx2.post(url, content=ODD, timeout=30)
         events, encoded, other = (httpx2.post(url, content=ODD, timeout=30) for _ in range(3))
@@ -105,14 +113,14 @@ def test_nothing_of_a_request_or_an_answer_is_changed_on_the_way() -> None:
 
 
 def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> None:
-    answer = Answer([b"{}"], kind="application/json")
+    answer = ScriptedAnswer([b"{}"], content_type="application/json")
     with raw_upstream(answer, answer) as small, raw_upstream(answer, answer) as large:
         upstreams = (
-            ModelUpstream("small", url=small.url, models=("small-*", "tiny"), key="own"),
-            ModelUpstream("other", api="openai", url="http://127.0.0.1:9", models=("gpt-*",)),
-            ModelUpstream("large", url=large.url, models=("large-*",), headers={"X-Team": "a"}),
+            LlmUpstreamConfig("small", url=small.url, models=("small-*", "tiny"), key="own"),
+            LlmUpstreamConfig("other", api="openai", url="http://127.0.0.1:9", models=("gpt-*",)),
+            LlmUpstreamConfig("large", url=large.url, models=("large-*",), headers={"X-Team": "a"}),
         )
-        with serving(Gateway(ModelGateway(upstreams))) as served:
+        with running_llm_gateway(LlmGateway(LlmGatewayConfig(upstreams))) as served:
             names, refused = [], {}
             for model in ("small-2", "large-1", "tiny", "huge", "gpt-9"):
                 answer_ = httpx2.post(

@@ -12,23 +12,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.llm.anthropic.requests import BM25, HARBOUR, REGEX, result, says, tool
-from toolcrib.config.settings import ModelGateway, SearchRanking
+from toolcrib.config.settings import LlmGatewayConfig, LlmSearchRanking
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.anthropic.history import plain_messages, server_id
-from toolcrib.gateway.llm.anthropic.server_search import ServerSearch
-from toolcrib.gateway.llm.anthropic.tools import defers, listing, tools_from_entry
-from toolcrib.gateway.llm.anthropic.usage import Usage
-from toolcrib.gateway.llm.anthropic.validation import check, without_stale_references
-from toolcrib.gateway.llm.gateway import Gateway
-from toolcrib.gateway.llm.toolset import Toolset
+from toolcrib.gateway.llm.anthropic.history import make_server_id, render_plain_messages
+from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
+from toolcrib.gateway.llm.anthropic.tools import has_deferred_tools, parse_entry, parse_tools
+from toolcrib.gateway.llm.anthropic.usage import MessagesUsage
+from toolcrib.gateway.llm.anthropic.validation import check_request, drop_stale_references
+from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.toolset import SearchableTools
 
 
 def search(
-    body: dict[str, Any], ranking: SearchRanking = "exact", rounds: int = 10
-) -> ServerSearch:
-    listed = listing(body)
-    check(body, listed, 10_000)
-    return ServerSearch(body, listed, Toolset(listed.searchable, tools_from_entry), ranking, rounds)
+    body: dict[str, Any], ranking: LlmSearchRanking = "exact", rounds: int = 10
+) -> ServerSearchRewriter:
+    listed = parse_tools(body)
+    check_request(body, listed, 10_000)
+    return ServerSearchRewriter(
+        body, listed, SearchableTools(listed.searchable, parse_entry), ranking, rounds
+    )
 
 
 def searched(id: str, *names: str, **more: Any) -> list[dict[str, Any]]:
@@ -54,7 +56,7 @@ def outline(messages: list[Any]) -> list[tuple[str, list[str]]]:
 
 
 def plain(*messages: Any) -> list[Any]:
-    told: list[Any] = plain_messages(list(messages), lambda name: None)
+    told: list[Any] = render_plain_messages(list(messages), lambda name: None)
     return told
 
 
@@ -113,12 +115,12 @@ def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
         "tools": [{**REGEX, "cache_control": mark}, tool("bell"), *HARBOUR],
     }
     talk = search(body)
-    sent = [talk.request()]
+    sent = [talk.next_request()]
     for number, pattern in enumerate(("tide", "boat")):
         call = {"type": "tool_use", "id": f"toolu_{number}", "name": REGEX["name"]}
-        block = talk.opened({**call, "input": {"pattern": pattern}})
-        talk.add([block], talk.answers([block]))
-        sent.append(talk.request())
+        block = talk.convert_block({**call, "input": {"pattern": pattern}})
+        talk.append_round([block], talk.run_searches([block]))
+        sent.append(talk.next_request())
     answers = [one["content"][0] for one in sent[2]["messages"] if one["role"] == "user"][1:]
     # Two of four are the client's, so there is room for both results.
     assert [one["cache_control"] for one in answers] == [mark, mark]
@@ -127,11 +129,11 @@ def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
             assert _unmarked(second[part])[: len(first[part])] == _unmarked(first[part])
     content = json.loads(json.dumps(talk._content))
     following = search({**body, "messages": [*body["messages"], said(*content), says("On")]})
-    *before, last = _unmarked(following.request()["messages"])
+    *before, last = _unmarked(following.next_request()["messages"])
     *earlier, results = _unmarked(sent[2]["messages"])
     assert before == earlier
     assert last["content"] == [*results["content"], {"type": "text", "text": "On"}]
-    assert following.request()["tools"] == sent[2]["tools"]
+    assert following.next_request()["tools"] == sent[2]["tools"]
 
 
 def _unmarked(value: Any) -> Any:
@@ -144,36 +146,40 @@ def _unmarked(value: Any) -> Any:
 
 def test_without_a_breakpoint_of_the_client_there_are_none() -> None:
     talk = search({"messages": [says("Go")], "tools": [REGEX, *HARBOUR]})
-    block = talk.opened({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}})
-    talk.add([block], talk.answers([block]))
-    assert "cache_control" not in json.dumps(talk.request())
+    block = talk.convert_block(
+        {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
+    )
+    talk.append_round([block], talk.run_searches([block]))
+    assert "cache_control" not in json.dumps(talk.next_request())
 
 
 def test_a_model_that_was_told_to_search_is_told_so_once() -> None:
     choice = {"type": "tool", "name": REGEX["name"], "disable_parallel_tool_use": True}
     body = {"messages": [says("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
     talk = search(body)
-    assert talk.request()["tool_choice"] == choice
-    block = talk.opened({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}})
-    talk.add([block], talk.answers([block]))
-    later = talk.request()["tool_choice"]
+    assert talk.next_request()["tool_choice"] == choice
+    block = talk.convert_block(
+        {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
+    )
+    talk.append_round([block], talk.run_searches([block]))
+    later = talk.next_request()["tool_choice"]
     assert later == {"type": "auto", "disable_parallel_tool_use": True}
 
 
 def test_a_tool_that_has_to_be_called_is_shown() -> None:
     choice = {"type": "tool", "name": "read_tide"}
     body = {"messages": [says("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
-    assert [one["name"] for one in search(body).shown] == [REGEX["name"], "read_tide"]
+    assert [one["name"] for one in search(body).revealed_entries] == [REGEX["name"], "read_tide"]
 
 
 def test_more_searches_at_once_than_allowed_are_put_off() -> None:
     talk = search({"messages": [says("Go")], "tools": [REGEX, *HARBOUR]})
     calls = [
-        talk.opened({"type": "tool_use", "id": "same", "name": REGEX["name"], "input": {}})
+        talk.convert_block({"type": "tool_use", "id": "same", "name": REGEX["name"], "input": {}})
         for _ in range(10)
     ]
     assert len({call["id"] for call in calls}) == 10
-    codes = [one["content"].get("error_code") for one in talk.answers(calls)]
+    codes = [one["content"].get("error_code") for one in talk.run_searches(calls)]
     assert codes == ["invalid_tool_input"] * 8 + ["too_many_requests"] * 2
 
 
@@ -189,12 +195,12 @@ def test_more_searches_at_once_than_allowed_are_put_off() -> None:
     ],
 )
 def test_the_settings_say_how_tools_are_found(
-    ranking: SearchRanking, call: tuple[dict[str, str], dict[str, Any]], first: list[str] | None
+    ranking: LlmSearchRanking, call: tuple[dict[str, str], dict[str, Any]], first: list[str] | None
 ) -> None:
     talk = search({"messages": [says("Go")], "tools": [REGEX, BM25, *HARBOUR]}, ranking)
     entry, input = call
     block = {"id": "srvtoolu_1", "name": entry["name"], "input": input}
-    content = talk.answers([block])[0]["content"]
+    content = talk.run_searches([block])[0]["content"]
     names = [one["tool_name"] for one in content.get("tool_references", [])]
     assert names[:1] == (first or [])
     assert ("error_code" in content) == (first is None)
@@ -217,16 +223,16 @@ LISTED = {
 
 def test_tools_of_an_mcp_server_are_switched_off_until_they_are_found() -> None:
     body = {"messages": [says("Go")], "tools": [REGEX, LISTED]}
-    assert defers(LISTED) and not defers({**LISTED, "default_config": {}})
+    assert has_deferred_tools(LISTED) and not has_deferred_tools({**LISTED, "default_config": {}})
     talk = search(body)
-    _, toolset = talk.request()["tools"]
+    _, toolset = talk.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}, "book": {"enabled": False}}
     assert toolset["default_config"] == {"enabled": True}
     block = {"id": "srvtoolu_1", "name": REGEX["name"], "input": {"pattern": "room"}}
-    (answer,) = talk.answers([block])
+    (answer,) = talk.run_searches([block])
     assert [one["tool_name"] for one in answer["content"]["tool_references"]] == ["cal_book"]
-    talk.add([{"type": "server_tool_use", **block}], [answer])
-    _, toolset = talk.request()["tools"]
+    talk.append_round([{"type": "server_tool_use", **block}], [answer])
+    _, toolset = talk.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
     assert LISTED["configs"] == {"now": {"defer_loading": False}, "wipe": {"enabled": False}}
 
@@ -234,7 +240,7 @@ def test_tools_of_an_mcp_server_are_switched_off_until_they_are_found() -> None:
 def test_tools_of_an_mcp_server_that_nobody_lists_are_shown() -> None:
     unlisted = {key: value for key, value in LISTED.items() if key != "tools"}
     talk = search({"messages": [says("Go")], "tools": [REGEX, unlisted]})
-    _, toolset = talk.request()["tools"]
+    _, toolset = talk.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
     assert "defer_loading" not in json.dumps(toolset)
 
@@ -243,8 +249,8 @@ def test_deferral_is_also_read_where_one_proxy_puts_it() -> None:
     custom = {**tool("flag"), "custom": {"defer_loading": True}}
     shown = {**tool("lamp"), "custom": {"defer_loading": False, "x": 1}}
     talk = search({"messages": [says("Go")], "tools": [REGEX, custom, shown]})
-    assert [one["name"] for one in talk.shown] == [REGEX["name"], "lamp"]
-    assert talk.shown[1]["custom"] == {"x": 1}
+    assert [one["name"] for one in talk.revealed_entries] == [REGEX["name"], "lamp"]
+    assert talk.revealed_entries[1]["custom"] == {"x": 1}
 
 
 # --------------------------------------------------------------------------------- what is left
@@ -259,13 +265,13 @@ def test_stale_references_can_be_dropped() -> None:
             result("toolu_1", [{"type": "tool_reference", "tool_name": "lost"}]),
         ],
     }
-    listed = listing(body)
+    listed = parse_tools(body)
     with pytest.raises(RequestFailed, match="'lost'"):
-        check(body, listed, 9)
-    kept = without_stale_references(body, listed)
-    check(kept, listed, 9)
+        check_request(body, listed, 9)
+    kept = drop_stale_references(body, listed)
+    check_request(kept, listed, 9)
     assert "lost" not in json.dumps(kept) and "read_tide" in json.dumps(kept)
-    assert without_stale_references(kept, listed) == kept
+    assert drop_stale_references(kept, listed) == kept
 
 
 @pytest.mark.parametrize(
@@ -303,34 +309,36 @@ def test_stale_references_can_be_dropped() -> None:
 def test_other_faults_of_a_history_are_told(messages: list[Any], says_what: str) -> None:
     body = {"tools": [REGEX, *HARBOUR], "messages": [says("Go"), *messages]}
     with pytest.raises(RequestFailed, match=says_what):
-        check(body, listing(body), 9)
+        check_request(body, parse_tools(body), 9)
 
 
 def test_usage_adds_up_whatever_it_consists_of() -> None:
-    usage = Usage()
-    usage.add({"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}})
-    usage.add({"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}})
-    usage.add(None, {"tier": "y", "list": [2], "input_tokens": None})
-    assert usage.told(searched=False) == {
+    usage = MessagesUsage()
+    usage.add_round(
+        {"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}}
+    )
+    usage.add_round({"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}})
+    usage.add_round(None, {"tier": "y", "list": [2], "input_tokens": None})
+    assert usage.render(searched=False) == {
         "input_tokens": 8,
         "output_tokens": 7,
         "cache": {"a": 3, "b": None},
         "tier": "y",
         "list": [1, 2],
     }
-    assert "server_tool_use" in usage.told(searched=True)
+    assert "server_tool_use" in usage.render(searched=True)
 
 
 def test_a_toolset_is_kept_for_the_next_request_and_as_many_as_fit() -> None:
-    gateway = Gateway(ModelGateway(engine_cache=2))
-    first = gateway.toolset(HARBOUR, tools_from_entry)
-    assert gateway.toolset(deepcopy(HARBOUR), tools_from_entry) is first
+    gateway = LlmGateway(LlmGatewayConfig(engine_cache=2))
+    first = gateway.get_searchable_tools(HARBOUR, parse_entry)
+    assert gateway.get_searchable_tools(deepcopy(HARBOUR), parse_entry) is first
     changed = [{**HARBOUR[0], "description": "?"}, *HARBOUR[1:]]
-    assert gateway.toolset(changed, tools_from_entry) is not first
-    other = gateway.toolset(HARBOUR[:2], tools_from_entry)
-    gateway.toolset(HARBOUR[:3], tools_from_entry)
-    assert gateway.toolset(HARBOUR[:2], tools_from_entry) is other
-    assert gateway.toolset(changed, tools_from_entry) is not first
+    assert gateway.get_searchable_tools(changed, parse_entry) is not first
+    other = gateway.get_searchable_tools(HARBOUR[:2], parse_entry)
+    gateway.get_searchable_tools(HARBOUR[:3], parse_entry)
+    assert gateway.get_searchable_tools(HARBOUR[:2], parse_entry) is other
+    assert gateway.get_searchable_tools(changed, parse_entry) is not first
 
 
 def test_entries_that_are_no_tools_are_not_found() -> None:
@@ -340,14 +348,16 @@ def test_entries_that_are_no_tools_are_not_found() -> None:
         {"name": "bell", "input_schema": 3},
         {},
     ]
-    assert [one.name for one in Toolset(entries, tools_from_entry).tools] == ["bell"]
+    assert [one.name for one in SearchableTools(entries, parse_entry).tools] == ["bell"]
 
 
 def test_ids_are_those_of_the_api_whatever_the_upstream_gives() -> None:
-    assert server_id("toolu_01Ab") == "srvtoolu_01Ab"
-    other = server_id("call_7")
-    assert other.startswith("srvtoolu_01") and len(other) == 33 and other == server_id("call_7")
-    assert server_id("call_7", {other}) not in ("", other)
+    assert make_server_id("toolu_01Ab") == "srvtoolu_01Ab"
+    other = make_server_id("call_7")
+    assert (
+        other.startswith("srvtoolu_01") and len(other) == 33 and other == make_server_id("call_7")
+    )
+    assert make_server_id("call_7", {other}) not in ("", other)
 
 
 keys = st.sampled_from(
@@ -413,7 +423,7 @@ def test_no_request_is_odd_enough_to_be_stumbled_over(messages: Any, tools: Any)
     except RequestFailed as refused:
         assert refused.status == 400
         return
-    calls = talk.waiting()
-    talk.add((), talk.answers(calls))
-    json.dumps(talk.request())
+    calls = talk.pending_searches()
+    talk.append_round((), talk.run_searches(calls))
+    json.dumps(talk.next_request())
     assert body == before

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.gateway.llm.serving import gateway_to
-from tests.gateway.serving import entry
-from tests.support.npm import folder_of, install
+from tests.gateway.llm.serving import gateway_for_upstream
+from tests.gateway.serving import server_entry
+from tests.support.npm import install_folder, install_packages
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 
@@ -34,8 +34,8 @@ READ_TIDE: Final[dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, which npm has in a package for each kind of machine."""
-    folder = folder_of("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
-    modules = install(folder, [f"{PACKAGE}@{VERSION}"])
+    folder = install_folder("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
+    modules = install_packages(folder, [f"{PACKAGE}@{VERSION}"])
     found = sorted(modules.glob(f"{PACKAGE}-*/claude"))
     if not found:
         pytest.skip(f"{PACKAGE} has no program for this machine")
@@ -44,7 +44,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ask(program: Path, url: str, folder: Path, **more: str) -> dict[str, Any]:
     """What Claude Code says at the end, with an MCP server that gives back what it is given."""
-    server = {name: entry(READ_TIDE, "echo")[name] for name in ("command", "args")}
+    server = {name: server_entry(READ_TIDE, "echo")[name] for name in ("command", "args")}
     servers = folder / "servers.json"
     servers.write_text(json.dumps({"mcpServers": {"harbour": server}}), encoding="utf-8")
     options = ["--mcp-config", str(servers), "--strict-mcp-config", "--allowedTools", TIDE]
@@ -85,7 +85,7 @@ def sailor(search: ToolCall) -> Any:
 
 def test_its_own_search_loads_tools_on_a_model_that_has_none(program: Path, tmp_path: Path) -> None:
     search = ToolCall("ToolSearch", {"query": f"select:{TIDE}", "max_results": 5})
-    with ScriptedModel(sailor(search)) as model, gateway_to(model.url) as served:
+    with ScriptedModel(sailor(search)) as model, gateway_for_upstream(model.url) as served:
         said = ask(program, served.url, tmp_path, ENABLE_TOOL_SEARCH="true")
     assert said["result"] == "High tide is at noon."
     shown = [one.tool_names for one in model.requests if "ToolSearch" in one.tool_names]
@@ -99,7 +99,7 @@ def test_without_its_search_ours_is_put_between_and_it_sees_an_ordinary_call(
     program: Path, tmp_path: Path
 ) -> None:
     search = ToolCall("search_tools", {"query": "when is the water high"})
-    with ScriptedModel(sailor(search)) as model, gateway_to(model.url) as served:
+    with ScriptedModel(sailor(search)) as model, gateway_for_upstream(model.url) as served:
         said = ask(
             program,
             served.url,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.llm.serving_openai import bench
+from tests.gateway.llm.serving_openai import openai_setup
 from tests.support.scripted_model.turn import ToolCall, Turn
 
 PYTHON = "TOOLCRIB_PYTHON_CLIENTS"
@@ -62,7 +62,7 @@ def test_pydantic_ai_completes_a_task(streamed: bool) -> None:
             async with agent.run_stream("What is a dollar?") as result:
                 return str(await result.get_output())
 
-    with bench(SCRIPT, UPSTREAM) as one:
+    with openai_setup(SCRIPT, UPSTREAM) as one:
         assert asyncio.run(run(one.url)) == "A dollar is 0.9 euros."
         assert asked == ["USD"]
         assert [request.tool_names for request in one.requests] == [
@@ -86,7 +86,7 @@ def test_langchain_completes_a_task() -> None:
         """Send a letter."""
         return recipient
 
-    with bench(SCRIPT, UPSTREAM) as one:
+    with openai_setup(SCRIPT, UPSTREAM) as one:
         model = chat(model="gpt-5.4", base_url=f"{one.url}/v1", api_key="x", use_responses_api=True)
         tools: list[Any] = [tool(get_exchange_rate), tool(send_email)]
         search = middleware.ProviderToolSearchMiddleware(searchable_tools=tools)
@@ -104,7 +104,7 @@ def test_langchain_on_chat_completions_needs_no_setting() -> None:
         """Look up the exchange rate of a currency."""
         return "0.9"
 
-    with bench(SCRIPT, UPSTREAM) as one:
+    with openai_setup(SCRIPT, UPSTREAM) as one:
         model = chat(model="any", base_url=f"{one.url}/v1", api_key="x")
         said = model.bind_tools([tool(get_exchange_rate)]).invoke("What is a dollar?")
         assert [call["name"] for call in said.tool_calls] == ["get_exchange_rate"]

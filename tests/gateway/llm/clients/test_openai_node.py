@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.gateway.llm.openai_responses.requests import deferred
-from tests.gateway.llm.serving_openai import bench, chat_functions
-from tests.gateway.serving import entry
-from tests.support.npm import folder_of, install
+from tests.gateway.llm.serving_openai import chat_functions, openai_setup
+from tests.gateway.serving import server_entry
+from tests.support.npm import install_folder, install_packages
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
 
@@ -29,8 +29,8 @@ RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = folder_of("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
-    return install(folder, PACKAGES)
+    folder = install_folder("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
+    return install_packages(folder, PACKAGES)
 
 
 def node(modules: Path, folder: Path, script: str, **values: Any) -> Any:
@@ -58,7 +58,7 @@ def test_the_node_client_rebuilds_a_streamed_search(modules: Path, tmp_path: Pat
     const final = await stream.finalResponse();
     console.log(JSON.stringify({kinds, output: final.output}));
     """
-    with bench([Turn(LOOK), Turn(RATE)]) as one:
+    with openai_setup([Turn(LOOK), Turn(RATE)]) as one:
         told = node(modules, tmp_path, script, url=one.url, tools=deferred())
     assert [item["type"] for item in told["output"]] == [
         "tool_search_call",
@@ -78,7 +78,7 @@ def test_the_node_client_sees_an_ordinary_completion(modules: Path, tmp_path: Pa
     const streamed = await stream.finalChatCompletion();
     console.log(JSON.stringify([whole, streamed].map((one) => one.choices[0].message.tool_calls)));
     """
-    with bench([Turn(LOOK), Turn(RATE)] * 2, threshold_tools=3) as one:
+    with openai_setup([Turn(LOOK), Turn(RATE)] * 2, threshold_tools=3) as one:
         told = node(modules, tmp_path, script, url=one.url, tools=chat_functions())
     assert [[call["function"]["name"] for call in calls] for calls in told] == [
         ["get_exchange_rate"],
@@ -120,7 +120,7 @@ def codex(modules: Path, folder: Path, url: str, question: str, **more: Any) -> 
 
 
 def test_codex_works_through_the_gateway(modules: Path, tmp_path: Path) -> None:
-    with bench(lambda _: Turn("The answer is four."), {"tool_search": "on"}) as one:
+    with openai_setup(lambda _: Turn("The answer is four."), {"tool_search": "on"}) as one:
         said = codex(modules, tmp_path, one.url, "What is two and two?")
         assert "The answer is four." in said
         assert one.requests
@@ -136,7 +136,7 @@ def test_codex_calls_a_tool_of_its_own_server_that_the_model_had_to_search(
         "inputSchema": {"type": "object", "properties": {"place": {"type": "string"}}},
         "annotations": {"readOnlyHint": True},
     }
-    server = entry(tide, "echo")
+    server = server_entry(tide, "echo")
 
     def script(request: Request) -> Turn:
         if any("Brest" in result for result in request.results):
@@ -146,7 +146,7 @@ def test_codex_calls_a_tool_of_its_own_server_that_the_model_had_to_search(
             return Turn(ToolCall("search_tools", {"query": "when is the water high"}))
         return Turn(ToolCall(found, {"place": "Brest"}))
 
-    with bench(script, {"tool_search": "on"}) as one:
+    with openai_setup(script, {"tool_search": "on"}) as one:
         settings = {f"mcp_servers.harbour.{name}": server[name] for name in ("command", "args")}
         said = codex(modules, tmp_path, one.url, "When is high tide?", **settings)
         assert "High tide is at noon." in said

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
-from toolcrib.gateway.llm.conversation_memory import Memory, Recall
-from toolcrib.gateway.llm.openai_chat.rewriter import Talk
-from toolcrib.gateway.llm.openai_chat.tools import deferring_shelf, sparing_shelf
-from toolcrib.gateway.llm.tool_index import Shelf
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
+from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
+from toolcrib.gateway.llm.openai_chat.tools import build_deferred_index, build_transparent_index
+from toolcrib.gateway.llm.tool_index import ToolIndex
 from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
@@ -17,18 +17,20 @@ USER: Json = {"role": "user", "content": "What is a dollar in euros?"}
 NAMES = [name for name, _, _ in WORDS]
 
 
-def sparing(tools: list[Json] | None = None) -> Shelf:
-    return sparing_shelf(tools or chat_functions(), Disclosure(Activation(tools=1)))
+def sparing(tools: list[Json] | None = None) -> ToolIndex:
+    return build_transparent_index(tools or chat_functions(), Disclosure(Activation(tools=1)))
 
 
-def recall() -> Recall:
-    return Recall(Memory(100), "somebody")
+def recall() -> ScopedMemory:
+    return ScopedMemory(ConversationMemory(100), "somebody")
 
 
-def talk(messages: list[Json] | None = None, shelf: Shelf | None = None, **more: Any) -> Talk:
+def talk(
+    messages: list[Json] | None = None, shelf: ToolIndex | None = None, **more: Any
+) -> ChatRewriter:
     body = {"model": "m", "messages": messages or [USER], "tools": [], **more.pop("body", {})}
     settings: Json = {"recall": recall(), "max_rounds": 10, **more}
-    return Talk(body, shelf or sparing(), **settings)
+    return ChatRewriter(body, shelf or sparing(), **settings)
 
 
 def call(name: str, id: str = "call_1", **arguments: Any) -> Json:
@@ -55,9 +57,9 @@ def tool_names(body: Json) -> list[str]:
 
 def test_the_model_is_shown_the_search_tool_and_then_what_it_has_found() -> None:
     one = talk(body={"temperature": 0.5, "unheard_of": {"a": 1}})
-    assert tool_names(one.body()) == ["search_tools"]
-    assert one.reply(reply(search())) is None
-    later = one.body()
+    assert tool_names(one.next_request()) == ["search_tools"]
+    assert one.handle_reply(reply(search())) is None
+    later = one.next_request()
     assert tool_names(later) == ["search_tools", "get_exchange_rate"]
     assert [message["role"] for message in later["messages"]] == ["user", "assistant", "tool"]
     assert (later["temperature"], later["unheard_of"]) == (0.5, {"a": 1})
@@ -65,8 +67,8 @@ def test_the_model_is_shown_the_search_tool_and_then_what_it_has_found() -> None
 
 def test_the_client_sees_one_message_with_what_was_said_and_what_it_cost() -> None:
     one = talk()
-    assert one.reply(reply(search(), content="I look.", total_tokens=5)) is None
-    done = one.reply(
+    assert one.handle_reply(reply(search(), content="I look.", total_tokens=5)) is None
+    done = one.handle_reply(
         reply(call("get_exchange_rate", currency="USD"), content="Found.", total_tokens=7)
     )
     assert done is not None
@@ -82,13 +84,13 @@ def test_the_client_sees_one_message_with_what_was_said_and_what_it_cost() -> No
 def test_the_next_request_goes_on_from_the_same_messages_byte_for_byte() -> None:
     kept = recall()
     first = talk(recall=kept)
-    first.reply(reply(search(), content="I look."))
-    asked = first.body()
-    done = first.reply(reply(call("get_exchange_rate", currency="USD"), content="Found."))
+    first.handle_reply(reply(search(), content="I look."))
+    asked = first.next_request()
+    done = first.handle_reply(reply(call("get_exchange_rate", currency="USD"), content="Found."))
     assert done is not None
     result = {"role": "tool", "tool_call_id": "call_1", "content": "0.9"}
     history = [USER, done["choices"][0]["message"], result]
-    again = talk(history, recall=kept).body()
+    again = talk(history, recall=kept).next_request()
     assert again["messages"][: len(asked["messages"])] == asked["messages"]
     assert again["tools"] == asked["tools"]
     assert again["messages"][-1] == result
@@ -97,7 +99,7 @@ def test_the_next_request_goes_on_from_the_same_messages_byte_for_byte() -> None
 def test_without_the_memory_a_tool_that_was_called_is_still_loaded() -> None:
     used = {"role": "assistant", "content": None, "tool_calls": [call("send_email", recipient="a")]}
     result = {"role": "tool", "tool_call_id": "call_1", "content": "sent"}
-    body = talk([USER, used, result]).body()
+    body = talk([USER, used, result]).next_request()
     assert tool_names(body) == ["search_tools", "send_email"]
     assert body["messages"] == [USER, used, result]
 
@@ -107,12 +109,12 @@ def test_a_search_beside_a_call_of_the_client_loses_neither() -> None:
     tools = [*chat_functions(), *chat_functions(defer_loading=False)[:1]]
     tools[-1]["function"]["name"] = "now"
     first = talk(shelf=sparing(tools), recall=kept)
-    done = first.reply(reply(call("now", currency="x"), search()))
+    done = first.handle_reply(reply(call("now", currency="x"), search()))
     assert done is not None
     message = done["choices"][0]["message"]
     assert [one["function"]["name"] for one in message["tool_calls"]] == ["now"]
     result = {"role": "tool", "tool_call_id": "call_1", "content": "noon"}
-    body = talk([USER, message, result], sparing(tools), recall=kept).body()
+    body = talk([USER, message, result], sparing(tools), recall=kept).next_request()
     assert tool_names(body) == ["now", "search_tools", "get_exchange_rate"]
     whole = body["messages"][1]
     assert [one["id"] for one in whole["tool_calls"]] == ["call_1", "call_s"]
@@ -120,42 +122,42 @@ def test_a_search_beside_a_call_of_the_client_loses_neither() -> None:
 
 
 def test_somebody_else_with_the_same_words_is_not_given_what_was_hidden() -> None:
-    memory = Memory(100)
-    first = talk(recall=Recall(memory, "ann"))
-    first.reply(reply(search()))
-    done = first.reply(reply(call("get_exchange_rate", currency="USD")))
+    memory = ConversationMemory(100)
+    first = talk(recall=ScopedMemory(memory, "ann"))
+    first.handle_reply(reply(search()))
+    done = first.handle_reply(reply(call("get_exchange_rate", currency="USD")))
     assert done is not None
     history = [USER, done["choices"][0]["message"]]
-    assert len(talk(history, recall=Recall(memory, "ann")).body()["messages"]) == 4
-    assert len(talk(history, recall=Recall(memory, "bob")).body()["messages"]) == 2
+    assert len(talk(history, recall=ScopedMemory(memory, "ann")).next_request()["messages"]) == 4
+    assert len(talk(history, recall=ScopedMemory(memory, "bob")).next_request()["messages"]) == 2
 
 
 def test_a_call_of_a_tool_that_was_not_shown_goes_through_if_its_arguments_fit() -> None:
-    done = talk().reply(reply(call("book_flight", destination="Rome")))
+    done = talk().handle_reply(reply(call("book_flight", destination="Rome")))
     assert done is not None
     assert done["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "book_flight"
 
 
 def test_arguments_that_do_not_fit_are_mended_by_the_model_and_not_by_the_client() -> None:
     one = talk()
-    assert one.reply(reply(call("book_flight", where="Rome"))) is None
-    body = one.body()
+    assert one.handle_reply(reply(call("book_flight", where="Rome"))) is None
+    body = one.next_request()
     assert tool_names(body) == ["search_tools", "book_flight"]
     assert "destination" in body["messages"][-1]["content"]
 
 
 def test_a_call_of_no_tool_at_all_is_the_clients() -> None:
-    done = talk().reply(reply(call("nonsense")))
+    done = talk().handle_reply(reply(call("nonsense")))
     assert done is not None
     assert done["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "nonsense"
 
 
 def test_after_so_many_rounds_the_model_has_to_do_with_what_it_has() -> None:
     one = talk(max_rounds=2)
-    assert one.reply(reply(search("music"))) is None
-    assert one.reply(reply(search("plants"))) is None
-    assert "search_tools" not in tool_names(one.body())
-    done = one.reply(reply(search("again"), content="I give up."))
+    assert one.handle_reply(reply(search("music"))) is None
+    assert one.handle_reply(reply(search("plants"))) is None
+    assert "search_tools" not in tool_names(one.next_request())
+    done = one.handle_reply(reply(search("again"), content="I give up."))
     assert done is not None
     message = done["choices"][0]["message"]
     assert message["content"] == "I give up." and "tool_calls" not in message
@@ -164,7 +166,7 @@ def test_after_so_many_rounds_the_model_has_to_do_with_what_it_has() -> None:
 
 
 def test_an_answer_that_broke_off_is_not_searched_for() -> None:
-    done = talk().reply(reply(search(), content="I am", reason="length"))
+    done = talk().handle_reply(reply(search(), content="I am", reason="length"))
     assert done is not None
     assert done["choices"][0]["finish_reason"] == "length"
     assert "tool_calls" not in done["choices"][0]["message"]
@@ -172,11 +174,14 @@ def test_an_answer_that_broke_off_is_not_searched_for() -> None:
 
 def test_a_tool_that_the_model_has_to_call_is_shown() -> None:
     choice = {"type": "function", "function": {"name": "play_song"}}
-    assert tool_names(talk(body={"tool_choice": choice}).body()) == ["search_tools", "play_song"]
+    assert tool_names(talk(body={"tool_choice": choice}).next_request()) == [
+        "search_tools",
+        "play_song",
+    ]
 
 
 def test_references_in_results_load_tools_and_are_spelled_out() -> None:
-    shelf = deferring_shelf(chat_functions(defer_loading=True), client_loads=True)
+    shelf = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
     loads = {"role": "assistant", "content": None, "tool_calls": [call("look", "call_1", q="x")]}
     parts = [
         {"type": "tool_reference", "tool_name": "send_email"},
@@ -184,27 +189,29 @@ def test_references_in_results_load_tools_and_are_spelled_out() -> None:
         {"type": "text", "text": "Here."},
     ]
     result = {"role": "tool", "tool_call_id": "call_1", "content": parts}
-    body = talk([USER, loads, result], shelf).body()
+    body = talk([USER, loads, result], shelf).next_request()
     assert tool_names(body) == ["send_email"]
     told = body["messages"][-1]["content"]
     assert told.startswith("Here.\n") and "send_email" in told and "gone" not in told
 
 
 def test_where_nothing_is_left_to_send_no_empty_list_is_sent() -> None:
-    shelf = deferring_shelf(chat_functions(defer_loading=True), client_loads=True)
-    body = talk(shelf=shelf, body={"tool_choice": "auto", "parallel_tool_calls": True}).body()
+    shelf = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
+    body = talk(
+        shelf=shelf, body={"tool_choice": "auto", "parallel_tool_calls": True}
+    ).next_request()
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
 
 
 def test_what_has_not_one_choice_is_passed_on_as_it_is() -> None:
     strange: Json = {"choices": [], "usage": None}
-    assert talk().reply(strange) is strange
+    assert talk().handle_reply(strange) is strange
 
 
 def test_a_model_that_asks_for_everything_at_once_is_told_that_it_is_enough() -> None:
     one = talk()
-    assert one.reply(reply(*(search(id=f"call_{at}") for at in range(65)))) is None
-    told = [message["content"] for message in one.body()["messages"][2:]]
+    assert one.handle_reply(reply(*(search(id=f"call_{at}") for at in range(65)))) is None
+    told = [message["content"] for message in one.next_request()["messages"][2:]]
     assert len(told) == 65 and all("times in a row" in text for text in told)
 
 
@@ -213,12 +220,12 @@ def test_a_tool_whose_name_begins_with_no_letter_waits_and_is_found_by_it(name: 
     odd = {"name": name, "description": "Print a solid body", "parameters": {"type": "object"}}
     shelf = sparing([*chat_functions(), {"type": "function", "function": odd}])
     one = talk(shelf=shelf)
-    assert tool_names(one.body()) == ["search_tools"]
-    assert one.reply(reply(search("print a solid body"))) is None
-    later = one.body()
+    assert tool_names(one.next_request()) == ["search_tools"]
+    assert one.handle_reply(reply(search("print a solid body"))) is None
+    later = one.next_request()
     assert tool_names(later) == ["search_tools", name]
     assert json.loads(later["messages"][-1]["content"])["found"][0]["name"] == name
-    done = one.reply(reply(call(name)))
+    done = one.handle_reply(reply(call(name)))
     assert done is not None
     (used,) = done["choices"][0]["message"]["tool_calls"]
     assert used["function"]["name"] == name

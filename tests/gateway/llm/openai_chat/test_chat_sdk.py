@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.gateway.llm.serving_openai import Bench, bench, chat_functions
+from tests.gateway.llm.serving_openai import OpenAiSetup, chat_functions, openai_setup
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import Failure, ToolCall, Turn
 
@@ -20,12 +20,12 @@ RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
 FEW: Any = {"threshold_tools": 3}
 
 
-def ask(one: Bench, messages: list[Json] | None = None, **more: Any) -> Any:
+def ask(one: OpenAiSetup, messages: list[Json] | None = None, **more: Any) -> Any:
     given: Json = {"model": "m", "messages": messages or [USER], "tools": chat_functions(), **more}
     return one.client.chat.completions.create(**given)
 
 
-def streamed(one: Bench, messages: list[Json] | None = None, **more: Any) -> Any:
+def streamed(one: OpenAiSetup, messages: list[Json] | None = None, **more: Any) -> Any:
     given: Json = {"model": "m", "messages": messages or [USER], "tools": chat_functions(), **more}
     with one.client.chat.completions.stream(**given) as stream:
         for _ in stream:
@@ -35,7 +35,7 @@ def streamed(one: Bench, messages: list[Json] | None = None, **more: Any) -> Any
 
 @pytest.mark.parametrize("way", [ask, streamed])
 def test_a_client_that_knows_nothing_completes_a_task(way: Any) -> None:
-    with bench([Turn("I look.", SEARCH), Turn(RATE), Turn("0.9 euros.")], **FEW) as one:
+    with openai_setup([Turn("I look.", SEARCH), Turn(RATE), Turn("0.9 euros.")], **FEW) as one:
         first = way(one)
         (call,) = first.choices[0].message.tool_calls
         assert first.choices[0].finish_reason == "tool_calls"
@@ -71,13 +71,13 @@ def test_the_async_client_gets_the_same_streamed_and_not() -> None:
             ]
             return whole.choices[0].message.tool_calls[0].function.arguments, "".join(pieces)
 
-    with bench([Turn(SEARCH), Turn(RATE)] * 2, **FEW) as one:
+    with openai_setup([Turn(SEARCH), Turn(RATE)] * 2, **FEW) as one:
         whole, streamed = asyncio.run(both(one.url))
         assert json.loads(whole) == json.loads(streamed) == {"currency": "USD"}
 
 
 def test_usage_is_summed_over_rounds_streamed_and_not() -> None:
-    with bench([Turn(SEARCH), Turn("Hm.")] * 3, **FEW) as one:
+    with openai_setup([Turn(SEARCH), Turn("Hm.")] * 3, **FEW) as one:
         whole = ask(one).usage
         counted = streamed(one, stream_options={"include_usage": True}).usage
         assert streamed(one).usage is None
@@ -87,7 +87,7 @@ def test_usage_is_summed_over_rounds_streamed_and_not() -> None:
 
 
 def test_the_response_says_what_was_saved_and_the_switch_says_what_is_wanted() -> None:
-    with bench(lambda request: Turn("Hm."), **FEW) as one:
+    with openai_setup(lambda request: Turn("Hm."), **FEW) as one:
 
         def headers(**more: Any) -> Any:
             create: Any = one.client.chat.completions.with_raw_response.create
@@ -106,7 +106,7 @@ def test_the_response_says_what_was_saved_and_the_switch_says_what_is_wanted() -
 
 
 def test_few_tools_are_not_touched_unless_search_is_switched_on() -> None:
-    with bench(lambda request: Turn("Hm."), threshold_tools=7) as one:
+    with openai_setup(lambda request: Turn("Hm."), threshold_tools=7) as one:
         ask(one, extra_body={"unheard_of": {"a": [1]}})
         assert one.requests[0].body["tools"] == chat_functions()
         assert one.requests[0].body["unheard_of"] == {"a": [1]}
@@ -122,14 +122,14 @@ def test_few_tools_are_not_touched_unless_search_is_switched_on() -> None:
     ],
 )
 def test_what_we_could_only_break_is_not_touched(more: Json) -> None:
-    with bench(lambda request: Turn("Hm."), **FEW) as one:
+    with openai_setup(lambda request: Turn("Hm."), **FEW) as one:
         ask(one, **more)
         assert one.requests[0].body["tools"] == chat_functions()
 
 
 def test_deferred_tools_are_searched_also_where_search_is_switched_off_for_others() -> None:
     tools = chat_functions(defer_loading=True)
-    with bench([Turn(SEARCH), Turn(RATE)], {"tool_search": "off"}) as one:
+    with openai_setup([Turn(SEARCH), Turn(RATE)], {"tool_search": "off"}) as one:
         done = ask(one, tools=tools)
         assert done.choices[0].message.tool_calls[0].function.name == "get_exchange_rate"
         assert "defer_loading" not in json.dumps(one.requests[1].body["tools"])
@@ -151,7 +151,7 @@ def test_a_client_that_searches_itself_refers_to_tools() -> None:
         {"role": "assistant", "content": None, "tool_calls": [made]},
         {"role": "tool", "tool_call_id": "call_1", "content": reference},
     ]
-    with bench([Turn("Let me."), Turn(ToolCall("send_email", {"recipient": "a"}))]) as one:
+    with openai_setup([Turn("Let me."), Turn(ToolCall("send_email", {"recipient": "a"}))]) as one:
         ask(one, tools=tools)
         done = ask(one, history, tools=tools)
         assert one.requests[0].tool_names == ("find_tools",)
@@ -161,7 +161,7 @@ def test_a_client_that_searches_itself_refers_to_tools() -> None:
 
 
 def test_too_many_tools_are_refused_with_the_limit() -> None:
-    with bench([], max_tools=5) as one, pytest.raises(openai.BadRequestError) as raised:
+    with openai_setup([], max_tools=5) as one, pytest.raises(openai.BadRequestError) as raised:
         ask(one, tools=chat_functions(defer_loading=True))
     assert "6 tools; the limit is 5" in raised.value.message
     assert raised.value.param == "tools"
@@ -170,7 +170,7 @@ def test_too_many_tools_are_refused_with_the_limit() -> None:
 def test_an_error_in_a_later_round_is_the_upstreams_own() -> None:
     for way in (ask, streamed):
         script: list[Turn | Failure] = [Turn("I look.", SEARCH), Failure(400, "no more")]
-        with bench(script, **FEW) as one, pytest.raises(openai.APIError, match="no more"):
+        with openai_setup(script, **FEW) as one, pytest.raises(openai.APIError, match="no more"):
             way(one)
 
 
@@ -178,7 +178,7 @@ def test_a_model_that_only_searches_ends_after_so_many_rounds() -> None:
     def script(request: Request) -> Turn:
         return Turn(SEARCH) if "search_tools" in request.tool_names else Turn("I give up.")
 
-    with bench(script, max_rounds=3, **FEW) as one:
+    with openai_setup(script, max_rounds=3, **FEW) as one:
         assert ask(one).choices[0].message.content == "I give up."
         assert len(one.requests) == 4
         assert streamed(one).choices[0].message.content == "I give up."

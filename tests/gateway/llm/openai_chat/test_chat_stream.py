@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.gateway.llm.openai_chat.test_chat_rewriter import call, reply, search, sparing, talk
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.openai_chat.rewriter import Talk
-from toolcrib.gateway.llm.openai_chat.stream import Stream
+from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
+from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 
 Json = dict[str, Any]
 SHELF = sparing()
@@ -30,8 +30,8 @@ def pieces(call: Json, index: int, size: int = 5) -> Iterable[Json]:
         yield chunk(tool_calls=[{"index": index, "function": piece}])
 
 
-def said(stream: Stream, chunks: Iterable[Json]) -> list[Json]:
-    return [sent for one in chunks for sent in stream.event(one)]
+def said(stream: ChatStream, chunks: Iterable[Json]) -> list[Json]:
+    return [sent for one in chunks for sent in stream.handle_event(one)]
 
 
 def deltas(chunks: Iterable[Json]) -> list[Json]:
@@ -56,7 +56,7 @@ def whole(chunks: Iterable[Json]) -> tuple[str, list[Json], Any]:
 
 
 def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
-    stream = Stream(talk(shelf=SHELF))
+    stream = ChatStream(talk(shelf=SHELF))
     assert deltas(said(stream, [chunk(role="assistant", content="")])) == [
         {"role": "assistant", "content": ""}
     ]
@@ -64,13 +64,13 @@ def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
     assert said(stream, pieces(search(), 0)) == []
     assert said(stream, [chunk("tool_calls")]) == []
     assert stream.is_ended
-    assert stream.end() is None
+    assert stream.finish_round() is None
     second = [chunk(id="c2", role="assistant", content=""), chunk(id="c2", content="Found.")]
     sent = said(stream, [*second, *pieces(call("get_exchange_rate", currency="USD"), 0)])
     assert deltas(sent)[0] == {"content": "\n\nFound."}
     assert {one["id"] for one in sent} == {"c1"}
     sent += said(stream, [chunk("tool_calls")])
-    last = stream.end()
+    last = stream.finish_round()
     assert last is not None
     assert whole([*sent, *last]) == (
         "\n\nFound.",
@@ -85,10 +85,10 @@ def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
 
 
 def test_calls_of_the_client_are_numbered_as_if_there_were_no_search() -> None:
-    stream = Stream(talk(shelf=SHELF))
+    stream = ChatStream(talk(shelf=SHELF))
     sent = said(stream, [*pieces(search(), 0), *pieces(call("mine", a=1), 1), chunk("tool_calls")])
     assert sent[0]["choices"][0]["delta"]["tool_calls"][0]["index"] == 0
-    last = stream.end()
+    last = stream.finish_round()
     assert last is not None
     _, calls, reason = whole([*sent, *last])
     assert [one["function"]["name"] for one in calls] == ["mine"]
@@ -96,22 +96,22 @@ def test_calls_of_the_client_are_numbered_as_if_there_were_no_search() -> None:
 
 
 def test_a_call_that_is_checked_first_comes_whole_at_the_end() -> None:
-    stream = Stream(talk(shelf=SHELF))
+    stream = ChatStream(talk(shelf=SHELF))
     assert said(stream, [*pieces(call("book_flight", destination="Rome"), 0), chunk("stop")]) == []
-    last = stream.end()
+    last = stream.finish_round()
     assert last is not None
     assert whole(last)[1][0]["function"]["arguments"] == '{"destination": "Rome"}'
     assert whole(last)[2] == "tool_calls"
 
 
 def test_the_cost_of_all_rounds_is_told_once_at_the_end() -> None:
-    stream = Stream(talk(shelf=SHELF))
+    stream = ChatStream(talk(shelf=SHELF))
     cost: Json = {"id": "c1", "choices": [], "usage": {"total_tokens": 5}}
     empty = {**chunk("tool_calls"), "usage": None}
     assert said(stream, [*pieces(search(), 0), empty, cost]) == []
-    assert stream.end() is None
+    assert stream.finish_round() is None
     sent = said(stream, [{**chunk(content="Hi"), "usage": None}, chunk("stop"), cost])
-    last = stream.end()
+    last = stream.finish_round()
     assert last is not None
     assert sent[0]["usage"] is None
     assert [one.get("usage") for one in last] == [None, {"total_tokens": 10}]
@@ -119,32 +119,32 @@ def test_the_cost_of_all_rounds_is_told_once_at_the_end() -> None:
 
 
 def test_an_error_in_the_stream_goes_through_and_ends_it() -> None:
-    stream = Stream(talk(shelf=SHELF))
+    stream = ChatStream(talk(shelf=SHELF))
     error: Json = {"error": {"message": "overloaded"}}
     assert said(stream, [error]) == [error]
     assert stream.is_ended and stream.is_final
-    assert stream.end() == []
+    assert stream.finish_round() == []
 
 
 def test_a_stream_that_breaks_off_says_so_in_the_words_of_whoever_knows_them() -> None:
-    stream = Stream(talk(shelf=SHELF))
+    stream = ChatStream(talk(shelf=SHELF))
     assert not stream.is_ended
-    assert b'"message":"gone"' in stream.error(RequestFailed("gone", 502), None)
-    assert stream.error(RequestFailed("gone", 502), {"message": "busy"}) == (
+    assert b'"message":"gone"' in stream.encode_error(RequestFailed("gone", 502), None)
+    assert stream.encode_error(RequestFailed("gone", 502), {"message": "busy"}) == (
         b'data: {"error":{"message":"busy"}}\n\n'
     )
-    assert stream.closing() == b"data: [DONE]\n\n"
+    assert stream.encode_end() == b"data: [DONE]\n\n"
 
 
 def test_calls_of_other_kinds_and_without_a_name_lose_nothing() -> None:
-    stream = Stream(talk(shelf=SHELF))
+    stream = ChatStream(talk(shelf=SHELF))
     custom = {"index": 0, "id": "x", "type": "custom", "custom": {"name": "c", "input": "ab"}}
     more = {"index": 0, "custom": {"input": "cd"}}
     nameless = {"index": 1, "id": "y", "type": "function", "function": {"arguments": "{}"}}
     sent = said(stream, [chunk(tool_calls=[custom]), chunk(tool_calls=[more, nameless])])
     assert [one["tool_calls"] for one in deltas(sent)] == [[custom], [more]]
     said(stream, [chunk("tool_calls")])
-    last = stream.end()
+    last = stream.finish_round()
     assert last is not None
     late = deltas(last)[0]["tool_calls"]
     assert late == [{"index": 1, "id": "y", "type": "function", "function": {"arguments": "{}"}}]
@@ -165,13 +165,13 @@ def test_a_stream_comes_to_the_same_as_a_whole_answer(
         else call(name, f"call_{at}", **{field.get(name, "a"): "x"})
         for at, name in enumerate(names)
     ]
-    at_once = _talk().reply(reply(*calls, content=content or None))
-    stream = Stream(_talk())
+    at_once = _talk().handle_reply(reply(*calls, content=content or None))
+    stream = ChatStream(_talk())
     given = [chunk(role="assistant", content="")]
     given += [chunk(content=content[at : at + size]) for at in range(0, len(content), size)]
     given += [one for at, made in enumerate(calls) for one in pieces(made, at, size)]
     sent = said(stream, [*given, chunk("tool_calls" if calls else "stop")])
-    last = stream.end()
+    last = stream.finish_round()
     if at_once is None:
         assert last is None
         return
@@ -187,5 +187,5 @@ def test_a_stream_comes_to_the_same_as_a_whole_answer(
         assert same["function"] == one["function"]
 
 
-def _talk() -> Talk:
+def _talk() -> ChatRewriter:
     return talk(shelf=SHELF)

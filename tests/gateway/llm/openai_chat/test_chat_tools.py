@@ -6,10 +6,10 @@ import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
 from toolcrib.gateway.llm.openai_chat.tools import (
-    asks_for_search,
-    deferring_shelf,
-    sparing_shelf,
-    to_entry,
+    build_deferred_index,
+    build_transparent_index,
+    render_entry,
+    uses_tool_search,
 )
 from toolcrib.session.disclosure import Activation, Disclosure
 
@@ -25,43 +25,45 @@ def test_a_tool_that_defers_waits_and_the_field_is_not_sent(inside: bool) -> Non
     tools = chat_functions()
     for tool in tools[1:]:
         (tool["function"] if inside else tool)["defer_loading"] = True
-    assert asks_for_search(tools)
-    shelf = deferring_shelf(tools, client_loads=False)
-    assert names(shelf.front) == NAMES[:1]
-    assert list(shelf.held) == NAMES[1:]
-    assert all("defer_loading" not in str(ware.sent) for ware in shelf.held.values())
-    assert shelf.searched
+    assert uses_tool_search(tools)
+    shelf = build_deferred_index(tools, client_loads=False)
+    assert names(shelf.always_sent) == NAMES[:1]
+    assert list(shelf.deferred) == NAMES[1:]
+    assert all("defer_loading" not in str(ware.wire_entry) for ware in shelf.deferred.values())
+    assert shelf.offers_search
 
 
 @pytest.mark.parametrize("kind", ["tool_search", "orq:tool_search", "tool_search_tool_bm25"])
 def test_a_search_tool_of_any_maker_asks_us_to_search(kind: str) -> None:
     tools = [{"type": kind}, *chat_functions(defer_loading=True)]
-    shelf = deferring_shelf(tools, client_loads=True)
-    assert shelf.front == ()
-    assert shelf.searched
+    shelf = build_deferred_index(tools, client_loads=True)
+    assert shelf.always_sent == ()
+    assert shelf.offers_search
 
 
 def test_who_loads_tools_himself_or_has_a_tool_for_it_gets_no_second_search() -> None:
-    own = to_entry(deferring_shelf(chat_functions(defer_loading=True), client_loads=False).search)
+    own = render_entry(
+        build_deferred_index(chat_functions(defer_loading=True), client_loads=False).search_tool
+    )
     tools = [own, *chat_functions(defer_loading=True)]
-    assert not deferring_shelf(tools, client_loads=False).searched
-    assert not deferring_shelf(tools[1:], client_loads=True).searched
+    assert not build_deferred_index(tools, client_loads=False).offers_search
+    assert not build_deferred_index(tools[1:], client_loads=True).offers_search
 
 
 def test_few_tools_are_all_shown_and_many_are_held_back() -> None:
-    few = sparing_shelf(chat_functions(), Disclosure(Activation(tools=7)))
-    many = sparing_shelf(chat_functions(), Disclosure(Activation(tools=6)))
-    costly = sparing_shelf(chat_functions(), Disclosure(Activation(tokens=50)))
-    assert names(few.front) == NAMES and not few.held and not few.searched
-    assert list(many.held) == list(costly.held) == NAMES
+    few = build_transparent_index(chat_functions(), Disclosure(Activation(tools=7)))
+    many = build_transparent_index(chat_functions(), Disclosure(Activation(tools=6)))
+    costly = build_transparent_index(chat_functions(), Disclosure(Activation(tokens=50)))
+    assert names(few.always_sent) == NAMES and not few.deferred and not few.offers_search
+    assert list(many.deferred) == list(costly.deferred) == NAMES
     assert many.saved_tokens() > many.saved_tokens(NAMES[:2]) > many.saved_tokens(NAMES) == 0
 
 
 def test_a_tool_that_says_that_it_must_not_wait_does_not() -> None:
     tools = [chat_functions(defer_loading=False)[0], *chat_functions()[1:]]
-    shelf = sparing_shelf(tools, Disclosure(Activation(tools=1)))
-    assert names(shelf.front) == NAMES[:1]
-    assert "defer_loading" not in shelf.front[0]
+    shelf = build_transparent_index(tools, Disclosure(Activation(tools=1)))
+    assert names(shelf.always_sent) == NAMES[:1]
+    assert "defer_loading" not in shelf.always_sent[0]
 
 
 def test_what_cannot_be_read_is_left_to_the_upstream_in_its_place() -> None:
@@ -75,13 +77,13 @@ def test_what_cannot_be_read_is_left_to_the_upstream_in_its_place() -> None:
         *chat_functions(),
         chat_functions()[0],
     ]
-    shelf = sparing_shelf(tools, Disclosure(Activation(tools=1)))
-    assert list(shelf.front) == [*tools[:6], tools[-1]]
-    assert list(shelf.held) == NAMES
+    shelf = build_transparent_index(tools, Disclosure(Activation(tools=1)))
+    assert list(shelf.always_sent) == [*tools[:6], tools[-1]]
+    assert list(shelf.deferred) == NAMES
 
 
 def test_our_search_has_a_name_that_no_tool_of_the_client_has() -> None:
     mine = chat_functions()[0]
     mine["function"]["name"] = "search_tools"
-    shelf = sparing_shelf([mine, *chat_functions()], Disclosure(Activation(tools=1)))
-    assert shelf.search.name == "_search_tools"
+    shelf = build_transparent_index([mine, *chat_functions()], Disclosure(Activation(tools=1)))
+    assert shelf.search_tool.name == "_search_tools"

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from tests.gateway.llm.serving_openai import functions, parameters
-from toolcrib.gateway.llm.conversation_memory import Memory, Recall
-from toolcrib.gateway.llm.openai_responses.rewriter import Talk
-from toolcrib.gateway.llm.openai_responses.tools import Rack, rack_of
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
+from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
+from toolcrib.gateway.llm.openai_responses.tools import ResponsesToolIndex, build_responses_index
 from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
@@ -56,21 +56,21 @@ def deferred() -> list[Json]:
     return [SEARCH, *functions(defer_loading=True)]
 
 
-def sparing(tools: list[Json] | None = None) -> Rack:
-    return rack_of(tools or functions(), Disclosure(Activation(tools=1)))
+def sparing(tools: list[Json] | None = None) -> ResponsesToolIndex:
+    return build_responses_index(tools or functions(), Disclosure(Activation(tools=1)))
 
 
-def talk(input: Any = None, tools: list[Json] | None = None, **more: Any) -> Talk:
+def talk(input: Any = None, tools: list[Json] | None = None, **more: Any) -> ResponsesRewriter:
     """A talk about these tools; by default about six that are deferred."""
     given = deferred() if tools is None else tools
-    rack = more.pop("rack", None) or rack_of(given)
+    rack = more.pop("rack", None) or build_responses_index(given)
     body = {"model": "m", "input": input or [USER], "tools": given, **more.pop("body", {})}
     settings: Json = {"recall": recall(), "max_rounds": 10, **more}
-    return Talk(body, rack, **settings)
+    return ResponsesRewriter(body, rack, **settings)
 
 
-def recall() -> Recall:
-    return Recall(Memory(100), "somebody")
+def recall() -> ScopedMemory:
+    return ScopedMemory(ConversationMemory(100), "somebody")
 
 
 def call(name: str, id: str = "call_1", **arguments: Any) -> Json:

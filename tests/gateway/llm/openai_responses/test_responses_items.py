@@ -54,7 +54,7 @@ def answers(body: Json) -> list[list[str]]:
 
 def test_a_search_in_the_history_becomes_a_call_and_its_tools_are_loaded() -> None:
     tool = functions(defer_loading=True)[1]
-    body = talk([USER, {**searched("send_email"), "id": "tsc_7"}, found(tool)]).body()
+    body = talk([USER, {**searched("send_email"), "id": "tsc_7"}, found(tool)]).next_request()
     assert names(body) == ["search_tools", "send_email"]
     assert kinds(body["input"]) == ["message", "function_call", "function_call_output"]
     asked, told = body["input"][1:]
@@ -67,7 +67,7 @@ def test_a_search_in_the_history_becomes_a_call_and_its_tools_are_loaded() -> No
 def test_without_ids_and_with_rewritten_arguments_each_output_finds_its_call(key: str) -> None:
     tools = functions(defer_loading=True)
     calls = [{**searched(), "arguments": {key: [tool["name"]]}} for tool in tools[:2]]
-    body = talk([USER, *calls, found(tools[0]), found(tools[1])]).body()
+    body = talk([USER, *calls, found(tools[0]), found(tools[1])]).next_request()
     ids = [item["call_id"] for item in body["input"][1:]]
     assert ids[:2] == ids[2:] and len(set(ids)) == 2
     assert answers(body) == [["get_exchange_rate"], ["send_email"]]
@@ -75,14 +75,14 @@ def test_without_ids_and_with_rewritten_arguments_each_output_finds_its_call(key
 
 def test_a_call_without_its_output_is_answered_again_from_its_paths() -> None:
     paths = ["play_song", "crm", "wiki", "gone"]
-    body = talk([USER, searched(*paths)], ALL).body()
+    body = talk([USER, searched(*paths)], ALL).next_request()
     assert answers(body) == [["play_song", "crm___list_orders", "crm___cancel_order", "wiki"]]
     assert names(body)[-4:] == ["play_song", "crm___list_orders", "crm___cancel_order", "mcp"]
     assert body["tools"][-1]["authorization"] == "a secret"
 
 
 def test_an_output_without_its_call_is_given_one() -> None:
-    body = talk([USER, found(functions(defer_loading=True)[4])]).body()
+    body = talk([USER, found(functions(defer_loading=True)[4])]).next_request()
     assert kinds(body["input"]) == ["message", "function_call", "function_call_output"]
     assert body["input"][1]["arguments"] == '{"queries":["play_song"]}'
 
@@ -97,7 +97,7 @@ def test_a_client_may_load_tools_that_the_request_does_not_list() -> None:
         {**call("new_tool", "call_a"), "namespace": "new_tool"},
         {"type": "function_call_output", "call_id": "call_a", "output": "done"},
     ]
-    body = talk(history, [CLIENT, *functions(defer_loading=True)]).body()
+    body = talk(history, [CLIENT, *functions(defer_loading=True)]).next_request()
     assert names(body) == ["tool_search", "new_tool", "crm___list_orders", "get_exchange_rate"]
     assert "defer_loading" not in json.dumps(body["tools"])
     assert body["input"][1]["arguments"] == '{"goal":"anything"}'
@@ -107,28 +107,28 @@ def test_a_client_may_load_tools_that_the_request_does_not_list() -> None:
 def test_additional_tools_are_there_without_a_search() -> None:
     more = {"type": "additional_tools", "role": "developer", "tools": [functions()[0]]}
     one = talk([USER, more, call("get_exchange_rate", currency="USD")], [])
-    body = one.body()
+    body = one.next_request()
     assert names(body) == ["get_exchange_rate"]
     assert kinds(body["input"]) == ["message", "function_call"]
-    assert "namespace" not in one.to_client(call("get_exchange_rate"))
+    assert "namespace" not in one.render_item(call("get_exchange_rate"))
 
 
 def test_a_namespace_goes_out_as_part_of_the_name_and_comes_back_as_it_was() -> None:
     item = {**call("list_orders", customer="a"), "namespace": "crm"}
     one = talk([USER, item], ALL)
-    (sent,) = one.body()["input"][1:]
+    (sent,) = one.next_request()["input"][1:]
     assert sent["name"] == "crm___list_orders" and "namespace" not in sent
-    assert one.to_client(sent) == item
-    assert "crm___list_orders" in names(one.body())
+    assert one.render_item(sent) == item
+    assert "crm___list_orders" in names(one.next_request())
 
 
 def test_a_call_of_a_function_in_no_namespace_has_none() -> None:
     tools = [SEARCH, functions()[0], *functions(defer_loading=True)[1:]]
     one = talk([USER, call("get_exchange_rate")], tools)
-    assert one.body()["input"][1] == call("get_exchange_rate")
-    assert one.to_client(call("get_exchange_rate")) == call("get_exchange_rate")
-    assert one.to_client(call("send_email"))["namespace"] == "send_email"
-    assert one.to_client(call("unheard_of")) == call("unheard_of")
+    assert one.next_request()["input"][1] == call("get_exchange_rate")
+    assert one.render_item(call("get_exchange_rate")) == call("get_exchange_rate")
+    assert one.render_item(call("send_email"))["namespace"] == "send_email"
+    assert one.render_item(call("unheard_of")) == call("unheard_of")
 
 
 @pytest.mark.parametrize("name", ["send_email", "list_orders"])
@@ -144,7 +144,7 @@ def test_a_call_that_lost_its_namespace_is_refused_in_the_words_of_the_api(name:
 
 def test_a_call_of_a_tool_that_is_gone_is_no_fault() -> None:
     history = [USER, call("gone"), {**call("away", "call_2"), "namespace": "old"}]
-    body = talk(history, ALL).body()
+    body = talk(history, ALL).next_request()
     assert [item["name"] for item in body["input"][1:]] == ["gone", "old___away"]
 
 
@@ -152,13 +152,17 @@ def test_custom_tools_have_namespaces_too() -> None:
     custom = {"type": "custom", "name": "shell", "description": "Run", "defer_loading": True}
     used = {"type": "custom_tool_call", "call_id": "c", "name": "shell", "input": "ls"}
     one = talk([USER, {**used, "namespace": "shell"}], [SEARCH, custom])
-    assert one.body()["input"][1] == used
-    assert one.to_client(used) == {**used, "namespace": "shell"}
-    assert one.body()["tools"][-1] == {"type": "custom", "name": "shell", "description": "Run"}
+    assert one.next_request()["input"][1] == used
+    assert one.render_item(used) == {**used, "namespace": "shell"}
+    assert one.next_request()["tools"][-1] == {
+        "type": "custom",
+        "name": "shell",
+        "description": "Run",
+    }
 
 
 def test_a_text_stays_a_text_and_what_nobody_knows_stays_as_it_is() -> None:
-    assert talk("Hello").body()["input"] == "Hello"
+    assert talk("Hello").next_request()["input"] == "Hello"
     strange = {"type": "item_reference", "id": "rs_1"}
-    body = talk([USER, strange], body={"unheard_of": [1]}).body()
+    body = talk([USER, strange], body={"unheard_of": [1]}).next_request()
     assert body["input"] == [USER, strange] and body["unheard_of"] == [1]

@@ -27,8 +27,8 @@ RESULT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "
 
 def test_a_search_is_told_as_the_api_tells_it() -> None:
     one = talk()
-    assert one.reply(response(said("I look."), search())) is None
-    done = one.reply(response(call("get_exchange_rate", currency="USD"), id="resp_2"))
+    assert one.handle_reply(response(said("I look."), search())) is None
+    done = one.handle_reply(response(call("get_exchange_rate", currency="USD"), id="resp_2"))
     assert done is not None
     assert kinds(done["output"]) == [
         "message",
@@ -59,11 +59,11 @@ def test_a_search_is_told_as_the_api_tells_it() -> None:
 
 def test_the_next_request_goes_on_from_the_same_input_byte_for_byte() -> None:
     first = talk([USER])
-    first.reply(response(said("I look."), search()))
-    asked = first.body()
-    done = first.reply(response(call("get_exchange_rate", currency="USD")))
+    first.handle_reply(response(said("I look."), search()))
+    asked = first.next_request()
+    done = first.handle_reply(response(call("get_exchange_rate", currency="USD")))
     assert done is not None
-    again = talk([USER, *done["output"], RESULT]).body()
+    again = talk([USER, *done["output"], RESULT]).next_request()
     assert again["tools"] == asked["tools"]
     for before, after in zip(asked["input"], again["input"], strict=False):
         kept = {name: before[name] for name in after if name in before}
@@ -73,15 +73,15 @@ def test_the_next_request_goes_on_from_the_same_input_byte_for_byte() -> None:
 def test_who_names_a_namespace_gets_all_of_it_and_others_what_fits() -> None:
     one = talk(tools=[SEARCH, CRM, *functions(defer_loading=True)])
     both = call("search_tools", "call_s", queries=["crm", "play music"])
-    assert one.reply(response(both)) is None
-    assert names(one.body()) == [
+    assert one.handle_reply(response(both)) is None
+    assert names(one.next_request()) == [
         "crm___get_profile",
         "search_tools",
         "crm___list_orders",
         "crm___cancel_order",
         "play_song",
     ]
-    done = one.reply(response(call("crm___list_orders", customer="a")))
+    done = one.handle_reply(response(call("crm___list_orders", customer="a")))
     assert done is not None
     asked, found, used = done["output"]
     assert asked["arguments"] == {"paths": ["crm.list_orders", "crm.cancel_order", "play_song"]}
@@ -92,18 +92,20 @@ def test_who_names_a_namespace_gets_all_of_it_and_others_what_fits() -> None:
 
 def test_a_server_that_is_found_is_sent_to_the_upstream_whole() -> None:
     one = talk(tools=[SEARCH, MCP])
-    assert one.reply(response(call("search_tools", query="wiki"))) is None
-    assert one.body()["tools"][-1] == {name: MCP[name] for name in MCP if name != "defer_loading"}
+    assert one.handle_reply(response(call("search_tools", query="wiki"))) is None
+    assert one.next_request()["tools"][-1] == {
+        name: MCP[name] for name in MCP if name != "defer_loading"
+    }
     direct = talk(tools=[SEARCH, MCP])
-    assert direct.reply(response(call("wiki", page="x"))) is None
-    assert kinds(direct.body()["tools"]) == ["function", "mcp"]
+    assert direct.handle_reply(response(call("wiki", page="x"))) is None
+    assert kinds(direct.next_request()["tools"]) == ["function", "mcp"]
 
 
 def test_nothing_found_is_told_as_such() -> None:
     one = talk()
-    assert one.reply(response(search("quantum chromodynamics lattice"))) is None
-    assert names(one.body()) == ["search_tools"]
-    done = one.reply(response(said("There is none.")))
+    assert one.handle_reply(response(search("quantum chromodynamics lattice"))) is None
+    assert names(one.next_request()) == ["search_tools"]
+    done = one.handle_reply(response(said("There is none.")))
     assert done is not None
     asked, found, _ = done["output"]
     assert asked["arguments"] == {"paths": ["quantum chromodynamics lattice"]}
@@ -112,10 +114,10 @@ def test_nothing_found_is_told_as_such() -> None:
 
 def test_a_search_beside_a_call_of_the_client_is_run_and_both_are_told() -> None:
     tools = [{**functions()[0], "name": "now"}, *deferred()]
-    done = talk(tools=tools).reply(response(call("now", currency="x"), search()))
+    done = talk(tools=tools).handle_reply(response(call("now", currency="x"), search()))
     assert done is not None
     assert kinds(done["output"]) == ["function_call", "tool_search_call", "tool_search_output"]
-    body = talk([USER, *done["output"], RESULT], tools).body()
+    body = talk([USER, *done["output"], RESULT], tools).next_request()
     assert names(body) == ["now", "search_tools", "get_exchange_rate"]
     calls = [one["call_id"] for one in body["input"] if one.get("type") == "function_call"]
     results = [one["call_id"] for one in body["input"] if "output" in one]
@@ -124,8 +126,8 @@ def test_a_search_beside_a_call_of_the_client_is_run_and_both_are_told() -> None
 
 def test_a_client_that_searches_is_asked_and_the_turn_ends() -> None:
     one = talk(tools=[CLIENT, *functions(defer_loading=True)])
-    assert names(one.body()) == ["tool_search"]
-    done = one.reply(response(call("tool_search", goal="send a letter")))
+    assert names(one.next_request()) == ["tool_search"]
+    done = one.handle_reply(response(call("tool_search", goal="send a letter")))
     assert done is not None
     (asked,) = done["output"]
     assert asked["type"] == "tool_search_call" and asked["execution"] == "client"
@@ -135,18 +137,18 @@ def test_a_client_that_searches_is_asked_and_the_turn_ends() -> None:
 def test_a_client_that_knows_nothing_sees_an_ordinary_response() -> None:
     kept = recall()
     one = talk(rack=sparing(), tools=functions(), recall=kept)
-    assert names(one.body()) == ["search_tools"]
-    assert one.reply(response(said("I look."), search())) is None
-    asked = one.body()
-    done = one.reply(response(call("get_exchange_rate", currency="USD")))
+    assert names(one.next_request()) == ["search_tools"]
+    assert one.handle_reply(response(said("I look."), search())) is None
+    asked = one.next_request()
+    done = one.handle_reply(response(call("get_exchange_rate", currency="USD")))
     assert done is not None
     assert kinds(done["output"]) == ["message", "function_call"]
     assert "namespace" not in done["output"][1]
     history = [USER, *done["output"], RESULT]
-    again = talk(history, functions(), rack=sparing(), recall=kept).body()
+    again = talk(history, functions(), rack=sparing(), recall=kept).next_request()
     assert again["input"][: len(asked["input"])] == asked["input"]
     assert again["tools"] == asked["tools"]
-    lost = talk(history, functions(), rack=sparing()).body()
+    lost = talk(history, functions(), rack=sparing()).next_request()
     assert lost["input"] == history
     assert names(lost) == ["search_tools", "get_exchange_rate"]
 
@@ -155,12 +157,12 @@ def test_reasoning_stays_before_what_it_led_to_or_goes_with_it() -> None:
     kept = recall()
     thought = [{"type": "reasoning", "id": f"rs_{at}", "summary": []} for at in range(2)]
     one = talk(rack=sparing(), tools=functions(), recall=kept)
-    assert one.reply(response(thought[0], search())) is None
-    done = one.reply(response(thought[1], call("get_exchange_rate", currency="USD")))
+    assert one.handle_reply(response(thought[0], search())) is None
+    done = one.handle_reply(response(thought[1], call("get_exchange_rate", currency="USD")))
     assert done is not None
     assert kinds(done["output"]) == ["reasoning", "reasoning", "function_call"]
     history = [USER, *done["output"], RESULT]
-    again = talk(history, functions(), rack=sparing(), recall=kept).body()["input"]
+    again = talk(history, functions(), rack=sparing(), recall=kept).next_request()["input"]
     assert kinds(again)[1:6] == [
         "reasoning",
         "function_call",
@@ -168,11 +170,11 @@ def test_reasoning_stays_before_what_it_led_to_or_goes_with_it() -> None:
         "reasoning",
         "function_call",
     ]
-    lost = talk(history, functions(), rack=sparing()).body()["input"]
+    lost = talk(history, functions(), rack=sparing()).next_request()["input"]
     assert kinds(lost)[1:3] == ["reasoning", "function_call"] and lost[1]["id"] == "rs_1"
     bare = [item for item in history if item.get("type") != "reasoning"]
     assert "search_tools" in json.dumps(
-        talk(bare, functions(), rack=sparing(), recall=kept).body()["input"]
+        talk(bare, functions(), rack=sparing(), recall=kept).next_request()["input"]
     )
 
 
@@ -180,12 +182,14 @@ def test_a_hidden_search_after_the_last_call_is_put_back_before_it() -> None:
     kept = recall()
     now = {**functions(defer_loading=False)[0], "name": "now"}
     tools = [*functions(), now]
-    done = talk(rack=sparing(tools), tools=tools, recall=kept).reply(
+    done = talk(rack=sparing(tools), tools=tools, recall=kept).handle_reply(
         response(call("now", currency="x"), search())
     )
     assert done is not None
     assert kinds(done["output"]) == ["function_call"]
-    body = talk([USER, *done["output"], RESULT], tools, rack=sparing(tools), recall=kept).body()
+    body = talk(
+        [USER, *done["output"], RESULT], tools, rack=sparing(tools), recall=kept
+    ).next_request()
     assert [one.get("call_id") for one in body["input"]] == [
         None,
         "call_s",
@@ -197,38 +201,41 @@ def test_a_hidden_search_after_the_last_call_is_put_back_before_it() -> None:
 
 
 def test_a_call_before_it_was_shown_goes_through_or_is_mended() -> None:
-    done = talk().reply(response(call("book_flight", destination="Rome")))
+    done = talk().handle_reply(response(call("book_flight", destination="Rome")))
     assert done is not None and done["output"][0]["namespace"] == "book_flight"
     one = talk()
-    assert one.reply(response(call("book_flight", where="Rome"))) is None
-    assert names(one.body()) == ["search_tools", "book_flight"]
-    assert "destination" in one.body()["input"][-1]["output"]
+    assert one.handle_reply(response(call("book_flight", where="Rome"))) is None
+    assert names(one.next_request()) == ["search_tools", "book_flight"]
+    assert "destination" in one.next_request()["input"][-1]["output"]
 
 
 def test_after_so_many_rounds_the_model_has_to_do_with_what_it_has() -> None:
     one = talk(max_rounds=1)
-    assert one.reply(response(search())) is None
-    assert names(one.body()) == ["get_exchange_rate"]
-    done = one.reply(response(said("I give up."), search(id="call_t")))
+    assert one.handle_reply(response(search())) is None
+    assert names(one.next_request()) == ["get_exchange_rate"]
+    done = one.handle_reply(response(said("I give up."), search(id="call_t")))
     assert done is not None
     assert kinds(done["output"]) == ["tool_search_call", "tool_search_output", "message"]
 
 
 def test_a_response_that_is_incomplete_ends_it() -> None:
     one = talk()
-    done = one.reply(response(search(), status="incomplete"))
+    done = one.handle_reply(response(search(), status="incomplete"))
     assert done is not None and done["status"] == "incomplete"
 
 
 def test_what_a_stored_response_has_loaded_is_known_by_its_id() -> None:
     kept = recall()
     first = talk(recall=kept)
-    assert first.reply(response(search())) is None
-    assert first.reply(response(call("get_exchange_rate", currency="x"), id="resp_2")) is not None
-    later = talk([RESULT], recall=kept, body={"previous_response_id": "resp_2"}).body()
+    assert first.handle_reply(response(search())) is None
+    assert (
+        first.handle_reply(response(call("get_exchange_rate", currency="x"), id="resp_2"))
+        is not None
+    )
+    later = talk([RESULT], recall=kept, body={"previous_response_id": "resp_2"}).next_request()
     assert names(later) == ["search_tools", "get_exchange_rate"]
     assert later["previous_response_id"] == "resp_2" and later["input"] == [RESULT]
-    lost = talk([RESULT], body={"previous_response_id": "resp_2"}).body()
+    lost = talk([RESULT], body={"previous_response_id": "resp_2"}).next_request()
     assert names(lost) == ["search_tools"] and lost["previous_response_id"] == "resp_2"
 
 
@@ -236,22 +243,24 @@ def test_a_search_that_the_upstream_has_stored_unanswered_is_answered_next_time(
     kept = recall()
     tools = [{**functions()[0], "name": "now"}, *deferred()]
     first = talk(tools=tools, recall=kept)
-    assert first.reply(response(call("now", currency="x"), search())) is not None
-    body = talk([RESULT], tools, recall=kept, body={"previous_response_id": "resp_1"}).body()
+    assert first.handle_reply(response(call("now", currency="x"), search())) is not None
+    body = talk(
+        [RESULT], tools, recall=kept, body={"previous_response_id": "resp_1"}
+    ).next_request()
     assert [item["call_id"] for item in body["input"]] == ["call_s", "call_1"]
-    text = talk("Go on", tools, recall=kept, body={"previous_response_id": "resp_1"}).body()
+    text = talk("Go on", tools, recall=kept, body={"previous_response_id": "resp_1"}).next_request()
     assert kinds(text["input"]) == ["function_call_output", "message"]
 
 
 def test_a_conversation_at_the_upstream_is_only_told_what_is_new() -> None:
     one = talk(body={"conversation": "conv_1"})
-    assert one.reply(response(search())) is None
-    assert kinds(one.body()["input"]) == ["function_call_output"]
+    assert one.handle_reply(response(search())) is None
+    assert kinds(one.next_request()["input"]) == ["function_call_output"]
 
 
 def test_a_choice_of_tools_is_told_in_the_words_of_the_upstream() -> None:
     def choice(given: object) -> object:
-        return talk(body={"tool_choice": given}).body()["tool_choice"]
+        return talk(body={"tool_choice": given}).next_request()["tool_choice"]
 
     ours = {"type": "function", "name": "search_tools"}
     assert choice("required") == "required"
@@ -259,17 +268,17 @@ def test_a_choice_of_tools_is_told_in_the_words_of_the_upstream() -> None:
     email = {"type": "function", "name": "send_email"}
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [email, {"type": "tool_search"}]}
     assert choice(allowed) == {**allowed, "tools": [email, ours]}
-    assert names(talk(body={"tool_choice": email}).body()) == ["search_tools", "send_email"]
-    nothing = talk(tools=[SEARCH], body={"tool_choice": {"type": "tool_search"}}).body()
+    assert names(talk(body={"tool_choice": email}).next_request()) == ["search_tools", "send_email"]
+    nothing = talk(tools=[SEARCH], body={"tool_choice": {"type": "tool_search"}}).next_request()
     assert not {"tools", "tool_choice"} & nothing.keys()
 
 
 def test_calls_that_the_upstream_answers_itself_wait_for_nobody() -> None:
     one = talk()
     web = {"type": "web_search_call", "id": "ws", "status": "completed"}
-    assert one.reply(response(web, search())) is None
+    assert one.handle_reply(response(web, search())) is None
     approval = {"type": "mcp_approval_request", "id": "a", "name": "x"}
-    done = one.reply(response(approval, search(id="call_t")))
+    done = one.handle_reply(response(approval, search(id="call_t")))
     assert done is not None
     assert kinds(done["output"])[-3:] == [
         "mcp_approval_request",
@@ -281,14 +290,14 @@ def test_calls_that_the_upstream_answers_itself_wait_for_nobody() -> None:
 def test_a_tool_whose_name_begins_with_a_digit_is_found_and_called_by_it() -> None:
     odd = {**functions()[0], "name": "3d_print", "description": "Print a solid body"}
     one = talk(rack=sparing([*functions(), odd]), tools=[*functions(), odd])
-    assert names(one.body()) == ["search_tools"]
-    assert one.reply(response(search("print a solid body"))) is None
-    later = one.body()
+    assert names(one.next_request()) == ["search_tools"]
+    assert one.handle_reply(response(search("print a solid body"))) is None
+    later = one.next_request()
     assert names(later) == ["search_tools", "3d_print"]
     assert json.loads(later["input"][-1]["output"])["found"][0]["name"] == "3d_print"
-    done = one.reply(response(call("3d_print", currency="USD"), id="resp_2"))
+    done = one.handle_reply(response(call("3d_print", currency="USD"), id="resp_2"))
     assert done is not None
     assert [item["name"] for item in done["output"]] == ["3d_print"]
     space = {**CRM, "name": "3d"}
     asked = talk(tools=[SEARCH, space], input=[{**call("gone"), "namespace": "3d"}, RESULT])
-    assert asked.body()["input"][0]["name"] == "3d___gone"
+    assert asked.next_request()["input"][0]["name"] == "3d___gone"

@@ -11,14 +11,14 @@ import pytest
 from openai.types.responses import Response
 
 from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, SEARCH, USER, Json, deferred
-from tests.gateway.llm.serving_openai import Bench, bench, functions
+from tests.gateway.llm.serving_openai import OpenAiSetup, functions, openai_setup
 from tests.support.scripted_model.turn import Failure, ToolCall, Turn
 
 LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
 RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
 
 
-def ask(one: Bench, input: Any = None, tools: Any = None, **more: Any) -> Response:
+def ask(one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any) -> Response:
     given: Json = {"model": "m", "input": input or [USER], "tools": deferred(), **more}
     if tools is not None:
         given["tools"] = tools
@@ -26,7 +26,7 @@ def ask(one: Bench, input: Any = None, tools: Any = None, **more: Any) -> Respon
     return response
 
 
-def streamed(one: Bench, input: Any = None, tools: Any = None, **more: Any) -> Response:
+def streamed(one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any) -> Response:
     given: Json = {"model": "m", "input": input or [USER], "tools": deferred(), **more}
     if tools is not None:
         given["tools"] = tools
@@ -63,7 +63,7 @@ def answer(response: Response, text: str = "0.9") -> list[Json]:
 
 @WAYS
 def test_hosted_search_over_functions_completes_a_task(way: Any) -> None:
-    with bench([Turn("I look.", LOOK), Turn(RATE), Turn("0.9 euros.")]) as one:
+    with openai_setup([Turn("I look.", LOOK), Turn(RATE), Turn("0.9 euros.")]) as one:
         first = way(one)
         assert kinds(first) == [
             "message",
@@ -90,7 +90,7 @@ def test_hosted_search_over_functions_completes_a_task(way: Any) -> None:
 def test_hosted_search_over_a_namespace_round_trips_it(way: Any) -> None:
     look = ToolCall("search_tools", {"queries": ["crm"]})
     used = ToolCall("crm___list_orders", {"customer": "a"})
-    with bench([Turn(look), Turn(used), Turn("Two orders.")]) as one:
+    with openai_setup([Turn(look), Turn(used), Turn("Two orders.")]) as one:
         tools = [SEARCH, CRM]
         first = way(one, tools=tools)
         found, call = first.output[1], first.output[2]
@@ -114,7 +114,7 @@ def test_a_client_that_searches_completes_a_task(way: Any) -> None:
     look = ToolCall("tool_search", {"goal": "send a letter"})
     used = ToolCall("send_letter", {})
     new = {"type": "function", "name": "send_letter", "parameters": {}, "defer_loading": True}
-    with bench([Turn(look), Turn(used), Turn("Sent.")]) as one:
+    with openai_setup([Turn(look), Turn(used), Turn("Sent.")]) as one:
         first = way(one, tools=[CLIENT])
         (asked,) = first.output
         assert asked.type == "tool_search_call" and asked.execution == "client"
@@ -137,7 +137,7 @@ def test_a_client_that_searches_completes_a_task(way: Any) -> None:
 
 @WAYS
 def test_a_client_that_knows_nothing_completes_a_task(way: Any) -> None:
-    with bench([Turn(LOOK), Turn(RATE), Turn("0.9 euros.")], threshold_tools=3) as one:
+    with openai_setup([Turn(LOOK), Turn(RATE), Turn("0.9 euros.")], threshold_tools=3) as one:
         first = way(one, tools=functions())
         assert kinds(first) == ["function_call"]
         assert first.usage is not None and first.usage.input_tokens > 300
@@ -149,7 +149,7 @@ def test_a_client_that_knows_nothing_completes_a_task(way: Any) -> None:
 
 @WAYS
 def test_history_that_was_trimmed_hides_the_tool_again(way: Any) -> None:
-    with bench([Turn(LOOK), Turn(RATE), Turn("Yes?")]) as one:
+    with openai_setup([Turn(LOOK), Turn(RATE), Turn("Yes?")]) as one:
         way(one)
         way(one, [USER])
         assert one.requests[-1].tool_names == ("search_tools",)
@@ -157,7 +157,7 @@ def test_history_that_was_trimmed_hides_the_tool_again(way: Any) -> None:
 
 @WAYS
 def test_deferral_without_tool_search_is_refused_in_the_words_of_the_api(way: Any) -> None:
-    with bench([]) as one, pytest.raises(openai.BadRequestError) as raised:
+    with openai_setup([]) as one, pytest.raises(openai.BadRequestError) as raised:
         way(one, tools=functions(defer_loading=True))
     assert raised.value.body == {
         "message": "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.",
@@ -176,13 +176,13 @@ def test_the_async_client_gets_the_same_streamed_and_not() -> None:
                 streamed = await stream.get_final_response()
             return [kinds(whole), kinds(streamed)]
 
-    with bench([Turn(LOOK), Turn(RATE)] * 2) as one:
+    with openai_setup([Turn(LOOK), Turn(RATE)] * 2) as one:
         told = asyncio.run(both(one.url))
         assert told == [["tool_search_call", "tool_search_output", "function_call"]] * 2
 
 
 def test_models_that_search_themselves_are_not_touched() -> None:
-    with bench(lambda request: Turn("Hm.")) as one:
+    with openai_setup(lambda request: Turn("Hm.")) as one:
         for model, header in (("gpt-5.4", ""), ("m", "native")):
             extra = {"x-toolcrib-tool-search": header} if header else {}
             ask(one, model=model, extra_headers=extra)
@@ -192,7 +192,7 @@ def test_models_that_search_themselves_are_not_touched() -> None:
 
 
 def test_what_cannot_run_in_the_background_says_so_and_the_rest_does() -> None:
-    with bench(lambda request: Turn("Hm."), threshold_tools=3) as one:
+    with openai_setup(lambda request: Turn("Hm."), threshold_tools=3) as one:
         ask(one, tools=functions(), background=True)
         assert len(one.requests[0].body["tools"]) == 6
         with pytest.raises(openai.BadRequestError, match="background"):
@@ -201,7 +201,7 @@ def test_what_cannot_run_in_the_background_says_so_and_the_rest_does() -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
 def test_errors_of_the_upstream_come_through_with_status_and_words(status: int) -> None:
-    with bench(lambda request: Failure(status, "so it is")) as one:
+    with openai_setup(lambda request: Failure(status, "so it is")) as one:
         for way in (ask, streamed):
             with pytest.raises(openai.APIStatusError, match="so it is") as raised:
                 way(one)
@@ -212,7 +212,7 @@ def test_errors_of_the_upstream_come_through_with_status_and_words(status: int) 
 def test_an_error_in_a_later_round_is_the_upstreams_own() -> None:
     for way in (ask, streamed):
         script: list[Turn | Failure] = [Turn("I look.", LOOK), Failure(400, "no more")]
-        with bench(script) as one, pytest.raises(openai.APIError, match="no more"):
+        with openai_setup(script) as one, pytest.raises(openai.APIError, match="no more"):
             way(one)
 
 
@@ -220,7 +220,7 @@ def test_the_whole_history_of_a_mixed_turn_is_answered() -> None:
     now = {**functions()[0], "name": "now"}
     both = Turn(ToolCall("now", {"currency": "x"}), LOOK)
     for tools in ([now, *deferred()], [{**now, "defer_loading": False}, *functions()]):
-        with bench([both, Turn("Done.")], {"tool_search": "on"}) as one:
+        with openai_setup([both, Turn("Done.")], {"tool_search": "on"}) as one:
             first = ask(one, tools=tools)
             history = [USER, *replayed(first), *answer(first)]
             assert ask(one, history, tools).output_text == "Done."
@@ -228,7 +228,7 @@ def test_the_whole_history_of_a_mixed_turn_is_answered() -> None:
 
 
 def test_stored_responses_are_asked_for_at_the_upstream() -> None:
-    with bench([]) as one, pytest.raises(openai.APIStatusError):
+    with openai_setup([]) as one, pytest.raises(openai.APIStatusError):
         one.client.responses.retrieve("resp_1")
 
 
@@ -241,7 +241,7 @@ def test_no_secret_of_a_server_comes_back() -> None:
         "authorization": "hush",
         "defer_loading": True,
     }
-    with bench([Turn(ToolCall("search_tools", {"query": "wiki"})), Turn("Hm.")]) as one:
+    with openai_setup([Turn(ToolCall("search_tools", {"query": "wiki"})), Turn("Hm.")]) as one:
         done = ask(one, tools=[SEARCH, mcp])
         assert "hush" not in json.dumps(done.model_dump(mode="json")["output"])
         assert one.requests[1].body["tools"][1]["authorization"] == "hush"

@@ -18,7 +18,7 @@ from tests.gateway.llm.openai_responses.requests import (
 )
 from tests.gateway.llm.serving_openai import functions
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.openai_responses.stream import Stream
+from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
 
 
 def events(*items: Json, id: str = "resp_1", status: str = "completed") -> Iterator[Json]:
@@ -43,12 +43,12 @@ def events(*items: Json, id: str = "resp_1", status: str = "completed") -> Itera
     yield {"type": f"response.{status}", "response": whole}
 
 
-def run(stream: Stream, given: Iterable[Json]) -> list[Json]:
+def run(stream: ResponsesStream, given: Iterable[Json]) -> list[Json]:
     sent: list[Json] = []
     for event in given:
-        sent += stream.event(event)
-        if stream.wants_search:
-            sent += stream.search()
+        sent += stream.handle_event(event)
+        if stream.needs_search:
+            sent += stream.run_search()
     return sent
 
 
@@ -64,11 +64,11 @@ def story(sent: Iterable[Json]) -> list[tuple[str, Any, str]]:
 
 
 def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
-    stream = Stream(talk())
+    stream = ResponsesStream(talk())
     sent = run(stream, events(search()))
-    assert stream.end() is None
+    assert stream.finish_round() is None
     sent += run(stream, events(call("get_exchange_rate", currency="x"), id="resp_2"))
-    last = stream.end()
+    last = stream.finish_round()
     assert last is not None
     sent += last
     assert story(sent) == [
@@ -99,22 +99,22 @@ def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
 
 def test_what_the_upstream_stored_is_found_by_the_id_that_the_client_knows() -> None:
     kept = recall()
-    stream = Stream(talk(recall=kept))
+    stream = ResponsesStream(talk(recall=kept))
     run(stream, events(search()))
-    assert stream.end() is None
+    assert stream.finish_round() is None
     run(stream, events(call("get_exchange_rate", currency="x"), id="resp_2"))
-    assert stream.end() is not None
-    later = talk("Go on", recall=kept, body={"previous_response_id": "resp_1"}).body()
+    assert stream.finish_round() is not None
+    later = talk("Go on", recall=kept, body={"previous_response_id": "resp_1"}).next_request()
     assert later["previous_response_id"] == "resp_2"
     assert [tool["name"] for tool in later["tools"]] == ["search_tools", "get_exchange_rate"]
 
 
 def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
-    stream = Stream(talk(rack=sparing(), tools=functions()))
+    stream = ResponsesStream(talk(rack=sparing(), tools=functions()))
     sent = run(stream, events(said("I look."), search()))
-    assert stream.end() is None
+    assert stream.finish_round() is None
     sent += run(stream, events(said("Found."), call("get_exchange_rate", currency="x")))
-    last = stream.end()
+    last = stream.finish_round()
     assert last is not None
     sent += last
     assert [kind for _, _, kind in story(sent) if kind] == [
@@ -132,17 +132,17 @@ def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
 
 
 def test_text_is_not_kept_back_by_a_search_beside_it() -> None:
-    stream = Stream(talk(rack=sparing(), tools=functions()))
+    stream = ResponsesStream(talk(rack=sparing(), tools=functions()))
     seen = [
         one["type"]
         for event in list(events(said("I look."), search()))[:4]
-        for one in stream.event(event)
+        for one in stream.handle_event(event)
     ]
     assert seen[-1] == "response.output_text.delta"
 
 
 def test_a_call_that_is_checked_first_is_streamed_whole() -> None:
-    stream = Stream(talk())
+    stream = ResponsesStream(talk())
     sent = run(stream, events(call("book_flight", destination="Rome")))
     assert story(sent[2:]) == [
         ("output_item.added", 0, "function_call"),
@@ -152,24 +152,24 @@ def test_a_call_that_is_checked_first_is_streamed_whole() -> None:
     ]
     assert sent[2]["item"]["arguments"] == "" and sent[2]["item"]["status"] == "in_progress"
     assert sent[3]["delta"] == sent[4]["arguments"] == '{"destination": "Rome"}'
-    hidden = Stream(talk())
+    hidden = ResponsesStream(talk())
     assert story(run(hidden, events(call("book_flight", where="Rome")))[2:]) == []
-    assert hidden.end() is None
+    assert hidden.finish_round() is None
 
 
 def test_the_search_of_a_client_is_streamed_to_it() -> None:
-    stream = Stream(talk(tools=[CLIENT, *functions(defer_loading=True)]))
+    stream = ResponsesStream(talk(tools=[CLIENT, *functions(defer_loading=True)]))
     sent = run(stream, events(call("tool_search", goal="mail")))
     assert story(sent[2:]) == [
         ("output_item.added", 0, "tool_search_call"),
         ("output_item.done", 0, "tool_search_call"),
     ]
     assert sent[3]["item"]["arguments"] == {"goal": "mail"}
-    assert stream.end() is not None
+    assert stream.finish_round() is not None
 
 
 def test_errors_and_what_nobody_knows_go_through_with_their_numbers() -> None:
-    stream = Stream(talk())
+    stream = ResponsesStream(talk())
     unknown = {"type": "response.news", "sequence_number": 77}
     assert run(stream, [unknown]) == [{"type": "response.news", "sequence_number": 0}]
     odd: Json = {"type": "response.output_item.added", "item": None, "output_index": 0}
@@ -177,21 +177,23 @@ def test_errors_and_what_nobody_knows_go_through_with_their_numbers() -> None:
     assert not stream.is_ended
     run(stream, [{"type": "error", "message": "overloaded"}])
     assert stream.is_ended and stream.is_final
-    assert stream.end() == []
+    assert stream.finish_round() == []
 
 
 def test_a_stream_that_breaks_off_says_so_as_the_api_and_as_its_sdk_read_it() -> None:
-    stream = Stream(talk())
-    broke = stream.error(RequestFailed("gone", 502), None)
+    stream = ResponsesStream(talk())
+    broke = stream.encode_error(RequestFailed("gone", 502), None)
     assert broke.startswith(b"event: error\n")
     told = json.loads(broke.partition(b"data: ")[2])
     assert told["type"] == "error" and told["message"] == told["error"]["message"] == "gone"
-    own = json.loads(stream.error(RequestFailed("x"), {"message": "busy"}).partition(b"data: ")[2])
+    own = json.loads(
+        stream.encode_error(RequestFailed("x"), {"message": "busy"}).partition(b"data: ")[2]
+    )
     assert own["error"] == {"message": "busy"} and own["sequence_number"] == 1
 
 
 def test_items_that_were_never_begun_are_taken_as_they_end() -> None:
-    stream = Stream(talk())
+    stream = ResponsesStream(talk())
     done = [event for event in events(said("Hi."), search()) if not event["type"].endswith("added")]
     sent = run(stream, done)
     whole = [story for story in story(sent) if story[0] == "output_item.done"]
@@ -203,8 +205,8 @@ def test_items_that_were_never_begun_are_taken_as_they_end() -> None:
 
 
 def test_an_incomplete_response_ends_as_such() -> None:
-    stream = Stream(talk())
+    stream = ResponsesStream(talk())
     sent = run(stream, events(said("I am"), status="incomplete"))
-    last = stream.end()
+    last = stream.finish_round()
     assert sent and last is not None
     assert last[0]["type"] == "response.incomplete"

@@ -17,61 +17,63 @@ from tests.gateway.llm.openai_responses.requests import (
 from tests.gateway.llm.serving_openai import WORDS, functions, parameters
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.openai_responses.tools import (
-    found_entries,
-    knows_search,
-    path_of,
-    rack_of,
+    build_responses_index,
+    render_found_entries,
+    tool_path,
+    uses_tool_search,
 )
 
 NAMES = [name for name, _, _ in WORDS]
 
 
 def test_deferred_functions_wait_and_are_sent_without_the_field() -> None:
-    rack = rack_of(deferred())
-    assert rack.shelf.front == () and list(rack.shelf.held) == NAMES
-    assert rack.asked and rack.client is None and rack.shelf.searched
-    ware = rack.shelf.held["send_email"]
-    assert ware.sent == functions()[1]
+    rack = build_responses_index(deferred())
+    assert rack.tools.always_sent == () and list(rack.tools.deferred) == NAMES
+    assert rack.uses_tool_search and rack.client_search is None and rack.tools.offers_search
+    ware = rack.tools.deferred["send_email"]
+    assert ware.wire_entry == functions()[1]
     assert ware.namespace == "send_email"
 
 
 def test_members_of_a_namespace_are_functions_whose_names_tell_it() -> None:
-    rack = rack_of([SEARCH, CRM])
-    assert names({"tools": rack.shelf.front}) == ["crm___get_profile"]
-    assert list(rack.shelf.held) == ["crm___list_orders", "crm___cancel_order"]
-    assert rack.groups == {"crm": ("crm___list_orders", "crm___cancel_order")}
-    assert {ware.namespace for ware in rack.shelf.wares.values()} == {"crm"}
-    assert path_of(rack.shelf.held["crm___list_orders"]) == "crm.list_orders"
+    rack = build_responses_index([SEARCH, CRM])
+    assert names({"tools": rack.tools.always_sent}) == ["crm___get_profile"]
+    assert list(rack.tools.deferred) == ["crm___list_orders", "crm___cancel_order"]
+    assert rack.namespaces == {"crm": ("crm___list_orders", "crm___cancel_order")}
+    assert {ware.namespace for ware in rack.tools.tools.values()} == {"crm"}
+    assert tool_path(rack.tools.deferred["crm___list_orders"]) == "crm.list_orders"
 
 
 def test_a_deferred_server_waits_as_one_and_its_secret_is_never_told() -> None:
-    rack = rack_of([SEARCH, MCP])
-    ware = rack.shelf.held["wiki"]
-    assert ware.sent == {name: MCP[name] for name in MCP if name != "defer_loading"}
-    assert "a secret" not in json.dumps(found_entries([ware]))
+    rack = build_responses_index([SEARCH, MCP])
+    ware = rack.tools.deferred["wiki"]
+    assert ware.wire_entry == {name: MCP[name] for name in MCP if name != "defer_loading"}
+    assert "a secret" not in json.dumps(render_found_entries([ware]))
 
 
 def test_the_model_is_told_what_there_is_to_search_as_far_as_there_is_room() -> None:
-    about = rack_of([SEARCH, *functions(defer_loading=True), CRM, MCP]).search_entry["description"]
+    about = build_responses_index([SEARCH, *functions(defer_loading=True), CRM, MCP]).search_entry[
+        "description"
+    ]
     lines = about.split("\n")
     assert lines[2] == "- crm: Customers and what they have ordered"
     assert lines[3] == "- wiki: Pages of the company's encyclopedia"
     assert lines[4] == "- get_exchange_rate: Look up the exchange rate of two currencies"
     many = [{**functions(defer_loading=True)[0], "name": f"tool_{at}"} for at in range(500)]
-    about = rack_of([SEARCH, *many]).search_entry["description"]
+    about = build_responses_index([SEARCH, *many]).search_entry["description"]
     assert len(about) < 7_000
     shown = about.count("\n- tool_")
     assert about.endswith(f"- and {500 - shown} more")
 
 
 def test_a_client_that_searches_gives_its_own_description_and_parameters() -> None:
-    rack = rack_of([CLIENT, *functions(defer_loading=True)])
+    rack = build_responses_index([CLIENT, *functions(defer_loading=True)])
     entry = rack.search_entry
     assert entry["name"] == "tool_search"
     assert (entry["description"], entry["parameters"]) == ("Find tools", CLIENT["parameters"])
-    assert not rack.shelf.searched
+    assert not rack.tools.offers_search
     mine = {**functions()[0], "name": "tool_search"}
-    assert rack_of([CLIENT, mine]).search_name == "_tool_search"
+    assert build_responses_index([CLIENT, mine]).search_name == "_tool_search"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_what_the_api_refuses_is_refused_in_its_words(
     tools: list[Any], message: str, param: str
 ) -> None:
     with pytest.raises(RequestFailed) as raised:
-        rack_of(tools)
+        build_responses_index(tools)
     assert str(raised.value) == message
     assert raised.value.status == 400
     assert raised.value.param == (param or "tools.defer_loading")
@@ -134,27 +136,27 @@ def test_a_request_that_asks_for_nothing_has_its_many_tools_held_back() -> None:
     rack = sparing(
         [*functions(), custom, {"type": "web_search"}, {"type": "mcp", "server_label": "w"}]
     )
-    assert names({"tools": rack.shelf.front}) == ["shell", "web_search", "mcp"]
-    assert list(rack.shelf.held) == NAMES
-    assert not rack.asked
-    assert {ware.namespace for ware in rack.shelf.held.values()} == {None}
+    assert names({"tools": rack.tools.always_sent}) == ["shell", "web_search", "mcp"]
+    assert list(rack.tools.deferred) == NAMES
+    assert not rack.uses_tool_search
+    assert {ware.namespace for ware in rack.tools.deferred.values()} == {None}
     assert rack.search_entry["description"].count("\n") == 0
 
 
 def test_namespaces_work_also_where_nothing_is_searched() -> None:
     space = {**CRM, "tools": CRM["tools"][:1]}
-    assert knows_search([space]) and not knows_search(functions())
-    rack = rack_of([space])
-    assert names({"tools": rack.shelf.front}) == ["crm___get_profile"]
-    assert not rack.asked and not rack.shelf.searched
+    assert uses_tool_search([space]) and not uses_tool_search(functions())
+    rack = build_responses_index([space])
+    assert names({"tools": rack.tools.always_sent}) == ["crm___get_profile"]
+    assert not rack.uses_tool_search and not rack.tools.offers_search
 
 
 def test_a_name_that_begins_with_a_digit_is_as_good_as_any_other() -> None:
     printing = {"type": "function", "name": "3d_print", "parameters": parameters("body")}
-    assert "3d_print" in sparing([*functions(), printing]).shelf.held
+    assert "3d_print" in sparing([*functions(), printing]).tools.deferred
     space = {**CRM, "name": "3d", "tools": [{**printing, "defer_loading": True}]}
-    rack = rack_of([SEARCH, {**printing, "defer_loading": True}, space])
-    assert {id: ware.sent["name"] for id, ware in rack.shelf.held.items()} == {
+    rack = build_responses_index([SEARCH, {**printing, "defer_loading": True}, space])
+    assert {id: ware.wire_entry["name"] for id, ware in rack.tools.deferred.items()} == {
         "3d_print": "3d_print",
         "3d___3d_print": "3d___3d_print",
     }
@@ -162,6 +164,6 @@ def test_a_name_that_begins_with_a_digit_is_as_good_as_any_other() -> None:
 
 def test_names_that_models_do_not_take_are_changed_where_they_wait_and_left_where_not() -> None:
     odd = {"type": "function", "name": "a.b", "parameters": parameters("x")}
-    rack = rack_of([SEARCH, {**odd, "defer_loading": True}, {**odd, "name": "c.d"}])
-    assert rack.shelf.held["a.b"].sent["name"].startswith("a_b_")
-    assert names({"tools": rack.shelf.front}) == ["c.d"]
+    rack = build_responses_index([SEARCH, {**odd, "defer_loading": True}, {**odd, "name": "c.d"}])
+    assert rack.tools.deferred["a.b"].wire_entry["name"].startswith("a_b_")
+    assert names({"tools": rack.tools.always_sent}) == ["c.d"]

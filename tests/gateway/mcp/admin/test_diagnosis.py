@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.config.settings import Server
-from toolcrib.gateway.mcp.admin.diagnosis import diagnose
+from toolcrib.config.settings import ServerConfig
+from toolcrib.gateway.mcp.admin.diagnosis import diagnose_server
 
-PYTHON = Server("old", command="python3", args=("-m", "old"))
-UVX = Server("old", command="/usr/bin/uvx", args=("old",))
-NPX = Server("node", command="npx", args=("-y", "node-server"))
-REMOTE = Server("remote", url="https://example.com/mcp", transport="http")
+PYTHON = ServerConfig("old", command="python3", args=("-m", "old"))
+UVX = ServerConfig("old", command="/usr/bin/uvx", args=("old",))
+NPX = ServerConfig("node", command="npx", args=("-y", "node-server"))
+REMOTE = ServerConfig("remote", url="https://example.com/mcp", transport="http")
 ENDED = "its program ended with exit code 1"
 
 
@@ -31,12 +31,12 @@ ENDED = "its program ended with exit code 1"
             "python3 -m pip install 'mcp<2'",
         ),
         (
-            Server("old", command="uv", args=("run", "old")),
+            ServerConfig("old", command="uv", args=("run", "old")),
             "ModuleNotFoundError: No module named 'mcp.types'",
             '["run", "--with", "mcp<2", …]',
         ),
         (
-            Server("old", command="pipx", args=("run", "old")),
+            ServerConfig("old", command="pipx", args=("run", "old")),
             "ModuleNotFoundError: No module named 'mcp.server.fastmcp'",
             "start it with uvx",
         ),
@@ -52,12 +52,12 @@ ENDED = "its program ended with exit code 1"
         (PYTHON, "Segmentation fault", "run its command by hand"),
     ],
 )
-def test_what_a_server_said_leads_to_the_cure(server: Server, said: str, cure: str) -> None:
-    found = diagnose(server, f"{ENDED}; it said: {said}", ["Traceback:", said])
+def test_what_a_server_said_leads_to_the_cure(server: ServerConfig, said: str, cure: str) -> None:
+    found = diagnose_server(server, f"{ENDED}; it said: {said}", ["Traceback:", said])
     assert found.severity == "error"
     assert found.server == server.name
-    assert cure in found.cure
-    assert found.what == f"it does not start: {ENDED}; it said: {said}"
+    assert cure in found.fix
+    assert found.problem == f"it does not start: {ENDED}; it said: {said}"
 
 
 @pytest.mark.parametrize(
@@ -73,17 +73,17 @@ def test_what_a_server_said_leads_to_the_cure(server: Server, said: str, cure: s
     ],
 )
 def test_what_an_address_answers_leads_to_the_cure(status: int | None, cure: str) -> None:
-    found = diagnose(REMOTE, "it could not be reached", [], status)
-    assert cure in found.cure
-    assert (f"HTTP {status}" in found.what) == (status is not None and status >= 400)
+    found = diagnose_server(REMOTE, "it could not be reached", [], status)
+    assert cure in found.fix
+    assert (f"HTTP {status}" in found.problem) == (status is not None and status >= 400)
 
 
 def test_a_token_that_is_refused_is_told_from_one_that_is_missing() -> None:
-    given = Server("remote", url="https://example.com", transport="http", headers={"A": "b"})
-    assert "is not accepted" in diagnose(given, "HTTP 401", [], 401).cure
+    given = ServerConfig("remote", url="https://example.com", transport="http", headers={"A": "b"})
+    assert "is not accepted" in diagnose_server(given, "HTTP 401", [], 401).fix
 
 
 def test_a_slow_server_may_only_be_downloading() -> None:
-    found = diagnose(NPX, "it did not answer in time; raise `connectSeconds`", [])
-    assert "may have to download it" in found.cure
-    assert "30 now" in found.cure
+    found = diagnose_server(NPX, "it did not answer in time; raise `connectSeconds`", [])
+    assert "may have to download it" in found.fix
+    assert "30 now" in found.fix

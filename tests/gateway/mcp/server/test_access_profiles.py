@@ -11,28 +11,28 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference
 
 from tests.gateway.mcp.harness import (
-    MODERN,
     PROFILE,
-    client,
-    config_of,
+    STATELESS,
+    build_config,
+    call_text,
+    connect_client,
     gateway,
-    names,
-    plain,
-    text_of,
-    told,
-    until,
+    list_tool_names,
+    part_text,
+    plain_server,
+    wait_until,
 )
-from toolcrib.config.settings import Profile, Safety
+from toolcrib.config.settings import AccessProfile, SafetyConfig
 from toolcrib.core import prompts
-from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.server.router import McpRouter
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]
 
-OPEN = plain("open", ["echo", "pid", "change"], prompts=["greet"], resources=["memo://open"])
-SHUT = plain(
+OPEN = plain_server("open", ["echo", "pid", "change"], prompts=["greet"], resources=["memo://open"])
+SHUT = plain_server(
     "shut",
     ["secret", "log", "touch", "echo", "change"],
     prompts=["password"],
@@ -40,26 +40,26 @@ SHUT = plain(
     instructions="The vault.",
 )
 PROFILES = (
-    Profile("reader", servers=("open",)),
-    Profile("pids", tools=("*___pid",)),
-    Profile("echoes", tools=("*___echo",), pins=("open___echo",), mode="search"),
-    Profile("picky", mode="search", confident_from=1.0),
+    AccessProfile("reader", servers=("open",)),
+    AccessProfile("pids", tools=("*___pid",)),
+    AccessProfile("echoes", tools=("*___echo",), always_expose=("open___echo",), mode="search"),
+    AccessProfile("picky", mode="search", confident_from=1.0),
 )
-BOTH = pytest.mark.parametrize("era", ["legacy", MODERN])
+BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[Front]:
-    async with gateway(config_of(OPEN, SHUT, profiles=PROFILES)) as made:
+async def front() -> AsyncIterator[McpRouter]:
+    async with gateway(build_config(OPEN, SHUT, profiles=PROFILES)) as made:
         yield made
 
 
 @BOTH
-async def test_nothing_of_other_profiles_is_ever_visible(front: Front, era: str) -> None:
+async def test_nothing_of_other_profiles_is_ever_visible(front: McpRouter, era: str) -> None:
     PROFILE.set("reader")
-    async with client(front, era) as connected:
+    async with connect_client(front, era) as connected:
         seen: list[Any] = [
-            await names(connected),
+            await list_tool_names(connected),
             [prompt.name for prompt in (await connected.list_prompts()).prompts],
             [str(one.uri) for one in (await connected.list_resources()).resources],
             [
@@ -79,7 +79,7 @@ async def test_nothing_of_other_profiles_is_ever_visible(front: Front, era: str)
             ):
                 result = await connected.call_tool(tool, given)
                 assert result.is_error
-                seen.append(text_of(result.content[0]).replace(name, ""))
+                seen.append(part_text(result.content[0]).replace(name, ""))
         with pytest.raises(MCPError):
             await connected.get_prompt("shut___password")
         with pytest.raises(MCPError):
@@ -93,10 +93,10 @@ async def test_nothing_of_other_profiles_is_ever_visible(front: Front, era: str)
 
 @BOTH
 async def test_a_profile_of_some_tools_knows_nothing_of_servers_without_them(
-    front: Front, era: str
+    front: McpRouter, era: str
 ) -> None:
     token = PROFILE.set("pids")
-    async with client(front, era) as connected:
+    async with connect_client(front, era) as connected:
         prompts = [prompt.name for prompt in (await connected.list_prompts()).prompts]
         uris = [str(one.uri) for one in (await connected.list_resources()).resources]
         with pytest.raises(MCPError, match="Unknown prompt"):
@@ -109,27 +109,27 @@ async def test_a_profile_of_some_tools_knows_nothing_of_servers_without_them(
 
 @pytest.mark.parametrize(("profile", "fits"), [("picky", False), ("reader", True), (None, True)])
 async def test_a_profile_says_how_sure_a_search_must_be(
-    front: Front, profile: str | None, fits: bool
+    front: McpRouter, profile: str | None, fits: bool
 ) -> None:
     query = {"query": "say back the text that I give you"}
     token = PROFILE.set(profile)
-    async with client(front) as connected:
+    async with connect_client(front) as connected:
         found = await connected.call_tool("search_tools", query)
     PROFILE.reset(token)
     assert found.structured_content is not None
     assert found.structured_content["confident"] is fits
-    assert (prompts.NOTHING_FITS in text_of(found.content[0])) is not fits
-    assert "open___echo" in text_of(found.content[0])
+    assert (prompts.NO_GOOD_MATCH in part_text(found.content[0])) is not fits
+    assert "open___echo" in part_text(found.content[0])
 
 
 @pytest.mark.parametrize(("profile", "fits"), [(None, False), ("easy", True)])
 async def test_a_gateway_says_how_sure_a_search_must_be_unless_a_profile_does(
     profile: str | None, fits: bool
 ) -> None:
-    easy = Profile("easy", confident_from=0.0)
-    config = config_of(OPEN, profiles=[easy], mode="search", confident_from=1.0)
+    easy = AccessProfile("easy", confident_from=0.0)
+    config = build_config(OPEN, profiles=[easy], mode="search", confident_from=1.0)
     token = PROFILE.set(profile)
-    async with gateway(config) as front, client(front) as connected:
+    async with gateway(config) as front, connect_client(front) as connected:
         found = await connected.call_tool("search_tools", {"query": "text back"})
     PROFILE.reset(token)
     assert found.structured_content is not None
@@ -138,23 +138,25 @@ async def test_a_gateway_says_how_sure_a_search_must_be_unless_a_profile_does(
 
 async def test_a_search_whose_finds_are_all_too_poor_has_found_nothing() -> None:
     async with (
-        gateway(config_of(OPEN, mode="search", search_threshold=0.95)) as front,
-        client(front) as connected,
+        gateway(build_config(OPEN, mode="search", search_threshold=0.95)) as front,
+        connect_client(front) as connected,
     ):
         found = await connected.call_tool("search_tools", {"query": "say back the text"})
     assert found.structured_content == {"tools": [], "confident": False}
-    assert prompts.NOTHING_FOUND in text_of(found.content[0])
+    assert prompts.NO_MATCH in part_text(found.content[0])
 
 
 @BOTH
 async def test_two_profiles_have_prompts_of_one_name_each_its_own(era: str) -> None:
     """Without prefixes one name is a prompt of several servers, and each profile sees one."""
-    servers = [plain(name, prompts=["greet"], resources=["memo://one"]) for name in ("a", "b")]
-    profiles = [Profile(name, servers=(name,)) for name in ("a", "b")]
-    async with gateway(config_of(*servers, profiles=profiles, prefix=False)) as front:
+    servers = [
+        plain_server(name, prompts=["greet"], resources=["memo://one"]) for name in ("a", "b")
+    ]
+    profiles = [AccessProfile(name, servers=(name,)) for name in ("a", "b")]
+    async with gateway(build_config(*servers, profiles=profiles, prefix=False)) as front:
         for name in ("a", "b", "a"):
             token = PROFILE.set(name)
-            async with client(front, era) as connected:
+            async with connect_client(front, era) as connected:
                 await connected.list_resources()
                 got = await connected.get_prompt("greet")
                 read = await connected.read_resource("memo://one")
@@ -164,50 +166,52 @@ async def test_two_profiles_have_prompts_of_one_name_each_its_own(era: str) -> N
                 with pytest.raises(MCPError, match="Unknown prompt"):
                     await connected.get_prompt("b___greet" if name == "a" else "a___greet")
             PROFILE.reset(token)
-            assert text_of(got.messages[0].content) == f"greet of {name}"
+            assert part_text(got.messages[0].content) == f"greet of {name}"
             assert read.contents[0].text == f"memo://one of {name}"  # type: ignore[union-attr]
             assert completed.completion.values[1] == "Al"
 
 
-async def test_a_prompt_that_is_gone_cannot_be_had_any_more(front: Front) -> None:
-    async with client(front) as connected:
+async def test_a_prompt_that_is_gone_cannot_be_had_any_more(front: McpRouter) -> None:
+    async with connect_client(front) as connected:
         await connected.list_prompts()
-        front._relay._prompts["left"] = {}
-        upstream = front.fleet.upstreams.pop("shut")
+        front._passthrough._prompts["left"] = {}
+        upstream = front.pool.servers.pop("shut")
         try:
             listed = [prompt.name for prompt in (await connected.list_prompts()).prompts]
             with pytest.raises(MCPError, match="Unknown prompt"):
                 await connected.get_prompt("shut___password")
         finally:
-            front.fleet.upstreams["shut"] = upstream
+            front.pool.servers["shut"] = upstream
     assert listed == ["open___greet"]
     # Nothing is kept of a profile that there is no more.
-    assert "left" not in front._relay._prompts
+    assert "left" not in front._passthrough._prompts
 
 
-async def test_news_of_a_server_goes_to_those_who_may_know_of_it(front: Front) -> None:
+async def test_news_of_a_server_goes_to_those_who_may_know_of_it(front: McpRouter) -> None:
     heard: list[str] = []
 
     async def on_message(message: Any) -> None:
         heard.append(getattr(message, "method", ""))
 
     token = PROFILE.set("reader")
-    async with client(front, "legacy", message_handler=on_message) as connected:
+    async with connect_client(front, "legacy", message_handler=on_message) as connected:
         await connected.subscribe_resource("memo://shut")
         PROFILE.reset(token)
         for method in ("prompts/list_changed", "resources/list_changed"):
-            await front._news("shut", f"notifications/{method}", None)
-        await front._news("shut", "notifications/resources/updated", {"uri": "memo://shut"})
-        await front._news("open", "notifications/prompts/list_changed", None)
-        await until(lambda: heard)
+            await front._forward_notification("shut", f"notifications/{method}", None)
+        await front._forward_notification(
+            "shut", "notifications/resources/updated", {"uri": "memo://shut"}
+        )
+        await front._forward_notification("open", "notifications/prompts/list_changed", None)
+        await wait_until(lambda: heard)
     assert heard == ["notifications/prompts/list_changed"]
 
 
 @BOTH
-async def test_a_profile_has_its_own_pins_and_mode(front: Front, era: str) -> None:
+async def test_a_profile_has_its_own_pins_and_mode(front: McpRouter, era: str) -> None:
     token = PROFILE.set("echoes")
     try:
-        async with client(front, era) as connected:
+        async with connect_client(front, era) as connected:
             listed = (await connected.list_tools()).tools
             found = await connected.call_tool("search_tools", {"query": "echo"})
     finally:
@@ -220,45 +224,45 @@ async def test_a_profile_has_its_own_pins_and_mode(front: Front, era: str) -> No
 
 
 @BOTH
-async def test_a_profile_that_does_not_exist_shows_nothing(front: Front, era: str) -> None:
+async def test_a_profile_that_does_not_exist_shows_nothing(front: McpRouter, era: str) -> None:
     token = PROFILE.set("nobody")
     try:
-        async with client(front, era) as connected:
+        async with connect_client(front, era) as connected:
             with pytest.raises(MCPError, match="no profile 'nobody'"):
                 await connected.list_tools()
     finally:
         PROFILE.reset(token)
 
 
-async def test_a_session_stays_with_its_profile(front: Front) -> None:
+async def test_a_session_stays_with_its_profile(front: McpRouter) -> None:
     token = PROFILE.set("reader")
-    service = front._profile_of
-    async with client(front, "legacy") as connected:
+    service = front._get_profile
+    async with connect_client(front, "legacy") as connected:
         PROFILE.reset(token)
-        front._profile_of = lambda ctx: "echoes"
+        front._get_profile = lambda ctx: "echoes"
         try:
             with pytest.raises(MCPError, match="another profile's"):
                 await connected.list_tools()
         finally:
-            front._profile_of = service
+            front._get_profile = service
 
 
 async def test_what_waits_for_approval_is_counted_for_those_who_may_know_of_it() -> None:
-    profiles = (Profile("echoes", tools=("*___secret",)), Profile("all"))
-    config = config_of(SHUT, profiles=profiles, safety=Safety(changed="block"))
-    async with gateway(config) as made, client(made) as connected:
-        await told(connected, "shut___change", {"description": "Something else now."})
-        await until(lambda: made.service.directory.shelves[0].held)
-        assert "shut___echo" not in await names(connected)
-        everybody = await told(connected, "search_tools", {"query": "secret"})
+    profiles = (AccessProfile("echoes", tools=("*___secret",)), AccessProfile("all"))
+    config = build_config(SHUT, profiles=profiles, safety=SafetyConfig(changed="block"))
+    async with gateway(config) as made, connect_client(made) as connected:
+        await call_text(connected, "shut___change", {"description": "Something else now."})
+        await wait_until(lambda: made.hub.directory.servers[0].quarantined)
+        assert "shut___echo" not in await list_tool_names(connected)
+        everybody = await call_text(connected, "search_tools", {"query": "secret"})
         token = PROFILE.set("echoes")
-        some = await told(connected, "search_tools", {"query": "secret"})
+        some = await call_text(connected, "search_tools", {"query": "secret"})
         PROFILE.reset(token)
         assert "1 tool of shut wait until a person approves them" in everybody
         assert "wait" not in some
         # The call is refused too, whatever the client still has in its list.
         refused = await connected.call_tool("shut___echo", {"text": "x"})
         assert refused.is_error
-        assert made.service.store.approve("shut") == ["echo"]
-        await until(lambda: not made.service.directory.shelves[0].held)
-        assert await told(connected, "shut___echo", {"text": "again"}) == "again"
+        assert made.hub.store.approve("shut") == ["echo"]
+        await wait_until(lambda: not made.hub.directory.servers[0].quarantined)
+        assert await call_text(connected, "shut___echo", {"text": "again"}) == "again"

@@ -18,8 +18,8 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.support.gateway_process import REPOSITORY, served, stdio_command, written
-from tests.support.npm import NODE, folder_of, install, node
+from tests.support.gateway_process import REPOSITORY, run_gateway, stdio_command, write_config
+from tests.support.npm import NODE, install_folder, install_packages, node_binary
 
 INSPECTOR: Final = "@modelcontextprotocol/inspector"
 SDK: Final = "@modelcontextprotocol/sdk"
@@ -52,8 +52,8 @@ await client.close();
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = folder_of("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
-    return install(folder, PACKAGES)
+    folder = install_folder("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
+    return install_packages(folder, PACKAGES)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,9 @@ def targets(modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     }
     config = {"mcpServers": {"everything": server}, "toolSearch": {"mode": "search"}}
     # The store is kept, so that a gateway that has just been started knows the tools already.
-    path = written(folder, {**config, "store": f"sqlite:///{folder / 'store.db'}"})
+    path = write_config(folder, {**config, "store": f"sqlite:///{folder / 'store.db'}"})
     command, *args = stdio_command(path)
-    with served(path, servers=1) as address:
+    with run_gateway(path, servers=1) as address:
         yield {"stdio": {"command": command, "args": args}, "http": {"url": f"{address}/mcp"}}
 
 
@@ -93,7 +93,7 @@ def test_the_inspector(
     launcher = modules / INSPECTOR / "clients" / "launcher" / "build" / "index.js"
 
     def inspect(*arguments: str) -> Any:
-        command = [node(modules), str(launcher), "--cli", "--config", str(config)]
+        command = [node_binary(modules), str(launcher), "--cli", "--config", str(config)]
         done = subprocess.run(
             [*command, "--server", "toolcrib", "--connect-timeout", "600000", *arguments],
             capture_output=True,
@@ -124,7 +124,7 @@ def test_the_sdk_for_typescript(modules: Path, targets: dict[str, Any], transpor
     program.write_text(TYPESCRIPT, encoding="utf-8")
     given = [json.dumps(one) for one in (targets[transport], SEARCH, CALL)]
     done = subprocess.run(
-        [node(modules), str(program), *given],
+        [node_binary(modules), str(program), *given],
         capture_output=True,
         text=True,
         timeout=CLIENT_SECONDS,

@@ -22,12 +22,12 @@ import pytest
 from tests.support.gateway_process import (
     REPOSITORY,
     free_port,
-    running,
-    served,
+    run_gateway,
+    run_process,
     wait_for,
-    written,
+    write_config,
 )
-from tests.support.npm import NODE, folder_of, install, node
+from tests.support.npm import NODE, install_folder, install_packages, node_binary
 
 SUITE: Final = "@modelcontextprotocol/conformance"
 PACKAGES: Final = (f"{SUITE}@0.2.0-alpha.12", f"{NODE}@latest")
@@ -41,8 +41,8 @@ Checks = dict[tuple[str, str], bool]
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = folder_of("TOOLCRIB_CONFORMANCE", tmp_path_factory.mktemp("npm"))
-    return install(folder, PACKAGES)
+    folder = install_folder("TOOLCRIB_CONFORMANCE", tmp_path_factory.mktemp("npm"))
+    return install_packages(folder, PACKAGES)
 
 
 def config(mode: str) -> dict[str, object]:
@@ -78,7 +78,7 @@ def alone(folder: Path) -> Iterator[str]:
             return False
         return True
 
-    with running([sys.executable, *EVERYTHING, str(port)], log) as process:
+    with run_process([sys.executable, *EVERYTHING, str(port)], log) as process:
         wait_for(is_up, process, log)
         yield address
 
@@ -86,7 +86,7 @@ def alone(folder: Path) -> Iterator[str]:
 def checked(modules: Path, address: str, version: str, folder: Path) -> Checks:
     """What the suite finds: each check of each scenario, and whether it held."""
     out = folder / version
-    command = [node(modules), str(modules / SUITE / "dist" / "index.js"), "server"]
+    command = [node_binary(modules), str(modules / SUITE / "dist" / "index.js"), "server"]
     subprocess.run(
         [
             *(*command, "--url", f"{address}/mcp", "--suite", "all", "--spec-version", version),
@@ -118,8 +118,8 @@ def test_the_gateway_passes_what_the_server_passes(
     modules: Path, tmp_path: Path, mode: str
 ) -> None:
     expected: dict[str, dict[str, dict[str, str]]] = json.loads(EXPECTED.read_text())
-    path = written(tmp_path, config(mode))
-    with served(path, servers=1) as address:
+    path = write_config(tmp_path, config(mode))
+    with run_gateway(path, servers=1) as address:
         for version in VERSIONS:
             found = checked(modules, address, version, tmp_path)
             failed = {

@@ -13,15 +13,15 @@ import pytest
 from mcp.server.stdio import stdio_server
 from mcp_types import version as versions
 
-from tests.gateway.mcp.harness import MODERN, config_of, plain, with_search
-from toolcrib.config.settings import Config
+from tests.gateway.mcp.harness import STATELESS, build_config, plain_server, with_search_settings
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.gateway.mcp.server import protocol, session
-from toolcrib.gateway.mcp.server.fast_start import Doorstep
-from toolcrib.gateway.mcp.server.router import Front
-from toolcrib.gateway.mcp.server.token_savings import Savings
-from toolcrib.hub.hub import Service, manifest_of
+from toolcrib.gateway.mcp.server.fast_start import FastStart
+from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.gateway.mcp.server.token_savings import TokenSavings
+from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ TOOLS = [
 INFO = {"name": "tester", "version": "1"}
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO}
 ENVELOPE = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 
@@ -59,20 +59,20 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-def opened(config: Config) -> Service:
+def opened(config: GatewayConfig) -> Hub:
     """A service that knows its servers' tools from the last time."""
     store = open_store(config.store)
-    about = {"instructions": "", "protocol": MODERN, "info": {}}
+    about = {"instructions": "", "protocol": STATELESS, "info": {}}
     for server in config.servers.values():
-        store.put_manifest(server.name, manifest_of(server, TOOLS, about))
-    service = Service(config, store)
-    service._engine = SearchEngine(service.engine.catalog, {"lexical": Lexical()})
+        store.put_manifest(server.name, build_manifest(server, TOOLS, about))
+    service = Hub(config, store)
+    service._engine = SearchEngine(service.engine.catalog, {"lexical": LexicalRanker()})
     return service
 
 
 @pytest.fixture
-def config() -> Config:
-    return config_of(plain("many", TOOLS, given={"start": "lazy"}), max_tools_limit=5)
+def config() -> GatewayConfig:
+    return build_config(plain_server("many", TOOLS, given={"start": "lazy"}), max_tools_limit=5)
 
 
 class Lines:
@@ -97,9 +97,9 @@ class Lines:
 
 
 @asynccontextmanager
-async def sdk(service: Service) -> AsyncIterator[Lines]:
+async def sdk(service: Hub) -> AsyncIterator[Lines]:
     """The SDK's way of answering lines."""
-    front = Front(service, Savings(service))
+    front = McpRouter(service, TokenSavings(service))
     pipes: Any = Lines()
     async with anyio.create_task_group() as tasks, stdio_server(pipes, pipes) as (read, write):
         options = front.server.create_initialization_options()
@@ -203,7 +203,7 @@ LEFT: dict[str, list[Any]] = {
         modern("tools/list", meta={"io.modelcontextprotocol/protocolVersion": "2030-01-01"})
     ],
     "an envelope that lacks something": [
-        request("tools/list", {"_meta": {"io.modelcontextprotocol/protocolVersion": MODERN}})
+        request("tools/list", {"_meta": {"io.modelcontextprotocol/protocolVersion": STATELESS}})
     ],
     "an envelope with a strange level": [
         modern("tools/list", meta={"io.modelcontextprotocol/logLevel": "loud"})
@@ -230,13 +230,13 @@ LEFT: dict[str, list[Any]] = {
 }
 
 
-async def said(service: Service, messages: list[Any]) -> list[list[str] | None]:
-    doorstep = Doorstep(service, None, Savings(service))
-    return [await doorstep.answers(lined(message)) for message in messages]
+async def said(service: Hub, messages: list[Any]) -> list[list[str] | None]:
+    doorstep = FastStart(service, None, TokenSavings(service))
+    return [await doorstep.respond(lined(message)) for message in messages]
 
 
 @pytest.mark.parametrize("case", PLAIN)
-async def test_an_answer_is_that_of_the_sdk(case: str, config: Config) -> None:
+async def test_an_answer_is_that_of_the_sdk(case: str, config: GatewayConfig) -> None:
     ours = await said(opened(config), PLAIN[case])
     async with sdk(opened(config)) as pipes:
         for message, answers in zip(PLAIN[case], ours, strict=True):
@@ -249,39 +249,41 @@ async def test_an_answer_is_that_of_the_sdk(case: str, config: Config) -> None:
 
 
 @pytest.mark.parametrize("case", LEFT)
-async def test_what_is_unusual_is_left_to_the_sdk(case: str, config: Config) -> None:
+async def test_what_is_unusual_is_left_to_the_sdk(case: str, config: GatewayConfig) -> None:
     *before, last = await said(opened(config), LEFT[case])
     assert last is None
     assert None not in before
 
 
 @pytest.mark.parametrize("case", LEFT)
-async def test_what_was_left_decides_nothing(case: str, config: Config) -> None:
+async def test_what_was_left_decides_nothing(case: str, config: GatewayConfig) -> None:
     """How the conversation was opened is told to the SDK only where it was opened here."""
     service = opened(config)
-    doorstep = Doorstep(service, None, Savings(service))
+    doorstep = FastStart(service, None, TokenSavings(service))
     *before, last = map(lined, LEFT[case])
     for line in before:
-        await doorstep.answers(line)
-    opening = doorstep.opening
+        await doorstep.respond(line)
+    opening = doorstep.opening_message
     assert bool(opening) is bool(before)
-    await doorstep.answers(last)
-    assert doorstep.opening == opening
+    await doorstep.respond(last)
+    assert doorstep.opening_message == opening
 
 
-async def test_what_json_cannot_say_is_left_to_the_sdk(config: Config) -> None:
+async def test_what_json_cannot_say_is_left_to_the_sdk(config: GatewayConfig) -> None:
     service = opened(config)
     tool = {"name": "odd", "description": "half \ud800", "inputSchema": {"type": "object"}}
     (server,) = config.servers.values()
-    about = {"instructions": "", "protocol": MODERN, "info": {}}
-    service.learn(server, manifest_of(server, [tool], about))
+    about = {"instructions": "", "protocol": STATELESS, "info": {}}
+    service.update_server(server, build_manifest(server, [tool], about))
     assert await said(service, [modern("tools/list")]) == [None]
 
 
-async def test_servers_that_nobody_has_seen_are_named(config: Config) -> None:
-    unseen = plain("new", given={"start": "lazy"})
+async def test_servers_that_nobody_has_seen_are_named(config: GatewayConfig) -> None:
+    unseen = plain_server("new", given={"start": "lazy"})
     service = opened(config)
-    service.reconfigure(with_search(config_of(*config.servers.values(), unseen), max_tools_limit=5))
+    service.reconfigure(
+        with_search_settings(build_config(*config.servers.values(), unseen), max_tools_limit=5)
+    )
     query = modern("tools/call", **call("search_tools", query="zebra quartz"))
     (answers,) = await said(service, [query])
     assert answers is not None
@@ -290,7 +292,7 @@ async def test_servers_that_nobody_has_seen_are_named(config: Config) -> None:
 
 @pytest.mark.parametrize("first", [hello(), modern("server/discover")])
 async def test_a_list_that_would_lack_a_server_waits_for_it(first: Any) -> None:
-    service = Service(config_of(plain("new")), open_store("sqlite://"))
+    service = Hub(build_config(plain_server("new")), open_store("sqlite://"))
     listing = request("tools/list") if first["method"] == "initialize" else modern("tools/list")
     opening, listed = await said(service, [first, listing])
     assert opening is not None
@@ -298,28 +300,28 @@ async def test_a_list_that_would_lack_a_server_waits_for_it(first: Any) -> None:
 
 
 async def test_a_search_tool_waits_for_no_server() -> None:
-    service = Service(config_of(plain("new"), mode="search"), open_store("sqlite://"))
+    service = Hub(build_config(plain_server("new"), mode="search"), open_store("sqlite://"))
     (answers,) = await said(service, [modern("tools/list")])
     assert answers is not None
     about = json.loads(answers[0])["result"]["tools"][0]["description"]
     assert about.startswith("Find tools. More come from servers that were not up yet: new. Say")
 
 
-async def test_savings_are_noted_here_too(config: Config) -> None:
+async def test_savings_are_noted_here_too(config: GatewayConfig) -> None:
     service = opened(config)
-    savings = Savings(service)
-    doorstep = Doorstep(service, None, savings)
-    await doorstep.answers(lined(modern("tools/list")))
-    savings.settle()
-    assert service.stats()["listings"] == 1
+    savings = TokenSavings(service)
+    doorstep = FastStart(service, None, savings)
+    await doorstep.respond(lined(modern("tools/list")))
+    savings.flush()
+    assert service.get_stats()["listings"] == 1
 
 
 def test_what_is_said_of_the_protocol_is_what_the_sdk_says() -> None:
     assert protocol.HANDSHAKE_VERSIONS == versions.HANDSHAKE_PROTOCOL_VERSIONS
-    assert (protocol.MODERN_VERSION,) == versions.MODERN_PROTOCOL_VERSIONS
+    assert (protocol.STATELESS_VERSION,) == versions.MODERN_PROTOCOL_VERSIONS
     assert protocol.VERSION_KEY == types.PROTOCOL_VERSION_META_KEY
     assert protocol.CAPABILITIES_KEY == types.CLIENT_CAPABILITIES_META_KEY
     assert protocol.CLIENT_KEY == types.CLIENT_INFO_META_KEY
     assert protocol.LEVEL_KEY == types.LOG_LEVEL_META_KEY
     assert protocol.SERVER_KEY == types.SERVER_INFO_META_KEY
-    assert types.LoggingLevel.__args__ == session.LEVELS  # type: ignore[attr-defined]
+    assert types.LoggingLevel.__args__ == session.LOG_LEVELS  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.gateway.mcp.harness import config_of, plain, until
+from tests.gateway.mcp.harness import build_config, plain_server, wait_until
 from tests.gateway.mcp.server.test_fast_start import (
     TOOLS,
     Lines,
@@ -21,13 +21,13 @@ from tests.gateway.mcp.server.test_fast_start import (
     opened,
     request,
 )
-from toolcrib.config.settings import Config
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.gateway.mcp.gateway import serve_pipes
 from toolcrib.gateway.mcp.server import handover
-from toolcrib.gateway.mcp.server.fast_start import Doorstep
-from toolcrib.gateway.mcp.server.pipes import Pipes
-from toolcrib.gateway.mcp.server.token_savings import Savings
-from toolcrib.hub.hub import Service
+from toolcrib.gateway.mcp.server.fast_start import FastStart
+from toolcrib.gateway.mcp.server.pipes import StdioPipes
+from toolcrib.gateway.mcp.server.token_savings import TokenSavings
+from toolcrib.hub.hub import Hub
 
 pytestmark = pytest.mark.anyio
 
@@ -67,18 +67,18 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(service: Service) -> AsyncIterator[Talk]:
+async def talking(service: Hub) -> AsyncIterator[Talk]:
     """Both halves of serving a client on pipes, with a load that ends when it is told to."""
     talk = Talk()
-    savings = Savings(service)
-    doorstep = Doorstep(service, None, savings)
+    savings = TokenSavings(service)
+    doorstep = FastStart(service, None, savings)
 
     async def serve() -> None:
-        pipes = Pipes(talk.pipes.lines, talk.pipes)
-        handed = await handover.Reception(doorstep, pipes, talk.load, MODULES).received()
+        pipes = StdioPipes(talk.pipes.lines, talk.pipes)
+        handed = await handover.StdioHandover(doorstep, pipes, talk.load, MODULES).run()
         if handed is not None:
             talk.is_handed_on = True
-            await serve_pipes(service, None, handed, savings, doorstep.shown)
+            await serve_pipes(service, None, handed, savings, doorstep.state)
         talk.has_ended = True
 
     try:
@@ -90,25 +90,25 @@ async def talking(service: Service) -> AsyncIterator[Talk]:
                 # Also where a test has failed: nobody could end the thread that waits for it.
                 talk.may_load.set()
             talk.pipes.put.close()
-            await until(lambda: talk.has_ended)
+            await wait_until(lambda: talk.has_ended)
     finally:
         talk.pipes.close()
         service.close()
 
 
 @pytest.fixture
-def config() -> Config:
-    return config_of(plain("many", TOOLS, given={"start": "lazy"}), max_tools_limit=5)
+def config() -> GatewayConfig:
+    return build_config(plain_server("many", TOOLS, given={"start": "lazy"}), max_tools_limit=5)
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what a test says loads the SDK, however slow the machine is."""
-    monkeypatch.setattr(handover, "QUIET_SECONDS", 600)
-    monkeypatch.setattr(handover, "LONGEST_SECONDS", 600)
+    monkeypatch.setattr(handover, "IDLE_SECONDS", 600)
+    monkeypatch.setattr(handover, "MAX_DELAY_SECONDS", 600)
 
 
-async def test_a_client_with_a_handshake_is_handed_on_with_its_list(config: Config) -> None:
+async def test_a_client_with_a_handshake_is_handed_on_with_its_list(config: GatewayConfig) -> None:
     async with talking(opened(config)) as talk:
         await talk.ask(hello())
         await talk.say(INITIALIZED)
@@ -120,7 +120,7 @@ async def test_a_client_with_a_handshake_is_handed_on_with_its_list(config: Conf
 
         # A server's tool is for the SDK; while that is loaded, others are still answered.
         await talk.say(request("tools/call", call("many___tool_7"), 4))
-        await until(lambda: talk.loads)
+        await wait_until(lambda: talk.loads)
         assert await talk.ask(request("tools/list", id=5)) == {**before, "id": 5}
         assert (talk.loads, talk.is_handed_on) == (1, False)
 
@@ -132,7 +132,7 @@ async def test_a_client_with_a_handshake_is_handed_on_with_its_list(config: Conf
         assert (await talk.ask(request("ping", id=7)))["result"] == {}
 
 
-async def test_a_client_without_a_handshake_stays_one(config: Config) -> None:
+async def test_a_client_without_a_handshake_stays_one(config: GatewayConfig) -> None:
     async with talking(opened(config)) as talk:
         listed = await talk.ask(modern("tools/list", 1))
         talk.may_load.set()
@@ -143,7 +143,9 @@ async def test_a_client_without_a_handshake_stays_one(config: Config) -> None:
         assert (await talk.ask(hello(4)))["error"]["code"] == -32022
 
 
-async def test_nothing_is_said_twice_where_nothing_was_answered_before(config: Config) -> None:
+async def test_nothing_is_said_twice_where_nothing_was_answered_before(
+    config: GatewayConfig,
+) -> None:
     async with talking(opened(config)) as talk:
         talk.may_load.set()
         assert (await talk.ask(request("tools/list", id=1)))["error"]["code"] == -32602
@@ -151,70 +153,70 @@ async def test_nothing_is_said_twice_where_nothing_was_answered_before(config: C
         assert len((await talk.ask(request("tools/list", id=3)))["result"]["tools"]) == 6
 
 
-async def test_a_client_that_leaves_has_nothing_loaded_for_it(config: Config) -> None:
+async def test_a_client_that_leaves_has_nothing_loaded_for_it(config: GatewayConfig) -> None:
     async with talking(opened(config)) as talk:
         await talk.ask(hello())
         await talk.say(INITIALIZED)
         talk.pipes.put.close()
-        await until(lambda: talk.has_ended)
+        await wait_until(lambda: talk.has_ended)
         assert (talk.loads, talk.is_handed_on) == (0, False)
 
 
 async def test_a_client_that_leaves_meanwhile_is_not_loaded_for_any_further(
-    config: Config, monkeypatch: pytest.MonkeyPatch
+    config: GatewayConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(handover, "IDLE_SECONDS", 0)
     async with talking(opened(config)) as talk:
-        await until(lambda: talk.loads)
+        await wait_until(lambda: talk.loads)
         talk.pipes.put.close()
         await anyio.wait_all_tasks_blocked()
         talk.may_load.set()
-        await until(lambda: talk.has_ended)
+        await wait_until(lambda: talk.has_ended)
         assert (talk.loads, talk.is_handed_on) == (1, False)
 
 
-async def test_a_client_that_leaves_is_still_answered(config: Config) -> None:
+async def test_a_client_that_leaves_is_still_answered(config: GatewayConfig) -> None:
     async with talking(opened(config)) as talk:
         await talk.ask(hello())
         await talk.say(request("prompts/list", id=1))
         talk.pipes.put.close()
-        await until(lambda: talk.loads)
+        await wait_until(lambda: talk.loads)
         talk.may_load.set()
-        await until(lambda: talk.has_ended)
+        await wait_until(lambda: talk.has_ended)
         assert talk.is_handed_on
 
 
 @pytest.mark.parametrize("patience", ["QUIET_SECONDS", "LONGEST_SECONDS"])
 async def test_a_client_that_asks_nothing_has_its_servers_started(
-    config: Config, patience: str, monkeypatch: pytest.MonkeyPatch
+    config: GatewayConfig, patience: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handover, patience, 0)
     async with talking(opened(config)) as talk:
         talk.may_load.set()
-        await until(lambda: talk.is_handed_on)
+        await wait_until(lambda: talk.is_handed_on)
         assert talk.loads == len(MODULES)
         assert "result" in await talk.ask(hello())
 
 
 async def test_a_client_that_never_stops_asking_does_not_put_it_off(
-    config: Config, monkeypatch: pytest.MonkeyPatch
+    config: GatewayConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "LONGEST_SECONDS", 0)
+    monkeypatch.setattr(handover, "MAX_DELAY_SECONDS", 0)
     async with talking(opened(config)) as talk:
         await talk.say(hello(), *[request("ping", id=number) for number in range(1, 60)])
-        await until(lambda: talk.loads)
+        await wait_until(lambda: talk.loads)
         talk.may_load.set()
         assert [(await talk.heard())["id"] for _ in range(60)] == list(range(60))
-        await until(lambda: talk.is_handed_on)
+        await wait_until(lambda: talk.is_handed_on)
 
 
 async def test_only_so_much_is_kept_for_later(
-    config: Config, monkeypatch: pytest.MonkeyPatch
+    config: GatewayConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "MAX_LEFT", 3)
+    monkeypatch.setattr(handover, "MAX_QUEUED_LINES", 3)
     async with talking(opened(config)) as talk:
         await talk.ask(hello())
         await talk.say(*[INITIALIZED] * 3)
-        await until(lambda: talk.is_handed_on)
+        await wait_until(lambda: talk.is_handed_on)
         assert talk.loads == 0
         assert "result" in await talk.ask(request("ping", id=1))

@@ -16,28 +16,41 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.gateway.mcp.harness import MODERN, config_of, names, plain, served, told
-from toolcrib.config.settings import Auth, Http, Key, Profile
-from toolcrib.gateway.app import doors
-from toolcrib.gateway.metrics import Metrics
-from toolcrib.gateway.middleware import Guard
-from toolcrib.hub.hub import Service
+from tests.gateway.mcp.harness import (
+    STATELESS,
+    build_config,
+    call_text,
+    list_tool_names,
+    plain_server,
+    serve_app,
+)
+from toolcrib.config.settings import AccessProfile, ApiKey, AuthConfig, HttpConfig
+from toolcrib.gateway.app import build_unprotected_app
+from toolcrib.gateway.metrics import MetricsRegistry
+from toolcrib.gateway.middleware import SecurityMiddleware
+from toolcrib.hub.hub import Hub
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.lexical.ranker import Lexical
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.anyio
 
-ZOO = plain("zoo", ["lion", "bear", "wolf", "echo", "pid"])
-SEA = plain("sea", ["whale", "shark", "squid"], MODERN)
+ZOO = plain_server("zoo", ["lion", "bear", "wolf", "echo", "pid"])
+SEA = plain_server("sea", ["whale", "shark", "squid"], STATELESS)
 CONFIG = replace(
-    config_of(
-        ZOO, SEA, profiles=[Profile("wet", servers=("sea",))], mode="dynamic", max_tools_limit=3
+    build_config(
+        ZOO,
+        SEA,
+        profiles=[AccessProfile("wet", servers=("sea",))],
+        mode="dynamic",
+        max_tools_limit=3,
     ),
-    http=Http(max_body_bytes=100_000),
-    auth=Auth((Key.of("key of all"), Key.of("key of the sea", "wet", "diver"))),
+    http=HttpConfig(max_body_bytes=100_000),
+    auth=AuthConfig(
+        (ApiKey.from_secret("key of all"), ApiKey.from_secret("key of the sea", "wet", "diver"))
+    ),
 )
-BOTH = pytest.mark.parametrize("era", ["legacy", MODERN])
+BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
 # Two hundred sessions take half a minute of one core; the same is tested without HTTP.
 HEAVY = bool(os.environ.get("TOOLCRIB_HEAVY_TESTS"))
 SEARCH = "search_available_tools"
@@ -46,10 +59,10 @@ JSON = {"accept": "application/json, text/event-stream"}
 
 @pytest.fixture(scope="module")
 async def url() -> AsyncIterator[str]:
-    service = Service(CONFIG, open_store("sqlite://"))
-    service._engine = SearchEngine(service.engine.catalog, {"lexical": Lexical()})
-    app = doors(service, Metrics())
-    guarded = Guard(app, CONFIG.http, CONFIG.auth)
+    service = Hub(CONFIG, open_store("sqlite://"))
+    service._engine = SearchEngine(service.engine.catalog, {"lexical": LexicalRanker()})
+    app = build_unprotected_app(service, MetricsRegistry())
+    guarded = SecurityMiddleware(app, CONFIG.http, CONFIG.auth)
 
     async def either(scope: Any, receive: Any, send: Any) -> None:
         """With the guard for those who come with a key, without for all others."""
@@ -57,7 +70,7 @@ async def url() -> AsyncIterator[str]:
         await (guarded if has_key else app)(scope, receive, send)
 
     try:
-        async with served(either) as address, httpx2.AsyncClient() as http:
+        async with serve_app(either) as address, httpx2.AsyncClient() as http:
             with anyio.fail_after(60):
                 while (await post(http, address, "tools/list"))["result"]["tools"].__len__() < 4:
                     await anyio.sleep(0.05)
@@ -77,11 +90,11 @@ async def post(http: httpx2.AsyncClient, url: str, method: str, **params: Any) -
 @BOTH
 async def test_the_official_client_lists_searches_and_calls(url: str, era: str) -> None:
     async with Client(f"{url}/mcp", mode=era) as connected:
-        listed = await names(connected)
-        assert await told(connected, "zoo___echo", {"text": "hello"}) == "hello"
-        assert "sea___whale" in await told(connected, SEARCH, {"query": "whale"})
-        after = await names(connected)
-    if era == MODERN:
+        listed = await list_tool_names(connected)
+        assert await call_text(connected, "zoo___echo", {"text": "hello"}) == "hello"
+        assert "sea___whale" in await call_text(connected, SEARCH, {"query": "whale"})
+        after = await list_tool_names(connected)
+    if era == STATELESS:
         assert listed == after == ["search_tools", "describe_tool", "call_tool"]
     else:
         assert listed[-1] == SEARCH
@@ -102,17 +115,17 @@ async def test_one_session_hears_of_its_search_before_the_result_and_no_other(ur
         Client(f"{url}/mcp", mode="legacy", message_handler=hear) as one,
         Client(f"{url}/mcp", mode="legacy", message_handler=overhear) as other,
     ):
-        await told(one, SEARCH, {"query": "squid"})
+        await call_text(one, SEARCH, {"query": "squid"})
         heard.append("result")
         assert heard == ["notifications/tools/list_changed", "result"]
-        assert len(await names(other)) == 4
+        assert len(await list_tool_names(other)) == 4
     assert overheard == []
 
 
 @BOTH
 async def test_a_path_chooses_a_profile(url: str, era: str) -> None:
     async with Client(f"{url}/mcp/p/wet", mode=era) as connected:
-        assert await names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
+        assert await list_tool_names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
         assert (await connected.call_tool("zoo___echo", {"text": "x"})).is_error
     with pytest.raises((MCPError, ExceptionGroup)):
         async with Client(f"{url}/mcp/p/nowhere", mode=era) as connected:
@@ -132,9 +145,9 @@ async def with_key(url: str, key: str) -> AsyncIterator[Any]:
 @BOTH
 async def test_a_key_chooses_a_profile_and_opens_no_other(url: str, era: str) -> None:
     async with Client(with_key(f"{url}/mcp", "key of the sea"), mode=era) as connected:
-        assert await names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
+        assert await list_tool_names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
     async with Client(with_key(f"{url}/mcp/p/wet", "key of all"), mode=era) as connected:
-        assert len(await names(connected)) == 3
+        assert len(await list_tool_names(connected)) == 3
     headers = {"Authorization": "Bearer key of the sea"}
     async with httpx2.AsyncClient(headers=headers) as http:
         refused = await http.post(f"{url}/mcp/p/dry", json={})
@@ -251,14 +264,14 @@ async def test_many_sessions_with_lists_of_their_own(url: str) -> None:
         animal = animals[number % len(animals)]
         transport = streamable_http_client(f"{url}/mcp", http_client=http)
         async with Client(transport, mode="legacy") as connected:
-            await told(connected, SEARCH, {"query": animal})
+            await call_text(connected, SEARCH, {"query": animal})
             said = f"{number} was here"
-            echo = await told(connected, "zoo___echo", {"text": said})
+            echo = await call_text(connected, "zoo___echo", {"text": said})
             ready += 1
             if ready == count:
                 everybody.set()
             await everybody.wait()
-            listed = await names(connected)
+            listed = await list_tool_names(connected)
             if echo != said or [name.partition("___")[2] for name in listed[:-1]] != [animal]:
                 wrong.append((number, echo, listed))
 

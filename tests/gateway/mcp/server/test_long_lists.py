@@ -11,9 +11,18 @@ import anyio
 import pytest
 from mcp.server.connection import Connection
 
-from tests.gateway.mcp.harness import MODERN, client, config_of, gateway, names, plain, told, until
+from tests.gateway.mcp.harness import (
+    STATELESS,
+    build_config,
+    call_text,
+    connect_client,
+    gateway,
+    list_tool_names,
+    plain_server,
+    wait_until,
+)
 from toolcrib.gateway.mcp.server import router as fronts
-from toolcrib.gateway.mcp.server.client import shown_to
+from toolcrib.gateway.mcp.server.client import get_session_state
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +32,7 @@ HEAVY = os.environ.get("TOOLCRIB_HEAVY_TESTS")
 async def test_a_client_that_does_not_listen_delays_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fronts, "TELL_SECONDS", 0.3)
+    monkeypatch.setattr(fronts, "NOTIFY_TIMEOUT_SECONDS", 0.3)
     deaf: list[Any] = []
     notify = Connection.notify
 
@@ -38,46 +47,51 @@ async def test_a_client_that_does_not_listen_delays_nobody(
     async def on_message(message: Any) -> None:
         heard.append(getattr(message, "method", ""))
 
-    server = plain("zoo", ["echo", "change"])
-    async with gateway(config_of(server)) as front, client(front, "legacy") as stalled:
+    server = plain_server("zoo", ["echo", "change"])
+    async with gateway(build_config(server)) as front, connect_client(front, "legacy") as stalled:
         deaf += list(front._connections.values())
-        async with client(front, "legacy", message_handler=on_message) as other:
+        async with connect_client(front, "legacy", message_handler=on_message) as other:
             async with anyio.create_task_group() as tasks:
                 for _ in range(100):
-                    tasks.start_soon(front.tell_tools_changed)
-                await until(lambda: heard)
+                    tasks.start_soon(front.notify_tools_changed)
+                await wait_until(lambda: heard)
                 # No more than so many wait for it at any time.
-                assert shown_to(deaf[0]).telling <= fronts.MAX_TELLING
+                assert (
+                    get_session_state(deaf[0]).pending_notifications
+                    <= fronts.MAX_PENDING_NOTIFICATIONS
+                )
                 # A new list of a server is learned while the deaf one is being told.
-                await told(other, "zoo___change", {"description": "Other."})
-                await until(lambda: front.service.directory.shelves[0].held)
-            assert await names(stalled) == ["zoo___change"]
+                await call_text(other, "zoo___change", {"description": "Other."})
+                await wait_until(lambda: front.hub.directory.servers[0].quarantined)
+            assert await list_tool_names(stalled) == ["zoo___change"]
 
 
 async def calls(connected: Any, count: int) -> None:
     for number in range(count):
-        assert await told(connected, "zoo___echo", {"text": str(number)}) == str(number)
+        assert await call_text(connected, "zoo___echo", {"text": str(number)}) == str(number)
         if number % 20 == 0:
-            await told(connected, "search_tools", {"query": "echo a text"})
+            await call_text(connected, "search_tools", {"query": "echo a text"})
 
 
-@pytest.mark.parametrize("era", ["legacy", MODERN])
+@pytest.mark.parametrize("era", ["legacy", STATELESS])
 async def test_memory_does_not_grow_with_the_calls(era: str) -> None:
     count = 10_000 if HEAVY else 100
-    config = config_of(plain("zoo", ["echo"], era), mode="search", always_expose=("zoo___echo",))
+    config = build_config(
+        plain_server("zoo", ["echo"], era), mode="search", always_expose=("zoo___echo",)
+    )
     async with gateway(config) as front:
-        async with client(front, era) as connected:
+        async with connect_client(front, era) as connected:
             # Of tools that it has not seen listed the client warns at every call, and pytest keeps what is logged.
-            await names(connected)
+            await list_tool_names(connected)
             await calls(connected, min(count, 500))
             tracemalloc.start()
             try:
                 await calls(connected, 50)
-                front.service.flush()
+                front.hub.flush()
                 gc.collect()
                 before = tracemalloc.get_traced_memory()[0]
                 await calls(connected, count)
-                front.service.flush()
+                front.hub.flush()
                 gc.collect()
                 grown = tracemalloc.get_traced_memory()[0] - before
             finally:
@@ -85,15 +99,15 @@ async def test_memory_does_not_grow_with_the_calls(era: str) -> None:
         print(f"{count} calls in the {era} era: {grown:,} bytes more")
         # What is kept for speed has its limits, which are reached early.
         assert grown < 500_000
-        assert not len(front.fleet.upstreams["zoo"].waiting)
+        assert not len(front.pool.servers["zoo"].in_flight)
 
 
 async def test_sessions_leave_nothing_behind() -> None:
-    async with gateway(config_of(plain("zoo", ["echo"]))) as front:
+    async with gateway(build_config(plain_server("zoo", ["echo"]))) as front:
         for _ in range(5):
-            async with client(front, "legacy") as connected:
-                await told(connected, "zoo___echo", {"text": "x"})
+            async with connect_client(front, "legacy") as connected:
+                await call_text(connected, "zoo___echo", {"text": "x"})
         gc.collect()
-        assert front.clients == 0
+        assert front.client_count == 0
         alive = [one for one in gc.get_objects() if isinstance(one, Connection)]
         assert len(alive) <= 1

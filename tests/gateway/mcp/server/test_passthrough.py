@@ -13,18 +13,18 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from tests.gateway.mcp.harness import (
-    MODERN,
-    client,
-    config_of,
+    STATELESS,
+    build_config,
+    call_text,
+    connect_client,
     gateway,
-    names,
-    plain,
-    text_of,
-    told,
-    until,
-    with_search,
+    list_tool_names,
+    part_text,
+    plain_server,
+    wait_until,
+    with_search_settings,
 )
-from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.server.router import McpRouter
 
 pytestmark = [
     pytest.mark.anyio,
@@ -42,15 +42,19 @@ TOOLS = [
     "log",
     "touch",
 ]
-OLD = plain("old", [*TOOLS, "big"], prompts=["greet"], resources=["memo://old", "memo://both"])
-NEW = plain("new", TOOLS, MODERN, prompts=["greet"], resources=["memo://new", "memo://both"])
-CONFIG = config_of(OLD, NEW, mode="direct")
-BOTH = pytest.mark.parametrize("era", ["legacy", MODERN])
+OLD = plain_server(
+    "old", [*TOOLS, "big"], prompts=["greet"], resources=["memo://old", "memo://both"]
+)
+NEW = plain_server(
+    "new", TOOLS, STATELESS, prompts=["greet"], resources=["memo://new", "memo://both"]
+)
+CONFIG = build_config(OLD, NEW, mode="direct")
+BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
 SERVERS = pytest.mark.parametrize("server", ["old", "new"])
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[Front]:
+async def front() -> AsyncIterator[McpRouter]:
     async with gateway(CONFIG) as made:
         yield made
 
@@ -64,8 +68,10 @@ async def raw(connected: Client, method: str, **params: Any) -> dict[str, Any]:
 
 
 @BOTH
-async def test_definitions_are_listed_as_they_came_but_for_the_name(front: Front, era: str) -> None:
-    async with client(front, era) as connected:
+async def test_definitions_are_listed_as_they_came_but_for_the_name(
+    front: McpRouter, era: str
+) -> None:
+    async with connect_client(front, era) as connected:
         result = await raw(connected, "tools/list")
     listed = {tool["name"]: tool for tool in result["tools"]}
     assert listed["new___echo"] == {
@@ -77,13 +83,13 @@ async def test_definitions_are_listed_as_they_came_but_for_the_name(front: Front
         "annotations": {"readOnlyHint": False, "vendorHint": 1},
     }
     stamped = {"resultType", "ttlMs", "cacheScope"} <= result.keys()
-    assert stamped == (era == MODERN)
+    assert stamped == (era == STATELESS)
 
 
 @BOTH
 @SERVERS
-async def test_results_pass_through_as_they_came(front: Front, era: str, server: str) -> None:
-    async with client(front, era) as connected:
+async def test_results_pass_through_as_they_came(front: McpRouter, era: str, server: str) -> None:
+    async with connect_client(front, era) as connected:
         given = {"text": "é\u2028", "deep": [None, 1.5, {"a": 1}]}
         result = await raw(connected, "tools/call", name=f"{server}___echo", arguments=given)
         picture = await raw(connected, "tools/call", name=f"{server}___picture", arguments={})
@@ -99,9 +105,9 @@ async def test_results_pass_through_as_they_came(front: Front, era: str, server:
 @BOTH
 @SERVERS
 async def test_what_a_client_says_about_a_call_goes_on_and_about_itself_does_not(
-    front: Front, era: str, server: str
+    front: McpRouter, era: str, server: str
 ) -> None:
-    async with client(front, era) as connected:
+    async with connect_client(front, era) as connected:
         meta = {"vendor/key": 1, "traceparent": "00-1-2-3"}
         result = await raw(
             connected, "tools/call", name=f"{server}___seen", arguments={}, _meta=meta
@@ -115,26 +121,28 @@ async def test_what_a_client_says_about_a_call_goes_on_and_about_itself_does_not
 
 @BOTH
 @SERVERS
-async def test_errors_pass_through_as_they_came(front: Front, era: str, server: str) -> None:
-    async with client(front, era) as connected:
+async def test_errors_pass_through_as_they_came(front: McpRouter, era: str, server: str) -> None:
+    async with connect_client(front, era) as connected:
         failed = await connected.call_tool(f"{server}___fail", {})
         with pytest.raises(MCPError) as caught:
             await connected.call_tool(f"{server}___error", {})
     assert failed.is_error
-    assert text_of(failed.content[0]) == "it went wrong"
+    assert part_text(failed.content[0]) == "it went wrong"
     assert caught.value.error.code == -32050
     assert caught.value.error.data == {"why": "because"}
 
 
 @BOTH
 @SERVERS
-async def test_progress_reaches_the_client_that_asked(front: Front, era: str, server: str) -> None:
+async def test_progress_reaches_the_client_that_asked(
+    front: McpRouter, era: str, server: str
+) -> None:
     heard: list[Any] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with client(front, era) as connected:
+    async with connect_client(front, era) as connected:
         await connected.call_tool(f"{server}___progress", {}, progress_callback=on_progress)
     assert heard == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
 
@@ -143,32 +151,34 @@ async def test_progress_reaches_the_client_that_asked(front: Front, era: str, se
 @SERVERS
 async def test_a_cancelled_call_is_cancelled_at_the_server(era: str, server: str) -> None:
     # A server of its own: after this, it is in doubt whose its messages are.
-    one = plain(server, ["hang", "cancelled"], MODERN if server == "new" else "legacy")
-    async with gateway(config_of(one)) as made, client(made, era) as connected:
-        upstream = made.fleet.upstreams[server]
-        before = json.loads(await told(connected, f"{server}___cancelled"))
+    one = plain_server(server, ["hang", "cancelled"], STATELESS if server == "new" else "legacy")
+    async with gateway(build_config(one)) as made, connect_client(made, era) as connected:
+        upstream = made.pool.servers[server]
+        before = json.loads(await call_text(connected, f"{server}___cancelled"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connected.call_tool, f"{server}___hang", {})
-            await until(lambda: upstream.state == "in use")
+            await wait_until(lambda: upstream.state == "in use")
             tasks.cancel_scope.cancel()
-        await until(lambda: upstream.state == "started")
-        after = json.loads(await told(connected, f"{server}___cancelled"))
+        await wait_until(lambda: upstream.state == "started")
+        after = json.loads(await call_text(connected, f"{server}___cancelled"))
     assert len(after) == len(before) + 1
 
 
 @SERVERS
-async def test_log_messages_go_to_the_client_whose_call_it_is(front: Front, server: str) -> None:
+async def test_log_messages_go_to_the_client_whose_call_it_is(
+    front: McpRouter, server: str
+) -> None:
     heard: list[Any] = []
     overheard: list[Any] = []
     async with (
-        client(front, "legacy", logging_callback=_into(heard)) as one,
-        client(front, "legacy", logging_callback=_into(overheard)),
+        connect_client(front, "legacy", logging_callback=_into(heard)) as one,
+        connect_client(front, "legacy", logging_callback=_into(overheard)),
     ):
         await one.call_tool(f"{server}___log", {})
-        await until(lambda: len(heard) == 2)
+        await wait_until(lambda: len(heard) == 2)
         await one.set_logging_level("warning")
         await one.call_tool(f"{server}___log", {})
-        await until(lambda: len(heard) == 3)
+        await wait_until(lambda: len(heard) == 3)
     assert [(params.level, params.data) for params in heard] == [
         ("debug", server),
         ("error", server),
@@ -179,14 +189,14 @@ async def test_log_messages_go_to_the_client_whose_call_it_is(front: Front, serv
 
 @SERVERS
 async def test_a_client_without_a_handshake_hears_of_the_log_what_it_asks_for(
-    front: Front, server: str
+    front: McpRouter, server: str
 ) -> None:
     heard: list[Any] = []
-    async with client(front, MODERN, logging_callback=_into(heard)) as connected:
+    async with connect_client(front, STATELESS, logging_callback=_into(heard)) as connected:
         await connected.call_tool(f"{server}___log", {})
         meta: Any = {"io.modelcontextprotocol/logLevel": "error"}
         await connected.call_tool(f"{server}___log", {}, meta=meta)
-        await until(lambda: heard)
+        await wait_until(lambda: heard)
     assert [params.level for params in heard] == ["error"]
 
 
@@ -198,33 +208,33 @@ def _into(heard: list[Any]) -> Callable[[Any], Any]:
 
 
 @BOTH
-async def test_prompts_of_all_servers(front: Front, era: str) -> None:
-    async with client(front, era) as connected:
+async def test_prompts_of_all_servers(front: McpRouter, era: str) -> None:
+    async with connect_client(front, era) as connected:
         listed = await raw(connected, "prompts/list")
         assert [prompt["name"] for prompt in listed["prompts"]] == ["old___greet", "new___greet"]
         assert listed["prompts"][0]["vendorField"] == 1
         for server in ("old", "new"):
             got = await connected.get_prompt(f"{server}___greet")
-            assert text_of(got.messages[0].content) == f"greet of {server}"
+            assert part_text(got.messages[0].content) == f"greet of {server}"
         with pytest.raises(MCPError, match="Unknown prompt: greet"):
             await connected.get_prompt("greet")
 
 
-async def test_prompts_without_a_prefix_do_not_take_each_others_names(front: Front) -> None:
-    front.service.config = with_search(CONFIG, prefix=False)
+async def test_prompts_without_a_prefix_do_not_take_each_others_names(front: McpRouter) -> None:
+    front.hub.config = with_search_settings(CONFIG, prefix=False)
     try:
-        async with client(front) as connected:
+        async with connect_client(front) as connected:
             listed = [prompt.name for prompt in (await connected.list_prompts()).prompts]
             got = await connected.get_prompt(listed[1])
     finally:
-        front.service.config = CONFIG
+        front.hub.config = CONFIG
     assert listed == ["greet", "new___greet"]
-    assert text_of(got.messages[0].content) == "greet of new"
+    assert part_text(got.messages[0].content) == "greet of new"
 
 
 @BOTH
-async def test_resources_of_all_servers(front: Front, era: str) -> None:
-    async with client(front, era) as connected:
+async def test_resources_of_all_servers(front: McpRouter, era: str) -> None:
+    async with connect_client(front, era) as connected:
         listed = await connected.list_resources()
         templates = await connected.list_resource_templates()
         read = await connected.read_resource("memo://new")
@@ -242,7 +252,7 @@ async def test_resources_of_all_servers(front: Front, era: str) -> None:
     assert both.contents[0].text == "memo://both of old"  # type: ignore[union-attr]
 
 
-async def test_changes_of_a_resource_are_told_to_those_who_follow_it(front: Front) -> None:
+async def test_changes_of_a_resource_are_told_to_those_who_follow_it(front: McpRouter) -> None:
     heard: list[Any] = []
     overheard: list[Any] = []
 
@@ -253,9 +263,9 @@ async def test_changes_of_a_resource_are_told_to_those_who_follow_it(front: Fron
         return on_message
 
     async with (
-        client(front, "legacy", message_handler=into(heard)) as one,
-        client(front, "legacy", message_handler=into(overheard)),
-        client(front) as modern,
+        connect_client(front, "legacy", message_handler=into(heard)) as one,
+        connect_client(front, "legacy", message_handler=into(overheard)),
+        connect_client(front) as modern,
     ):
         await one.list_resources()
         await one.subscribe_resource("memo://old")
@@ -270,15 +280,15 @@ async def test_changes_of_a_resource_are_told_to_those_who_follow_it(front: Fron
         await one.unsubscribe_resource("memo://old")
         count = len(heard)
         await one.call_tool("old___touch", {"uri": "memo://old"})
-        await told(one, "old___echo", {"text": "after"})
+        await call_text(one, "old___echo", {"text": "after"})
     assert set(heard) == {"notifications/resources/updated"}
     assert len(heard) == count
     assert overheard == []
 
 
 @BOTH
-async def test_completions_come_from_the_server_they_are_about(front: Front, era: str) -> None:
-    async with client(front, era) as connected:
+async def test_completions_come_from_the_server_they_are_about(front: McpRouter, era: str) -> None:
+    async with connect_client(front, era) as connected:
         await connected.list_resources()
         prompt = types.PromptReference(name="new___greet")
         got = await connected.complete(prompt, {"name": "who", "value": "Al"})
@@ -290,15 +300,15 @@ async def test_completions_come_from_the_server_they_are_about(front: Front, era
 
 
 async def test_an_answer_that_is_too_large_is_not_passed_on() -> None:
-    small = plain("old", ["big"], given={"max_result_bytes": 2000})
-    async with gateway(config_of(small)) as made, client(made) as connected:
-        assert await told(connected, "old___big", {"count": 1500}) == "x" * 1500
+    small = plain_server("old", ["big"], given={"max_result_bytes": 2000})
+    async with gateway(build_config(small)) as made, connect_client(made) as connected:
+        assert await call_text(connected, "old___big", {"count": 1500}) == "x" * 1500
         result = await connected.call_tool("old___big", {"count": 3000})
     assert result.is_error
-    assert "more than 2,000 bytes" in text_of(result.content[0])
+    assert "more than 2,000 bytes" in part_text(result.content[0])
 
 
 async def test_a_list_in_pages_is_read_to_its_end() -> None:
-    paged = plain("paged", [f"tool{number}" for number in range(7)], page=2)
-    async with gateway(config_of(paged)) as made, client(made) as connected:
-        assert await names(connected) == [f"paged___tool{number}" for number in range(7)]
+    paged = plain_server("paged", [f"tool{number}" for number in range(7)], page=2)
+    async with gateway(build_config(paged)) as made, connect_client(made) as connected:
+        assert await list_tool_names(connected) == [f"paged___tool{number}" for number in range(7)]

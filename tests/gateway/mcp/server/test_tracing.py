@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from tests.gateway.serving import entry, environment
+from tests.gateway.serving import environment, server_entry
 
 SCRIPT = """
 import json, sys
@@ -44,7 +44,7 @@ anyio.run(main)
 
 
 def test_every_request_is_a_span_and_so_is_its_way_to_the_server() -> None:
-    config = {"mcpServers": {"plain": entry("echo", "fail")}, "store": "sqlite://"}
+    config = {"mcpServers": {"plain": server_entry("echo", "fail")}, "store": "sqlite://"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(config)],
         env=environment(),

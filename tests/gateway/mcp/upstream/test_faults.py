@@ -13,58 +13,58 @@ import anyio
 import pytest
 
 from tests.gateway.mcp.harness import (
-    MODERN,
-    client,
-    config_of,
+    STATELESS,
+    build_config,
+    call_text,
+    connect_client,
     gateway,
-    names,
-    plain,
-    script,
-    text_of,
-    told,
-    until,
+    list_tool_names,
+    part_text,
+    plain_server,
+    script_server,
+    wait_until,
 )
-from toolcrib.config.settings import Server
+from toolcrib.config.settings import ServerConfig
 from toolcrib.core.tool_names import safe_name
-from toolcrib.gateway.mcp.admin.status import servers
+from toolcrib.gateway.mcp.admin.status import list_server_status
 from toolcrib.gateway.mcp.upstream import stdio, supervisor
 
 pytestmark = pytest.mark.anyio
 
 NAMED = safe_name("bad___zwei Wörter")
-GOOD = plain("good", ["echo"])
+GOOD = plain_server("good", ["echo"])
 
 
 @pytest.fixture(autouse=True)
 def short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdio, "LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
 
 
-def faulty(kind: str, argument: str = "", **given: Any) -> Server:
-    return script("bad", "faulty.py", kind, argument, **given)
+def faulty(kind: str, argument: str = "", **given: Any) -> ServerConfig:
+    return script_server("bad", "faulty.py", kind, argument, **given)
 
 
 async def refused(connected: Any, tool: str, **arguments: Any) -> str:
     """What a call that fails says."""
     result = await connected.call_tool(tool, arguments)
     assert result.is_error
-    text: str = text_of(result.content[0])
+    text: str = part_text(result.content[0])
     return text
 
 
 async def works(connected: Any) -> None:
     """Whatever the other server does, this one is not held up by it."""
     with anyio.fail_after(20):
-        assert await told(connected, "good___echo", {"text": "fine"}) == "fine"
+        assert await call_text(connected, "good___echo", {"text": "fine"}) == "fine"
 
 
-@pytest.mark.parametrize("era", ["legacy", MODERN])
+@pytest.mark.parametrize("era", ["legacy", STATELESS])
 async def test_a_server_that_is_killed_in_a_call_is_said_to_be_gone_and_comes_back(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
-    bad = plain("bad", ["die", "echo", "pid", "hang"], era)
-    async with gateway(config_of(bad, GOOD)) as front, client(front) as connected:
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
+    bad = plain_server("bad", ["die", "echo", "pid", "hang"], era)
+    async with gateway(build_config(bad, GOOD)) as front, connect_client(front) as connected:
         async with anyio.create_task_group() as tasks:
             # Another call that is under way when it happens.
             answers: list[str] = []
@@ -73,49 +73,52 @@ async def test_a_server_that_is_killed_in_a_call_is_said_to_be_gone_and_comes_ba
                 answers.append(await refused(connected, "bad___hang"))
 
             tasks.start_soon(hang)
-            await until(lambda: front.fleet.upstreams["bad"].state == "in use")
+            await wait_until(lambda: front.pool.servers["bad"].state == "in use")
             answers.append(await refused(connected, "bad___die"))
         for answer in answers:
             assert answer.startswith("bad went away before it answered")
             assert "not known" in answer
         await works(connected)
-        await until(lambda: front.fleet.upstreams["bad"].link)
-        assert await told(connected, "bad___echo", {"text": "back"}) == "back"
+        await wait_until(lambda: front.pool.servers["bad"].connection)
+        assert await call_text(connected, "bad___echo", {"text": "back"}) == "back"
 
 
 async def test_a_call_that_changes_nothing_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
-    bad = plain("bad", ["die_once"], mark=str(tmp_path / "mark"))
-    async with gateway(config_of(bad)) as front, client(front) as connected:
-        assert await told(connected, "bad___die_once") == "alive"
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
+    bad = plain_server("bad", ["die_once"], mark=str(tmp_path / "mark"))
+    async with gateway(build_config(bad)) as front, connect_client(front) as connected:
+        assert await call_text(connected, "bad___die_once") == "alive"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot stop a process like that")
 async def test_a_server_that_nobody_uses_and_that_no_longer_answers_is_started_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervisor, "HEALTH_SECONDS", 0.3)
-    monkeypatch.setattr(stdio, "LEAVE_SECONDS", 0.3)
-    async with gateway(config_of(plain("bad", ["pid"]))) as front, client(front) as connected:
-        before = int(await told(connected, "bad___pid"))
+    monkeypatch.setattr(supervisor, "HEALTH_CHECK_SECONDS", 0.3)
+    monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
+    async with (
+        gateway(build_config(plain_server("bad", ["pid"]))) as front,
+        connect_client(front) as connected,
+    ):
+        before = int(await call_text(connected, "bad___pid"))
         os.kill(before, signal.SIGSTOP)
-        await until(lambda: front.fleet.upstreams["bad"].failures, 60)
+        await wait_until(lambda: front.pool.servers["bad"].failures, 60)
         with anyio.fail_after(60):
-            while not (after := await told(connected, "bad___pid")).isdigit():
+            while not (after := await call_text(connected, "bad___pid")).isdigit():
                 await anyio.sleep(0.05)
         assert int(after) != before
         assert not is_running(before)
 
 
 async def test_a_server_that_hangs_is_given_up_after_its_time() -> None:
-    bad = plain("bad", ["hang", "echo"], given={"call_seconds": 0.3})
-    async with gateway(config_of(bad, GOOD)) as front, client(front) as connected:
+    bad = plain_server("bad", ["hang", "echo"], given={"call_seconds": 0.3})
+    async with gateway(build_config(bad, GOOD)) as front, connect_client(front) as connected:
         text = await refused(connected, "bad___hang")
         assert text.startswith("bad did not answer within 0.3 seconds")
         assert "callSeconds" in text
-        assert await told(connected, "bad___echo", {"text": "still"}) == "still"
+        assert await call_text(connected, "bad___echo", {"text": "still"}) == "still"
 
 
 @pytest.mark.parametrize(
@@ -130,12 +133,15 @@ async def test_a_server_that_does_not_come_up_is_named_and_holds_up_nobody(
     kind: str, says: str
 ) -> None:
     bad = faulty(kind, connect_seconds=0.7)
-    async with gateway(config_of(bad, GOOD), wait=False) as front, client(front) as connected:
-        await until(lambda: front.fleet.upstreams["good"].link)
+    async with (
+        gateway(build_config(bad, GOOD), wait=False) as front,
+        connect_client(front) as connected,
+    ):
+        await wait_until(lambda: front.pool.servers["good"].connection)
         await works(connected)
-        await until(lambda: front.fleet.upstreams["bad"].failures)
-        assert says in front.fleet.trouble()["bad"]
-        assert await names(connected) == ["good___echo"]
+        await wait_until(lambda: front.pool.servers["bad"].failures)
+        assert says in front.pool.unreachable_servers()["bad"]
+        assert await list_tool_names(connected) == ["good___echo"]
 
 
 @pytest.mark.parametrize(
@@ -143,8 +149,8 @@ async def test_a_server_that_does_not_come_up_is_named_and_holds_up_nobody(
     [("toolcrib-no-such-program", "not found"), (__file__, "may not be run")],
 )
 async def test_a_program_that_cannot_be_run_is_said_so(command: str, says: str) -> None:
-    async with gateway(config_of(Server("bad", command=command), GOOD)) as front:
-        assert says in front.fleet.trouble()["bad"]
+    async with gateway(build_config(ServerConfig("bad", command=command), GOOD)) as front:
+        assert says in front.pool.unreachable_servers()["bad"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such signals")
@@ -152,34 +158,40 @@ async def test_a_program_that_cannot_be_run_is_said_so(command: str, says: str) 
 async def test_what_ended_a_server_is_told_and_only_its_last_words(
     seconds: float, quoted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "LAST_WORDS_SECONDS", seconds)
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 60)
-    async with gateway(config_of(plain("bad", ["pid"]))) as front, client(front) as connected:
-        bad = front.fleet.upstreams["bad"]
-        bad.complaints.hear("busy\n")
-        os.kill(int(await told(connected, "bad___pid")), signal.SIGKILL)
-        await until(lambda: bad.trouble)
-        assert bad.trouble == f"its program was ended by SIGKILL{quoted}"
+    monkeypatch.setattr(supervisor, "STDERR_TAIL_SECONDS", seconds)
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 60)
+    async with (
+        gateway(build_config(plain_server("bad", ["pid"]))) as front,
+        connect_client(front) as connected,
+    ):
+        bad = front.pool.servers["bad"]
+        bad.stderr_tail.feed("busy\n")
+        os.kill(int(await call_text(connected, "bad___pid")), signal.SIGKILL)
+        await wait_until(lambda: bad.error)
+        assert bad.error == f"its program was ended by SIGKILL{quoted}"
 
 
 async def test_a_server_that_nobody_has_seen_is_named_where_nothing_fits() -> None:
-    missing = Server("missing", command="no-such-program")
-    async with gateway(config_of(missing, GOOD)) as front, client(front) as connected:
-        await until(lambda: front.fleet.upstreams["missing"].trouble)
-        text = await told(connected, "search_tools", {"query": "play the trombone"})
+    missing = ServerConfig("missing", command="no-such-program")
+    async with gateway(build_config(missing, GOOD)) as front, connect_client(front) as connected:
+        await wait_until(lambda: front.pool.servers["missing"].error)
+        text = await call_text(connected, "search_tools", {"query": "play the trombone"})
         assert "The tools of missing are not known yet: its program or its folder" in text
-        text = await told(connected, "search_tools", {"query": "good___echo"})
+        text = await call_text(connected, "search_tools", {"query": "good___echo"})
         assert "missing" not in text
         text = await refused(connected, "missing___echo")
         assert text.startswith("The tools of missing are not known yet: its program or its folder")
 
 
 async def test_a_server_that_is_down_is_named_in_what_a_search_finds() -> None:
-    bad = plain("bad", ["lion"])
-    async with gateway(config_of(bad, mode="search")) as front, client(front) as connected:
-        one = front.fleet.upstreams["bad"]
-        one.link, one.failures, one.trouble = None, 1, "it said: no token"
-        text = await told(connected, "search_tools", {"query": "lion"})
+    bad = plain_server("bad", ["lion"])
+    async with (
+        gateway(build_config(bad, mode="search")) as front,
+        connect_client(front) as connected,
+    ):
+        one = front.pool.servers["bad"]
+        one.connection, one.failures, one.error = None, 1, "it said: no token"
+        text = await call_text(connected, "search_tools", {"query": "lion"})
         assert "1 tool of bad cannot be called now: it said: no token." in text
         assert "bad is not reachable: it said: no token" in await refused(connected, "bad___lion")
 
@@ -188,25 +200,25 @@ async def test_a_server_that_is_down_is_named_in_what_a_search_finds() -> None:
 async def test_a_server_that_cannot_bear_to_be_probed_is_started_again_in_the_old_way(
     kind: str,
 ) -> None:
-    async with gateway(config_of(faulty(kind, connect_seconds=1.5))) as front:
-        link = front.fleet.upstreams["bad"].link
+    async with gateway(build_config(faulty(kind, connect_seconds=1.5))) as front:
+        link = front.pool.servers["bad"].connection
         assert link is not None
         assert link.protocol == "2025-11-25"
-        async with client(front) as connected:
-            assert await told(connected, "bad___echo") == "here"
+        async with connect_client(front) as connected:
+            assert await call_text(connected, "bad___echo") == "here"
 
 
 async def test_noise_on_standard_output_is_passed_over() -> None:
-    async with gateway(config_of(faulty("noise"))) as front, client(front) as connected:
-        assert await told(connected, "bad___echo") == "here"
+    async with gateway(build_config(faulty("noise"))) as front, connect_client(front) as connected:
+        assert await call_text(connected, "bad___echo") == "here"
 
 
 async def test_a_line_that_never_ends_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 4_000_000)
-    config = config_of(faulty("endless_line", connect_seconds=10), GOOD)
-    async with gateway(config) as front, client(front) as connected:
-        assert front.fleet.upstreams["bad"].link is None
-        assert front.fleet.upstreams["bad"].failures
+    config = build_config(faulty("endless_line", connect_seconds=10), GOOD)
+    async with gateway(config) as front, connect_client(front) as connected:
+        assert front.pool.servers["bad"].connection is None
+        assert front.pool.servers["bad"].failures
         await works(connected)
 
 
@@ -217,20 +229,23 @@ async def test_a_flood_of_notices_drowns_nobody() -> None:
         heard.append(getattr(message, "method", ""))
 
     async with (
-        gateway(config_of(faulty("floods"), GOOD)) as front,
-        client(front, "legacy", message_handler=on_message) as connected,
+        gateway(build_config(faulty("floods"), GOOD)) as front,
+        connect_client(front, "legacy", message_handler=on_message) as connected,
     ):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connected.call_tool, "bad___echo", {})
             await works(connected)
         await works(connected)
-        await until(lambda: front.fleet.upstreams["bad"].waiting._telling == 0)
+        await wait_until(lambda: front.pool.servers["bad"].in_flight._forwarding == 0)
     # What it made up is not passed on, and the list is not read again for every notice.
     assert set(heard) <= {"notifications/message"}
 
 
 async def test_a_server_that_lies_about_its_tools_is_taken_at_its_word() -> None:
-    async with gateway(config_of(faulty("lies"), GOOD)) as front, client(front) as connected:
+    async with (
+        gateway(build_config(faulty("lies"), GOOD)) as front,
+        connect_client(front) as connected,
+    ):
         with pytest.raises(Exception, match="Unknown tool: echo"):
             await connected.call_tool("bad___echo", {})
         await works(connected)
@@ -238,23 +253,26 @@ async def test_a_server_that_lies_about_its_tools_is_taken_at_its_word() -> None
 
 @pytest.mark.parametrize("kind", ["huge_description", "huge_schema"])
 async def test_a_definition_beyond_measure_is_left_out_and_the_others_stay(kind: str) -> None:
-    config = config_of(faulty(kind, connect_seconds=60), GOOD)
-    async with gateway(config) as front, client(front) as connected:
+    config = build_config(faulty(kind, connect_seconds=60), GOOD)
+    async with gateway(config) as front, connect_client(front) as connected:
         await works(connected)
-        assert await names(connected) == ["bad___small", "good___echo"]
-        (manifest, _) = front.service.store.manifests().values()
+        assert await list_tool_names(connected) == ["bad___small", "good___echo"]
+        (manifest, _) = front.hub.store.list_manifests().values()
         assert len(manifest.tools) == 1
         # It is said, also by one that only remembers the server.
         why = "tool 1 (echo) has more than 4,194,304 bytes"
-        assert front.service.directory.shelves[0].faults == manifest.faults == (why,)
-        assert servers(front, front.service.view())[0]["faults"] == [why]
-        found = await told(connected, "search_tools", {"query": "paint the town"})
+        assert front.hub.directory.servers[0].problems == manifest.problems == (why,)
+        assert list_server_status(front, front.hub.get_view())[0]["faults"] == [why]
+        found = await call_text(connected, "search_tools", {"query": "paint the town"})
         assert f"Some tools of bad cannot be used: {why}" in found
 
 
-@pytest.mark.parametrize("era", ["legacy", MODERN])
+@pytest.mark.parametrize("era", ["legacy", STATELESS])
 async def test_one_bad_tool_does_not_spoil_the_list(era: str) -> None:
-    async with gateway(config_of(faulty("bad_tools"))) as front, client(front, era) as connected:
+    async with (
+        gateway(build_config(faulty("bad_tools"))) as front,
+        connect_client(front, era) as connected,
+    ):
         listed = (await connected.list_tools()).tools
         assert [tool.name for tool in listed] == [
             "bad___no_schema",
@@ -268,72 +286,78 @@ async def test_one_bad_tool_does_not_spoil_the_list(era: str) -> None:
             "bad___odd_output",
             "bad___echo",
         ]
-        shelf = front.service.directory.shelves[0]
-        assert any("the name 'echo' is taken" in fault for fault in shelf.faults)
-        assert "tool 1 is not an object" in shelf.faults
+        shelf = front.hub.directory.servers[0]
+        assert any("the name 'echo' is taken" in fault for fault in shelf.problems)
+        assert "tool 1 is not an object" in shelf.problems
         # Parts that strict clients refuse are left away, and that is said too.
-        (shown,) = servers(front, front.service.view())
+        (shown,) = list_server_status(front, front.hub.get_view())
         assert [one.partition(" is used without its ")[2] for one in shown["altered"]] == [
             "description: not as MCP has it",
             "execution, icons: not as MCP has it",
             "outputSchema: not as MCP has it",
         ]
-        assert await told(connected, NAMED) == "here"
+        assert await call_text(connected, NAMED) == "here"
 
 
 @pytest.mark.parametrize("kind", ["not_a_list", "endless_pages"])
 async def test_a_list_that_is_none_or_never_ends(kind: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("toolcrib.gateway.mcp.upstream.connection.MAX_PAGES", 50)
-    async with gateway(config_of(faulty(kind), GOOD)) as front, client(front) as connected:
+    async with (
+        gateway(build_config(faulty(kind), GOOD)) as front,
+        connect_client(front) as connected,
+    ):
         await works(connected)
         count = {"not_a_list": 1, "endless_pages": 2}[kind]
-        assert len(await names(connected)) == count
+        assert len(await list_tool_names(connected)) == count
 
 
 @pytest.mark.parametrize("kind", ["garbage", "half_line"])
 async def test_an_answer_that_is_none(kind: str) -> None:
-    config = config_of(faulty(kind, call_seconds=0.5), GOOD)
-    async with gateway(config) as front, client(front) as connected:
+    config = build_config(faulty(kind, call_seconds=0.5), GOOD)
+    async with gateway(config) as front, connect_client(front) as connected:
         text = await refused(connected, "bad___echo")
         assert text.startswith("bad ")
         await works(connected)
 
 
 async def test_answers_that_nobody_asked_for_are_dropped() -> None:
-    async with gateway(config_of(faulty("not_a_result"))) as front, client(front) as connected:
+    async with (
+        gateway(build_config(faulty("not_a_result"))) as front,
+        connect_client(front) as connected,
+    ):
         for _ in range(3):
-            assert await told(connected, "bad___echo") == "here"
+            assert await call_text(connected, "bad___echo") == "here"
 
 
 async def test_a_server_that_keeps_dying_is_started_ever_more_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.02)
-    async with gateway(config_of(faulty("dies_after_list"), GOOD)) as front:
-        bad = front.fleet.upstreams["bad"]
-        await until(lambda: bad._streak >= 4)
-        async with client(front) as connected:
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.02)
+    async with gateway(build_config(faulty("dies_after_list"), GOOD)) as front:
+        bad = front.pool.servers["bad"]
+        await wait_until(lambda: bad._recent_failures >= 4)
+        async with connect_client(front) as connected:
             await works(connected)
 
 
 async def test_servers_that_do_not_start_do_not_keep_others_from_starting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervisor, "START_SECONDS", 0.2)
-    slow = [script(f"slow{n}", "faulty.py", "mute", connect_seconds=60) for n in range(6)]
-    async with gateway(config_of(*slow, GOOD), wait=False) as front:
+    monkeypatch.setattr(supervisor, "START_SLOT_SECONDS", 0.2)
+    slow = [script_server(f"slow{n}", "faulty.py", "mute", connect_seconds=60) for n in range(6)]
+    async with gateway(build_config(*slow, GOOD), wait=False) as front:
         with anyio.fail_after(20):
-            await until(lambda: front.fleet.upstreams["good"].link)
-        assert not any(front.fleet.upstreams[one.name].failures for one in slow)
+            await wait_until(lambda: front.pool.servers["good"].connection)
+        assert not any(front.pool.servers[one.name].failures for one in slow)
 
 
 async def test_a_process_goes_with_all_that_it_started(tmp_path: Path) -> None:
     note = tmp_path / "child"
-    async with gateway(config_of(faulty("tree", str(note)))) as front:
-        assert front.fleet.upstreams["bad"].link
+    async with gateway(build_config(faulty("tree", str(note)))) as front:
+        assert front.pool.servers["bad"].connection
         child = int(note.read_text())
         assert is_running(child)
-    await until(lambda: not is_running(child))
+    await wait_until(lambda: not is_running(child))
 
 
 def is_running(pid: int) -> bool:

@@ -24,17 +24,17 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from tests.gateway.mcp.harness import (
-    MODERN,
-    client,
-    config_of,
+    STATELESS,
+    build_config,
+    call_text,
+    connect_client,
     gateway,
-    names,
-    served,
-    text_of,
-    told,
+    list_tool_names,
+    part_text,
+    serve_app,
 )
-from toolcrib.config.settings import Server as Configured
-from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.config.settings import ServerConfig as Configured
+from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream import connection as links
 from toolcrib.gateway.mcp.upstream import supervisor
 
@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]
-BOTH = pytest.mark.parametrize("era", ["legacy", MODERN])
+BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
 
 
 class Official:
@@ -83,7 +83,7 @@ class Official:
 
     async def call_tool(self, ctx: Any, params: Any) -> Any:
         self.headers.append(dict(ctx.request.headers) if ctx.request else {})
-        if params.name == "ask" and ctx.protocol_version != MODERN:
+        if params.name == "ask" and ctx.protocol_version != STATELESS:
             answer = await ctx.session.elicit_form("Who?", {"type": "object", "properties": {}})
             return said(str(answer.action))
         who = (params.arguments or {}).get("who", "world")
@@ -106,81 +106,83 @@ def said(text: str) -> types.CallToolResult:
 
 
 @pytest.fixture(scope="module")
-async def official() -> AsyncIterator[tuple[Official, Front]]:
+async def official() -> AsyncIterator[tuple[Official, McpRouter]]:
     """One server of the SDK, configured twice: once for each era."""
     made = Official()
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(served(made.server.streamable_http_app()))
-        old = Configured("old", transport="http", url=f"{url}/mcp", era="legacy")
+        url = await stack.enter_async_context(serve_app(made.server.streamable_http_app()))
+        old = Configured("old", transport="http", url=f"{url}/mcp", protocol="legacy")
         new = Configured("new", transport="http", url=f"{url}/mcp", headers={"x-token": "secret"})
         gone = Configured("gone", transport="http", url="http://127.0.0.1:9/mcp")
         wrong = Configured("wrong", transport="http", url=f"{url}/nowhere")
-        config = config_of(old, new, gone, wrong)
+        config = build_config(old, new, gone, wrong)
         yield made, await stack.enter_async_context(gateway(config))
 
 
 @BOTH
-async def test_a_server_over_http_in_both_eras(official: tuple[Official, Front], era: str) -> None:
+async def test_a_server_over_http_in_both_eras(
+    official: tuple[Official, McpRouter], era: str
+) -> None:
     _, front = official
-    assert front.fleet.upstreams["old"].link.protocol == "2025-11-25"  # type: ignore[union-attr]
-    assert front.fleet.upstreams["new"].link.protocol == MODERN  # type: ignore[union-attr]
-    async with client(front, era) as connected:
-        assert {"old___greet", "new___greet"} <= set(await names(connected))
+    assert front.pool.servers["old"].connection.protocol == "2025-11-25"  # type: ignore[union-attr]
+    assert front.pool.servers["new"].connection.protocol == STATELESS  # type: ignore[union-attr]
+    async with connect_client(front, era) as connected:
+        assert {"old___greet", "new___greet"} <= set(await list_tool_names(connected))
         for server in ("old", "new"):
-            assert await told(connected, f"{server}___greet", {"who": "Ann"}) == "greet Ann"
+            assert await call_text(connected, f"{server}___greet", {"who": "Ann"}) == "greet Ann"
 
 
 async def test_what_cannot_be_reached_is_said_without_secrets(
-    official: tuple[Official, Front],
+    official: tuple[Official, McpRouter],
 ) -> None:
     _, front = official
-    trouble = front.fleet.trouble()
+    trouble = front.pool.unreachable_servers()
     assert "could not be reached" in trouble["gone"]
     assert "404" in trouble["wrong"] or "Not Found" in trouble["wrong"]
     assert "secret" not in str(trouble)
 
 
 async def test_headers_go_to_their_server_and_arguments_where_schemas_ask(
-    official: tuple[Official, Front],
+    official: tuple[Official, McpRouter],
 ) -> None:
     made, front = official
-    async with client(front) as connected:
-        await told(connected, "new___region", {"region": "north"})
+    async with connect_client(front) as connected:
+        await call_text(connected, "new___region", {"region": "north"})
         assert made.headers[-1]["x-token"] == "secret"
         assert made.headers[-1]["mcp-param-region"] == "north"
-        await told(connected, "old___region", {"region": "north"})
+        await call_text(connected, "old___region", {"region": "north"})
         assert "x-token" not in made.headers[-1]
 
 
 @BOTH
 async def test_a_server_over_http_asks_a_client_of_either_era(
-    official: tuple[Official, Front], era: str
+    official: tuple[Official, McpRouter], era: str
 ) -> None:
     async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={})
 
     _, front = official
-    async with client(front, era, elicitation_callback=elicit) as connected:
-        assert await told(connected, "old___ask") == "accept"
+    async with connect_client(front, era, elicitation_callback=elicit) as connected:
+        assert await call_text(connected, "old___ask") == "accept"
 
 
 async def test_changes_of_its_tools_are_noticed_in_both_eras(
-    official: tuple[Official, Front],
+    official: tuple[Official, McpRouter],
 ) -> None:
     made, front = official
-    async with client(front) as connected:
+    async with connect_client(front) as connected:
         await made.change()
         new = made.tools[-1]
         with anyio.fail_after(20):
-            while not {f"old___{new}", f"new___{new}"} <= set(await names(connected)):
+            while not {f"old___{new}", f"new___{new}"} <= set(await list_tool_names(connected)):
                 await anyio.sleep(0.05)
 
 
 async def test_a_resource_that_is_followed_by_a_modern_client_of_a_modern_server(
-    official: tuple[Official, Front],
+    official: tuple[Official, McpRouter],
 ) -> None:
     made, front = official
-    async with client(front) as connected:
+    async with connect_client(front) as connected:
         await connected.list_resources()
         async with connected.listen(resource_subscriptions=["memo://one", "memo://two"]) as changes:
             with anyio.move_on_after(20) as waited:
@@ -210,22 +212,22 @@ async def test_a_server_in_trouble_is_named_and_used_again_when_it_is_well() -> 
         else:
             await app(scope, receive, send)
 
-    async with served(sometimes) as url:
-        config = config_of(Configured("web", transport="http", url=f"{url}/mcp"))
-        async with gateway(config) as front, client(front) as connected:
-            assert await told(connected, "web___greet") == "greet world"
+    async with serve_app(sometimes) as url:
+        config = build_config(Configured("web", transport="http", url=f"{url}/mcp"))
+        async with gateway(config) as front, connect_client(front) as connected:
+            assert await call_text(connected, "web___greet") == "greet world"
             down = True
             result = await connected.call_tool("web___greet", {})
             assert result.is_error
-            assert "web is not reachable" in text_of(result.content[0])
+            assert "web is not reachable" in part_text(result.content[0])
             down = False
-            assert await told(connected, "web___greet") == "greet world"
+            assert await call_text(connected, "web___greet") == "greet world"
 
 
 async def test_a_server_that_was_started_anew_has_lost_our_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     before, after = (Official().server.streamable_http_app() for _ in range(2))
     restarted = False
 
@@ -239,10 +241,10 @@ async def test_a_server_that_was_started_anew_has_lost_our_session(
             return
         await (after if restarted else before)(scope, receive, send)
 
-    async with served(one_after_the_other) as url:
-        web = Configured("web", transport="http", url=f"{url}/mcp", era="legacy")
-        async with gateway(config_of(web)) as front, client(front) as connected:
-            assert await told(connected, "web___greet") == "greet world"
+    async with serve_app(one_after_the_other) as url:
+        web = Configured("web", transport="http", url=f"{url}/mcp", protocol="legacy")
+        async with gateway(build_config(web)) as front, connect_client(front) as connected:
+            assert await call_text(connected, "web___greet") == "greet world"
             restarted = True
             assert (await connected.call_tool("web___greet", {})).is_error
             with anyio.fail_after(20):
@@ -267,15 +269,15 @@ def sse_app(server: Server[Any]) -> Starlette:
 @BOTH
 async def test_a_server_that_is_reached_by_sse(era: str) -> None:
     made = Official()
-    async with served(sse_app(made.server)) as url:
-        old = Configured("old", transport="sse", url=f"{url}/sse", era="legacy")
-        async with gateway(config_of(old)) as front, client(front, era) as connected:
-            assert await told(connected, "old___greet", {"who": "Bo"}) == "greet Bo"
+    async with serve_app(sse_app(made.server)) as url:
+        old = Configured("old", transport="sse", url=f"{url}/sse", protocol="legacy")
+        async with gateway(build_config(old)) as front, connect_client(front, era) as connected:
+            assert await call_text(connected, "old___greet", {"who": "Bo"}) == "greet Bo"
 
 
 async def test_an_answer_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_LINE_BYTES", 1_000_000)
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     app = Official().server.streamable_http_app(stateless_http=True, json_response=True)
     cut_off = anyio.Event()
 
@@ -298,9 +300,9 @@ async def test_an_answer_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPa
                 await anyio.sleep(0)
         await send({"type": "http.response.body", "body": b""})
 
-    async with served(endless) as url:
+    async with serve_app(endless) as url:
         web = Configured("web", transport="http", url=f"{url}/mcp", call_seconds=5)
-        async with gateway(config_of(web)) as front, client(front) as connected:
+        async with gateway(build_config(web)) as front, connect_client(front) as connected:
             with anyio.fail_after(60):
                 with suppress(MCPError):
                     assert (await connected.call_tool("web___ask", {})).is_error

@@ -8,37 +8,37 @@ import pytest
 from mcp_types import Implementation
 
 from tests.gateway.mcp.harness import (
-    MODERN,
-    client,
-    config_of,
+    STATELESS,
+    build_config,
+    call_text,
+    connect_client,
     gateway,
-    names,
-    plain,
-    told,
-    until,
-    with_search,
+    list_tool_names,
+    plain_server,
+    wait_until,
+    with_search_settings,
 )
-from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.server.router import McpRouter
 
 pytestmark = pytest.mark.anyio
 
-ZOO = plain("zoo", ["lion", "bear", "wolf", "echo"])
-SEA = plain("sea", ["whale", "shark", "squid"], MODERN)
-CONFIG = config_of(ZOO, SEA, mode="dynamic", max_tools_limit=3)
+ZOO = plain_server("zoo", ["lion", "bear", "wolf", "echo"])
+SEA = plain_server("sea", ["whale", "shark", "squid"], STATELESS)
+CONFIG = build_config(ZOO, SEA, mode="dynamic", max_tools_limit=3)
 SEARCH = "search_available_tools"
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[Front]:
+async def front() -> AsyncIterator[McpRouter]:
     async with gateway(CONFIG) as made:
         yield made
 
 
 @pytest.fixture
-def shown(front: Front, request: pytest.FixtureRequest) -> Front:
+def shown(front: McpRouter, request: pytest.FixtureRequest) -> McpRouter:
     """The same gateway with other settings: its servers stay up."""
-    front.service.config = with_search(CONFIG, **getattr(request, "param", {}))
-    front.service._views.clear()
+    front.hub.config = with_search_settings(CONFIG, **getattr(request, "param", {}))
+    front.hub._views.clear()
     return front
 
 
@@ -55,9 +55,9 @@ class Heard:
 
 
 async def test_the_first_in_selection_order_are_shown_and_the_search_tool_last(
-    shown: Front,
+    shown: McpRouter,
 ) -> None:
-    async with client(shown, "legacy") as connected:
+    async with connect_client(shown, "legacy") as connected:
         listed = (await connected.list_tools()).tools
     assert [tool.name for tool in listed] == ["zoo___bear", "zoo___echo", "zoo___lion", SEARCH]
     assert "Search through 4 additional available tools" in (listed[-1].description or "")
@@ -77,10 +77,10 @@ async def test_the_first_in_selection_order_are_shown_and_the_search_tool_last(
     indirect=["shown"],
 )
 async def test_the_order_and_the_pins_are_configured(
-    shown: Front, listed: list[str] | None
+    shown: McpRouter, listed: list[str] | None
 ) -> None:
-    async with client(shown, "legacy") as connected:
-        found = (await names(connected))[:-1]
+    async with connect_client(shown, "legacy") as connected:
+        found = (await list_tool_names(connected))[:-1]
     if listed is None:
         # What is pinned is shown, whatever the limit says.
         assert sorted(found) == ["sea___shark", "sea___squid", "sea___whale"]
@@ -89,46 +89,46 @@ async def test_the_order_and_the_pins_are_configured(
 
 
 @pytest.mark.parametrize("shown", [{"tool_selection_order": ("random",)}], indirect=True)
-async def test_chance_is_the_same_for_everybody(shown: Front) -> None:
-    async with client(shown, "legacy") as one, client(shown, "legacy") as other:
-        assert await names(one) == await names(other)
+async def test_chance_is_the_same_for_everybody(shown: McpRouter) -> None:
+    async with connect_client(shown, "legacy") as one, connect_client(shown, "legacy") as other:
+        assert await list_tool_names(one) == await list_tool_names(other)
 
 
-async def test_a_search_replaces_the_list_of_its_session_alone(shown: Front) -> None:
+async def test_a_search_replaces_the_list_of_its_session_alone(shown: McpRouter) -> None:
     heard, overheard = Heard(), Heard()
     async with (
-        client(shown, "legacy", message_handler=heard) as one,
-        client(shown, "legacy", message_handler=overheard) as other,
+        connect_client(shown, "legacy", message_handler=heard) as one,
+        connect_client(shown, "legacy", message_handler=overheard) as other,
     ):
-        before = await names(other)
-        text = await told(one, SEARCH, {"query": "whale"})
+        before = await list_tool_names(other)
+        text = await call_text(one, SEARCH, {"query": "whale"})
         heard.events.append("result")
         assert text.startswith("Found 1 matching tools:\n\n1. sea___whale - Do what whale does.")
         assert heard.events == ["notifications/tools/list_changed", "result"]
         listed = (await one.list_tools()).tools
         assert [tool.name for tool in listed] == ["sea___whale", SEARCH]
         assert "Search through 6 additional" in (listed[-1].description or "")
-        assert await names(other) == before
+        assert await list_tool_names(other) == before
         assert overheard.events == []
 
 
-async def test_a_search_without_finds_changes_nothing_but_tells(shown: Front) -> None:
+async def test_a_search_without_finds_changes_nothing_but_tells(shown: McpRouter) -> None:
     heard = Heard()
-    async with client(shown, "legacy", message_handler=heard) as connected:
-        before = await names(connected)
+    async with connect_client(shown, "legacy", message_handler=heard) as connected:
+        before = await list_tool_names(connected)
         for query in ("zqxj", ""):
-            text = await told(connected, SEARCH, {"query": query})
+            text = await call_text(connected, SEARCH, {"query": query})
             assert text == f"No tools found matching '{query}'. Try a different search term."
-        assert await names(connected) == before
+        assert await list_tool_names(connected) == before
     assert heard.events == ["notifications/tools/list_changed"] * 2
 
 
 @pytest.mark.parametrize("shown", [{"on_search": "extend"}], indirect=True)
-async def test_a_search_can_extend_the_list(shown: Front) -> None:
-    async with client(shown, "legacy") as connected:
-        await told(connected, SEARCH, {"query": "whale"})
-        await told(connected, SEARCH, {"query": "squid"})
-        listed = await names(connected)
+async def test_a_search_can_extend_the_list(shown: McpRouter) -> None:
+    async with connect_client(shown, "legacy") as connected:
+        await call_text(connected, SEARCH, {"query": "whale"})
+        await call_text(connected, SEARCH, {"query": "squid"})
+        listed = await list_tool_names(connected)
     assert listed == [
         "zoo___bear",
         "zoo___echo",
@@ -139,17 +139,23 @@ async def test_a_search_can_extend_the_list(shown: Front) -> None:
     ]
 
 
-async def test_hidden_tools_can_be_called_by_name(shown: Front) -> None:
-    async with client(shown, "legacy") as connected:
-        await told(connected, SEARCH, {"query": "whale"})
-        assert await told(connected, "zoo___echo", {"text": "still here"}) == "still here"
+async def test_hidden_tools_can_be_called_by_name(shown: McpRouter) -> None:
+    async with connect_client(shown, "legacy") as connected:
+        await call_text(connected, SEARCH, {"query": "whale"})
+        assert await call_text(connected, "zoo___echo", {"text": "still here"}) == "still here"
 
 
-async def test_a_client_without_a_handshake_sees_a_list_that_never_changes(shown: Front) -> None:
-    async with client(shown) as connected:
-        before = await names(connected)
-        await told(connected, SEARCH, {"query": "whale"})
-        assert await names(connected) == before == ["search_tools", "describe_tool", "call_tool"]
+async def test_a_client_without_a_handshake_sees_a_list_that_never_changes(
+    shown: McpRouter,
+) -> None:
+    async with connect_client(shown) as connected:
+        before = await list_tool_names(connected)
+        await call_text(connected, SEARCH, {"query": "whale"})
+        assert (
+            await list_tool_names(connected)
+            == before
+            == ["search_tools", "describe_tool", "call_tool"]
+        )
 
 
 @pytest.mark.parametrize("shown", [{"mode": "auto"}], indirect=True)
@@ -157,58 +163,61 @@ async def test_a_client_without_a_handshake_sees_a_list_that_never_changes(shown
     ("name", "first"), [("claude-code", "search_tools"), ("somebody", "zoo___bear")]
 )
 async def test_auto_knows_the_clients_that_read_the_list_only_once(
-    shown: Front, name: str, first: str
+    shown: McpRouter, name: str, first: str
 ) -> None:
     info = Implementation(name=name, version="1")
-    async with client(shown, "legacy", client_info=info) as connected:
-        assert (await names(connected))[0] == first
+    async with connect_client(shown, "legacy", client_info=info) as connected:
+        assert (await list_tool_names(connected))[0] == first
 
 
 @pytest.mark.parametrize("shown", [{"max_tools_limit": 0}, {"max_tools_limit": 7}], indirect=True)
-async def test_within_the_limit_and_without_one_all_is_shown(shown: Front) -> None:
-    async with client(shown, "legacy") as connected:
-        listed = await names(connected)
+async def test_within_the_limit_and_without_one_all_is_shown(shown: McpRouter) -> None:
+    async with connect_client(shown, "legacy") as connected:
+        listed = await list_tool_names(connected)
     assert len(listed) == 7
     assert SEARCH not in listed
 
 
 @pytest.mark.parametrize("shown", [{"debug": True}], indirect=True)
 async def test_debug_logs_how_a_search_came_about(
-    shown: Front, caplog: pytest.LogCaptureFixture
+    shown: McpRouter, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "toolcrib")
-    async with client(shown, "legacy") as connected:
-        await told(connected, SEARCH, {"query": "whale"})
+    async with connect_client(shown, "legacy") as connected:
+        await call_text(connected, SEARCH, {"query": "whale"})
     lines = [record.getMessage() for record in caplog.records]
     assert 'Tool search query: "whale"' in lines
     assert "Index size: 7 tools" in lines
     assert any(line.startswith("Matches after threshold: 1") for line in lines)
 
 
-async def test_a_change_of_the_tools_is_told_to_everybody(shown: Front) -> None:
+async def test_a_change_of_the_tools_is_told_to_everybody(shown: McpRouter) -> None:
     heard = Heard()
-    async with client(shown, "legacy", message_handler=heard), client(shown) as modern:
+    async with (
+        connect_client(shown, "legacy", message_handler=heard),
+        connect_client(shown) as modern,
+    ):
         async with modern.listen(tools_list_changed=True) as changes:
-            await shown.tell_tools_changed()
+            await shown.notify_tools_changed()
             await anext(changes)
-        await until(lambda: heard.events == ["notifications/tools/list_changed"])
+        await wait_until(lambda: heard.events == ["notifications/tools/list_changed"])
 
 
-async def test_two_hundred_sessions_do_not_see_each_others_lists(shown: Front) -> None:
+async def test_two_hundred_sessions_do_not_see_each_others_lists(shown: McpRouter) -> None:
     animals = ["lion", "bear", "wolf", "whale", "shark", "squid"]
     found: dict[int, list[str]] = {}
     said: dict[int, str] = {}
     everybody = anyio.Event()
 
     async def visit(number: int) -> None:
-        async with client(shown, "legacy") as connected:
-            await told(connected, SEARCH, {"query": animals[number % 6]})
-            said[number] = await told(connected, "zoo___echo", {"text": f"I am {number}"})
+        async with connect_client(shown, "legacy") as connected:
+            await call_text(connected, SEARCH, {"query": animals[number % 6]})
+            said[number] = await call_text(connected, "zoo___echo", {"text": f"I am {number}"})
             if len(said) == 200:
-                assert shown.clients == 200
+                assert shown.client_count == 200
                 everybody.set()
             await everybody.wait()
-            found[number] = await names(connected)
+            found[number] = await list_tool_names(connected)
 
     with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
@@ -217,4 +226,4 @@ async def test_two_hundred_sessions_do_not_see_each_others_lists(shown: Front) -
     for number in range(200):
         assert said[number] == f"I am {number}"
         assert [name.partition("___")[2] for name in found[number][:-1]] == [animals[number % 6]]
-    await until(lambda: shown.clients == 0)
+    await wait_until(lambda: shown.client_count == 0)

@@ -19,31 +19,38 @@ import httpx2
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull
 
-from tests.gateway.mcp.harness import client, config_of, gateway, served, told, until
-from tests.gateway.mcp.oauth_server import Authority, guarded_app
-from tests.gateway.serving import environment, written
-from toolcrib.config.settings import Config, Server
+from tests.gateway.mcp.harness import (
+    build_config,
+    call_text,
+    connect_client,
+    gateway,
+    serve_app,
+    wait_until,
+)
+from tests.gateway.mcp.oauth_server import AuthorizationServer, build_guarded_app
+from tests.gateway.serving import environment, write_json
+from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import LoginFailed
-from toolcrib.gateway.mcp.admin.doctor import check_up
+from toolcrib.gateway.mcp.admin.doctor import check_servers
 from toolcrib.gateway.mcp.upstream import login as logins
 from toolcrib.gateway.mcp.upstream import supervisor
 from toolcrib.gateway.mcp.upstream.login import login
-from toolcrib.gateway.mcp.upstream.oauth_tokens import Grant, TokenFile
-from toolcrib.hub.paths import tokens_folder
+from toolcrib.gateway.mcp.upstream.oauth_tokens import OAuthGrant, TokenFile
+from toolcrib.hub.paths import resolve_token_folder
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def guarded(**given: Any) -> AsyncIterator[tuple[Authority, Server]]:
+async def guarded(**given: Any) -> AsyncIterator[tuple[AuthorizationServer, ServerConfig]]:
     """A server that asks for a login, as it is configured."""
-    authority = Authority()
+    authority = AuthorizationServer()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     origin = f"http://127.0.0.1:{port}"
-    async with served(guarded_app(authority, origin, **given), port=port):
-        yield authority, Server("safe", transport="http", url=f"{origin}/mcp")
+    async with serve_app(build_guarded_app(authority, origin, **given), port=port):
+        yield authority, ServerConfig("safe", transport="http", url=f"{origin}/mcp")
 
 
 async def visit(address: str) -> str:
@@ -52,7 +59,7 @@ async def visit(address: str) -> str:
         return (await browser.get(address)).text
 
 
-async def logged_in(server: Server, **given: Any) -> Grant | None:
+async def logged_in(server: ServerConfig, **given: Any) -> OAuthGrant | None:
     """Log in as a person who says yes in the browser."""
     visits: list[asyncio.Task[str]] = []
     try:
@@ -64,14 +71,14 @@ async def logged_in(server: Server, **given: Any) -> Grant | None:
             await one
 
 
-def configured(tmp_path: Path, server: Server) -> Config:
-    return replace(config_of(server), store=f"sqlite:///{tmp_path / 'crib.db'}")
+def configured(tmp_path: Path, server: ServerConfig) -> GatewayConfig:
+    return replace(build_config(server), store=f"sqlite:///{tmp_path / 'crib.db'}")
 
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(supervisor, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(supervisor, "MAX_RETRY_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
@@ -79,35 +86,35 @@ async def test_a_server_that_asks_for_a_login_says_how_and_is_used_after_it(
     tmp_path: Path, era: Any
 ) -> None:
     async with guarded() as (authority, server):
-        server = replace(server, era=era)
+        server = replace(server, protocol=era)
         config = configured(tmp_path, server)
-        async with gateway(config) as front, client(front) as connected:
-            safe = front.fleet.upstreams["safe"]
-            assert "run `toolcrib login safe`" in safe.trouble
+        async with gateway(config) as front, connect_client(front) as connected:
+            safe = front.pool.servers["safe"]
+            assert "run `toolcrib login safe`" in safe.error
             grant = await logged_in(server)
             assert grant
-            folder = tokens_folder(config)
+            folder = resolve_token_folder(config)
             assert folder
             file = TokenFile(folder, server)
             file.save(grant)
             # It is tried again by itself.
-            await until(lambda: safe.link, 60)
-            assert await told(connected, "safe___greet") == "welcome"
+            await wait_until(lambda: safe.connection, 60)
+            assert await call_text(connected, "safe___greet") == "welcome"
             # A token that is refused is renewed, and the call is none the wiser.
             authority.access.clear()
-            assert await told(connected, "safe___greet") == "welcome"
+            assert await call_text(connected, "safe___greet") == "welcome"
             assert authority.renewals == 1
             renewed = file.load()
             assert renewed and renewed.access_token != grant.access_token
             # So is one whose time is up, before it is refused.
-            file.save(replace(renewed, expires=1.0))
-            assert await told(connected, "safe___greet") == "welcome"
+            file.save(replace(renewed, expires_at=1.0))
+            assert await call_text(connected, "safe___greet") == "welcome"
             assert authority.renewals == 2
             # When the login itself is over, that is said again.
             authority.access.clear()
             authority.refresh.clear()
-            assert "not reachable" in await told(connected, "safe___greet")
-            await until(lambda: "run `toolcrib login safe`" in safe.trouble, 60)
+            assert "not reachable" in await call_text(connected, "safe___greet")
+            await wait_until(lambda: "run `toolcrib login safe`" in safe.error, 60)
         if sys.platform != "win32":
             assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
             assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
@@ -122,30 +129,33 @@ async def test_a_login_in_the_midst_of_a_start_is_enough(
         # The first request of all has no token yet; the next one, of the same start, has.
         loads = iter([None])
         monkeypatch.setattr(TokenFile, "load", lambda file: next(loads, grant))
-        async with gateway(configured(tmp_path, server)) as front, client(front) as connected:
-            assert front.fleet.upstreams["safe"].failures == 0
-            assert await told(connected, "safe___greet") == "welcome"
+        async with (
+            gateway(configured(tmp_path, server)) as front,
+            connect_client(front) as connected,
+        ):
+            assert front.pool.servers["safe"].failures == 0
+            assert await call_text(connected, "safe___greet") == "welcome"
 
 
 async def test_many_requests_renew_a_token_once(tmp_path: Path) -> None:
     async with guarded() as (authority, server):
         config = configured(tmp_path, server)
         grant = await logged_in(server)
-        folder = tokens_folder(config)
+        folder = resolve_token_folder(config)
         assert grant and folder
         TokenFile(folder, server).save(grant)
-        async with gateway(config) as front, client(front) as connected:
+        async with gateway(config) as front, connect_client(front) as connected:
             authority.access.clear()
             async with anyio.create_task_group() as tasks:
                 for _ in range(10):
-                    tasks.start_soon(told, connected, "safe___greet")
+                    tasks.start_soon(call_text, connected, "safe___greet")
             assert authority.renewals == 1
 
 
 async def test_a_token_is_shown_to_no_other_address(tmp_path: Path) -> None:
-    server = Server("safe", url="https://one.example/mcp")
+    server = ServerConfig("safe", url="https://one.example/mcp")
     file = TokenFile(tmp_path / "tokens", server)
-    file.save(Grant("secret", "https://one.example/token", "client"))
+    file.save(OAuthGrant("secret", "https://one.example/token", "client"))
     assert TokenFile(tmp_path / "tokens", server).load()
     other = TokenFile(tmp_path / "tokens", replace(server, url="https://two.example/mcp"))
     assert other.load() is None
@@ -153,13 +163,13 @@ async def test_a_token_is_shown_to_no_other_address(tmp_path: Path) -> None:
     assert other.load() is None
     other.path.write_text("{ broken", encoding="utf-8")
     assert other.load() is None
-    assert other.forget() and not other.forget()
+    assert other.delete() and not other.delete()
 
 
 async def test_doctor_says_how_to_log_in(tmp_path: Path) -> None:
     async with guarded() as (_, server):
-        (report,) = await check_up(configured(tmp_path, server), {}, lambda started: None)
-    assert [one.cure for one in report.findings if "toolcrib login safe" in one.cure]
+        (report,) = await check_servers(configured(tmp_path, server), {}, lambda started: None)
+    assert [one.fix for one in report.findings if "toolcrib login safe" in one.fix]
 
 
 async def test_a_server_that_asks_for_nothing_needs_no_login() -> None:
@@ -187,20 +197,20 @@ async def test_a_client_that_was_registered_by_hand(tmp_path: Path) -> None:
         assert grant and grant.client_secret == "of the client"
         # The secret goes with a renewal too.
         config = configured(tmp_path, known)
-        folder = tokens_folder(config)
+        folder = resolve_token_folder(config)
         assert folder
-        TokenFile(folder, known).save(replace(grant, expires=1.0))
-        async with gateway(config) as front, client(front) as connected:
-            assert await told(connected, "safe___greet") == "welcome"
+        TokenFile(folder, known).save(replace(grant, expires_at=1.0))
+        async with gateway(config) as front, connect_client(front) as connected:
+            assert await call_text(connected, "safe___greet") == "welcome"
         assert authority.renewals == 1
 
 
 async def test_a_login_that_comes_to_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     async with guarded() as (authority, server):
-        authority.says_no = True
+        authority.denies = True
         with pytest.raises(LoginFailed, match="The person said no"):
             await logged_in(server)
-        monkeypatch.setattr(logins, "LOGIN_SECONDS", 1.0)
+        monkeypatch.setattr(logins, "LOGIN_TIMEOUT_SECONDS", 1.0)
         with pytest.raises(LoginFailed, match="nobody logged in to safe"):
             await login(server, lambda address: None)
     with pytest.raises(LoginFailed, match="could not be reached"):
@@ -226,7 +236,7 @@ async def test_only_the_answer_to_our_question_is_taken() -> None:
 
 async def test_the_command_logs_in_and_forgets(tmp_path: Path) -> None:
     async with guarded() as (_, server):
-        written(tmp_path / "toolcrib.json", {"mcpServers": {"safe": {"url": server.url}}})
+        write_json(tmp_path / "toolcrib.json", {"mcpServers": {"safe": {"url": server.url}}})
 
         async def run(*arguments: str, said: Callable[[str], Any] | None = None) -> str:
             command = [sys.executable, "-m", "toolcrib", "login", *arguments]

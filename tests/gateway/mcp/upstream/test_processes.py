@@ -19,9 +19,13 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.gateway.mcp.harness import MODERN, SERVERS, names, told
+from tests.gateway.mcp.harness import SERVERS, STATELESS, call_text, list_tool_names
 from tests.gateway.mcp.upstream.test_faults import is_running
-from toolcrib.gateway.mcp.upstream.child_processes import RUNNING, all_started, start
+from toolcrib.gateway.mcp.upstream.child_processes import (
+    RUNNING_PROCESSES,
+    start_process,
+    wait_for_pending_starts,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -61,19 +65,19 @@ async def test_a_client_of_either_era_on_standard_input_and_output(
     note = tmp_path / "child"
     config = configured(
         tmp_path,
-        zoo=zoo("echo", "pid", era=MODERN if mode == "auto" else "legacy"),
+        zoo=zoo("echo", "pid", era=STATELESS if mode == "auto" else "legacy"),
         tree=["faulty.py", "tree", str(note)],
     )
     launched = command("stdio", "--config", str(config))
     params = StdioServerParameters(command=launched[0], args=launched[1:], env=environment())
     async with Client(params, mode=mode) as connected:
-        assert connected.protocol_version == ("2025-11-25" if mode == "legacy" else MODERN)
+        assert connected.protocol_version == ("2025-11-25" if mode == "legacy" else STATELESS)
         with anyio.fail_after(60):
-            while len(await names(connected)) < 3:
+            while len(await list_tool_names(connected)) < 3:
                 await anyio.sleep(0.05)
-        assert await told(connected, "zoo___echo", {"text": "through"}) == "through"
+        assert await call_text(connected, "zoo___echo", {"text": "through"}) == "through"
         child = int(note.read_text())
-        server = int(await told(connected, "zoo___pid"))
+        server = int(await call_text(connected, "zoo___pid"))
     with anyio.fail_after(20):
         while is_running(child) or is_running(server):
             await anyio.sleep(0.05)
@@ -157,15 +161,15 @@ async def test_a_process_that_is_being_started_is_waited_for_and_known_at_once()
         return await anyio.open_process([sys.executable, "-c", "input()"])
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(start, opening())
+        tasks.start_soon(start_process, opening())
         await anyio.sleep(0)
         # For so long at most: a start may hang.
-        await all_started(0.05)
-        before = dict(RUNNING)
+        await wait_for_pending_starts(0.05)
+        before = dict(RUNNING_PROCESSES)
         may_open.set()
-        await all_started(60)
-    (pid,) = RUNNING.keys() - before.keys()
-    process = RUNNING.pop(pid)
+        await wait_for_pending_starts(60)
+    (pid,) = RUNNING_PROCESSES.keys() - before.keys()
+    process = RUNNING_PROCESSES.pop(pid)
     await process.aclose()
 
 

@@ -17,9 +17,9 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from tests.gateway.mcp.real_servers import FILES, SERVERS, Real, install_python
-from tests.support.gateway_process import served, written
-from tests.support.npm import NODE, folder_of, install
+from tests.gateway.mcp.real_servers import FILES, SERVERS, RealServer, install_python_servers
+from tests.support.gateway_process import run_gateway, write_config
+from tests.support.npm import NODE, install_folder, install_packages
 
 MODES: Final = ("direct", "search", "dynamic")
 PATIENCE: Final = 600.0
@@ -28,12 +28,12 @@ PATIENCE: Final = 600.0
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A gateway before all of them, with a profile for each mode, and the folder they may read."""
-    kept = folder_of("TOOLCRIB_REAL_SERVERS", tmp_path_factory.mktemp("servers"))
-    modules = install(
+    kept = install_folder("TOOLCRIB_REAL_SERVERS", tmp_path_factory.mktemp("servers"))
+    modules = install_packages(
         kept, [*(one.package for one in SERVERS if not one.is_python), f"{NODE}@latest"]
     )
     python = kept / "python"
-    install_python(python)
+    install_python_servers(python)
     folder = tmp_path_factory.mktemp("folder")
     for name, text in FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -42,8 +42,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
         "profiles": {mode: {"mode": mode} for mode in MODES},
         "store": "sqlite://",
     }
-    path = written(tmp_path_factory.mktemp("gateway"), config)
-    with served(path, servers=len(SERVERS)) as address:
+    path = write_config(tmp_path_factory.mktemp("gateway"), config)
+    with run_gateway(path, servers=len(SERVERS)) as address:
         yield address, folder
 
 
@@ -65,17 +65,20 @@ def test_every_server_is_listed(gateway: tuple[str, Path]) -> None:
 def test_every_server_answers(gateway: tuple[str, Path], mode: str, era: str) -> None:
     failed: dict[str, str] = {}
 
-    async def ask(client: Client, one: Real) -> None:
+    async def ask(client: Client, one: RealServer) -> None:
         tools = [tool.name for tool in (await client.list_tools()).tools]
         query = f"{one.tool} {one.name}"
         found: CallToolResult | None = None
         if "search_tools" in tools:
             found = await client.call_tool("search_tools", {"query": query, "limit": 10})
-            name, arguments = "call_tool", {"name": _name(one), "arguments": one.given(gateway[1])}
+            name, arguments = (
+                "call_tool",
+                {"name": _name(one), "arguments": one.call_arguments(gateway[1])},
+            )
         else:
             if "search_available_tools" in tools:
                 found = await client.call_tool("search_available_tools", {"query": query})
-            name, arguments = _name(one), one.given(gateway[1])
+            name, arguments = _name(one), one.call_arguments(gateway[1])
         if found is not None and _name(one) not in json.dumps(found.structured_content):
             failed[one.name] = f"was not found by {query!r}"
             return
@@ -102,5 +105,5 @@ def _client(gateway: tuple[str, Path], profile: str, era: Any) -> Client:
     return Client(f"{gateway[0]}/mcp/p/{profile}", mode=era, read_timeout_seconds=PATIENCE)
 
 
-def _name(one: Real) -> str:
+def _name(one: RealServer) -> str:
     return f"{one.name}___{one.tool}"

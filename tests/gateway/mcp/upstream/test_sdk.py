@@ -23,15 +23,15 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.memory import create_client_server_memory_streams
 
 from toolcrib.gateway.mcp.upstream.sdk import (
-    CLOSED,
-    CONNECTION_KEYS,
-    HTTP_FAILED,
+    CONNECTION_CLOSED_MESSAGE,
+    CONNECTION_META_KEYS,
+    HTTP_ERROR_MESSAGE,
     RawSession,
-    channel_of,
-    connection_of,
-    raw_session,
-    stream_of,
-    without_connection_keys,
+    get_client_channel,
+    get_connection,
+    get_stdio_stream,
+    open_raw_session,
+    strip_connection_keys,
 )
 
 pytestmark = pytest.mark.anyio
@@ -57,8 +57,8 @@ async def talking(server: Server[Any], *, legacy: bool) -> AsyncIterator[tuple[R
         options = server.create_initialization_options()
         tasks.start_soon(server.run, read, write, options)
         closed = anyio.Event()
-        async with raw_session(
-            client, INFO, legacy=legacy, on_request=asked, on_notify=told, closed=closed
+        async with open_raw_session(
+            client, INFO, use_handshake=legacy, on_request=asked, on_notify=told, closed=closed
         ) as session:
             yield session, heard
         assert closed.is_set()
@@ -75,9 +75,9 @@ def answering(seen: list[Any]) -> Server[Any]:
     async def answer(ctx: Any, call_next: Any) -> Any:
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        seen.append((connection_of(ctx), stream_of(ctx), dict(ctx.params or {})))
-        await channel_of(ctx).notify("notifications/message", {"level": "info", "data": 1})
-        await channel_of(ctx).progress(1, 2, "half")
+        seen.append((get_connection(ctx), get_stdio_stream(ctx), dict(ctx.params or {})))
+        await get_client_channel(ctx).notify("notifications/message", {"level": "info", "data": 1})
+        await get_client_channel(ctx).progress(1, 2, "half")
         return {"content": [], "vendorField": {"deep": [None]}, "resultType": "complete"}
 
     server.add_request_handler("tools/call", types.RequestParams, never)
@@ -94,7 +94,7 @@ async def test_requests_and_results_pass_as_plain_dicts(legacy: bool) -> None:
         heard_of.append((progress, total, message))
 
     async with talking(answering(seen), legacy=legacy) as (session, heard):
-        assert session.is_modern is not legacy
+        assert session.is_stateless is not legacy
         params = {"name": "x", "arguments": {"a": 1}, "vendorField": 7, "_meta": {"k": "v"}}
         result = await session.raw_request(
             "tools/call",
@@ -138,7 +138,9 @@ async def test_an_answer_is_told_of_also_when_nobody_waits_for_it(legacy: bool) 
             return await call_next(ctx)
         with anyio.CancelScope(shield=True):
             await answers.wait()
-            await channel_of(ctx).notify("notifications/message", {"level": "info", "data": 1})
+            await get_client_channel(ctx).notify(
+                "notifications/message", {"level": "info", "data": 1}
+            )
         # As some do that have been told to stop.
         raise MCPError(-32050, "stopped")
 
@@ -149,7 +151,7 @@ async def test_an_answer_is_told_of_also_when_nobody_waits_for_it(legacy: bool) 
     server.middleware.append(answer)
     async with talking(server, legacy=legacy) as (session, _):
         with anyio.move_on_after(0.2):
-            await session.raw_request("tools/call", {"name": "x"}, on_answered=told_of.set)
+            await session.raw_request("tools/call", {"name": "x"}, on_response=told_of.set)
         assert not told_of.is_set()
         # The SDK's own server says nothing more after it was told to stop; one that does is played.
         answers.set()
@@ -168,9 +170,9 @@ async def test_a_server_may_ask_and_is_answered_raw() -> None:
     async def ask(ctx: Any, call_next: Any) -> Any:
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        answers.append(await channel_of(ctx).send_raw_request("roots/list", {}))
-        answers.append(await channel_of(ctx).send_raw_request("ping", None))
-        capabilities = connection_of(ctx).client_capabilities
+        answers.append(await get_client_channel(ctx).send_raw_request("roots/list", {}))
+        answers.append(await get_client_channel(ctx).send_raw_request("ping", None))
+        capabilities = get_connection(ctx).client_capabilities
         answers.append(capabilities and capabilities.sampling is not None)
         return {"content": []}
 
@@ -200,8 +202,8 @@ def test_what_we_lean_on_is_still_there() -> None:
         "method",
         "params",
     ]
-    assert f'message="{HTTP_FAILED}"' in inspect.getsource(streamable_http)
-    assert f'message="{CLOSED}"' in inspect.getsource(jsonrpc_dispatcher)
+    assert f'message="{HTTP_ERROR_MESSAGE}"' in inspect.getsource(streamable_http)
+    assert f'message="{CONNECTION_CLOSED_MESSAGE}"' in inspect.getsource(jsonrpc_dispatcher)
     error = modern_error_data(MCPError(-32050, "no", {"why": 1}))
     assert (error.code, error.message, error.data) == (-32050, "no", {"why": 1})
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
@@ -209,10 +211,10 @@ def test_what_we_lean_on_is_still_there() -> None:
 
 
 def test_what_is_said_about_a_connection_stays_on_it() -> None:
-    meta = {**dict.fromkeys(CONNECTION_KEYS, 1), "vendor/key": 2}
-    assert without_connection_keys(meta) == {"vendor/key": 2}
-    assert without_connection_keys(None) == {}
-    assert without_connection_keys([1]) == {}
+    meta = {**dict.fromkeys(CONNECTION_META_KEYS, 1), "vendor/key": 2}
+    assert strip_connection_keys(meta) == {"vendor/key": 2}
+    assert strip_connection_keys(None) == {}
+    assert strip_connection_keys([1]) == {}
 
 
 async def test_the_official_client_takes_our_server_as_it_is() -> None:

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.scripted_model.turn import Part, Raw, Text, Turn, pieces
-from tests.support.scripted_model.wires.wire import Body, event, texts, tokens, unanswered
+from tests.support.scripted_model.wires.wire import (
+    Body,
+    describe_unanswered,
+    estimate_tokens,
+    format_event,
+    join_texts,
+)
 
 
 class Anthropic:
@@ -14,13 +20,13 @@ class Anthropic:
 
     name = "anthropic"
 
-    def recognises(self, path: str) -> bool:
+    def handles_path(self, path: str) -> bool:
         return path in ("/v1/messages", "/v1/messages/count_tokens")
 
     def streams(self, path: str, body: Body) -> bool:
         return bool(body.get("stream"))
 
-    def fault(self, body: Body) -> str:
+    def find_request_error(self, body: Body) -> str:
         names = [tool["name"] for tool in body.get("tools", []) if "name" in tool]
         if len(names) != len(set(names)):
             return "tools: Tool names must be unique."
@@ -30,7 +36,7 @@ class Anthropic:
         for number, message in enumerate(messages[:-1], 1):
             called = _ids(message, "tool_use", "id")
             answered = _ids(messages[number], "tool_result", "tool_use_id")
-            if lost := unanswered(called, answered):
+            if lost := describe_unanswered(called, answered):
                 return (
                     f"messages.{number}: `tool_use` ids were found without `tool_result` blocks "
                     f"immediately after: {lost}"
@@ -40,32 +46,34 @@ class Anthropic:
     def tool_names(self, body: Body) -> tuple[str, ...]:
         return tuple(tool["name"] for tool in body.get("tools", []))
 
-    def question(self, body: Body) -> str:
-        said = [texts(one["content"]) for one in body["messages"] if one["role"] == "user"]
+    def user_text(self, body: Body) -> str:
+        said = [join_texts(one["content"]) for one in body["messages"] if one["role"] == "user"]
         return next((text for text in reversed(said) if text), "")
 
     def results(self, body: Body) -> tuple[str, ...]:
         content = body["messages"][-1]["content"]
         blocks = content if isinstance(content, list) else []
         return tuple(
-            texts(block.get("content")) for block in blocks if block.get("type") == "tool_result"
+            join_texts(block.get("content"))
+            for block in blocks
+            if block.get("type") == "tool_result"
         )
 
     def new_id(self, number: int) -> str:
         return f"toolu_01{number:022d}"
 
-    def counted(self, path: str, body: Body) -> Body | None:
-        return {"input_tokens": tokens(body)} if path.endswith("/count_tokens") else None
+    def count_tokens(self, path: str, body: Body) -> Body | None:
+        return {"input_tokens": estimate_tokens(body)} if path.endswith("/count_tokens") else None
 
-    def answer(self, turn: Turn, body: Body, number: int) -> Body:
+    def render_response(self, turn: Turn, body: Body, number: int) -> Body:
         return {
             **self._opening(body, number),
             "content": [_block(part) for part in turn.parts],
             "stop_reason": _stop(turn),
-            "usage": {"input_tokens": tokens(body), "output_tokens": turn.tokens},
+            "usage": {"input_tokens": estimate_tokens(body), "output_tokens": turn.tokens},
         }
 
-    def events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
+    def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         yield _event("message_start", message=self._opening(body, number))
         for index, part in enumerate(turn.parts):
             yield _event("content_block_start", index=index, content_block=_begun(part))
@@ -75,11 +83,11 @@ class Anthropic:
                 yield _event("content_block_delta", index=index, delta=delta)
             yield _event("content_block_stop", index=index)
         delta = {"stop_reason": _stop(turn), "stop_sequence": None}
-        usage = {"input_tokens": tokens(body), "output_tokens": turn.tokens}
+        usage = {"input_tokens": estimate_tokens(body), "output_tokens": turn.tokens}
         yield _event("message_delta", delta=delta, usage=usage)
         yield _event("message_stop")
 
-    def error(self, status: int, message: str) -> Body:
+    def render_error(self, status: int, message: str) -> Body:
         kinds = {401: "authentication_error", 429: "rate_limit_error", 529: "overloaded_error"}
         kind = kinds.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": message}}
@@ -93,12 +101,12 @@ class Anthropic:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {"input_tokens": tokens(body), "output_tokens": 1},
+            "usage": {"input_tokens": estimate_tokens(body), "output_tokens": 1},
         }
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    return event({"type": kind, **fields}, kind)
+    return format_event({"type": kind, **fields}, kind)
 
 
 def _stop(turn: Turn) -> str:

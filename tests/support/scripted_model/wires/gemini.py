@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.scripted_model.turn import Part, Raw, Text, Turn, pieces
-from tests.support.scripted_model.wires.wire import Body, event, texts, tokens
+from tests.support.scripted_model.wires.wire import Body, estimate_tokens, format_event, join_texts
 
 _STREAM = ":streamGenerateContent"
 _COUNT = ":countTokens"
@@ -18,13 +18,13 @@ class Gemini:
 
     name = "gemini"
 
-    def recognises(self, path: str) -> bool:
+    def handles_path(self, path: str) -> bool:
         return path.startswith(("/v1beta/models/", "/v1/models/")) and ":" in path
 
     def streams(self, path: str, body: Body) -> bool:
         return path.endswith(_STREAM)
 
-    def fault(self, body: Body) -> str:
+    def find_request_error(self, body: Body) -> str:
         contents = body.get("contents", [])
         for number, content in enumerate(contents[:-1], 1):
             called = len(_parts(content, "functionCall"))
@@ -43,8 +43,8 @@ class Gemini:
             for function in tool.get("functionDeclarations", [])
         )
 
-    def question(self, body: Body) -> str:
-        said = [texts(one["parts"]) for one in body["contents"] if one.get("role") == "user"]
+    def user_text(self, body: Body) -> str:
+        said = [join_texts(one["parts"]) for one in body["contents"] if one.get("role") == "user"]
         return next((text for text in reversed(said) if text), "")
 
     def results(self, body: Body) -> tuple[str, ...]:
@@ -54,13 +54,13 @@ class Gemini:
     def new_id(self, number: int) -> str:
         return f"fc-{number}"
 
-    def counted(self, path: str, body: Body) -> Body | None:
-        return {"totalTokens": tokens(body)} if path.endswith(_COUNT) else None
+    def count_tokens(self, path: str, body: Body) -> Body | None:
+        return {"totalTokens": estimate_tokens(body)} if path.endswith(_COUNT) else None
 
-    def answer(self, turn: Turn, body: Body, number: int) -> Body:
+    def render_response(self, turn: Turn, body: Body, number: int) -> Body:
         return self._chunk([_part(part) for part in turn.parts], turn, body, number)
 
-    def events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
+    def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         for part in turn.parts:
             # Words come piece by piece; a call always comes whole.
             whole = [_part(part)]
@@ -70,10 +70,10 @@ class Gemini:
                 else whole
             )
             for piece in said:
-                yield event(self._chunk([piece], None, body, number))
-        yield event(self._chunk([{"text": ""}], turn, body, number))
+                yield format_event(self._chunk([piece], None, body, number))
+        yield format_event(self._chunk([{"text": ""}], turn, body, number))
 
-    def error(self, status: int, message: str) -> Body:
+    def render_error(self, status: int, message: str) -> Body:
         name = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED"}
         return {
             "error": {"code": status, "message": message, "status": name.get(status, "INTERNAL")}
@@ -81,7 +81,7 @@ class Gemini:
 
     def _chunk(self, parts: list[Body], turn: Turn | None, body: Body, number: int) -> Body:
         candidate: Body = {"content": {"role": "model", "parts": parts}, "index": 0}
-        spent = tokens(body)
+        spent = estimate_tokens(body)
         usage = {"promptTokenCount": spent, "totalTokenCount": spent}
         if turn:
             candidate["finishReason"] = turn.stop or "STOP"

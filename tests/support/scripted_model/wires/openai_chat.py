@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.scripted_model.turn import ToolCall, Turn, pieces
-from tests.support.scripted_model.wires.wire import Body, event, texts, tokens, unanswered
+from tests.support.scripted_model.wires.wire import (
+    Body,
+    describe_unanswered,
+    estimate_tokens,
+    format_event,
+    join_texts,
+)
 
 
 class OpenAIChat:
@@ -14,20 +20,20 @@ class OpenAIChat:
 
     name = "openai_chat"
 
-    def recognises(self, path: str) -> bool:
+    def handles_path(self, path: str) -> bool:
         return path == "/v1/chat/completions"
 
     def streams(self, path: str, body: Body) -> bool:
         return bool(body.get("stream"))
 
-    def fault(self, body: Body) -> str:
+    def find_request_error(self, body: Body) -> str:
         called: list[str] = []
         answered: list[str] = []
         for message in [*body["messages"], {"role": "end"}]:
             if message["role"] == "tool":
                 answered.append(message["tool_call_id"])
                 continue
-            if lost := unanswered(called, answered):
+            if lost := describe_unanswered(called, answered):
                 return (
                     "An assistant message with 'tool_calls' must be followed by tool messages "
                     f"responding to each 'tool_call_id'. These do not match: {lost}"
@@ -39,8 +45,8 @@ class OpenAIChat:
     def tool_names(self, body: Body) -> tuple[str, ...]:
         return tuple(tool["function"]["name"] for tool in body.get("tools", []))
 
-    def question(self, body: Body) -> str:
-        said = [texts(one.get("content")) for one in body["messages"] if one["role"] == "user"]
+    def user_text(self, body: Body) -> str:
+        said = [join_texts(one.get("content")) for one in body["messages"] if one["role"] == "user"]
         return said[-1] if said else ""
 
     def results(self, body: Body) -> tuple[str, ...]:
@@ -48,16 +54,16 @@ class OpenAIChat:
         for message in reversed(body["messages"]):
             if message["role"] != "tool":
                 break
-            found.insert(0, texts(message["content"]))
+            found.insert(0, join_texts(message["content"]))
         return tuple(found)
 
     def new_id(self, number: int) -> str:
         return f"call_{number:024d}"
 
-    def counted(self, path: str, body: Body) -> Body | None:
+    def count_tokens(self, path: str, body: Body) -> Body | None:
         return None
 
-    def answer(self, turn: Turn, body: Body, number: int) -> Body:
+    def render_response(self, turn: Turn, body: Body, number: int) -> Body:
         message: Body = {"role": "assistant", "content": turn.text or None, "refusal": None}
         if turn.calls:
             message["tool_calls"] = [_call(call, call.json) for call in turn.calls]
@@ -68,13 +74,15 @@ class OpenAIChat:
             "usage": _usage(turn, body),
         }
 
-    def events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
+    def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         opening = _opening(body, number, "chat.completion.chunk")
         counted = (body.get("stream_options") or {}).get("include_usage")
 
         def chunk(stop: str | None = None, /, **delta: Any) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": stop}
-            return event({**opening, "choices": [choice], **({"usage": None} if counted else {})})
+            return format_event(
+                {**opening, "choices": [choice], **({"usage": None} if counted else {})}
+            )
 
         yield chunk(role="assistant", content="" if turn.text else None, refusal=None)
         for piece in pieces(turn.text):
@@ -85,10 +93,10 @@ class OpenAIChat:
                 yield chunk(tool_calls=[{"index": index, "function": {"arguments": piece}}])
         yield chunk(_stop(turn))
         if counted:
-            yield event({**opening, "choices": [], "usage": _usage(turn, body)})
-        yield event("[DONE]")
+            yield format_event({**opening, "choices": [], "usage": _usage(turn, body)})
+        yield format_event("[DONE]")
 
-    def error(self, status: int, message: str) -> Body:
+    def render_error(self, status: int, message: str) -> Body:
         kind = "server_error" if status >= 500 else "invalid_request_error"
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
@@ -112,7 +120,7 @@ def _stop(turn: Turn) -> str:
 
 
 def _usage(turn: Turn, body: Body) -> Body:
-    spent = tokens(body)
+    spent = estimate_tokens(body)
     return {
         "prompt_tokens": spent,
         "completion_tokens": turn.tokens,

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.scripted_model.turn import Part, Raw, Text, Turn, pieces
-from tests.support.scripted_model.wires.wire import Body, event, texts, tokens, unanswered
+from tests.support.scripted_model.wires.wire import (
+    Body,
+    describe_unanswered,
+    estimate_tokens,
+    format_event,
+    join_texts,
+)
 
 
 class OpenAIResponses:
@@ -14,29 +20,29 @@ class OpenAIResponses:
 
     name = "openai_responses"
 
-    def recognises(self, path: str) -> bool:
+    def handles_path(self, path: str) -> bool:
         return path == "/v1/responses"
 
     def streams(self, path: str, body: Body) -> bool:
         return bool(body.get("stream"))
 
-    def fault(self, body: Body) -> str:
+    def find_request_error(self, body: Body) -> str:
         if body.get("previous_response_id"):
             # The calls are in what the provider has kept.
             return ""
         called = [one["call_id"] for one in _items(body, "function_call")]
         answered = [one["call_id"] for one in _items(body, "function_call_output")]
-        if lost := unanswered(called, answered):
+        if lost := describe_unanswered(called, answered):
             return f"No tool output found for function call {lost}."
         return ""
 
     def tool_names(self, body: Body) -> tuple[str, ...]:
         return tuple(tool.get("name", tool["type"]) for tool in body.get("tools", []))
 
-    def question(self, body: Body) -> str:
+    def user_text(self, body: Body) -> str:
         if isinstance(body["input"], str):
             return body["input"]
-        said = [texts(one["content"]) for one in body["input"] if one.get("role") == "user"]
+        said = [join_texts(one["content"]) for one in body["input"] if one.get("role") == "user"]
         return said[-1] if said else ""
 
     def results(self, body: Body) -> tuple[str, ...]:
@@ -44,16 +50,16 @@ class OpenAIResponses:
         for item in reversed(body["input"] if isinstance(body["input"], list) else []):
             if item.get("type") != "function_call_output":
                 break
-            found.insert(0, texts(item["output"]))
+            found.insert(0, join_texts(item["output"]))
         return tuple(found)
 
     def new_id(self, number: int) -> str:
         return f"call_{number:024d}"
 
-    def counted(self, path: str, body: Body) -> Body | None:
+    def count_tokens(self, path: str, body: Body) -> Body | None:
         return None
 
-    def answer(self, turn: Turn, body: Body, number: int) -> Body:
+    def render_response(self, turn: Turn, body: Body, number: int) -> Body:
         items = [_item(part, f"{number}{index}") for index, part in enumerate(turn.parts)]
         status = "incomplete" if turn.stop else "completed"
         return {
@@ -64,13 +70,13 @@ class OpenAIResponses:
             "usage": _usage(turn, body),
         }
 
-    def events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
-        answer = self.answer(turn, body, number)
+    def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
+        answer = self.render_response(turn, body, number)
         story = _events(turn, _opening(body, number), answer)
         for sequence, (kind, fields) in enumerate(story):
-            yield event({"type": kind, "sequence_number": sequence, **fields}, kind)
+            yield format_event({"type": kind, "sequence_number": sequence, **fields}, kind)
 
-    def error(self, status: int, message: str) -> Body:
+    def render_error(self, status: int, message: str) -> Body:
         kind = "server_error" if status >= 500 else "invalid_request_error"
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
@@ -161,7 +167,7 @@ def _items(body: Body, kind: str) -> list[Any]:
 
 
 def _usage(turn: Turn, body: Body) -> Body:
-    spent = tokens(body)
+    spent = estimate_tokens(body)
     return {
         "input_tokens": spent,
         "input_tokens_details": {"cached_tokens": 0},

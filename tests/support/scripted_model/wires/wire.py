@@ -16,19 +16,19 @@ class Wire(Protocol):
 
     name: str
 
-    def recognises(self, path: str) -> bool:
+    def handles_path(self, path: str) -> bool:
         """Whether a path belongs to this API."""
 
     def streams(self, path: str, body: Body) -> bool:
         """Whether the answer is to be streamed."""
 
-    def fault(self, body: Body) -> str:
+    def find_request_error(self, body: Body) -> str:
         """What the real API would refuse about a request; empty if nothing."""
 
     def tool_names(self, body: Body) -> tuple[str, ...]:
         """The tools the model is offered."""
 
-    def question(self, body: Body) -> str:
+    def user_text(self, body: Body) -> str:
         """The last words of the user."""
 
     def results(self, body: Body) -> tuple[str, ...]:
@@ -37,31 +37,31 @@ class Wire(Protocol):
     def new_id(self, number: int) -> str:
         """The id of a call."""
 
-    def counted(self, path: str, body: Body) -> Body | None:
+    def count_tokens(self, path: str, body: Body) -> Body | None:
         """The answer to a request that only counts tokens; None if it is none."""
 
-    def answer(self, turn: Turn, body: Body, number: int) -> Body:
+    def render_response(self, turn: Turn, body: Body, number: int) -> Body:
         """A whole answer."""
 
-    def events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
+    def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         """The same answer as a stream."""
 
-    def error(self, status: int, message: str) -> Body:
+    def render_error(self, status: int, message: str) -> Body:
         """The body of an error."""
 
 
-def event(data: Mapping[str, Any] | str, name: str = "") -> bytes:
+def format_event(data: Mapping[str, Any] | str, name: str = "") -> bytes:
     """One server-sent event."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
 
-def tokens(body: Body) -> int:
+def estimate_tokens(body: Body) -> int:
     """About as many tokens as a request would cost."""
     return max(1, len(json.dumps(body, ensure_ascii=False)) // 4)
 
 
-def texts(content: object) -> str:
+def join_texts(content: object) -> str:
     """The words of a message, be it a text or a list of blocks."""
     if isinstance(content, str):
         return content
@@ -69,7 +69,7 @@ def texts(content: object) -> str:
     return "".join(block.get("text", "") for block in blocks if isinstance(block, dict))
 
 
-def unanswered(called: list[str], answered: list[str]) -> str:
+def describe_unanswered(called: list[str], answered: list[str]) -> str:
     """The calls without a result, and the results without a call."""
     return ", ".join(dict.fromkeys([*_less(called, answered), *_less(answered, called)]))
 

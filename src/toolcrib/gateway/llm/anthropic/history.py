@@ -31,32 +31,33 @@ _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 
 @dataclass(slots=True)
-class _Message:
+class _PlainMessage:
     """A message that is being put together; `ours` if the client sent none like it."""
 
-    sent: Mapping[str, Any]
+    original: Mapping[str, Any]
     blocks: list[Any]
-    ours: bool = False
+    is_added: bool = False
 
     @property
     def role(self) -> object:
-        return self.sent.get("role")
+        return self.original.get("role")
 
 
-def plain_messages(messages: object, describe: Describe) -> Any:
+def render_plain_messages(messages: object, describe: Describe) -> Any:
     """The messages for an upstream that knows nothing of tool search."""
     if not isinstance(messages, list):
         return messages
     told: list[Any] = []
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
-            _tell_as_it_is(told, message)
+            _append_unchanged(told, message)
         elif message.get("role") == "assistant":
-            _tell_assistant(told, message, describe)
+            _append_assistant(told, message, describe)
         else:
-            _tell_other(told, message, describe)
+            _append_user(told, message, describe)
     return [
-        {**one.sent, "content": one.blocks} if isinstance(one, _Message) else one for one in told
+        {**one.original, "content": one.blocks} if isinstance(one, _PlainMessage) else one
+        for one in told
     ]
 
 
@@ -74,7 +75,7 @@ def is_search_result(block: object) -> bool:
     return isinstance(block, Mapping) and block.get("type") == SEARCH_RESULT
 
 
-def server_id(id: str, taken: Collection[str] = ()) -> str:
+def make_server_id(id: str, taken: Collection[str] = ()) -> str:
     """The id of a search of the API's, made of that of the model's call; none that is taken.
 
     Not every upstream makes ids of this form, nor ids that differ from turn to turn.
@@ -84,25 +85,25 @@ def server_id(id: str, taken: Collection[str] = ()) -> str:
     number = 0
     while True:
         digest = hashlib.blake2b(f"{number} {id}".encode(), digest_size=16).digest()
-        made = f"{SERVER_ID}01{_in_digits(int.from_bytes(digest, 'big'))}"
+        made = f"{SERVER_ID}01{_to_base62(int.from_bytes(digest, 'big'))}"
         if made not in taken:
             return made
         number += 1
 
 
-def client_id(id: object) -> str:
+def strip_server_prefix(id: object) -> str:
     """The id under which a search is told to a model as an ordinary call."""
     return str(id).removeprefix("srv")
 
 
-def searches(messages: object) -> Iterator[Block]:
+def iter_search_uses(messages: object) -> Iterator[Block]:
     """Every search of the API's in a history."""
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, Mapping) else None
         yield from filter(is_search_use, content if isinstance(content, list) else ())
 
 
-def with_breakpoints(messages: list[Any], results: Collection[str], used: int) -> list[Any]:
+def add_cache_breakpoints(messages: list[Any], results: Collection[str], used: int) -> list[Any]:
     """With a cache breakpoint on the results of these calls, the last ones first, while any are left."""
     left = MAX_BREAKPOINTS - used
     marked = list(messages)
@@ -120,12 +121,12 @@ def with_breakpoints(messages: list[Any], results: Collection[str], used: int) -
     return marked
 
 
-def _tell_as_it_is(told: list[Any], message: Any) -> None:
+def _append_unchanged(told: list[Any], message: Any) -> None:
     last = told[-1] if told else None
     text = message.get("content") if isinstance(message, Mapping) else None
     if (
-        isinstance(last, _Message)
-        and last.ours
+        isinstance(last, _PlainMessage)
+        and last.is_added
         and isinstance(text, str)
         and message.get("role") == "user"
     ):
@@ -135,49 +136,49 @@ def _tell_as_it_is(told: list[Any], message: Any) -> None:
     told.append(message)
 
 
-def _tell_assistant(told: list[Any], message: Mapping[str, Any], describe: Describe) -> None:
-    current: _Message | None = None
+def _append_assistant(told: list[Any], message: Mapping[str, Any], describe: Describe) -> None:
+    current: _PlainMessage | None = None
     for block in message["content"]:
         if is_search_result(block):
             # The model asked, so it is told; a search that had to wait for other results joins them.
-            _result_message(told).blocks.append(_result(block, describe))
+            _get_result_message(told).blocks.append(_render_search_result(block, describe))
             current = None
             continue
         if current is None:
-            current = _Message(message, [])
+            current = _PlainMessage(message, [])
             told.append(current)
-        current.blocks.append(_assistant_block(block))
+        current.blocks.append(_convert_assistant_block(block))
     if not message["content"]:
         told.append(message)
 
 
-def _result_message(told: list[Any]) -> _Message:
+def _get_result_message(told: list[Any]) -> _PlainMessage:
     """The message that results go into: before what a user says besides."""
     last = told[-1] if told else None
-    if isinstance(last, _Message) and last.role == "user":
+    if isinstance(last, _PlainMessage) and last.role == "user":
         return last
-    new = _Message({"role": "user"}, [], ours=True)
+    new = _PlainMessage({"role": "user"}, [], is_added=True)
     told.append(new)
     return new
 
 
-def _tell_other(told: list[Any], message: Mapping[str, Any], describe: Describe) -> None:
-    blocks = [_user_block(block, describe) for block in message["content"]]
+def _append_user(told: list[Any], message: Mapping[str, Any], describe: Describe) -> None:
+    blocks = [_convert_user_block(block, describe) for block in message["content"]]
     last = told[-1] if told else None
-    if isinstance(last, _Message) and last.ours and message.get("role") == "user":
+    if isinstance(last, _PlainMessage) and last.is_added and message.get("role") == "user":
         last.blocks += blocks
         return
-    told.append(_Message(message, blocks))
+    told.append(_PlainMessage(message, blocks))
 
 
-def _assistant_block(block: Any) -> Any:
+def _convert_assistant_block(block: Any) -> Any:
     if is_search_use(block):
         return {
             "type": "tool_use",
-            "id": client_id(block.get("id")),
+            "id": strip_server_prefix(block.get("id")),
             "name": block.get("name"),
             "input": block.get("input", {}),
-            **_cache_control(block),
+            **_get_cache_control(block),
         }
     if isinstance(block, Mapping) and block.get("type") == "tool_use":
         caller = block.get("caller")
@@ -186,13 +187,13 @@ def _assistant_block(block: Any) -> Any:
     return block
 
 
-def _user_block(block: Any, describe: Describe) -> Any:
+def _convert_user_block(block: Any, describe: Describe) -> Any:
     if not isinstance(block, Mapping) or block.get("type") != "tool_result":
         return block
     content = block.get("content")
     if not isinstance(content, list) or not any(map(_is_reference, content)):
         return block
-    parts = [_reference(part, describe) if _is_reference(part) else part for part in content]
+    parts = [_render_reference(part, describe) if _is_reference(part) else part for part in content]
     return {**block, "content": parts}
 
 
@@ -200,22 +201,24 @@ def _is_reference(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "tool_reference"
 
 
-def _reference(part: Block, describe: Describe) -> dict[str, Any]:
+def _render_reference(part: Block, describe: Describe) -> dict[str, Any]:
     name = str(part.get("tool_name"))
-    text = prompts.REFERENCE.format(name=name, description=_about(name, describe)).rstrip()
-    return {"type": "text", "text": text, **_cache_control(part)}
+    text = prompts.REFERENCE.format(
+        name=name, description=_get_description(name, describe)
+    ).rstrip()
+    return {"type": "text", "text": text, **_get_cache_control(part)}
 
 
-def _result(block: Block, describe: Describe) -> dict[str, Any]:
+def _render_search_result(block: Block, describe: Describe) -> dict[str, Any]:
     content = block.get("content")
     content = content if isinstance(content, Mapping) else {}
     result: dict[str, Any] = {
         "type": "tool_result",
-        "tool_use_id": client_id(block.get("tool_use_id")),
+        "tool_use_id": strip_server_prefix(block.get("tool_use_id")),
     }
     if content.get("type") == "tool_search_tool_result_error":
         reason = content.get("error_message") or content.get("error_code")
-        return {**result, "content": str(reason), "is_error": True, **_cache_control(block)}
+        return {**result, "content": str(reason), "is_error": True, **_get_cache_control(block)}
     references = content.get("tool_references")
     names = [
         str(one.get("tool_name"))
@@ -223,14 +226,16 @@ def _result(block: Block, describe: Describe) -> dict[str, Any]:
         if isinstance(one, Mapping)
     ]
     told = {
-        "found": [{"name": name, "description": _about(name, describe)} for name in names],
-        "message": prompts.LOADED if names else prompts.NOTHING_FOUND,
+        "found": [
+            {"name": name, "description": _get_description(name, describe)} for name in names
+        ],
+        "message": prompts.TOOLS_LOADED if names else prompts.NO_MATCH,
     }
     text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
-    return {**result, "content": text, **_cache_control(block)}
+    return {**result, "content": text, **_get_cache_control(block)}
 
 
-def _about(name: str, describe: Describe) -> str:
+def _get_description(name: str, describe: Describe) -> str:
     entry = describe(name)
     about = entry.get("description") if entry else None
     if not isinstance(about, str):
@@ -238,12 +243,12 @@ def _about(name: str, describe: Describe) -> str:
     return about if len(about) <= DESCRIPTION_CHARS else f"{about[: DESCRIPTION_CHARS - 1]}…"
 
 
-def _cache_control(block: Block) -> dict[str, Any]:
+def _get_cache_control(block: Block) -> dict[str, Any]:
     value = block.get("cache_control")
     return {} if value is None else {"cache_control": value}
 
 
-def _in_digits(number: int, count: int = 22) -> str:
+def _to_base62(number: int, count: int = 22) -> str:
     digits = ""
     for _ in range(count):
         number, digit = divmod(number, len(_DIGITS))

@@ -12,32 +12,38 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from toolcrib.config.settings import SearchRanking
+from toolcrib.config.settings import LlmSearchRanking
 from toolcrib.core.tool import Tool
 from toolcrib.gateway.llm.anthropic.history import (
     SEARCH_RESULT,
-    client_id,
-    plain_messages,
-    searches,
-    server_id,
-    with_breakpoints,
+    add_cache_breakpoints,
+    iter_search_uses,
+    make_server_id,
+    render_plain_messages,
+    strip_server_prefix,
 )
 from toolcrib.gateway.llm.anthropic.rewriter import Body
-from toolcrib.gateway.llm.anthropic.tools import Listing
-from toolcrib.gateway.llm.anthropic.validation import pending
-from toolcrib.gateway.llm.toolset import Toolset
-from toolcrib.profiles.claude import DEFAULT_LIMIT, REGEX, VARIANTS, ToolSearch, references
+from toolcrib.gateway.llm.anthropic.tools import MessagesTools
+from toolcrib.gateway.llm.anthropic.validation import list_pending_searches
+from toolcrib.gateway.llm.toolset import SearchableTools
+from toolcrib.profiles.claude import (
+    DEFAULT_LIMIT,
+    REGEX,
+    VARIANTS,
+    ClaudeToolSearch,
+    referenced_tool_names,
+)
 
-MAX_SEARCHES_A_PASS: Final = 8
+MAX_SEARCHES_PER_ROUND: Final = 8
 DIRECT: Final = {"type": "direct"}
 TOO_MANY_SEARCHES: Final = "at most {most} searches at once; search again for the rest"
 UNAVAILABLE: Final = "the search failed; try it in other words"
 
-_SIGNS = re.compile(r"[\W_]+")
+_PUNCTUATION = re.compile(r"[\W_]+")
 _log = logging.getLogger(__name__)
 
 
-class ServerSearch:
+class ServerSearchRewriter:
     """One response with searches that the client sees as the API's own."""
 
     shows_searches = True
@@ -45,9 +51,9 @@ class ServerSearch:
     def __init__(
         self,
         body: Body,
-        listing: Listing,
-        toolset: Toolset,
-        ranking: SearchRanking,
+        listing: MessagesTools,
+        toolset: SearchableTools,
+        ranking: LlmSearchRanking,
         max_rounds: int,
     ) -> None:
         self._body = body
@@ -56,26 +62,26 @@ class ServerSearch:
         self._ranking = ranking
         self._max_rounds = max_rounds
         self._content: list[Body] = []
-        self._taken = {str(block.get("id")) for block in searches(body.get("messages"))}
+        self._taken = {str(block.get("id")) for block in iter_search_uses(body.get("messages"))}
         self._answered: list[str] = []
         self._rounds = 0
-        self._breakpoints = _breakpoints(body)
-        self._describe = _describer(listing)
+        self._breakpoints = _count_breakpoints(body)
+        self._describe = _build_describe(listing)
 
     @property
-    def shown(self) -> list[Any]:
+    def revealed_entries(self) -> list[Any]:
         """The tools that the model is shown now."""
-        return self._shown(self._messages())
+        return self._select_entries(self._messages())
 
-    def request(self) -> Body:
+    def next_request(self) -> Body:
         """The client's request and what was added to it, for an upstream without tool search."""
         history = self._messages()
-        messages = plain_messages(history, self._describe)
+        messages = render_plain_messages(history, self._describe)
         if self._breakpoints and self._answered:
-            messages = with_breakpoints(messages, self._answered, self._breakpoints)
+            messages = add_cache_breakpoints(messages, self._answered, self._breakpoints)
         request = {**self._body, "messages": messages}
         if "tools" in request:
-            request["tools"] = self._shown(history)
+            request["tools"] = self._select_entries(history)
         choice = self._body.get("tool_choice")
         if self._rounds and isinstance(choice, Mapping) and self.is_search(str(choice.get("name"))):
             # It has searched, as it was told to. Told so again it would never end.
@@ -84,16 +90,16 @@ class ServerSearch:
 
     def is_search(self, name: str) -> bool:
         """Whether a name is that of a search tool of this request."""
-        return name in self._listing.searches
+        return name in self._listing.search_names
 
-    def opened(self, block: Mapping[str, Any]) -> Body:
+    def convert_block(self, block: Mapping[str, Any]) -> Body:
         """A call of a search tool as the API's own; others with the word of who called."""
         if block.get("type") != "tool_use":
             return dict(block)
         name = str(block.get("name"))
         if not self.is_search(name):
             return {"caller": dict(DIRECT), **block} if "caller" not in block else dict(block)
-        id = server_id(str(block.get("id")), self._taken)
+        id = make_server_id(str(block.get("id")), self._taken)
         self._taken.add(id)
         return {
             "type": "server_tool_use",
@@ -103,39 +109,39 @@ class ServerSearch:
             "caller": block.get("caller", dict(DIRECT)),
         }
 
-    def waiting(self) -> list[Body]:
+    def pending_searches(self) -> list[Body]:
         """The searches that the client's last turn left open."""
-        return [dict(block) for block in pending(self._body)]
+        return [dict(block) for block in list_pending_searches(self._body)]
 
-    def answers(self, calls: Sequence[Body]) -> list[Body]:
+    def run_searches(self, calls: Sequence[Body]) -> list[Body]:
         """The result blocks of these searches."""
         return [
             {
                 "type": SEARCH_RESULT,
                 "tool_use_id": call["id"],
-                "content": self._found(call, number),
+                "content": self._run_search(call, number),
             }
             for number, call in enumerate(calls)
         ]
 
-    def add(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
+    def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
         """Go on from what the model said and what was found."""
         self._content += [*blocks, *results]
-        self._answered += [client_id(result["tool_use_id"]) for result in results]
+        self._answered += [strip_server_prefix(result["tool_use_id"]) for result in results]
         if blocks and results:
             self._rounds += 1
 
-    def stop(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """The client is asked to go on after so many rounds."""
         return "pause_turn" if self._rounds >= self._max_rounds else None
 
-    def _shown(self, messages: list[Any]) -> list[Any]:
-        revealed = references({"messages": messages})
+    def _select_entries(self, messages: list[Any]) -> list[Any]:
+        revealed = referenced_tool_names({"messages": messages})
         choice = self._body.get("tool_choice")
         if isinstance(choice, Mapping) and choice.get("type") == "tool":
             # Who has to call a tool has to see it.
             revealed.append(str(choice.get("name")))
-        return self._listing.shown(dict.fromkeys(revealed))
+        return self._listing.select_entries(dict.fromkeys(revealed))
 
     def _messages(self) -> list[Any]:
         sent = self._body.get("messages")
@@ -151,17 +157,17 @@ class ServerSearch:
             return [*messages[:-1], {**last, "content": [*last["content"], *self._content]}]
         return [*messages, {"role": "assistant", "content": self._content}]
 
-    def _found(self, call: Mapping[str, Any], number: int) -> dict[str, Any]:
-        if number >= MAX_SEARCHES_A_PASS:
-            text = TOO_MANY_SEARCHES.format(most=MAX_SEARCHES_A_PASS)
-            return _error("too_many_requests", text)
+    def _run_search(self, call: Mapping[str, Any], number: int) -> dict[str, Any]:
+        if number >= MAX_SEARCHES_PER_ROUND:
+            text = TOO_MANY_SEARCHES.format(most=MAX_SEARCHES_PER_ROUND)
+            return _search_error("too_many_requests", text)
         sent = call.get("input")
         try:
             return self._search(str(call.get("name")), sent if isinstance(sent, Mapping) else {})
         except Exception:
             # Whatever it is, the model can still go on without this search.
             _log.exception("a search failed")
-            return _error("unavailable", UNAVAILABLE)
+            return _search_error("unavailable", UNAVAILABLE)
 
     def _search(self, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
         variant = VARIANTS[name]
@@ -170,24 +176,26 @@ class ServerSearch:
         by_meaning = self._ranking != "exact"
         if variant.name != REGEX:
             search = (
-                ToolSearch((), by_words=self._toolset.best) if by_meaning else self._toolset.exact
+                ClaudeToolSearch((), lexical_search=self._toolset.find_best)
+                if by_meaning
+                else self._toolset.anthropic_search
             )
             return search.search(name, input)
-        found = self._toolset.exact.search(name, input)
+        found = self._toolset.anthropic_search.search(name, input)
         if self._ranking == "hybrid" and "tool_references" in found:
             limit = input.get("limit") or DEFAULT_LIMIT
-            words = _SIGNS.sub(" ", input["pattern"]).strip()
-            others = self._toolset.best(words, limit) if words else []
-            found["tool_references"] = _joined(found["tool_references"], others)[:limit]
+            words = _PUNCTUATION.sub(" ", input["pattern"]).strip()
+            others = self._toolset.find_best(words, limit) if words else []
+            found["tool_references"] = _merge_references(found["tool_references"], others)[:limit]
         return found
 
 
-def _joined(found: list[dict[str, Any]], others: Sequence[Tool]) -> list[dict[str, Any]]:
+def _merge_references(found: list[dict[str, Any]], others: Sequence[Tool]) -> list[dict[str, Any]]:
     names = dict.fromkeys([*(one["tool_name"] for one in found), *(tool.name for tool in others)])
     return [{"type": "tool_reference", "tool_name": name} for name in names]
 
 
-def _error(code: str, message: str) -> dict[str, Any]:
+def _search_error(code: str, message: str) -> dict[str, Any]:
     return {
         "type": "tool_search_tool_result_error",
         "error_code": code,
@@ -195,7 +203,7 @@ def _error(code: str, message: str) -> dict[str, Any]:
     }
 
 
-def _describer(listing: Listing) -> Callable[[str], Mapping[str, Any] | None]:
+def _build_describe(listing: MessagesTools) -> Callable[[str], Mapping[str, Any] | None]:
     known: dict[str, Mapping[str, Any]] = {}
 
     def describe(name: str) -> Mapping[str, Any] | None:
@@ -206,7 +214,7 @@ def _describer(listing: Listing) -> Callable[[str], Mapping[str, Any] | None]:
     return describe
 
 
-def _breakpoints(body: Mapping[str, Any]) -> int:
+def _count_breakpoints(body: Mapping[str, Any]) -> int:
     """How many cache breakpoints a request has."""
 
     def count(value: object, depth: int) -> int:

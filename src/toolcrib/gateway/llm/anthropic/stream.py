@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.anthropic.rewriter import Body, Talk, is_call_of_ours
-from toolcrib.gateway.llm.anthropic.usage import Usage
-from toolcrib.gateway.llm.json_body import read_reply, written
+from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter, is_gateway_search
+from toolcrib.gateway.llm.anthropic.usage import MessagesUsage
+from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 
 _TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
-class _Open:
+class _OpenBlock:
     """A block that is being streamed: as the client sees it, and at which index."""
 
     __slots__ = ("block", "has_delta", "index", "json", "texts")
@@ -29,7 +29,7 @@ class _Open:
         self.texts: dict[str, list[str]] = {}
         self.has_delta = False
 
-    def take(self, delta: Mapping[str, Any]) -> None:
+    def add_delta(self, delta: Mapping[str, Any]) -> None:
         """Remember a piece."""
         kind = delta.get("type")
         if kind == "input_json_delta":
@@ -42,40 +42,40 @@ class _Open:
             field = _TEXTS[str(kind)]
             self.texts.setdefault(field, []).append(str(delta.get(field, "")))
 
-    def whole(self) -> Body:
+    def complete(self) -> Body:
         """The block with all its pieces."""
         for field, pieces in self.texts.items():
             self.block[field] = f"{self.block.get(field) or ''}{''.join(pieces)}"
         text = "".join(self.json)
         if text.strip():
             try:
-                self.block["input"] = read_reply(text)
+                self.block["input"] = parse_upstream_body(text)
             except RequestFailed:
                 # Cut off, or not an object: whoever is called will say so.
                 self.block["input"] = {}
         return self.block
 
 
-class Relay:
+class MessagesStream:
     """One streamed response, pass after pass."""
 
-    def __init__(self, talk: Talk, waiting: Sequence[Body] = ()) -> None:
+    def __init__(self, talk: MessagesRewriter, waiting: Sequence[Body] = ()) -> None:
         self._talk = talk
         # The results of searches that come before anything the model says.
         self._waiting = list(waiting)
         self._next = 0
-        self._usage = Usage()
+        self._usage = MessagesUsage()
         self._searched = False
         self._start_usage: object = None
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenBlock] = {}
         self._blocks: list[Body] = []
         self._delta: Body | None = None
         self._last_delta: Body = {}
-        self.begun = False
-        self.failed = False
-        self.ended = False
+        self.has_started = False
+        self.has_failed = False
+        self.has_ended = False
 
-    def feed(self, event: Body) -> list[Body]:
+    def handle_event(self, event: Body) -> list[Body]:
         """The events for the client that an event of the upstream makes."""
         match event.get("type"):
             case "message_start":
@@ -90,30 +90,30 @@ class Relay:
                 self._delta = event
                 return []
             case "message_stop":
-                self.ended = True
+                self.has_ended = True
                 return []
             case "error":
-                self.failed = True
+                self.has_failed = True
                 return [event]
             case _:
-                return [event] if self.begun else []
+                return [event] if self.has_started else []
 
     def end_pass(self) -> tuple[list[Body], str | None]:
         """The blocks of the pass that has ended, and why it has; the next pass may begin."""
-        if self._delta is None and not self.ended:
+        if self._delta is None and not self.has_ended:
             raise RequestFailed("the upstream ended its answer in the middle; try again", 502)
         for index in list(self._open):
-            self._blocks.append(self._open.pop(index).whole())
+            self._blocks.append(self._open.pop(index).complete())
         # The next pass has to end by itself: what ended this one is no end of that.
         delta, self._delta = self._delta or {}, None
         self._last_delta = delta
-        self._usage.add(self._start_usage, delta.get("usage"))
+        self._usage.add_round(self._start_usage, delta.get("usage"))
         blocks, self._blocks = self._blocks, []
-        self._start_usage, self.ended = None, False
+        self._start_usage, self.has_ended = None, False
         reason = _object(delta.get("delta")).get("stop_reason")
         return blocks, reason if isinstance(reason, str) else None
 
-    def results(self, results: Sequence[Body]) -> list[Body]:
+    def render_results(self, results: Sequence[Body]) -> list[Body]:
         """The events of what searches found: each whole, without pieces."""
         self._searched = True
         if not self._talk.shows_searches:
@@ -125,40 +125,40 @@ class Relay:
             events.append({"type": "content_block_stop", "index": index})
         return events
 
-    def end(self, stop_reason: str | None) -> list[Body]:
+    def render_end(self, stop_reason: str | None) -> list[Body]:
         """The last events, with the sum of what all passes used."""
         event = self._last_delta or {"type": "message_delta", "delta": {}}
         delta = {"stop_reason": None, "stop_sequence": None, **_object(event.get("delta"))}
         if self._talk.shows_searches:
             delta.setdefault("stop_details", None)
         delta["stop_reason"] = stop_reason
-        usage = self._usage.told(searched=self._searched and self._talk.shows_searches)
+        usage = self._usage.render(searched=self._searched and self._talk.shows_searches)
         return [{**event, "delta": delta, "usage": usage}, {"type": "message_stop"}]
 
     def _message_start(self, event: Body) -> list[Body]:
         self._start_usage = _object(event.get("message")).get("usage")
-        if self.begun:
+        if self.has_started:
             return []
-        self.begun = True
+        self.has_started = True
         events = [event]
         if self._waiting:
-            events += self.results(self._waiting)
+            events += self.render_results(self._waiting)
         return events
 
     def _block_start(self, event: Body) -> list[Body]:
         sent = _object(event.get("content_block"))
-        block = self._talk.opened(sent)
-        search = is_call_of_ours(self._talk, block)
+        block = self._talk.convert_block(sent)
+        search = is_gateway_search(self._talk, block)
         if search and not self._talk.shows_searches:
-            self._open[_index(event)] = _Open(block, None)
+            self._open[_index(event)] = _OpenBlock(block, None)
             return []
-        opened = _Open(block, self._new_index())
+        opened = _OpenBlock(block, self._new_index())
         self._open[_index(event)] = opened
         started = {"type": "content_block_start", "index": opened.index, "content_block": block}
         if not search or not sent.get("input"):
             return [{**started, "content_block": dict(block)}]
         # All at once; the client gets it in the pieces in which it would come from the API.
-        text = written(sent["input"]).decode()
+        text = serialize_json(sent["input"]).decode()
         opened.has_delta = True
         return [
             {**started, "content_block": {**block, "input": {}}},
@@ -166,9 +166,9 @@ class Relay:
         ]
 
     def _block_delta(self, event: Body) -> list[Body]:
-        opened = self._opened(event)
+        opened = self._get_open_block(event)
         delta = _object(event.get("delta"))
-        opened.take(delta)
+        opened.add_delta(delta)
         if opened.index is None:
             return []
         told = [event if event["index"] == opened.index else {**event, "index": opened.index}]
@@ -178,12 +178,12 @@ class Relay:
         return told
 
     def _block_stop(self, event: Body) -> list[Body]:
-        opened = self._opened(event)
+        opened = self._get_open_block(event)
         del self._open[_index(event)]
-        self._blocks.append(opened.whole())
+        self._blocks.append(opened.complete())
         return [] if opened.index is None else [{**event, "index": opened.index}]
 
-    def _opened(self, event: Body) -> _Open:
+    def _get_open_block(self, event: Body) -> _OpenBlock:
         opened = self._open.get(_index(event))
         if opened is None:
             raise RequestFailed("the upstream sent a piece of a block that it had not begun", 502)

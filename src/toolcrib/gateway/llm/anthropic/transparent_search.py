@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from toolcrib.adapters import anthropic
 from toolcrib.gateway.llm.anthropic.rewriter import Body
-from toolcrib.gateway.llm.json_body import written
-from toolcrib.gateway.llm.toolset import Toolset
+from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.toolset import SearchableTools
 
-MAX_REMEMBERED: Final = 1_000
+MAX_REMEMBERED_TOOLS: Final = 1_000
 
 
-class HiddenSearch:
+class TransparentSearchRewriter:
     """One response with searches that the client does not see.
 
     `revealed` are the names of the tools that this conversation was shown before, and `remember` is
@@ -30,13 +30,13 @@ class HiddenSearch:
     def __init__(
         self,
         body: Body,
-        toolset: Toolset,
+        toolset: SearchableTools,
         revealed: Sequence[str],
         remember: Callable[[tuple[str, ...]], None],
         max_rounds: int,
     ) -> None:
         self._body = body
-        self._conversation = toolset.conversation
+        self._conversation = toolset.turn_handler
         self._remember = remember
         self._max_rounds = max_rounds
         self._rounds = 0
@@ -44,35 +44,38 @@ class HiddenSearch:
         held = {tool.name for tool in toolset.tools}
         entries = {str(entry.get("name")): entry for entry in toolset.entries}
         self._held = {name: entry for name, entry in entries.items() if name in held}
-        called = dict.fromkeys([*revealed, *_called(body)])
+        called = dict.fromkeys([*revealed, *_called_names(body)])
         self._revealed = [name for name in called if name in self._held]
         self._pinned = [entry for entry in body["tools"] if not self._is_held(entry)]
         self._search_tool = {
             **anthropic.tools_to_wire([self._conversation.search_tool])[0],
-            **_breakpoint(self._held.values()),
+            **_last_breakpoint(self._held.values()),
         }
-        tools = (self._conversation.find(name) for name in self._revealed)
-        self._session = self._conversation.begin().reveal(tool for tool in tools if tool)
+        tools = (self._conversation.find_tool(name) for name in self._revealed)
+        self._session = self._conversation.start_session().reveal(tool for tool in tools if tool)
 
     @property
-    def shown(self) -> list[Any]:
+    def revealed_entries(self) -> list[Any]:
         """The tools that the model is shown now: what does not change comes first."""
         search = [] if self._rounds >= self._max_rounds else [self._search_tool]
         return [*self._pinned, *search, *self._loaded]
 
     @property
-    def shown_of_client(self) -> list[Any]:
+    def revealed_client_entries(self) -> list[Any]:
         """Those of them that the client has sent."""
         return [*self._pinned, *self._loaded]
 
     @property
     def _loaded(self) -> list[Any]:
-        return [_uncached(self._held[name]) for name in self._revealed]
+        return [_without_cache_control(self._held[name]) for name in self._revealed]
 
-    def request(self) -> Body:
+    def next_request(self) -> Body:
         """The client's request with few tools, and what was said since."""
-        tools = self.shown
-        request = {**self._body, "messages": _joined(self._body.get("messages"), self._added)}
+        tools = self.revealed_entries
+        request = {
+            **self._body,
+            "messages": _append_to_history(self._body.get("messages"), self._added),
+        }
         if tools:
             return {**request, "tools": tools}
         return {key: one for key, one in request.items() if key not in ("tools", "tool_choice")}
@@ -81,36 +84,36 @@ class HiddenSearch:
         """Whether a name is that of our search tool."""
         return name == self._conversation.search_tool.name
 
-    def opened(self, block: Mapping[str, Any]) -> Body:
+    def convert_block(self, block: Mapping[str, Any]) -> Body:
         """A block, as it is."""
         return dict(block)
 
-    def waiting(self) -> list[Body]:
+    def pending_searches(self) -> list[Body]:
         """Nothing waits: what was searched for is answered at once."""
         return []
 
-    def answers(self, calls: Sequence[Body]) -> list[Body]:
+    def run_searches(self, calls: Sequence[Body]) -> list[Body]:
         """What the searches found, told to the model; it is shown the tools from now on."""
-        turn = self._conversation.turn(
+        turn = self._conversation.handle_calls(
             self._session, anthropic.calls_from_wire({"content": list(calls)})
         )
         self._session = turn.session
-        found = [tool.name for answer in turn.answers for tool in answer.found]
+        found = [tool.name for answer in turn.answers for tool in answer.found_tools]
         self._revealed = list(dict.fromkeys([*self._revealed, *found]))
         results: list[Body] = anthropic.answers_to_wire(turn.answers)[0]["content"]
         return results
 
-    def add(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
+    def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
         """Go on from what the model said and what it was told."""
         if results:
             self._rounds += 1
-            self._remember(tuple(self._revealed[-MAX_REMEMBERED:]))
+            self._remember(tuple(self._revealed[-MAX_REMEMBERED_TOOLS:]))
             self._added += [
                 {"role": "assistant", "content": list(blocks)},
                 {"role": "user", "content": list(results)},
             ]
 
-    def stop(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """After so many rounds there is one more without the search tool; then it is enough."""
         return "end_turn" if self._rounds > self._max_rounds else None
 
@@ -118,7 +121,7 @@ class HiddenSearch:
         return isinstance(entry, Mapping) and str(entry.get("name")) in self._held
 
 
-def deferrable(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def list_deferrable(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The tools that may be held back; none if the request is not as it should be.
 
     Those that the provider defines, those that are told not to be, and the one that the model is
@@ -145,11 +148,11 @@ def conversation_key(body: Mapping[str, Any], *whose: str) -> str:
     """What a conversation is known by from request to request: whose it is, and how it began."""
     messages = body.get("messages")
     first = messages[:1] if isinstance(messages, list) else None
-    begun = written([whose, body.get("model"), body.get("system"), first])
+    begun = serialize_json([whose, body.get("model"), body.get("system"), first])
     return hashlib.blake2b(begun, digest_size=16).hexdigest()
 
 
-def _called(body: Mapping[str, Any]) -> list[str]:
+def _called_names(body: Mapping[str, Any]) -> list[str]:
     """The tools that were called in the conversation, in order."""
     messages = body.get("messages")
     return [
@@ -161,17 +164,17 @@ def _called(body: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _breakpoint(entries: Any) -> dict[str, Any]:
+def _last_breakpoint(entries: Any) -> dict[str, Any]:
     """The cache breakpoint of the last of these that has one: it moves to the search tool."""
     marks = [one["cache_control"] for one in entries if one.get("cache_control") is not None]
     return {"cache_control": marks[-1]} if marks else {}
 
 
-def _uncached(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_cache_control(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in entry.items() if key != "cache_control"}
 
 
-def _joined(messages: object, added: Sequence[Body]) -> Any:
+def _append_to_history(messages: object, added: Sequence[Body]) -> Any:
     """The history with what was said since, which goes on where the client began an answer."""
     if not added:
         return messages

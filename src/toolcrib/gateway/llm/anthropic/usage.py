@@ -9,13 +9,13 @@ from typing import Any, Final
 SERVER_TOOLS: Final = {"web_search_requests": 0, "web_fetch_requests": 0}
 
 
-class Usage:
+class MessagesUsage:
     """The sum over the passes of one response."""
 
     def __init__(self) -> None:
         self._whole: dict[str, Any] = {}
 
-    def add(self, *reports: object) -> None:
+    def add_round(self, *reports: object) -> None:
         """One pass; where it reports several times, the later report stands."""
         used: dict[str, Any] = {}
         for report in reports:
@@ -23,7 +23,7 @@ class Usage:
                 used |= {key: value for key, value in report.items() if value is not None}
         self._whole = _sum(self._whole, used)
 
-    def told(self, *, searched: bool) -> dict[str, Any]:
+    def render(self, *, searched: bool) -> dict[str, Any]:
         """The usage of the response."""
         return {**({"server_tool_use": dict(SERVER_TOOLS)} if searched else {}), **self._whole}
 

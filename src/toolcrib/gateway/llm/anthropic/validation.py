@@ -14,11 +14,17 @@ from toolcrib.gateway.llm.anthropic.history import (
     is_search_result,
     is_search_use,
 )
-from toolcrib.gateway.llm.anthropic.tools import Listing, members
-from toolcrib.gateway.llm.json_body import written
-from toolcrib.profiles.claude import VARIANTS, Refusal, is_search_tool, references, refusal
+from toolcrib.gateway.llm.anthropic.tools import MessagesTools, list_mcp_members
+from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.profiles.claude import (
+    VARIANTS,
+    RequestRefusal,
+    find_refusal,
+    is_search_tool,
+    referenced_tool_names,
+)
 
-MAX_SHOWN_BYTES: Final = 4 << 20
+MAX_TOOLS_BYTES: Final = 4 << 20
 LIMIT_CODE: Final = "available_tools_limit_exceeded"
 
 NOT_UNIQUE: Final = "tools: Tool names must be unique."
@@ -51,20 +57,20 @@ _STALE: Final = {"type": "text", "text": prompts.STALE_REFERENCES}
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
-def check(body: Mapping[str, Any], listing: Listing, max_tools: int) -> None:
+def check_request(body: Mapping[str, Any], listing: MessagesTools, max_tools: int) -> None:
     """Raise what the API would answer with, if it would refuse the request."""
-    refused = refusal(body) or next(_faults(body, listing, max_tools), None)
+    refused = find_refusal(body) or next(_find_problems(body, listing, max_tools), None)
     if refused is not None:
         raise RequestFailed(refused.message, code=refused.code)
 
 
-def without_stale_references(body: Mapping[str, Any], listing: Listing) -> dict[str, Any]:
+def drop_stale_references(body: Mapping[str, Any], listing: MessagesTools) -> dict[str, Any]:
     """The request without references to tools that it does not have any more."""
     known = {str(entry.get("name")) for entry in listing.searchable}
-    if all(name in known for name in references(body)):
+    if all(name in known for name in referenced_tool_names(body)):
         return dict(body)
     messages = [
-        {**message, "content": [_pruned(block, known) for block in message["content"]]}
+        {**message, "content": [_prune_references(block, known) for block in message["content"]]}
         if isinstance(message, Mapping) and isinstance(message.get("content"), list)
         else message
         for message in body["messages"]
@@ -72,24 +78,26 @@ def without_stale_references(body: Mapping[str, Any], listing: Listing) -> dict[
     return {**body, "messages": messages}
 
 
-def pending(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def list_pending_searches(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The searches that the next response has to answer first, as they had to wait."""
-    return list(_open(body).values())
+    return list(_searches_without_result(body).values())
 
 
-def _faults(body: Mapping[str, Any], listing: Listing, max_tools: int) -> Iterator[Refusal]:
-    yield from _faults_of_tools(listing, max_tools)
-    yield from _faults_of_history(body, listing)
-    waiting = _open(body)
+def _find_problems(
+    body: Mapping[str, Any], listing: MessagesTools, max_tools: int
+) -> Iterator[RequestRefusal]:
+    yield from _find_tool_problems(listing, max_tools)
+    yield from _find_history_problems(body, listing)
+    waiting = _searches_without_result(body)
     if waiting and not _is_continuation(body):
         for block in waiting.values():
-            yield _dangling(block, listing)
+            yield _refuse_dangling(block, listing)
     for block in waiting.values():
-        if str(block.get("name")) not in listing.searches:
-            yield _dangling(block, listing)
+        if str(block.get("name")) not in listing.search_names:
+            yield _refuse_dangling(block, listing)
 
 
-def _faults_of_tools(listing: Listing, max_tools: int) -> Iterator[Refusal]:
+def _find_tool_problems(listing: MessagesTools, max_tools: int) -> Iterator[RequestRefusal]:
     names: list[str] = []
     for place, entry in enumerate(listing.entries):
         if not isinstance(entry, Mapping):
@@ -97,80 +105,84 @@ def _faults_of_tools(listing: Listing, max_tools: int) -> Iterator[Refusal]:
         if is_search_tool(entry):
             variant = VARIANTS[str(entry["type"])]
             if entry.get("name") != variant.name:
-                yield Refusal(
+                yield RequestRefusal(
                     BAD_SEARCH_NAME.format(place=place, type=entry["type"], name=variant.name)
                 )
         name = entry.get("name")
         if isinstance(name, str):
             names.append(name)
         if str(name) in listing.deferred and not _NAME.fullmatch(str(name)):
-            yield Refusal(BAD_NAME.format(place=place, pattern=f"^{_NAME.pattern}$"))
+            yield RequestRefusal(BAD_NAME.format(place=place, pattern=f"^{_NAME.pattern}$"))
     if len(names) != len(set(names)):
-        yield Refusal(NOT_UNIQUE)
+        yield RequestRefusal(NOT_UNIQUE)
     held = len(listing.deferred) + sum(
-        member.deferred
+        member.is_deferred
         for entry in listing.entries
         if isinstance(entry, Mapping)
-        for member in members(entry)
+        for member in list_mcp_members(entry)
     )
     if held > max_tools:
-        yield Refusal(TOO_MANY.format(count=held, most=max_tools), LIMIT_CODE)
+        yield RequestRefusal(TOO_MANY.format(count=held, most=max_tools), LIMIT_CODE)
 
 
 def check_size(tools: list[Any]) -> None:
     """Raise, if the tools that the model is to be shown are too large."""
-    size = len(written(tools))
-    if size > MAX_SHOWN_BYTES:
-        raise RequestFailed(TOO_LARGE.format(size=size, most=MAX_SHOWN_BYTES), code=LIMIT_CODE)
+    size = len(serialize_json(tools))
+    if size > MAX_TOOLS_BYTES:
+        raise RequestFailed(TOO_LARGE.format(size=size, most=MAX_TOOLS_BYTES), code=LIMIT_CODE)
 
 
-def _faults_of_history(body: Mapping[str, Any], listing: Listing) -> Iterator[Refusal]:
+def _find_history_problems(
+    body: Mapping[str, Any], listing: MessagesTools
+) -> Iterator[RequestRefusal]:
     uses: dict[str, Mapping[str, Any]] = {}
-    for at, place, block in _blocks(body):
+    for at, place, block in _iter_blocks(body):
         where = {"at": at, "place": place}
         if is_search_use(block):
             uses[str(block.get("id"))] = block
         elif is_search_result(block):
             id = str(block.get("tool_use_id"))
             if id not in uses:
-                yield Refusal(ORPHAN.format(kind=SEARCH_RESULT, id=id, **where))
-            elif _succeeded(block):
-                yield from _wrong_key(uses[id], where)
+                yield RequestRefusal(ORPHAN.format(kind=SEARCH_RESULT, id=id, **where))
+            elif _is_successful(block):
+                yield from _find_wrong_key(uses[id], where)
         elif block.get("type") == "tool_result":
             id = str(block.get("tool_use_id"))
             if id.startswith(SERVER_ID):
-                yield Refusal(ANSWERED.format(id=id, **where))
+                yield RequestRefusal(ANSWERED.format(id=id, **where))
             content = block.get("content")
             kinds = [
                 isinstance(part, Mapping) and part.get("type") == "tool_reference"
                 for part in (content if isinstance(content, list) else ())
             ]
             if any(kinds) and not all(kinds):
-                yield Refusal(MIXED.format(**where))
+                yield RequestRefusal(MIXED.format(**where))
 
 
-def _wrong_key(use: Mapping[str, Any], where: Mapping[str, int]) -> Iterator[Refusal]:
+def _find_wrong_key(use: Mapping[str, Any], where: Mapping[str, int]) -> Iterator[RequestRefusal]:
     variant = VARIANTS[str(use.get("name"))]
     key, sent = variant.keys[0], use.get("input")
     if not isinstance(sent, Mapping) or key not in sent:
-        yield Refusal(WRONG_KEY.format(name=variant.name, key=key, **where))
+        yield RequestRefusal(WRONG_KEY.format(name=variant.name, key=key, **where))
 
 
-def _succeeded(block: Mapping[str, Any]) -> bool:
+def _is_successful(block: Mapping[str, Any]) -> bool:
     content = block.get("content")
     return isinstance(content, Mapping) and content.get("type") == "tool_search_tool_search_result"
 
 
-def _dangling(block: Mapping[str, Any], listing: Listing) -> Refusal:
+def _refuse_dangling(block: Mapping[str, Any], listing: MessagesTools) -> RequestRefusal:
     name = str(block.get("name"))
     text = DANGLING.format(name=name, id=block.get("id"), kind=SEARCH_RESULT)
-    return Refusal(text if name in listing.searches else text + DROPPED.format(name=name))
+    return RequestRefusal(
+        text if name in listing.search_names else text + DROPPED.format(name=name)
+    )
 
 
-def _open(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _searches_without_result(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The searches of a history without a result, by their ids."""
     found: dict[str, Mapping[str, Any]] = {}
-    for _, _, block in _blocks(body):
+    for _, _, block in _iter_blocks(body):
         if is_search_use(block):
             found[str(block.get("id"))] = block
         elif is_search_result(block):
@@ -185,24 +197,24 @@ def _is_continuation(body: Mapping[str, Any]) -> bool:
     """
     messages = body["messages"]
     last = messages[-1]
-    if _has_open(body, messages[-1:]):
+    if _contains_all_pending(body, messages[-1:]):
         return True
     content = last.get("content") if isinstance(last, Mapping) else None
     return (
         isinstance(content, list)
         and bool(content)
         and all(isinstance(one, Mapping) and one.get("type") == "tool_result" for one in content)
-        and _has_open(body, messages[-2:-1])
+        and _contains_all_pending(body, messages[-2:-1])
     )
 
 
-def _has_open(body: Mapping[str, Any], messages: list[Any]) -> bool:
+def _contains_all_pending(body: Mapping[str, Any], messages: list[Any]) -> bool:
     """Whether all searches without a result are in these messages."""
-    there = {str(block.get("id")) for _, _, block in _blocks({"messages": messages})}
-    return _open(body).keys() <= there
+    there = {str(block.get("id")) for _, _, block in _iter_blocks({"messages": messages})}
+    return _searches_without_result(body).keys() <= there
 
 
-def _blocks(body: Mapping[str, Any]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+def _iter_blocks(body: Mapping[str, Any]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
     """Every block of a history with its message's number and its own."""
     messages = body.get("messages")
     for at, message in enumerate(messages if isinstance(messages, list) else ()):
@@ -212,14 +224,14 @@ def _blocks(body: Mapping[str, Any]) -> Iterator[tuple[int, int, Mapping[str, An
                 yield at, place, block
 
 
-def _pruned(block: Any, known: set[str]) -> Any:
+def _prune_references(block: Any, known: set[str]) -> Any:
     """A block without its references to unknown tools."""
     if not isinstance(block, Mapping):
         return block
     content = block.get("content")
     if is_search_result(block) and isinstance(content, Mapping):
         references = content.get("tool_references")
-        kept = [one for one in _list(references) if _is_known(one, known)]
+        kept = [one for one in _as_list(references) if _is_known(one, known)]
         return {**block, "content": {**content, "tool_references": kept}}
     if block.get("type") == "tool_result" and isinstance(content, list):
         kept = [one for one in content if _is_known(one, known)]
@@ -234,5 +246,5 @@ def _is_known(one: Any, known: set[str]) -> bool:
     return str(one.get("tool_name")) in known
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -6,22 +6,24 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolcrib.adapters.openai_chat import references, turns_from_wire
-from toolcrib.adapters.plain_json import objects, text
+from toolcrib.adapters.openai_chat import referenced_tool_names, turns_from_wire
+from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.core import prompts
-from toolcrib.gateway.llm.conversation_memory import Recall
-from toolcrib.gateway.llm.tool_index import Shelf
-from toolcrib.session.session import Act
+from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.session.session import ModelAction
 
 Message = dict[str, Any]
 
 
 def has_references(messages: Sequence[Message]) -> bool:
     """Whether the client loads tools itself."""
-    return any(one.get("role") == "tool" and references(one.get("content")) for one in messages)
+    return any(
+        one.get("role") == "tool" and referenced_tool_names(one.get("content")) for one in messages
+    )
 
 
-def opening(messages: Sequence[Message]) -> object:
+def conversation_opening(messages: Sequence[Message]) -> object:
     """What the messages of one conversation have in common: how it began, and on what terms."""
     begun: list[object] = []
     for message in messages:
@@ -33,50 +35,58 @@ def opening(messages: Sequence[Message]) -> object:
     return begun
 
 
-def restored(messages: Sequence[Message], recall: Recall) -> list[Message]:
+def restore_hidden_messages(messages: Sequence[Message], recall: ScopedMemory) -> list[Message]:
     """The messages with those that the client was not shown, as far as they are remembered."""
     whole: list[Message] = []
     for message in messages:
-        hidden = recall.get(*anchor(message)) if message.get("role") == "assistant" else None
+        hidden = (
+            recall.get(*message_anchor(message)) if message.get("role") == "assistant" else None
+        )
         whole.extend([message] if hidden is None else hidden)
     return whole
 
 
-def anchor(message: Message) -> tuple[object, ...]:
+def message_anchor(message: Message) -> tuple[object, ...]:
     """What identifies a message of the model when the client sends it back."""
     calls = [
         [call.get("id"), function.get("name"), function.get("arguments")]
-        for call in objects(message.get("tool_calls"))
-        for function in objects([call.get("function")])
+        for call in dicts_or_empty(message.get("tool_calls"))
+        for function in dicts_or_empty([call.get("function")])
     ]
     content = message.get("content")
-    words = "".join(text(part.get("text")) for part in objects(content)) or text(content)
+    words = "".join(
+        str_or_empty(part.get("text")) for part in dicts_or_empty(content)
+    ) or str_or_empty(content)
     return "chat", words, calls
 
 
-def spelled_out(messages: Sequence[Message], shelf: Shelf) -> list[Message]:
+def render_references(messages: Sequence[Message], shelf: ToolIndex) -> list[Message]:
     """The messages with references as text, which every model takes."""
-    return [_spelled_out(message, shelf) for message in messages]
+    return [_render_message_references(message, shelf) for message in messages]
 
 
-def acts(messages: Sequence[Message], shelf: Shelf) -> Iterator[tuple[Act, ...]]:
+def list_actions(
+    messages: Sequence[Message], shelf: ToolIndex
+) -> Iterator[tuple[ModelAction, ...]]:
     """What the model and the client did: searches, calls, and references by the client."""
     turns = turns_from_wire(messages)
-    for exchanges, done in zip(turns, shelf.conversation.acts(turns), strict=True):
+    for exchanges, done in zip(turns, shelf.turn_handler.actions_from_history(turns), strict=True):
         yield tuple(
-            Act(act.kind, (*act.names, *exchange.names))
+            ModelAction(act.type, (*act.names, *exchange.names))
             for exchange, act in zip(exchanges, done, strict=True)
         )
 
 
-def _spelled_out(message: Message, shelf: Shelf) -> Message:
-    names = references(message.get("content")) if message.get("role") == "tool" else []
+def _render_message_references(message: Message, shelf: ToolIndex) -> Message:
+    names = referenced_tool_names(message.get("content")) if message.get("role") == "tool" else []
     if not names:
         return message
-    known = [name for name in names if name in shelf.wares]
+    known = [name for name in names if name in shelf.tools]
     found = {"found": [{"name": name} for name in known]}
-    says = prompts.LOADED if known else prompts.NOTHING_FOUND
+    says = prompts.TOOLS_LOADED if known else prompts.NO_MATCH
     told = json.dumps({**found, "message": says}, ensure_ascii=False, separators=(",", ":"))
-    others = [one for one in objects(message["content"]) if one.get("type") != "tool_reference"]
-    words = [text(one.get("text")) for one in others]
+    others = [
+        one for one in dicts_or_empty(message["content"]) if one.get("type") != "tool_reference"
+    ]
+    words = [str_or_empty(one.get("text")) for one in others]
     return {**message, "content": "\n".join(filter(None, [*words, told]))}

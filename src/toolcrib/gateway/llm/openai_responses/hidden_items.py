@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from toolcrib.adapters.plain_json import objects, text
-from toolcrib.gateway.llm.conversation_memory import Recall
-from toolcrib.gateway.llm.json_body import written
+from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
+from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.json_body import serialize_json
 
 Item = dict[str, Any]
 
 
-def opening(input: object, instructions: object = None) -> object:
+def conversation_opening(input: object, instructions: object = None) -> object:
     """What the requests of one conversation have in common: how it began, and on what terms."""
     if isinstance(input, str):
         return [instructions, "user", input]
     begun = [instructions]
-    for item in objects(input):
+    for item in dicts_or_empty(input):
         role = item.get("role")
         if role in ("system", "developer", "user"):
-            begun += [role, _words(item.get("content"))]
+            begun += [role, _content_text(item.get("content"))]
         if role == "user":
             break
     return begun
 
 
-def _words(content: object) -> object:
+def _content_text(content: object) -> object:
     """A text and a list with this one text in it are the same to everybody."""
-    return "".join(text(part.get("text")) for part in objects(content)) or content
+    return "".join(str_or_empty(part.get("text")) for part in dicts_or_empty(content)) or content
 
 
-def anchor(item: Item) -> tuple[object, ...] | None:
+def item_anchor(item: Item) -> tuple[object, ...] | None:
     """What identifies an item of the model when the client sends it back; None if nothing does."""
     kind = item.get("type", "message")
     if kind in ("function_call", "custom_tool_call"):
@@ -41,11 +41,13 @@ def anchor(item: Item) -> tuple[object, ...] | None:
         return (kind, item["id"]) if item.get("id") else None
     if kind == "message" and item.get("role") == "assistant":
         content = item.get("content")
-        return kind, "".join(text(part.get("text")) for part in objects(content)) or content
+        return kind, "".join(
+            str_or_empty(part.get("text")) for part in dicts_or_empty(content)
+        ) or content
     return None
 
 
-class Hidden:
+class HiddenItems:
     """What is not shown of one answer, and between which of the items that are."""
 
     def __init__(self) -> None:
@@ -53,13 +55,13 @@ class Hidden:
         self._anchored: list[tuple[tuple[object, ...], list[Item]]] = []
         self._last: tuple[object, ...] | None = None
 
-    def hide(self, items: Iterable[Item]) -> None:
+    def add_hidden(self, items: Iterable[Item]) -> None:
         """These come next, and are not shown."""
         self._waiting += items
 
-    def show(self, item: Item) -> None:
+    def add_visible(self, item: Item) -> None:
         """This comes next, and is shown."""
-        place = anchor(item)
+        place = item_anchor(item)
         if place is None:
             return
         if self._waiting:
@@ -69,7 +71,7 @@ class Hidden:
             self._waiting = []
             self._last = place
 
-    def keep(self, recall: Recall) -> None:
+    def remember(self, recall: ScopedMemory) -> None:
         """Remember it for the next request."""
         for place, items in self._anchored:
             if place == self._last:
@@ -80,15 +82,15 @@ class Hidden:
             recall.put(self._waiting, *self._last)
 
 
-def restored(items: Sequence[Item], recall: Recall) -> list[Item]:
+def restore_hidden_items(items: Sequence[Item], recall: ScopedMemory) -> list[Item]:
     """The items with those that the client was not shown, as far as they are remembered."""
     whole: list[Item] = []
     known: set[bytes] = set()
     for item in items:
-        place = anchor(item)
+        place = item_anchor(item)
         for hidden in (recall.get(*place) if place else None) or ():
             # Not by its call's id: not every upstream gives one.
-            identity = written(hidden)
+            identity = serialize_json(hidden)
             if identity not in known:
                 known.add(identity)
                 whole.append(hidden)
@@ -96,7 +98,7 @@ def restored(items: Sequence[Item], recall: Recall) -> list[Item]:
     return whole
 
 
-def without_orphans(items: Sequence[Item]) -> list[Item]:
+def drop_orphaned_reasoning(items: Sequence[Item]) -> list[Item]:
     """The items without reasoning that led to something which is no longer there."""
     later = [*items[1:], {}]
     return [

@@ -12,42 +12,42 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from toolcrib.adapters.openai_responses import calls_from_wire, turns_from_wire
-from toolcrib.adapters.plain_json import objects, text
-from toolcrib.core.calls import Call
-from toolcrib.gateway.llm.conversation_memory import Recall
+from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
+from toolcrib.core.calls import ToolCall
+from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.openai_responses.hidden_items import (
-    Hidden,
-    opening,
-    restored,
-    without_orphans,
+    HiddenItems,
+    conversation_opening,
+    drop_orphaned_reasoning,
+    restore_hidden_items,
 )
 from toolcrib.gateway.llm.openai_responses.items import (
-    CALLS,
+    CALL_TYPES,
+    InputReader,
     Item,
-    Reader,
-    asked,
-    output,
-    search_item_id,
-    told,
+    make_call_output,
+    make_search_item_id,
+    render_search_arguments,
+    render_search_output,
 )
 from toolcrib.gateway.llm.openai_responses.tools import (
-    Rack,
-    found_entries,
-    path_of,
+    ResponsesToolIndex,
+    render_found_entries,
+    tool_path,
     without_secrets,
 )
 from toolcrib.gateway.llm.response_headers import Treatment
-from toolcrib.gateway.llm.tool_index import Desk, Ware
-from toolcrib.gateway.llm.usage import summed
+from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection
+from toolcrib.gateway.llm.usage import add_usage
 
 # `search`: a call of the search tool. `check`: a call of a tool that the model has not been shown.
-Kind = Literal["search", "check", "plain"]
+ItemRole = Literal["search", "check", "plain"]
 
 # Is told by which id the client knows a response, and by which the upstream does.
-Note = Callable[[str, str], None]
+OnResponse = Callable[[str, str], None]
 
 # Calls that the upstream answers itself, so that nobody waits for the client.
-_ANSWERED: Final = frozenset(
+_HOSTED_CALL_TYPES: Final = frozenset(
     {
         "code_interpreter_call",
         "file_search_call",
@@ -58,51 +58,51 @@ _ANSWERED: Final = frozenset(
 )
 
 
-def _nobody(known_as: str, id: str) -> None:
+def _ignore_response(known_as: str, id: str) -> None:
     """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ItemOutcome:
     """What becomes of an item: what the client is shown, and what the upstream is sent next.
 
     `waits` says that it is the client's turn.
     """
 
-    shown: list[Item] = field(default_factory=list)
-    sent: list[Item] = field(default_factory=list)
-    waits: bool = False
-    answered: bool = False
+    visible: list[Item] = field(default_factory=list)
+    followup: list[Item] = field(default_factory=list)
+    needs_client: bool = False
+    is_answered: bool = False
 
 
-class Talk:
+class ResponsesRewriter:
     """One request and its rounds."""
 
     def __init__(
         self,
         body: Item,
-        rack: Rack,
-        recall: Recall,
+        rack: ResponsesToolIndex,
+        recall: ScopedMemory,
         max_rounds: int,
-        issued: Note = _nobody,
+        issued: OnResponse = _ignore_response,
     ) -> None:
         self._given = body
         self._issued = issued
-        self.rack = rack
-        self.desk = Desk(rack.shelf)
-        self._reader = Reader(rack, self.desk)
-        begun = opening(body.get("input"), body.get("instructions"))
-        self._recall = recall.within(begun)
-        self._responses = recall.within("response")
-        self._hidden = Hidden()
+        self.index = rack
+        self.selection = ToolSelection(rack.tools)
+        self._reader = InputReader(rack, self.selection)
+        begun = conversation_opening(body.get("input"), body.get("instructions"))
+        self._recall = recall.narrow(begun)
+        self._responses = recall.narrow("response")
+        self._hidden = HiddenItems()
         self._max_rounds = max_rounds
-        before = self._responses.get(text(body.get("previous_response_id"))) or {}
+        before = self._responses.get(str_or_empty(body.get("previous_response_id"))) or {}
         self._previous: Any = before.get("id", body.get("previous_response_id"))
-        self._reader.load(before.get("brought", ()))
-        self.desk.load(before.get("loaded", ()))
-        self._input = self._read(before.get("outputs", ()))
-        self.desk.load(self._chosen())
-        self._round = _Round()
+        self._reader.load_definitions(before.get("brought", ()))
+        self.selection.reveal(before.get("loaded", ()))
+        self._input = self._convert_input(before.get("outputs", ()))
+        self.selection.reveal(self._forced_tool_names())
+        self._round = _ResponsesRound()
         self._spent: Any = None
         self.output: list[Item] = []
         self.rounds = 0
@@ -111,100 +111,104 @@ class Talk:
     @property
     def treatment(self) -> Treatment:
         """What is done for the client."""
-        return "search" if self.rack.asked else "transparent"
+        return "search" if self.index.uses_tool_search else "transparent"
 
-    def body(self) -> Item:
+    def next_request(self) -> Item:
         """The next request to the upstream."""
-        tools = [*self.rack.shelf.front, *self._search, *self.desk.tools]
+        tools = [*self.index.tools.always_sent, *self._search_entries, *self.selection.wire_entries]
         body = {**self._given, "input": self._input, "tools": tools}
         if self._previous:
             body["previous_response_id"] = self._previous
         if "tool_choice" in body:
-            body["tool_choice"] = self._choice(body["tool_choice"])
+            body["tool_choice"] = self._convert_tool_choice(body["tool_choice"])
         if not tools:
             for name in ("tools", "tool_choice", "parallel_tool_calls"):
                 body.pop(name, None)
         return body
 
-    def kind(self, item: Item) -> Kind:
+    def classify_item(self, item: Item) -> ItemRole:
         """What an item is to us."""
         if item.get("type") != "function_call":
             return "plain"
-        name = text(item.get("name"))
-        if self._offers_search and name == self.rack.search_name:
+        name = str_or_empty(item.get("name"))
+        if self._offers_search and name == self.index.search_name:
             return "search"
         can_mend = self.rounds < self._max_rounds
-        return "check" if can_mend and self.desk.holds_back(name) else "plain"
+        return "check" if can_mend and self.selection.is_unrevealed(name) else "plain"
 
-    def begun(self, item: Item) -> Item | None:
+    def begin_search_item(self, item: Item) -> Item | None:
         """The beginning of the item that a search is told by; None if it is not told."""
-        if not self.rack.asked or not self._search:
+        if not self.index.uses_tool_search or not self._search_entries:
             return None
-        return {**self._search_call(item, {}), "status": "in_progress"}
+        return {**self._render_search_call(item, {}), "status": "in_progress"}
 
-    def take(self, item: Item) -> Outcome:
+    def handle_item(self, item: Item) -> ItemOutcome:
         """Note an item of the upstream's. What is ours in it is searched, which takes its time."""
-        kind = self.kind(item)
+        kind = self.classify_item(item)
         if kind == "plain":
-            outcome = self._plain(item)
-        elif not self._search and kind == "search":
+            outcome = self._handle_plain(item)
+        elif not self._search_entries and kind == "search":
             # It was not even offered. What cannot be answered is not shown either.
-            outcome = Outcome()
+            outcome = ItemOutcome()
         else:
-            outcome = self._searched(item) if kind == "search" else self._checked(item)
-        self.output += outcome.shown
+            outcome = (
+                self._handle_search(item)
+                if kind == "search"
+                else self._handle_unrevealed_call(item)
+            )
+        self.output += outcome.visible
         self._round.add(outcome)
-        if outcome.answered and not outcome.shown:
-            self._hidden.hide(outcome.sent)
-        for shown in outcome.shown:
-            self._hidden.show(shown)
+        if outcome.is_answered and not outcome.visible:
+            self._hidden.add_hidden(outcome.followup)
+        for shown in outcome.visible:
+            self._hidden.add_visible(shown)
         return outcome
 
-    def end(self, response: Item) -> bool:
+    def finish_round(self, response: Item) -> bool:
         """At the end of a round: whether the answer is over, or the upstream is to be asked again."""
         if response.get("usage") is not None:
-            self._spent = summed(self._spent, response["usage"])
-        done, self._round = self._round, _Round()
+            self._spent = add_usage(self._spent, response["usage"])
+        done, self._round = self._round, _ResponsesRound()
         if done.answered and not done.waits and response.get("status") in ("completed", None):
             self.rounds += 1
-            self._go_on(done)
+            self._continue_input(done)
             return False
-        self._hidden.keep(self._recall)
-        self._keep(response, done)
-        id = text(response.get("id"))
+        self._hidden.remember(self._recall)
+        self._remember(response, done)
+        id = str_or_empty(response.get("id"))
         self._issued(id, id)
         return True
 
-    def reply(self, response: Item) -> Item | None:
+    def handle_reply(self, response: Item) -> Item | None:
         """What the client is answered; None if the upstream is to be asked again."""
-        for item in objects(response.get("output")):
-            self.take(item)
-        return self.whole(response) if self.end(response) else None
+        for item in dicts_or_empty(response.get("output")):
+            self.handle_item(item)
+        return self.render_response(response) if self.finish_round(response) else None
 
-    def whole(self, response: Item) -> Item:
+    def render_response(self, response: Item) -> Item:
         """The answer as the client gets it, from that of the last round."""
         usage = {} if self._spent is None else {"usage": self._spent}
-        return {**self.head(response), "output": self.output, **usage}
+        return {**self.render_head(response), "output": self.output, **usage}
 
-    def head(self, response: Item) -> Item:
+    def render_head(self, response: Item) -> Item:
         """A response in which the client finds its own request again."""
         given = ("tool_choice", "previous_response_id")
         echoed = {name: self._given[name] for name in given if name in self._given}
         if "tools" in self._given:
-            echoed["tools"] = list(map(without_secrets, objects(self._given["tools"])))
+            echoed["tools"] = list(map(without_secrets, dicts_or_empty(self._given["tools"])))
         return {**response, **{name: echoed[name] for name in echoed if name in response}}
 
-    def alias(self, id: str, response: Item) -> None:
+    def record_alias(self, id: str, response: Item) -> None:
         """Note that the client knows a response by another id than the upstream does."""
         if id != response.get("id"):
-            self._keep(response, _Round(), id)
-            self._issued(id, text(response.get("id")))
+            self._remember(response, _ResponsesRound(), id)
+            self._issued(id, str_or_empty(response.get("id")))
 
-    def to_client(self, item: Item) -> Item:
+    def render_item(self, item: Item) -> Item:
         """A call under the name and namespace by which the client knows the tool."""
-        if item.get("type") not in CALLS:
+        if item.get("type") not in CALL_TYPES:
             return item
-        ware = self._reader.ware(text(item.get("name")))
+        ware = self._reader.find_tool(str_or_empty(item.get("name")))
         if ware is None:
             return item
         named = {**item, "name": ware.tool.name}
@@ -212,108 +216,122 @@ class Talk:
 
     @property
     def _offers_search(self) -> bool:
-        return self.rack.shelf.searched or self.rack.client is not None
+        return self.index.tools.offers_search or self.index.client_search is not None
 
     @property
-    def _search(self) -> list[Item]:
+    def _search_entries(self) -> list[Item]:
         """The search tool, while the model may search."""
         offered = self._offers_search and self.rounds < self._max_rounds
-        return [self.rack.search_entry] if offered else []
+        return [self.index.search_entry] if offered else []
 
-    def _read(self, outputs: Iterable[Item]) -> Any:
+    def _convert_input(self, outputs: Iterable[Item]) -> Any:
         """The client's input for the upstream; a text stays one."""
         given = self._given.get("input")
         if not isinstance(given, list):
             return [*outputs, *_as_items(given)] if outputs else given
-        items = list(objects(given))
-        if not self.rack.asked:
-            items = without_orphans(restored(items, self._recall))
-            self.desk.follow(self.rack.shelf.conversation.acts(turns_from_wire(items)))
-        return [*outputs, *self._reader.read(items)]
+        items = list(dicts_or_empty(given))
+        if not self.index.uses_tool_search:
+            items = drop_orphaned_reasoning(restore_hidden_items(items, self._recall))
+            self.selection.replay_history(
+                self.index.tools.turn_handler.actions_from_history(turns_from_wire(items))
+            )
+        return [*outputs, *self._reader.convert(items)]
 
-    def _chosen(self) -> list[str]:
+    def _forced_tool_names(self) -> list[str]:
         """The tool that the model has to call, which it therefore has to be shown."""
         choice = self._given.get("tool_choice")
-        return [text(choice.get("name"))] if isinstance(choice, dict) else []
+        return [str_or_empty(choice.get("name"))] if isinstance(choice, dict) else []
 
-    def _choice(self, choice: Any) -> Any:
+    def _convert_tool_choice(self, choice: Any) -> Any:
         if not isinstance(choice, dict):
             return choice
-        search = {"type": "function", "name": self.rack.search_name}
+        search = {"type": "function", "name": self.index.search_name}
         if choice.get("type") == "tool_search":
-            return search if self._search else "auto"
-        if choice.get("type") == "allowed_tools" and self._search:
+            return search if self._search_entries else "auto"
+        if choice.get("type") == "allowed_tools" and self._search_entries:
             allowed = [
-                one for one in objects(choice.get("tools")) if one != {"type": "tool_search"}
+                one for one in dicts_or_empty(choice.get("tools")) if one != {"type": "tool_search"}
             ]
             return {**choice, "tools": [*allowed, search]}
         return choice
 
-    def _plain(self, item: Item) -> Outcome:
-        kind = text(item.get("type"))
-        waits = kind.endswith(("_call", "_request")) and kind not in _ANSWERED
-        return Outcome([self.to_client(item)], [item], waits)
+    def _handle_plain(self, item: Item) -> ItemOutcome:
+        kind = str_or_empty(item.get("type"))
+        waits = kind.endswith(("_call", "_request")) and kind not in _HOSTED_CALL_TYPES
+        return ItemOutcome([self.render_item(item)], [item], waits)
 
-    def _searched(self, item: Item) -> Outcome:
+    def _handle_search(self, item: Item) -> ItemOutcome:
         (call,) = calls_from_wire({"output": [item]})
         self.searches += 1
-        if self.rack.client is not None:
-            search = self._search_call(item, dict(call.arguments or {}))
-            return Outcome([search], [item], waits=True)
-        wares, answer = self._found(call)
-        paths = [path_of(ware) for ware in wares] or _queries(call)
-        sent = {**item, "arguments": asked(paths)} if self.rack.asked else item
-        result = output(call.id, told(wares) if wares else answer)
+        if self.index.client_search is not None:
+            search = self._render_search_call(item, dict(call.arguments or {}))
+            return ItemOutcome([search], [item], needs_client=True)
+        wares, answer = self._find_tools(call)
+        paths = [tool_path(ware) for ware in wares] or _search_queries(call)
+        sent = (
+            {**item, "arguments": render_search_arguments(paths)}
+            if self.index.uses_tool_search
+            else item
+        )
+        result = make_call_output(call.id, render_search_output(wares) if wares else answer)
         shown: list[Item] = []
-        if self.rack.asked:
+        if self.index.uses_tool_search:
             found = {
-                "id": _output_id(item),
+                "id": _make_output_id(item),
                 "type": "tool_search_output",
                 "status": "completed",
                 "execution": "server",
                 "call_id": None,
-                "tools": found_entries(wares),
+                "tools": render_found_entries(wares),
             }
-            shown = [self._search_call(item, {"paths": paths}), found]
-        return Outcome(shown, [sent, result], answered=True)
+            shown = [self._render_search_call(item, {"paths": paths}), found]
+        return ItemOutcome(shown, [sent, result], is_answered=True)
 
-    def _found(self, call: Call) -> tuple[list[Ware], str]:
+    def _find_tools(self, call: ToolCall) -> tuple[list[IndexedTool], str]:
         """The tools that a search finds, and what the model is told if it finds none.
 
         Who names a namespace gets all of it.
         """
-        queries = _queries(call)
-        groups = [query for query in queries if query in self.rack.groups]
-        members = [id for group in groups for id in self.rack.groups[group]]
-        self.desk.load(members)
-        held = self.rack.shelf.held
+        queries = _search_queries(call)
+        groups = [query for query in queries if query in self.index.namespaces]
+        members = [id for group in groups for id in self.index.namespaces[group]]
+        self.selection.reveal(members)
+        held = self.index.tools.deferred
         wares = [held[id] for id in members]
         rest = [query for query in queries if query not in groups]
         if groups and not rest:
             return wares, ""
         arguments = {**(call.arguments or {}), "query": None, "queries": rest}
-        (answer,) = self.desk.turn([Call(call.id, call.name, arguments)], self.rounds).answers
-        found = [held[tool.id] for tool in answer.found if tool.id not in members]
+        (answer,) = self.selection.handle_calls(
+            [ToolCall(call.id, call.name, arguments)], self.rounds
+        ).answers
+        found = [held[tool.id] for tool in answer.found_tools if tool.id not in members]
         return [*wares, *found], answer.text
 
-    def _checked(self, item: Item) -> Outcome:
+    def _handle_unrevealed_call(self, item: Item) -> ItemOutcome:
         """A call of a tool that was not shown: it goes through if the arguments fit."""
         (call,) = calls_from_wire({"output": [item]})
-        ware = self.rack.shelf.ware(call.name)
+        ware = self.index.tools.find(call.name)
         assert ware is not None, "only a tool that is held back is checked"
-        if ware.sent.get("type") == "mcp":
-            self.desk.load([ware.tool.id])
-            return Outcome([], [item, output(call.id, told([ware]))], answered=True)
-        turn = self.desk.turn([call], self.rounds)
+        if ware.wire_entry.get("type") == "mcp":
+            self.selection.reveal([ware.tool.id])
+            return ItemOutcome(
+                [],
+                [item, make_call_output(call.id, render_search_output([ware]))],
+                is_answered=True,
+            )
+        turn = self.selection.handle_calls([call], self.rounds)
         if turn.tasks:
-            return Outcome([self.to_client(item)], [item], waits=True)
-        return Outcome([], [item, output(call.id, turn.answers[0].text)], answered=True)
+            return ItemOutcome([self.render_item(item)], [item], needs_client=True)
+        return ItemOutcome(
+            [], [item, make_call_output(call.id, turn.answers[0].text)], is_answered=True
+        )
 
-    def _search_call(self, item: Item, arguments: Item) -> Item:
-        id = text(item.get("call_id"))
-        client = self.rack.client is not None
+    def _render_search_call(self, item: Item, arguments: Item) -> Item:
+        id = str_or_empty(item.get("call_id"))
+        client = self.index.client_search is not None
         return {
-            "id": search_item_id(id),
+            "id": make_search_item_id(id),
             "type": "tool_search_call",
             "status": "completed",
             "execution": "client" if client else "server",
@@ -321,17 +339,21 @@ class Talk:
             "arguments": arguments,
         }
 
-    def _go_on(self, done: _Round) -> None:
+    def _continue_input(self, done: _ResponsesRound) -> None:
         """Ask again, with what was answered. A conversation at the upstream has the rest already."""
         if self._given.get("conversation"):
             self._input = done.results
         else:
             self._input = [*_as_items(self._input), *done.sent]
 
-    def _keep(self, response: Item, done: _Round, alias: str = "") -> None:
+    def _remember(self, response: Item, done: _ResponsesRound, alias: str = "") -> None:
         """Remember what the next request needs that only names this response."""
-        id = text(response.get("id"))
-        kept: Item = {"id": id, "loaded": self.desk.revealed, "brought": self._reader.brought}
+        id = str_or_empty(response.get("id"))
+        kept: Item = {
+            "id": id,
+            "loaded": self.selection.revealed_ids,
+            "brought": self._reader.client_definitions,
+        }
         if done.waits and done.answered:
             kept["outputs"] = done.results
         if alias:
@@ -340,7 +362,7 @@ class Talk:
             self._responses.put(kept, alias or id)
 
 
-class _Round:
+class _ResponsesRound:
     """What one reply of the upstream came to."""
 
     def __init__(self) -> None:
@@ -348,10 +370,10 @@ class _Round:
         self.waits = False
         self.answered = False
 
-    def add(self, outcome: Outcome) -> None:
-        self.sent += outcome.sent
-        self.waits = self.waits or outcome.waits
-        self.answered = self.answered or outcome.answered
+    def add(self, outcome: ItemOutcome) -> None:
+        self.sent += outcome.followup
+        self.waits = self.waits or outcome.needs_client
+        self.answered = self.answered or outcome.is_answered
 
     @property
     def results(self) -> list[Item]:
@@ -359,7 +381,7 @@ class _Round:
         return [one for one in self.sent if one.get("type") == "function_call_output"]
 
 
-def _queries(call: Call) -> list[str]:
+def _search_queries(call: ToolCall) -> list[str]:
     """What a call of the search tool asks for, each once."""
     arguments = call.arguments or {}
     several = (arguments.get(name) for name in ("queries", "paths"))
@@ -368,13 +390,13 @@ def _queries(call: Call) -> list[str]:
     return list(dict.fromkeys(filter(None, said)))
 
 
-def _output_id(item: Item) -> str:
+def _make_output_id(item: Item) -> str:
     """An id that is as unique as the call's, and no other's."""
-    id = text(item.get("call_id")).encode("utf-8", "surrogatepass")
+    id = str_or_empty(item.get("call_id")).encode("utf-8", "surrogatepass")
     return f"tso_{hashlib.blake2b(id, digest_size=24).hexdigest()}"
 
 
 def _as_items(input: object) -> list[Item]:
     if isinstance(input, str):
         return [{"type": "message", "role": "user", "content": input}]
-    return list(objects(input))
+    return list(dicts_or_empty(input))

@@ -13,38 +13,38 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolcrib.errors import InvalidLimit, InvalidQuery, ToolcribError
-from toolcrib.gateway.mcp.admin.status import servers, stats
-from toolcrib.gateway.mcp.server.router import Front
-from toolcrib.hub.view import View
+from toolcrib.gateway.mcp.admin.status import collect_stats, list_server_status
+from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.hub.view import AccessView
 from toolcrib.search.filters import Where
-from toolcrib.session.turn import LIMIT, MAX_LIMIT
+from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
 
-MAX_PAGE: Final = 1_000
-PAGE: Final = 100
-Answer = Callable[[Request, View], dict[str, Any]]
+MAX_PAGE_SIZE: Final = 1_000
+DEFAULT_PAGE_SIZE: Final = 100
+ApiHandler = Callable[[Request, AccessView], dict[str, Any]]
 
 
-class Api:
+class AdminApi:
     """Answers `/api`. A caller whose key has a profile sees no more than that profile does."""
 
-    def __init__(self, front: Callable[[], Front]) -> None:
-        self._front = front
+    def __init__(self, get_router: Callable[[], McpRouter]) -> None:
+        self._get_router = get_router
 
     def routes(self) -> list[Route]:
         """The paths."""
-        answers: dict[str, Answer] = {
-            "/api/servers": self._servers,
-            "/api/tools": self._tools,
-            "/api/search": self._search,
-            "/api/stats": self._stats,
+        answers: dict[str, ApiHandler] = {
+            "/api/servers": self._list_servers,
+            "/api/tools": self._list_tools,
+            "/api/search": self._search_tools,
+            "/api/stats": self._get_stats,
         }
-        return [Route(path, self._answering(answer)) for path, answer in answers.items()]
+        return [Route(path, self._make_endpoint(answer)) for path, answer in answers.items()]
 
-    def _answering(self, answer: Answer) -> Callable[[Request], Any]:
+    def _make_endpoint(self, answer: ApiHandler) -> Callable[[Request], Any]:
         async def respond(request: Request) -> Response:
             principal = request.scope.get("state", {}).get("principal")
             try:
-                view = self._front().service.view(getattr(principal, "profile", None))
+                view = self._get_router().hub.get_view(getattr(principal, "profile", None))
                 # Counting tokens and reading a query take their time, and others are waiting.
                 said = await anyio.to_thread.run_sync(answer, request, view)
             except ToolcribError as fault:
@@ -55,55 +55,61 @@ class Api:
 
         return respond
 
-    def _servers(self, request: Request, view: View) -> dict[str, Any]:
-        return {"servers": servers(self._front(), view)}
+    def _list_servers(self, request: Request, view: AccessView) -> dict[str, Any]:
+        return {"servers": list_server_status(self._get_router(), view)}
 
-    def _stats(self, request: Request, view: View) -> dict[str, Any]:
-        return stats(self._front(), view)
+    def _get_stats(self, request: Request, view: AccessView) -> dict[str, Any]:
+        return collect_stats(self._get_router(), view)
 
-    def _tools(self, request: Request, view: View) -> dict[str, Any]:
+    def _list_tools(self, request: Request, view: AccessView) -> dict[str, Any]:
         server = request.query_params.get("server", "")
-        limit, offset = _whole(request, "limit", PAGE, MAX_PAGE), _whole(request, "offset", 0)
+        limit, offset = (
+            _parse_int(request, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE),
+            _parse_int(request, "offset", 0),
+        )
         found = [entry for entry in view.entries.values() if server in ("", entry.server)]
         page = [
-            {**entry.listed, "server": entry.server} for entry in found[offset : offset + limit]
+            {**entry.wire_definition, "server": entry.server}
+            for entry in found[offset : offset + limit]
         ]
         return {"tools": page, "total": len(found)}
 
-    def _id_of(self, server: str) -> str:
+    def _resolve_server_id(self, server: str) -> str:
         """What the engine knows a server by: its alias, where it has one."""
-        known = self._front().service.config.servers.get(server)
+        known = self._get_router().hub.config.servers.get(server)
         return known.alias or server if known else server
 
-    def _search(self, request: Request, view: View) -> dict[str, Any]:
+    def _search_tools(self, request: Request, view: AccessView) -> dict[str, Any]:
         query = request.query_params.get("query", "")
         if not query:
             raise InvalidQuery("say in `query` what is needed")
         where = Where(
-            server=self._id_of(request.query_params.get("server", "")),
+            server=self._resolve_server_id(request.query_params.get("server", "")),
             read_only=request.query_params.get("read_only") == "true",
         )
-        limit = _whole(request, "limit", LIMIT, MAX_LIMIT)
+        limit = _parse_int(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
         result = view.search(query, limit, where)
         explain = request.query_params.get("reasons") == "true"
         entries = [view.entries[hit.tool.id] for hit in result]
         hits = []
         for hit, entry in zip(result, entries, strict=True):
-            tool = {**entry.listed, "server": entry.server}
+            tool = {**entry.wire_definition, "server": entry.server}
             told: dict[str, Any] = {"score": round(hit.score, 6), "tool": tool}
             if explain:
                 told["reasons"] = [asdict(reason) for reason in hit.reasons]
             hits.append(told)
         return {
             "query": query,
-            "confident": result.confident,
+            "confident": result.is_confident,
             "hits": hits,
-            "more": bool(result.more),
-            "notes": self._front().counter.notes(view, entries, result.confident),
+            "more": bool(result.has_more),
+            "notes": self._get_router().tool_handlers.render_search_notes(
+                view, entries, result.is_confident
+            ),
         }
 
 
-def _whole(request: Request, name: str, default: int, most: int = 10**9) -> int:
+def _parse_int(request: Request, name: str, default: int, most: int = 10**9) -> int:
     given = request.query_params.get(name)
     if given is None:
         return default

@@ -7,64 +7,70 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from toolcrib.config.checks import Finding
-from toolcrib.config.settings import Server
+from toolcrib.config.checks import ConfigFinding
+from toolcrib.config.settings import ServerConfig
 
 MAX_QUOTED_CHARS: Final = 300
 
 # Servers written for the first version of the Python SDK that did not say so get the second.
-_MCP_2 = re.compile(
+_MCP_2_ERROR = re.compile(
     r"No module named 'mcp\.(?:server\.fastmcp|types|shared\.\w+)|cannot import name .* from 'mcp\b"
     r"|'Server' object has no attribute '\w+'|module 'mcp[.\w]*' has no attribute"
 )
-_OLD_NODE = re.compile(
+_OLD_NODE_ERROR = re.compile(
     r"EBADENGINE|Unsupported engine|SyntaxError: Unexpected token|node:\w+'? .*not"
 )
-_NO_PACKAGE = re.compile(
+_UNKNOWN_PACKAGE_ERROR = re.compile(
     r"(?i)npm (?:ERR!|error) (?:code )?(?:E?404|ETARGET)|not found in the package registry"
     r"|no matching distribution|No solution found when resolving"
 )
-_OFFLINE = re.compile(
+_NETWORK_ERROR = re.compile(
     r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|Temporary failure in name|dns error"
 )
-_NO_MODULE = re.compile(
+_MISSING_MODULE_ERROR = re.compile(
     r"No module named '([\w.]+)'|Cannot find (?:module|package) '([^']{1,200})'"
 )
-_WANTS = re.compile(
+_MISSING_VARIABLE_ERROR = re.compile(
     r"(?i)\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,80}"
     r"(?:required|missing|not set|not found|must be|provide|undefined|unset|empty)"
     r"|(?:required|missing|must (?:be )?set|provide|set the)[^\n]{0,80}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b"
 )
-_REFUSED = re.compile(
+_CREDENTIAL_ERROR = re.compile(
     r"(?i)\b(?:unauthori[sz]ed|forbidden|invalid (?:api[ _-]?key|token)|401|403)\b"
 )
-_USAGE = re.compile(r"(?im)^\s*usage:|the following arguments are required|missing argument")
+_USAGE_ERROR = re.compile(r"(?im)^\s*usage:|the following arguments are required|missing argument")
 
 
-def diagnose(
-    server: Server, trouble: str, said: Sequence[str], http_status: int | None = None
-) -> Finding:
+def diagnose_server(
+    server: ServerConfig, error: str, stderr_lines: Sequence[str], http_status: int | None = None
+) -> ConfigFinding:
     """What is wrong with a server that did not come up.
 
     `said` are its last lines on standard error; `http_status` is what its address answered with.
     """
-    text = "\n".join(said)
-    for look in (_of_http, _of_python, _of_node, _of_network, _of_settings):
+    text = "\n".join(stderr_lines)
+    for look in (
+        _check_http_status,
+        _check_python_sdk,
+        _check_packages,
+        _check_network,
+        _check_settings,
+    ):
         cure = look(server, text, http_status)
         if cure:
             break
     else:
-        cure = _otherwise(server, trouble)
-    what = f"it does not start: {trouble[:MAX_QUOTED_CHARS]}"
-    if http_status is not None and http_status >= 400 and "HTTP" not in trouble:
+        cure = _suggest_default_fix(server, error)
+    what = f"it does not start: {error[:MAX_QUOTED_CHARS]}"
+    if http_status is not None and http_status >= 400 and "HTTP" not in error:
         what = f"it does not start: it answered with HTTP {http_status}"
-    return Finding("error", what, cure, server.name)
+    return ConfigFinding("error", what, cure, server.name)
 
 
-Look = Callable[[Server, str, int | None], str]
+StartCheck = Callable[[ServerConfig, str, int | None], str]
 
 
-def _of_http(server: Server, text: str, status: int | None) -> str:
+def _check_http_status(server: ServerConfig, text: str, status: int | None) -> str:
     if status in (401, 403):
         if status == 401 and not server.headers:
             given = '"headers": {"Authorization": "Bearer ${ITS_TOKEN}"}'
@@ -82,8 +88,8 @@ def _of_http(server: Server, text: str, status: int | None) -> str:
     return ""
 
 
-def _of_python(server: Server, text: str, status: int | None) -> str:
-    if not _MCP_2.search(text):
+def _check_python_sdk(server: ServerConfig, text: str, status: int | None) -> str:
+    if not _MCP_2_ERROR.search(text):
         return ""
     program = PurePath(server.command).name
     if program in ("uvx", "uv"):
@@ -96,36 +102,36 @@ def _of_python(server: Server, text: str, status: int | None) -> str:
     return f"it is written for version 1 of the Python package mcp; {how}"
 
 
-def _of_node(server: Server, text: str, status: int | None) -> str:
-    if _OLD_NODE.search(text):
+def _check_packages(server: ServerConfig, text: str, status: int | None) -> str:
+    if _OLD_NODE_ERROR.search(text):
         return "it wants a newer Node.js; install the current one (https://nodejs.org)"
-    if _NO_PACKAGE.search(text):
+    if _UNKNOWN_PACKAGE_ERROR.search(text):
         return "there is no such package or version; correct its name in `args`"
-    found = _NO_MODULE.search(text)
+    found = _MISSING_MODULE_ERROR.search(text)
     if found:
         return f"install what it needs ({found[1] or found[2]}) where {server.command} looks for it"
     return ""
 
 
-def _of_network(server: Server, text: str, status: int | None) -> str:
-    if _OFFLINE.search(text):
+def _check_network(server: ServerConfig, text: str, status: int | None) -> str:
+    if _NETWORK_ERROR.search(text):
         return "it needs the network, which it could not reach; check the connection or the proxy"
     return ""
 
 
-def _of_settings(server: Server, text: str, status: int | None) -> str:
-    found = _WANTS.search(text)
+def _check_settings(server: ServerConfig, text: str, status: int | None) -> str:
+    found = _MISSING_VARIABLE_ERROR.search(text)
     if found:
         name = found[1] or found[2]
         return f'it wants {name}: "env": {{"{name}": "${{{name}}}"}}, and set that variable'
-    if _REFUSED.search(text):
+    if _CREDENTIAL_ERROR.search(text):
         return "its token or key is not accepted; renew the one in its `env`"
-    if _USAGE.search(text):
+    if _USAGE_ERROR.search(text):
         return "it wants other arguments; see its documentation and correct `args`"
     return ""
 
 
-def _otherwise(server: Server, trouble: str) -> str:
+def _suggest_default_fix(server: ServerConfig, trouble: str) -> str:
     if "in time" in trouble:
         return (
             "a first start may have to download it: try again, or raise its `connectSeconds` "

@@ -9,148 +9,154 @@ from typing import Any, Final
 import anyio
 import httpx2
 
-from toolcrib.config.checks import Finding, Severity
-from toolcrib.config.settings import Config, Server
-from toolcrib.core.token_count import tool_tokens
+from toolcrib.config.checks import ConfigFinding, Severity
+from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.core.tool import SERVER_SEPARATOR
-from toolcrib.gateway.mcp.admin.diagnosis import diagnose
-from toolcrib.gateway.mcp.upstream.pool import Fleet
-from toolcrib.gateway.mcp.upstream.startup import OnStarted, tell_starts
-from toolcrib.gateway.mcp.upstream.supervisor import Upstream
-from toolcrib.hub.directory import Entry, Shelf
-from toolcrib.hub.hub import Service
+from toolcrib.gateway.mcp.admin.diagnosis import diagnose_server
+from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
+from toolcrib.gateway.mcp.upstream.startup import OnServerStart, report_server_starts
+from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
+from toolcrib.hub.directory import DirectoryEntry, ServerTools
+from toolcrib.hub.hub import Hub
 from toolcrib.safety.pin import Pin
 from toolcrib.storage import open_store
 
-HEAVY_TOKENS: Final = 10_000
-MAX_NAMED: Final = 5
-_PROBE_SECONDS: Final = 10.0
+LARGE_DEFINITION_TOKENS: Final = 10_000
+MAX_LISTED_PROBLEMS: Final = 5
+_PROBE_TIMEOUT_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ServerReport:
     """What was seen of one server."""
 
     server: str
-    is_up: bool
+    is_running: bool
     protocol: str = ""
     tools: int = 0
     tokens: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ConfigFinding] = field(default_factory=list)
 
 
-async def check_up(
-    config: Config, pins: Mapping[str, Iterable[Pin]], on_started: OnStarted
-) -> list[Report]:
+async def check_servers(
+    config: GatewayConfig, pins: Mapping[str, Iterable[Pin]], on_started: OnServerStart
+) -> list[ServerReport]:
     """Start every server of a configuration, see what it says, and stop it again.
 
     Nothing is kept. `pins` are what was approved of the servers' tools so far.
     """
     eager = {name: replace(server, start="eager") for name, server in config.servers.items()}
-    service = Service(replace(config, servers=eager), open_store("sqlite://"))
+    service = Hub(replace(config, servers=eager), open_store("sqlite://"))
     for server, of_server in pins.items():
         service.store.put_pins(server, of_server)
-    fleet = Fleet(service, _unheard, _unheard)
+    fleet = UpstreamPool(service, _ignore_event, _ignore_event)
     try:
         async with anyio.create_task_group() as tasks:
             await tasks.start(fleet.run)
-            await tell_starts(fleet, on_started)
-            reports = await _reports(fleet)
+            await report_server_starts(fleet, on_started)
+            reports = await _build_reports(fleet)
             tasks.cancel_scope.cancel()
     finally:
         service.close()
     return reports
 
 
-async def _reports(fleet: Fleet) -> list[Report]:
-    shelves = {shelf.server.name: shelf for shelf in fleet.service.directory.shelves}
-    claimed = fleet.service.directory.entries
-    reports: list[Report] = []
-    for name, upstream in fleet.upstreams.items():
-        if upstream.link is None:
-            status = await _http_status(upstream.server)
-            said = upstream.complaints.lines
-            fault = diagnose(upstream.server, upstream.trouble, said, status)
-            reports.append(Report(name, False, findings=[fault]))
+async def _build_reports(fleet: UpstreamPool) -> list[ServerReport]:
+    shelves = {shelf.server.name: shelf for shelf in fleet.hub.directory.servers}
+    claimed = fleet.hub.directory.entries
+    reports: list[ServerReport] = []
+    for name, upstream in fleet.servers.items():
+        if upstream.connection is None:
+            status = await _fetch_http_status(upstream.config)
+            said = upstream.stderr_tail.lines
+            fault = diagnose_server(upstream.config, upstream.error, said, status)
+            reports.append(ServerReport(name, False, findings=[fault]))
             continue
-        shelf = shelves.get(name) or Shelf(upstream.server)
-        reports.append(_report(upstream, shelf, claimed))
+        shelf = shelves.get(name) or ServerTools(upstream.config)
+        reports.append(_build_report(upstream, shelf, claimed))
     return reports
 
 
-def _report(upstream: Upstream, shelf: Shelf, claimed: Mapping[str, Entry]) -> Report:
-    tokens = sum(tool_tokens(entry.tool) for entry in shelf.entries)
-    protocol = upstream.link.protocol if upstream.link else ""
+def _build_report(
+    upstream: UpstreamServer, shelf: ServerTools, claimed: Mapping[str, DirectoryEntry]
+) -> ServerReport:
+    tokens = sum(count_tool_tokens(entry.tool) for entry in shelf.entries)
+    protocol = upstream.connection.protocol if upstream.connection else ""
     found = [
-        *_unreadable(shelf),
-        *_held(shelf),
-        *_suspect(shelf),
-        *_names(shelf, claimed),
-        *_weight(shelf, tokens),
+        *_find_unusable_tools(shelf),
+        *_find_quarantined_tools(shelf),
+        *_find_suspicious_tools(shelf),
+        *_find_name_conflicts(shelf, claimed),
+        *_find_large_definitions(shelf, tokens),
     ]
-    return Report(upstream.name, True, protocol, len(shelf.entries), tokens, found)
+    return ServerReport(upstream.name, True, protocol, len(shelf.entries), tokens, found)
 
 
-def _unreadable(shelf: Shelf) -> Iterable[Finding]:
+def _find_unusable_tools(shelf: ServerTools) -> Iterable[ConfigFinding]:
     name = shelf.server.name
-    if not shelf.entries and not shelf.held and not shelf.faults:
+    if not shelf.entries and not shelf.quarantined and not shelf.problems:
         cure = "check `toolsAllowed` and `toolsBlocked`, or remove the server"
-        yield Finding("warning", "it has no tools", cure, name)
-    for fault in shelf.faults[:MAX_NAMED]:
-        yield Finding("warning", fault, "tell its makers; the other tools are used", name)
-    if (more := len(shelf.faults) - MAX_NAMED) > 0:
-        yield Finding("warning", f"{more} more tools cannot be used", "tell its makers", name)
-    if shelf.altered:
-        more = len(shelf.altered) - 1
+        yield ConfigFinding("warning", "it has no tools", cure, name)
+    for fault in shelf.problems[:MAX_LISTED_PROBLEMS]:
+        yield ConfigFinding("warning", fault, "tell its makers; the other tools are used", name)
+    if (more := len(shelf.problems) - MAX_LISTED_PROBLEMS) > 0:
+        yield ConfigFinding("warning", f"{more} more tools cannot be used", "tell its makers", name)
+    if shelf.repaired_tools:
+        more = len(shelf.repaired_tools) - 1
         also = f", and so are {more} more" if more else ""
-        yield Finding("note", f"{shelf.altered[0]}{also}", "tell its makers", name)
+        yield ConfigFinding("note", f"{shelf.repaired_tools[0]}{also}", "tell its makers", name)
 
 
-def _held(shelf: Shelf) -> Iterable[Finding]:
-    if shelf.held:
-        what = f"{_named(shelf.held)} held back until a person has approved the definition"
+def _find_quarantined_tools(shelf: ServerTools) -> Iterable[ConfigFinding]:
+    if shelf.quarantined:
+        what = f"{_join_with_verb(shelf.quarantined)} held back until a person has approved the definition"
         cure = f"look at the change and approve it: toolcrib approve {shelf.server.name}"
-        yield Finding("warning", what, cure, shelf.server.name)
+        yield ConfigFinding("warning", what, cure, shelf.server.name)
 
 
-def _suspect(shelf: Shelf) -> Iterable[Finding]:
+def _find_suspicious_tools(shelf: ServerTools) -> Iterable[ConfigFinding]:
     for entry in shelf.entries:
         for found in entry.findings[:1]:
             severity: Severity = "warning" if found.severity == "high" else "note"
-            what = f"{entry.remote_name}, {found.where}: {found.text}"
+            what = f"{entry.remote_name}, {found.location}: {found.message}"
             cure = 'read the definition; `"toolsBlocked"` keeps a tool out'
-            yield Finding(severity, what, cure, shelf.server.name)
+            yield ConfigFinding(severity, what, cure, shelf.server.name)
 
 
-def _names(shelf: Shelf, claimed: Mapping[str, Entry]) -> Iterable[Finding]:
+def _find_name_conflicts(
+    shelf: ServerTools, claimed: Mapping[str, DirectoryEntry]
+) -> Iterable[ConfigFinding]:
     server = shelf.server
     prefix = f"{server.alias or server.name}{SERVER_SEPARATOR}"
     cut = [one.name for one in shelf.entries if not one.name.endswith(one.remote_name)]
     if cut:
         what = f"the names of {len(cut)} tools are too long or unusual, and are changed: "
         cure = f'give it a shorter "alias" than {prefix.removesuffix(SERVER_SEPARATOR)}'
-        yield Finding("note", what + _some(cut), cure, server.name)
+        yield ConfigFinding("note", what + _join_names(cut), cure, server.name)
     taken = [one.name for one in shelf.entries if claimed.get(one.name, one).server != server.name]
     if taken:
-        what = f"the names of {len(taken)} tools are taken by an earlier server: {_some(taken)}"
-        yield Finding("warning", what, 'give it an "alias" of its own', server.name)
+        what = (
+            f"the names of {len(taken)} tools are taken by an earlier server: {_join_names(taken)}"
+        )
+        yield ConfigFinding("warning", what, 'give it an "alias" of its own', server.name)
 
 
-def _weight(shelf: Shelf, tokens: int) -> Iterable[Finding]:
-    if tokens >= HEAVY_TOKENS:
+def _find_large_definitions(shelf: ServerTools, tokens: int) -> Iterable[ConfigFinding]:
+    if tokens >= LARGE_DEFINITION_TOKENS:
         what = f"its definitions weigh about {tokens:,} tokens"
         cure = 'leave them to the search ("mode": "search"), or narrow them with "toolsAllowed"'
-        yield Finding("note", what, cure, shelf.server.name)
+        yield ConfigFinding("note", what, cure, shelf.server.name)
 
 
-async def _http_status(server: Server) -> int | None:
+async def _fetch_http_status(server: ServerConfig) -> int | None:
     """What the address of a server answers to a first message, if it is one and answers at all."""
     if not server.url:
         return None
     hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream", **server.headers}
     try:
-        async with httpx2.AsyncClient(timeout=_PROBE_SECONDS) as client:
+        async with httpx2.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS) as client:
             if server.transport == "sse":
                 request = client.build_request("GET", server.url, headers=accept)
             else:
@@ -162,16 +168,16 @@ async def _http_status(server: Server) -> int | None:
         return None
 
 
-def _named(names: Iterable[str]) -> str:
+def _join_with_verb(names: Iterable[str]) -> str:
     names = list(names)
-    return f"{_some(names)} {'is' if len(names) == 1 else 'are'}"
+    return f"{_join_names(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _some(names: list[str]) -> str:
-    more = len(names) - MAX_NAMED
-    shown = ", ".join(names[:MAX_NAMED])
+def _join_names(names: list[str]) -> str:
+    more = len(names) - MAX_LISTED_PROBLEMS
+    shown = ", ".join(names[:MAX_LISTED_PROBLEMS])
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-async def _unheard(*what: Any) -> None:
+async def _ignore_event(*what: Any) -> None:
     """Nobody is there to be told."""

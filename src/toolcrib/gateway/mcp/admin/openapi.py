@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib.gateway.mcp.admin.api import MAX_PAGE, PAGE
+from toolcrib.gateway.mcp.admin.api import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from toolcrib.gateway.openapi import described
-from toolcrib.session.turn import LIMIT, MAX_LIMIT
+from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
 
 _TEXT: Final = {"type": "string"}
 _WHOLE: Final = {"type": "integer", "minimum": 0}
@@ -102,10 +102,16 @@ _SERVER: Final = _parameter("server", _TEXT, "Only tools of this server.", False
 def description() -> dict[str, Any]:
     """The whole description."""
     most = _parameter(
-        "limit", {**_WHOLE, "maximum": MAX_PAGE, "default": PAGE}, "How many at most.", False
+        "limit",
+        {**_WHOLE, "maximum": MAX_PAGE_SIZE, "default": DEFAULT_PAGE_SIZE},
+        "How many at most.",
+        False,
     )
     hits = _parameter(
-        "limit", {**_WHOLE, "maximum": MAX_LIMIT, "default": LIMIT}, "How many at most.", False
+        "limit",
+        {**_WHOLE, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+        "How many at most.",
+        False,
     )
     offset = _parameter("offset", _WHOLE, "Leave out the first.", False)
     query = _parameter("query", _TEXT, "What is needed, in plain words.", True)

@@ -12,7 +12,7 @@ from toolcrib.errors import ToolcribError
 _log = logging.getLogger(__name__)
 
 
-async def tried(act: Callable[[], object]) -> bool:
+async def run_and_log_errors(act: Callable[[], object]) -> bool:
     """Do something in a thread, and give whether it says yes; where it fails, that is logged."""
     try:
         return bool(await anyio.to_thread.run_sync(act))

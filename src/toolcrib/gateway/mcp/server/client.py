@@ -12,65 +12,65 @@ from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from toolcrib.gateway.mcp.server.session import Shown, is_frozen, rank
-from toolcrib.gateway.mcp.upstream.log_levels import LEVELS
+from toolcrib.gateway.mcp.server.session import SessionState, is_single_list_client, log_level_rank
+from toolcrib.gateway.mcp.upstream.log_levels import LOG_LEVELS
 from toolcrib.gateway.mcp.upstream.sdk import (
-    Context,
-    channel_of,
-    connection_of,
-    stream_of,
-    without_connection_keys,
+    RequestContext,
+    get_client_channel,
+    get_connection,
+    get_stdio_stream,
+    strip_connection_keys,
 )
-from toolcrib.gateway.middleware import ANYONE
+from toolcrib.gateway.middleware import ANONYMOUS
 
-_STATE: Final = "toolcrib"
+_STATE_KEY: Final = "toolcrib"
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ConnectedClient:
     """The client that made a request, as long as that is being answered."""
 
-    ctx: Context
+    ctx: RequestContext
     profile: str | None
 
     @property
     def connection(self) -> Connection:
         """Its connection, which on a handshake outlasts the request."""
-        return connection_of(self.ctx)
+        return get_connection(self.ctx)
 
     @property
     def key(self) -> object:
         """Which client it is."""
-        return stream_of(self.ctx) or self.shown.key if self.is_modern else self.shown.key
+        return get_stdio_stream(self.ctx) or self.state.key if self.is_stateless else self.state.key
 
     @property
-    def is_modern(self) -> bool:
+    def is_stateless(self) -> bool:
         """Whether it speaks the protocol without a handshake."""
         return self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
-    def list_is_frozen(self) -> bool:
+    def reads_list_once(self) -> bool:
         """Whether it is known to read the list of tools only once."""
         params = self.connection.client_params
-        return bool(params and is_frozen(params.client_info.name))
+        return bool(params and is_single_list_client(params.client_info.name))
 
     @property
     def lasts(self) -> bool:
         """Whether its connection outlasts the request."""
-        return not self.is_modern and self.connection.client_params is not None
+        return not self.is_stateless and self.connection.client_params is not None
 
     @property
     def caller(self) -> str:
         """Whose key it came with; nobody's where no keys are asked for."""
         request = self.ctx.request
         state = request.scope.get("state", {}) if isinstance(request, Request) else {}
-        principal = state.get("principal", ANYONE)
-        return "" if principal is ANYONE else str(principal.name)
+        principal = state.get("principal", ANONYMOUS)
+        return "" if principal is ANONYMOUS else str(principal.name)
 
     @property
-    def shown(self) -> Shown:
+    def state(self) -> SessionState:
         """What it has been shown."""
-        return shown_to(self.connection)
+        return get_session_state(self.connection)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -81,43 +81,47 @@ class Client:
         return given.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     @property
-    def meta(self) -> dict[str, Any]:
+    def forwarded_meta(self) -> dict[str, Any]:
         """What of the `_meta` of its request goes on to a server.
 
         Newer servers log only for requests that ask for it. An older client has asked once for all.
         """
-        meta = without_connection_keys((self.ctx.params or {}).get("_meta"))
-        return meta if self.is_modern else {LOG_LEVEL_META_KEY: self.shown.least, **meta}
+        meta = strip_connection_keys((self.ctx.params or {}).get("_meta"))
+        return meta if self.is_stateless else {LOG_LEVEL_META_KEY: self.state.min_log_level, **meta}
 
-    async def ask(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def send_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Ask it what a server wants to know, on the stream of its request."""
-        if self.is_modern:
+        if self.is_stateless:
             raise MCPError(
                 INVALID_REQUEST,
                 f"this server asks for {method} in the way of older clients, which this one is not",
             )
-        return await channel_of(self.ctx).send_raw_request(method, params)
+        return await get_client_channel(self.ctx).send_raw_request(method, params)
 
-    async def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Tell it something, on the stream of its request."""
-        if method == "notifications/message" and not self._wants_message(params):
+        if method == "notifications/message" and not self._wants_log_message(params):
             return
-        await channel_of(self.ctx).notify(method, params)
+        await get_client_channel(self.ctx).notify(method, params)
 
-    def _wants_message(self, params: Mapping[str, Any] | None) -> bool:
-        if not self.is_modern:
-            return self.shown.wants("notifications/message", params)
+    def _wants_log_message(self, params: Mapping[str, Any] | None) -> bool:
+        if not self.is_stateless:
+            return self.state.wants_notification("notifications/message", params)
         # Without a handshake each request says whether it wants to hear anything.
         meta = (self.ctx.params or {}).get("_meta") or {}
         least = meta.get(LOG_LEVEL_META_KEY)
-        return least in LEVELS and rank((params or {}).get("level")) >= rank(least)
+        return least in LOG_LEVELS and log_level_rank(
+            (params or {}).get("level")
+        ) >= log_level_rank(least)
 
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
         """Tell it how far its request has come, if it wants to know."""
-        await channel_of(self.ctx).progress(progress, total, message)
+        await get_client_channel(self.ctx).progress(progress, total, message)
 
 
-def shown_to(connection: Connection, before: Shown | None = None) -> Shown:
+def get_session_state(connection: Connection, initial: SessionState | None = None) -> SessionState:
     """What the client of a connection has been shown; what it was shown `before` there was one."""
-    shown: Shown = connection.state.setdefault(_STATE, before or Shown())
+    shown: SessionState = connection.state.setdefault(_STATE_KEY, initial or SessionState())
     return shown

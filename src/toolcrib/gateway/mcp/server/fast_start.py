@@ -16,17 +16,17 @@ from toolcrib.gateway.mcp.server.protocol import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
     LEVEL_KEY,
-    MODERN_VERSION,
+    STATELESS_VERSION,
     VERSION_KEY,
-    discovery,
-    handshake,
-    stamped,
+    build_discover_result,
+    build_initialize_result,
+    stamp_result,
 )
-from toolcrib.gateway.mcp.server.session import Shown, is_frozen
-from toolcrib.gateway.mcp.server.token_savings import Savings
-from toolcrib.gateway.mcp.server.tool_handlers import Counter, Errand
-from toolcrib.gateway.mcp.upstream.log_levels import LEVELS
-from toolcrib.hub.hub import Service
+from toolcrib.gateway.mcp.server.session import SessionState, is_single_list_client
+from toolcrib.gateway.mcp.server.token_savings import TokenSavings
+from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers, UpstreamCall
+from toolcrib.gateway.mcp.upstream.log_levels import LOG_LEVELS
+from toolcrib.hub.hub import Hub
 
 _REQUEST: Final = frozenset({"jsonrpc", "id", "method", "params"})
 _CALL: Final = frozenset({"name", "arguments", "_meta"})
@@ -37,140 +37,140 @@ _Handler = Callable[[Mapping[str, Any]], Awaitable[_Result]]
 
 
 @dataclass
-class _Unstarted:
+class _UnstartedServers:
     """The servers as long as none is started."""
 
-    service: Service
+    hub: Hub
 
-    def trouble(self) -> dict[str, str]:
+    def unreachable_servers(self) -> dict[str, str]:
         return {}
 
-    def unseen(self) -> dict[str, str]:
-        servers = self.service.config.servers.values()
-        unknown = (one.name for one in servers if one.enabled and not self.service.knows(one))
+    def unlisted_servers(self) -> dict[str, str]:
+        servers = self.hub.config.servers.values()
+        unknown = (one.name for one in servers if one.enabled and not self.hub.knows_tools_of(one))
         return dict.fromkeys(unknown, "")
 
 
 @dataclass
-class _Visitor:
+class _FastStartClient:
     """The client."""
 
     profile: str | None
-    shown: Shown
-    is_modern: bool = False
-    list_is_frozen: bool = False
-    told: list[dict[str, Any]] = field(default_factory=list)
+    state: SessionState
+    is_stateless: bool = False
+    reads_list_once: bool = False
+    notifications: list[dict[str, Any]] = field(default_factory=list)
     # Whoever started us needs no key.
     caller: str = ""
 
     @property
     def lasts(self) -> bool:
-        return not self.is_modern
+        return not self.is_stateless
 
-    async def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         note: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        self.told.append({**note, "params": params} if params else note)
+        self.notifications.append({**note, "params": params} if params else note)
 
 
-class Doorstep:
+class FastStart:
     """Answers one client, as far as that is possible here."""
 
-    def __init__(self, service: Service, profile: str | None, savings: Savings) -> None:
-        self._savings = savings
-        self._counter = Counter(service, _Unstarted(service))
-        self._client = _Visitor(profile, Shown(profile=profile))
+    def __init__(self, service: Hub, profile: str | None, savings: TokenSavings) -> None:
+        self._token_savings = savings
+        self._tool_handlers = ToolHandlers(service, _UnstartedServers(service))
+        self._client = _FastStartClient(profile, SessionState(profile=profile))
         # What tells the SDK in which era the client speaks; nothing before it was answered here.
-        self.opening = b""
+        self.opening_message = b""
         both: dict[str, _Handler] = {"tools/list": self._list, "tools/call": self._call}
-        self._older: dict[str, _Handler] = {"ping": self._ping, **both}
-        self._modern: dict[str, _Handler] = {"server/discover": self._discover, **both}
+        self._handshake_handlers: dict[str, _Handler] = {"ping": self._ping, **both}
+        self._stateless_handlers: dict[str, _Handler] = {"server/discover": self._discover, **both}
 
     @property
-    def shown(self) -> Shown:
+    def state(self) -> SessionState:
         """What the client has been shown."""
-        return self._client.shown
+        return self._client.state
 
-    async def answers(self, line: bytes) -> list[str] | None:
+    async def respond(self, line: bytes) -> list[str] | None:
         """The lines that answer this one; nothing where that is left to the SDK."""
-        self._client.told = []
+        self._client.notifications = []
         try:
             message = json.loads(line.decode())
             if not _is_request(message):
                 return None
-            result = await self._result(line, message["method"], message.get("params", {}))
+            result = await self._build_result(line, message["method"], message.get("params", {}))
             if result is None:
                 return None
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-            return [_line(one) for one in (*self._client.told, answer)]
+            return [_encode_line(one) for one in (*self._client.notifications, answer)]
         except Exception:
             # The SDK is asked the same, and says and logs what is wrong.
             return None
 
-    async def _result(self, line: bytes, method: str, params: Mapping[str, Any]) -> _Result:
+    async def _build_result(self, line: bytes, method: str, params: Mapping[str, Any]) -> _Result:
         if method == "initialize":
-            return None if self.opening else self._initialized(line, params)
+            return None if self.opening_message else self._initialize(line, params)
         client = self._client
         meta = params.get("_meta", {})
         if not _is_meta(meta):
             return None
         is_modern = VERSION_KEY in meta
-        handler = (self._modern if is_modern else self._older).get(method)
+        handler = (self._stateless_handlers if is_modern else self._handshake_handlers).get(method)
         if handler is None or (is_modern and not _is_envelope(meta)):
             return None
         # A request in the way of the other era, or before a handshake.
-        if is_modern is not client.is_modern if self.opening else not is_modern:
+        if is_modern is not client.is_stateless if self.opening_message else not is_modern:
             return None
-        client.is_modern = is_modern
+        client.is_stateless = is_modern
         answer = await handler(params)
         if answer is None:
             return None
-        self.opening = self.opening or _opening(meta)
-        result = stamped(method, answer, is_modern=is_modern)
-        await self._savings.note(client.profile, method, params, result)
+        self.opening_message = self.opening_message or _build_opening_message(meta)
+        result = stamp_result(method, answer, is_stateless=is_modern)
+        await self._token_savings.record_response(client.profile, method, params, result)
         return result
 
-    def _initialized(self, line: bytes, params: Mapping[str, Any]) -> _Result:
+    def _initialize(self, line: bytes, params: Mapping[str, Any]) -> _Result:
         if params.keys() != {"protocolVersion", "capabilities", "clientInfo"}:
             return None
         version, client = params["protocolVersion"], params["clientInfo"]
-        if not isinstance(version, str) or not _are_capabilities(params["capabilities"]):
+        if not isinstance(version, str) or not _is_capabilities(params["capabilities"]):
             return None
         if not _is_client(client):
             return None
-        self._client.list_is_frozen = is_frozen(client["name"])
-        self.opening = line
-        return handshake(version)
+        self._client.reads_list_once = is_single_list_client(client["name"])
+        self.opening_message = line
+        return build_initialize_result(version)
 
     async def _ping(self, params: Mapping[str, Any]) -> _Result:
         return {}
 
     async def _discover(self, params: Mapping[str, Any]) -> _Result:
-        return discovery()
+        return build_discover_result()
 
     async def _list(self, params: Mapping[str, Any]) -> _Result:
         if not params.keys() <= _LIST or not isinstance(params.get("cursor", ""), str):
             return None
-        if self._counter.awaited(self._client):
+        if self._tool_handlers.find_unlisted_servers(self._client):
             # The servers have to be started first, and that needs the SDK.
             return None
-        return await self._counter.tools_list(self._client, params)
+        return await self._tool_handlers.list_tools(self._client, params)
 
     async def _call(self, params: Mapping[str, Any]) -> _Result:
         if not params.keys() <= _CALL or not isinstance(params.get("name"), str):
             return None
         if not isinstance(params.get("arguments", {}), dict):
             return None
-        answer = await self._counter.tools_call(self._client, params)
-        return None if isinstance(answer, Errand) else answer
+        answer = await self._tool_handlers.handle_call(self._client, params)
+        return None if isinstance(answer, UpstreamCall) else answer
 
 
-def _opening(meta: Mapping[str, Any]) -> bytes:
+def _build_opening_message(meta: Mapping[str, Any]) -> bytes:
     asked = {VERSION_KEY: meta[VERSION_KEY], CAPABILITIES_KEY: meta[CAPABILITIES_KEY]}
     message = {"jsonrpc": "2.0", "id": _OPENING_ID, "method": "server/discover"}
-    return _line({**message, "params": {"_meta": asked}}).encode()
+    return _encode_line({**message, "params": {"_meta": asked}}).encode()
 
 
-def _line(message: Mapping[str, Any]) -> str:
+def _encode_line(message: Mapping[str, Any]) -> str:
     # What JSON does not know fails here, as does half a character when it is encoded.
     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text.encode()
@@ -198,10 +198,10 @@ def _is_meta(meta: object) -> bool:
 
 def _is_envelope(meta: Mapping[str, Any]) -> bool:
     return (
-        meta[VERSION_KEY] == MODERN_VERSION
-        and _are_capabilities(meta.get(CAPABILITIES_KEY))
+        meta[VERSION_KEY] == STATELESS_VERSION
+        and _is_capabilities(meta.get(CAPABILITIES_KEY))
         and (CLIENT_KEY not in meta or _is_client(meta[CLIENT_KEY]))
-        and (LEVEL_KEY not in meta or meta[LEVEL_KEY] in LEVELS)
+        and (LEVEL_KEY not in meta or meta[LEVEL_KEY] in LOG_LEVELS)
     )
 
 
@@ -214,7 +214,7 @@ def _is_client(info: object) -> bool:
     )
 
 
-def _are_capabilities(given: object) -> bool:
+def _is_capabilities(given: object) -> bool:
     if not isinstance(given, dict):
         return False
     roots = given.get("roots", {})

@@ -13,23 +13,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from toolcrib.config.settings import Http
-from toolcrib.gateway.mcp.server.router import Front
-from toolcrib.gateway.mcp.server.stateless import answer_once
-from toolcrib.gateway.mcp.upstream.sdk import Context
+from toolcrib.config.settings import HttpConfig
+from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.gateway.mcp.server.stateless import handle_single_request
+from toolcrib.gateway.mcp.upstream.sdk import RequestContext
 
-PROFILE: Final = "toolcrib.profile"
-_EVENTS: Final = "text/event-stream"
+PROFILE_SCOPE_KEY: Final = "toolcrib.profile"
+_EVENT_STREAM: Final = "text/event-stream"
 
 
-class McpDoor:
+class McpEndpoint:
     """The HTTP side of the MCP gateway."""
 
-    def __init__(self, front: Front, http: Http) -> None:
-        self._front = front
+    def __init__(self, router: McpRouter, http: HttpConfig) -> None:
+        self._router = router
         self._http = http
         self._manager = StreamableHTTPSessionManager(
-            front.server,
+            router.server,
             session_idle_timeout=http.session_idle_seconds,
             max_request_body_size=http.max_body_bytes,
             max_sessions=http.max_sessions,
@@ -48,32 +48,32 @@ class McpDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
         request = Request(scope, receive)
-        profile, refusal = _profile(scope)
+        profile, refusal = _select_profile(scope)
         if refusal:
             await JSONResponse({"error": refusal}, 403)(scope, receive, send)
             return
-        scope[PROFILE] = profile
+        scope[PROFILE_SCOPE_KEY] = profile
         if request.method == "POST" and not request.headers.get("mcp-session-id"):
-            body = await _body(request, self._http.max_body_bytes)
+            body = await _read_body(request, self._http.max_body_bytes)
             if body is None:
                 refusal = f"the request has more than {self._http.max_body_bytes:,} bytes"
                 await JSONResponse({"error": refusal}, 413)(scope, receive, send)
                 return
-            message = _alone(body, request)
+            message = _parse_single_request(body, request)
             if message is not None:
-                answers = await answer_once(self._front, message, request)
-                await _response(answers, request)(scope, receive, send)
+                answers = await handle_single_request(self._router, message, request)
+                await _build_response(answers, request)(scope, receive, send)
                 return
-            receive = _replayed(body, receive)
+            receive = _replay_body(body, receive)
         await self._manager.handle_request(scope, receive, send)
 
 
-def profile_of(ctx: Context) -> str | None:
+def get_request_profile(ctx: RequestContext) -> str | None:
     """The profile of the HTTP request that a message came with."""
-    return ctx.request.scope.get(PROFILE) if isinstance(ctx.request, Request) else None
+    return ctx.request.scope.get(PROFILE_SCOPE_KEY) if isinstance(ctx.request, Request) else None
 
 
-def _profile(scope: Scope) -> tuple[str | None, str]:
+def _select_profile(scope: Scope) -> tuple[str | None, str]:
     """The profile that the address or the key chooses; a key that has one opens no other."""
     asked = scope.get("path_params", {}).get("profile")
     principal = scope.get("state", {}).get("principal")
@@ -83,7 +83,7 @@ def _profile(scope: Scope) -> tuple[str | None, str]:
     return of_key or asked, ""
 
 
-async def _body(request: Request, limit: int) -> bytes | None:
+async def _read_body(request: Request, limit: int) -> bytes | None:
     """A request's body; nothing if it is longer than it may be."""
     body = bytearray()
     async for chunk in request.stream():
@@ -93,7 +93,7 @@ async def _body(request: Request, limit: int) -> bytes | None:
     return bytes(body)
 
 
-def _alone(body: bytes, request: Request) -> Mapping[str, Any] | None:
+def _parse_single_request(body: bytes, request: Request) -> Mapping[str, Any] | None:
     """The message of a request that has neither a session nor the marks of the newer protocol."""
     if request.headers.get("mcp-protocol-version"):
         return None
@@ -107,19 +107,19 @@ def _alone(body: bytes, request: Request) -> Mapping[str, Any] | None:
     return message if "id" in message and message["method"] != "initialize" else None
 
 
-def _response(answers: list[dict[str, Any]], request: Request) -> Response:
-    if len(answers) == 1 or _EVENTS not in request.headers.get("accept", ""):
-        return Response(_json(answers[-1]), media_type="application/json")
-    events = b"".join(b"data: %b\n\n" % _json(answer) for answer in answers)
-    return Response(events, media_type=_EVENTS)
+def _build_response(answers: list[dict[str, Any]], request: Request) -> Response:
+    if len(answers) == 1 or _EVENT_STREAM not in request.headers.get("accept", ""):
+        return Response(_encode_json(answers[-1]), media_type="application/json")
+    events = b"".join(b"data: %b\n\n" % _encode_json(answer) for answer in answers)
+    return Response(events, media_type=_EVENT_STREAM)
 
 
-def _json(answer: Mapping[str, Any]) -> bytes:
+def _encode_json(answer: Mapping[str, Any]) -> bytes:
     # Some servers answer with numbers that JSON does not have.
     return to_json(answer, inf_nan_mode="null")
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """A request's body once more for whoever reads it next."""
     unread = [{"type": "http.request", "body": body, "more_body": False}]
 

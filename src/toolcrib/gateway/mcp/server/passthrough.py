@@ -13,28 +13,30 @@ from mcp_types import INVALID_PARAMS
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.core.tool_names import safe_name
 from toolcrib.errors import ServerUnavailable
-from toolcrib.gateway.mcp.server.client import Client
-from toolcrib.gateway.mcp.server.server_requests import Bridge
-from toolcrib.gateway.mcp.server.session import Shown
-from toolcrib.gateway.mcp.upstream.pool import Fleet
-from toolcrib.gateway.mcp.upstream.subscriptions import MAX_FOLLOWED
-from toolcrib.gateway.mcp.upstream.supervisor import Upstream
-from toolcrib.hub.hub import Service
+from toolcrib.gateway.mcp.server.client import ConnectedClient
+from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
+from toolcrib.gateway.mcp.server.session import SessionState
+from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
+from toolcrib.gateway.mcp.upstream.subscriptions import MAX_SUBSCRIBED_URIS
+from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
+from toolcrib.hub.hub import Hub
 
 MAX_PROMPTS: Final = 50_000
 
 
-class Relay:
+class Passthrough:
     """Hands requests that are not about tools on to the servers they concern."""
 
-    def __init__(self, fleet: Fleet, service: Service, bridge: Bridge) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: UpstreamPool, service: Hub, bridge: ServerRequestBridge) -> None:
+        self._pool = fleet
         self._bridge = bridge
-        self._service = service
+        self._hub = service
         # For each profile: whose prompt a public name is, and what it is called there.
         self._prompts: dict[str | None, dict[str, tuple[str, str]]] = {}
 
-    async def prompts_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def list_prompts(
+        self, client: ConnectedClient, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The prompts of all servers, under public names."""
         prompts: dict[str, dict[str, Any]] = {}
         owners: dict[str, tuple[str, str]] = {}
@@ -46,147 +48,167 @@ class Relay:
             if name not in prompts and len(prompts) < MAX_PROMPTS:
                 owners[name] = (server, own)
                 prompts[name] = {**entry, "name": name}
-        for gone in self._prompts.keys() - {None, *self._service.config.profiles}:
+        for gone in self._prompts.keys() - {None, *self._hub.config.profiles}:
             del self._prompts[gone]
         self._prompts[client.profile] = owners
         return {"prompts": list(prompts.values())}
 
-    async def prompts_get(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def get_prompt(
+        self, client: ConnectedClient, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """One prompt, from the server whose it is."""
-        upstream, own = await self._prompt(client, str(params["name"]))
-        return await self._pass(upstream, "prompts/get", {**params, "name": own}, client)
+        upstream, own = await self._find_prompt(client, str(params["name"]))
+        return await self._forward(upstream, "prompts/get", {**params, "name": own}, client)
 
-    async def resources_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def list_resources(
+        self, client: ConnectedClient, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The resources of all servers."""
         found = await self._collect("resources/list", "resources", client)
         return {"resources": [entry for _, entry in found]}
 
-    async def templates_list(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def list_resource_templates(
+        self, client: ConnectedClient, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The resource templates of all servers."""
         found = await self._collect("resources/templates/list", "resourceTemplates", client)
         return {"resourceTemplates": [entry for _, entry in found]}
 
-    async def resources_read(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def read_resource(
+        self, client: ConnectedClient, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """A resource, from the server that listed it, or from the first that has it."""
-        return await self._of_owner(client, "resources/read", params)
+        return await self._forward_to_owner(client, "resources/read", params)
 
-    async def subscribe(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def subscribe(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Have changes of a resource told to this client."""
-        shown, uri = client.shown, str(params["uri"])
-        if shown.is_session and uri not in shown.followed:
-            if len(shown.followed) >= MAX_FOLLOWED:
+        shown, uri = client.state, str(params["uri"])
+        if shown.has_handshake and uri not in shown.subscriptions:
+            if len(shown.subscriptions) >= MAX_SUBSCRIBED_URIS:
                 raise MCPError(
-                    INVALID_PARAMS, f"at most {MAX_FOLLOWED:,} resources can be followed"
+                    INVALID_PARAMS, f"at most {MAX_SUBSCRIBED_URIS:,} resources can be followed"
                 )
-            shown.followed[uri] = self._follow(client, uri)
+            shown.subscriptions[uri] = self._subscribe_owners(client, uri)
         return {}
 
-    async def unsubscribe(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def unsubscribe(
+        self, client: ConnectedClient, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Have them told no more."""
         uri = str(params["uri"])
-        self._unfollow(uri, client.shown.followed.pop(uri, []))
+        self._unsubscribe_owners(uri, client.state.subscriptions.pop(uri, []))
         return {}
 
     @contextmanager
-    def following(self, client: Client, uris: Iterable[str]) -> Iterator[None]:
+    def watch_resources(self, client: ConnectedClient, uris: Iterable[str]) -> Iterator[None]:
         """While this is open, the servers that may have these resources tell of their changes."""
-        followed = {uri: self._follow(client, uri) for uri in islice(uris, MAX_FOLLOWED)}
+        followed = {
+            uri: self._subscribe_owners(client, uri) for uri in islice(uris, MAX_SUBSCRIBED_URIS)
+        }
         try:
             yield
         finally:
             for uri, servers in followed.items():
-                self._unfollow(uri, servers)
+                self._unsubscribe_owners(uri, servers)
 
-    def arrived(self, shown: Shown) -> None:
+    def start_session(self, shown: SessionState) -> None:
         """A client has begun a session. It may say so again."""
-        if not shown.is_session:
-            shown.is_session = True
-            self._fleet.wishes.add_client()
+        if not shown.has_handshake:
+            shown.has_handshake = True
+            self._pool.subscriptions.add_client()
 
-    def left(self, shown: Shown) -> None:
+    def end_session(self, shown: SessionState) -> None:
         """It has ended it, and wants nothing any more."""
-        if not shown.is_session:
+        if not shown.has_handshake:
             return
-        self._fleet.wishes.remove_client(shown.level)
-        for uri, servers in shown.followed.items():
-            self._unfollow(uri, servers)
-        shown.is_session, shown.followed = False, {}
+        self._pool.subscriptions.remove_client(shown.log_level)
+        for uri, servers in shown.subscriptions.items():
+            self._unsubscribe_owners(uri, servers)
+        shown.has_handshake, shown.subscriptions = False, {}
 
-    def _follow(self, client: Client, uri: str) -> list[str]:
-        wishes = self._fleet.wishes
-        owners = [upstream.name for upstream in self._owners(client, uri)]
-        return [server for server in owners if wishes.follow(server, uri)]
+    def _subscribe_owners(self, client: ConnectedClient, uri: str) -> list[str]:
+        wishes = self._pool.subscriptions
+        owners = [upstream.name for upstream in self._find_owners(client, uri)]
+        return [server for server in owners if wishes.subscribe(server, uri)]
 
-    def _unfollow(self, uri: str, servers: Iterable[str]) -> None:
+    def _unsubscribe_owners(self, uri: str, servers: Iterable[str]) -> None:
         for server in servers:
-            self._fleet.wishes.unfollow(server, uri)
+            self._pool.subscriptions.unsubscribe(server, uri)
 
-    async def complete(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def complete(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Completions for an argument, from the server whose prompt or resource it is about."""
         ref = params.get("ref")
         if isinstance(ref, Mapping) and ref.get("type") == "ref/prompt":
-            upstream, own = await self._prompt(client, str(ref.get("name", "")))
+            upstream, own = await self._find_prompt(client, str(ref.get("name", "")))
             sent = {**params, "ref": {**ref, "name": own}}
-            return await self._pass(upstream, "completion/complete", sent, client)
-        return await self._of_owner(client, "completion/complete", params)
+            return await self._forward(upstream, "completion/complete", sent, client)
+        return await self._forward_to_owner(client, "completion/complete", params)
 
-    async def set_level(self, client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def set_log_level(
+        self, client: ConnectedClient, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """From which level on log messages are told to this client. Servers hear of it by and by."""
-        shown, level = client.shown, str(params["level"])
-        if shown.is_session:
-            self._fleet.wishes.want_level(level, instead_of=shown.level)
-        shown.level = level
+        shown, level = client.state, str(params["level"])
+        if shown.has_handshake:
+            self._pool.subscriptions.change_log_level(level, old_level=shown.log_level)
+        shown.log_level = level
         return {}
 
-    async def _of_owner(
-        self, client: Client, method: str, params: Mapping[str, Any]
+    async def _forward_to_owner(
+        self, client: ConnectedClient, method: str, params: Mapping[str, Any]
     ) -> dict[str, Any]:
         ref = params.get("ref")
         uri = str(ref.get("uri", "") if isinstance(ref, Mapping) else params.get("uri", ""))
         fault: Exception = MCPError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
-        for upstream in self._owners(client, uri):
+        for upstream in self._find_owners(client, uri):
             try:
-                return await self._pass(upstream, method, params, client)
+                return await self._forward(upstream, method, params, client)
             except (MCPError, ServerUnavailable) as refused:
                 fault = refused
         raise fault if isinstance(fault, MCPError) else MCPError(INVALID_PARAMS, str(fault))
 
-    async def _pass(
-        self, upstream: Upstream, method: str, params: Mapping[str, Any], client: Client
+    async def _forward(
+        self,
+        upstream: UpstreamServer,
+        method: str,
+        params: Mapping[str, Any],
+        client: ConnectedClient,
     ) -> dict[str, Any]:
-        meta = client.meta
+        meta = client.forwarded_meta
         sent = {key: value for key, value in params.items() if key != "_meta"}
-        return await self._bridge.answered(
+        return await self._bridge.forward_request(
             upstream, method, {**sent, "_meta": meta} if meta else sent, client
         )
 
-    async def _prompt(self, client: Client, name: str) -> tuple[Upstream, str]:
+    async def _find_prompt(self, client: ConnectedClient, name: str) -> tuple[UpstreamServer, str]:
         if name not in self._prompts.get(client.profile, ()):
-            await self.prompts_list(client, {})
+            await self.list_prompts(client, {})
         server, own = self._prompts[client.profile].get(name, ("", ""))
-        upstream = self._fleet.upstreams.get(server)
-        if upstream is None or not self._sees(client, server):
+        upstream = self._pool.servers.get(server)
+        if upstream is None or not self._can_see_server(client, server):
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}")
         return upstream, own
 
     async def _collect(
-        self, method: str, key: str, client: Client
+        self, method: str, key: str, client: ConnectedClient
     ) -> list[tuple[str, dict[str, Any]]]:
-        sees = self._service.view(client.profile).sees_server
-        return await self._fleet.collect(method, key, sees)
+        sees = self._hub.get_view(client.profile).can_see_server
+        return await self._pool.collect_entries(method, key, sees)
 
-    def _owners(self, client: Client, uri: str) -> list[Upstream]:
-        owners = self._fleet.owners(uri, self._service.view(client.profile).sees_server)
+    def _find_owners(self, client: ConnectedClient, uri: str) -> list[UpstreamServer]:
+        owners = self._pool.find_resource_owners(
+            uri, self._hub.get_view(client.profile).can_see_server
+        )
         if len(owners) == 1:
             return owners
-        return [upstream for upstream in owners if upstream.link or not upstream.is_lazy]
+        return [upstream for upstream in owners if upstream.connection or not upstream.is_lazy]
 
-    def _sees(self, client: Client, server: str) -> bool:
-        return self._service.view(client.profile).sees_server(server)
+    def _can_see_server(self, client: ConnectedClient, server: str) -> bool:
+        return self._hub.get_view(client.profile).can_see_server(server)
 
     def _public_name(self, server: str, name: str) -> str:
-        settings = self._service.config.tool_search
-        known = self._service.config.servers.get(server)
+        settings = self._hub.config.tool_search
+        known = self._hub.config.servers.get(server)
         alias = known.alias if known else ""
         prefix = f"{alias or server}{SERVER_SEPARATOR}" if settings.prefix else ""
         return safe_name(f"{prefix}{name}", settings.max_name_chars)

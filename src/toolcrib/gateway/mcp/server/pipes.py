@@ -18,21 +18,21 @@ import anyio
 
 from toolcrib.gateway.mcp.upstream.child_processes import MAX_LINE_BYTES
 
-_INPUT, _OUTPUT, _ERRORS = 0, 1, 2
-_ABOVE_STANDARD: Final = 3
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_FIRST_FREE_DESCRIPTOR: Final = 3
 
 
-class Lines(Protocol):
+class LineReader(Protocol):
     """Lines that come in, one after the other; no more when the client has left."""
 
-    def __aiter__(self) -> Lines:
+    def __aiter__(self) -> LineReader:
         """Themselves."""
 
     async def __anext__(self) -> bytes:
         """The next one."""
 
 
-class Writer(Protocol):
+class LineWriter(Protocol):
     """A file as the SDK writes it."""
 
     async def write(self, text: str) -> object:
@@ -42,20 +42,20 @@ class Writer(Protocol):
         """Wait until it is sent."""
 
 
-class Pipes(NamedTuple):
+class StdioPipes(NamedTuple):
     """What comes in and what goes out."""
 
-    lines: Lines
-    writer: Writer
+    lines: LineReader
+    writer: LineWriter
 
 
 @asynccontextmanager
-async def standard_pipes() -> AsyncIterator[Pipes | None]:
+async def open_stdio_pipes() -> AsyncIterator[StdioPipes | None]:
     """Lines from and to whoever started us; nothing where these are no pipes."""
-    if sys.platform == "win32" or not (_is_pipe(_INPUT) and _is_pipe(_OUTPUT)):
+    if sys.platform == "win32" or not (_is_pipe(_STDIN) and _is_pipe(_STDOUT)):
         yield None
         return
-    with _taken() as (heard, said):
+    with _claim_stdio() as (heard, said):
         loop = asyncio.get_running_loop()
         lines = asyncio.StreamReader(MAX_LINE_BYTES)
         reading, _ = await loop.connect_read_pipe(
@@ -68,19 +68,19 @@ async def standard_pipes() -> AsyncIterator[Pipes | None]:
         writing.set_write_buffer_limits(0)
         writer = asyncio.StreamWriter(writing, flow, None, loop)
         try:
-            yield Pipes(_Lines(lines), _Writer(writer))
+            yield StdioPipes(_PipeReader(lines), _PipeWriter(writer))
         finally:
             reading.close()
             writing.close()
 
 
-class _Lines:
+class _PipeReader:
     """The lines that come in, one after the other."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
 
-    def __aiter__(self) -> _Lines:
+    def __aiter__(self) -> _PipeReader:
         return self
 
     async def __anext__(self) -> bytes:
@@ -94,7 +94,7 @@ class _Lines:
         return line
 
 
-class _Writer:
+class _PipeWriter:
     """What goes out."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -119,22 +119,24 @@ def _is_pipe(descriptor: int) -> bool:
 
 
 @contextmanager
-def _taken() -> Iterator[tuple[int, int]]:
+def _claim_stdio() -> Iterator[tuple[int, int]]:
     """Both for us alone: what else is printed goes to standard error, and nothing else reads."""
     import fcntl
 
     heard, said = (
-        fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STANDARD) for one in (_INPUT, _OUTPUT)
+        fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_DESCRIPTOR) for one in (_STDIN, _STDOUT)
     )
-    kept = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STANDARD) for one in (_INPUT, _OUTPUT)]
+    kept = [
+        fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_DESCRIPTOR) for one in (_STDIN, _STDOUT)
+    ]
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, _INPUT)
-    os.dup2(_ERRORS, _OUTPUT)
+    os.dup2(nothing, _STDIN)
+    os.dup2(_STDERR, _STDOUT)
     os.close(nothing)
     try:
         yield heard, said
     finally:
-        for one, original in zip((_INPUT, _OUTPUT), kept, strict=True):
+        for one, original in zip((_STDIN, _STDOUT), kept, strict=True):
             # Whoever has them after us expects to wait for them, as before.
             os.set_blocking(original, True)
             os.dup2(original, one)

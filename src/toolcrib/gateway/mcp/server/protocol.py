@@ -11,14 +11,14 @@ from typing import Any, Final
 from toolcrib import __version__
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-MODERN_VERSION: Final = "2026-07-28"
+STATELESS_VERSION: Final = "2026-07-28"
 VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
 CLIENT_KEY: Final = "io.modelcontextprotocol/clientInfo"
 LEVEL_KEY: Final = "io.modelcontextprotocol/logLevel"
 SERVER_KEY: Final = "io.modelcontextprotocol/serverInfo"
 
-INFO: Final = {"name": "toolcrib", "version": __version__}
+SERVER_INFO: Final = {"name": "toolcrib", "version": __version__}
 _CAPABILITIES: Final[dict[str, dict[str, bool]]] = {
     "completions": {},
     "logging": {},
@@ -27,8 +27,8 @@ _CAPABILITIES: Final[dict[str, dict[str, bool]]] = {
     "tools": {"listChanged": True},
 }
 # What of a result belongs to one era only.
-_MODERN_KEYS: Final = ("resultType", "ttlMs", "cacheScope")
-_CACHEABLE: Final = frozenset(
+_STATELESS_KEYS: Final = ("resultType", "ttlMs", "cacheScope")
+_CACHEABLE_METHODS: Final = frozenset(
     {
         "tools/list",
         "prompts/list",
@@ -40,26 +40,29 @@ _CACHEABLE: Final = frozenset(
 )
 
 
-def handshake(wanted: str) -> dict[str, Any]:
+def build_initialize_result(version: str) -> dict[str, Any]:
     """The answer to a client that wants to speak this version."""
-    version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
-    return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": INFO}
+    version = version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+    return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": SERVER_INFO}
 
 
-def discovery() -> dict[str, Any]:
+def build_discover_result() -> dict[str, Any]:
     """The answer to a client without a handshake that asks what we are."""
-    return {"supportedVersions": [MODERN_VERSION], "capabilities": _CAPABILITIES}
+    return {"supportedVersions": [STATELESS_VERSION], "capabilities": _CAPABILITIES}
 
 
-def stamped(method: str, result: Mapping[str, Any], *, is_modern: bool) -> dict[str, Any]:
+def stamp_result(method: str, result: Mapping[str, Any], *, is_stateless: bool) -> dict[str, Any]:
     """A result with what its era asks for, and without what belongs to the other."""
-    stamped = {key: value for key, value in result.items() if key not in _MODERN_KEYS}
-    if not is_modern:
+    stamped = {key: value for key, value in result.items() if key not in _STATELESS_KEYS}
+    if not is_stateless:
         return stamped
     stamped["resultType"] = result.get("resultType") or "complete"
-    if method in _CACHEABLE:
+    if method in _CACHEABLE_METHODS:
         stamped["ttlMs"] = result.get("ttlMs", 0)
         stamped["cacheScope"] = "private"
     meta = result.get("_meta")
-    stamped["_meta"] = {**(meta if isinstance(meta, Mapping) else {}), SERVER_KEY: dict(INFO)}
+    stamped["_meta"] = {
+        **(meta if isinstance(meta, Mapping) else {}),
+        SERVER_KEY: dict(SERVER_INFO),
+    }
     return stamped

@@ -16,36 +16,38 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_TIMEOUT
 
 from toolcrib.errors import ServerUnavailable
-from toolcrib.gateway.mcp.server.client import Client
-from toolcrib.gateway.mcp.upstream.in_flight import ASKS
-from toolcrib.gateway.mcp.upstream.pool import Fleet
-from toolcrib.gateway.mcp.upstream.supervisor import Upstream
+from toolcrib.gateway.mcp.server.client import ConnectedClient
+from toolcrib.gateway.mcp.upstream.in_flight import REQUIRED_CAPABILITIES
+from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
+from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 
-MAX_ROUNDS: Final = 10
-MAX_HELD: Final = 1_000
-_KEY: Final = "1"
-_RETRY: Final = ("inputResponses", "requestState")
+MAX_INPUT_REQUESTS: Final = 10
+MAX_PENDING_CALLS: Final = 1_000
+_INPUT_KEY: Final = "1"
+_RETRY_KEYS: Final = ("inputResponses", "requestState")
 
-_Question = tuple[int, str, Mapping[str, Any] | None]
-_Outcome = _Question | dict[str, Any] | Exception
+_InputRequest = tuple[int, str, Mapping[str, Any] | None]
+_CallOutcome = _InputRequest | dict[str, Any] | Exception
 
 
 @dataclass(eq=False)
-class _Held:
+class _PendingInputCall:
     """A call that goes on while its client is away to answer a question of the server's."""
 
-    client: Client
-    about: tuple[str | None, str, str, str]
+    client: ConnectedClient
+    identity: tuple[str | None, str, str, str]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     token: str = ""
     # The question that the client is away to answer.
-    open: int = 0
+    open_request: int = 0
 
     def __post_init__(self) -> None:
         # Questions and, if the server did not wait for the answer, the end of the call.
-        self._put, self._take = anyio.create_memory_object_stream[_Outcome](MAX_ROUNDS + 1)
+        self._put, self._take = anyio.create_memory_object_stream[_CallOutcome](
+            MAX_INPUT_REQUESTS + 1
+        )
         self._answer, self._answers = anyio.create_memory_object_stream[tuple[int, dict[str, Any]]](
-            MAX_ROUNDS
+            MAX_INPUT_REQUESTS
         )
         self._one = anyio.Lock()
         self._count = 0
@@ -55,11 +57,13 @@ class _Held:
     def capabilities(self) -> Mapping[str, Any]:
         return self.client.capabilities
 
-    async def ask(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def send_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         async with self._one:
             number = self._count = self._count + 1
-            if number > MAX_ROUNDS:
-                raise MCPError(INVALID_REQUEST, f"no more than {MAX_ROUNDS} questions in one call")
+            if number > MAX_INPUT_REQUESTS:
+                raise MCPError(
+                    INVALID_REQUEST, f"no more than {MAX_INPUT_REQUESTS} questions in one call"
+                )
             self._put.send_nowait((number, method, params))
             while True:
                 # A server may have given up on an earlier question, whose answer comes all the same.
@@ -67,20 +71,22 @@ class _Held:
                 if to == number:
                     return answer
 
-    async def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
-        await self.client.tell(method, params)
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        await self.client.notify(method, params)
 
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        await self.client.progress(progress, total, message)
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        await self.client.report_progress(progress, total, message)
 
-    def answer(self, client: Client, answer: dict[str, Any]) -> None:
+    def submit_input(self, client: ConnectedClient, answer: dict[str, Any]) -> None:
         self.client = client
-        self._answer.send_nowait((self.open, answer))
+        self._answer.send_nowait((self.open_request, answer))
 
-    def end(self, outcome: _Outcome) -> None:
+    def finish(self, outcome: _CallOutcome) -> None:
         self._put.send_nowait(outcome)
 
-    async def next(self) -> _Outcome:
+    async def next_outcome(self) -> _CallOutcome:
         try:
             return await self._take.receive()
         except BaseException:
@@ -92,82 +98,82 @@ class _Held:
             stream.close()
 
 
-class Bridge:
+class ServerRequestBridge:
     """Has requests answered by servers, whatever era they and the client are of."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._held: dict[str, _Held] = {}
+    def __init__(self, fleet: UpstreamPool) -> None:
+        self._pool = fleet
+        self._pending: dict[str, _PendingInputCall] = {}
 
-    async def answered(
+    async def forward_request(
         self,
-        upstream: Upstream,
+        upstream: UpstreamServer,
         method: str,
         params: Mapping[str, Any],
-        client: Client,
+        client: ConnectedClient,
         *,
         may_repeat: bool = False,
     ) -> dict[str, Any]:
         """A server's answer to a client's request, with what the server wants to know first."""
-        if not client.is_modern:
-            return await _answered_for_older(upstream, method, params, client, may_repeat)
+        if not client.is_stateless:
+            return await _forward_for_handshake_client(upstream, method, params, client, may_repeat)
         name = str(params.get("name") or params.get("uri") or "")
         about = (client.profile, upstream.name, method, name)
-        held = self._held.pop(str(params.get("requestState")), None)
+        held = self._pending.pop(str(params.get("requestState")), None)
         if held is not None:
             answers = params.get("inputResponses")
-            answer = answers.get(_KEY) if isinstance(answers, Mapping) else None
-            if held.about != about or not isinstance(answer, dict):
+            answer = answers.get(_INPUT_KEY) if isinstance(answers, Mapping) else None
+            if held.identity != about or not isinstance(answer, dict):
                 held.scope.cancel()
                 raise MCPError(INVALID_PARAMS, "the answer to what the server asked is missing")
-            held.answer(client, answer)
-            return await self._followed(held)
-        can_be_asked = not client.capabilities.keys().isdisjoint(ASKS.values())
-        if not can_be_asked or (await upstream.linked()).session.is_modern:
-            return await upstream.request(method, params, client, may_repeat=may_repeat)
+            held.submit_input(client, answer)
+            return await self._await_outcome(held)
+        can_be_asked = not client.capabilities.keys().isdisjoint(REQUIRED_CAPABILITIES.values())
+        if not can_be_asked or (await upstream.wait_connected()).session.is_stateless:
+            return await upstream.request(method, params, client, may_retry=may_repeat)
         if "requestState" in params:
             # To begin anew would do a second time what may have been done already.
             raise MCPError(
                 INVALID_PARAMS,
                 "this question is no longer open; whether the call had an effect is not known",
             )
-        if len(self._held) >= MAX_HELD:
+        if len(self._pending) >= MAX_PENDING_CALLS:
             raise ServerUnavailable("too many calls wait for answers of clients; try again later")
-        held = _Held(client, about)
-        sent = {key: value for key, value in params.items() if key not in _RETRY}
-        self._fleet.start_soon(self._carry_on, held, upstream, method, sent, may_repeat)
-        return await self._followed(held)
+        held = _PendingInputCall(client, about)
+        sent = {key: value for key, value in params.items() if key not in _RETRY_KEYS}
+        self._pool.run_in_background(self._run_call, held, upstream, method, sent, may_repeat)
+        return await self._await_outcome(held)
 
-    async def _carry_on(
+    async def _run_call(
         self,
-        held: _Held,
-        upstream: Upstream,
+        held: _PendingInputCall,
+        upstream: UpstreamServer,
         method: str,
         params: Mapping[str, Any],
         may_repeat: bool,
     ) -> None:
         """The call itself, which outlasts the requests of the client."""
-        outcome: _Outcome | None = None
+        outcome: _CallOutcome | None = None
         try:
             with held.scope:
-                outcome = await upstream.request(method, params, held, may_repeat=may_repeat)
+                outcome = await upstream.request(method, params, held, may_retry=may_repeat)
         except Exception as fault:
             outcome = fault
         finally:
             # Whoever waits for the outcome is given it; where nobody does, that was all.
-            if self._held.pop(held.token, None) or outcome is None:
+            if self._pending.pop(held.token, None) or outcome is None:
                 held.close()
             else:
-                held.end(outcome)
+                held.finish(outcome)
 
-    async def _followed(self, held: _Held) -> dict[str, Any]:
+    async def _await_outcome(self, held: _PendingInputCall) -> dict[str, Any]:
         """The end of a held call, or the next question of its server."""
-        outcome = await held.next()
+        outcome = await held.next_outcome()
         if isinstance(outcome, tuple):
-            held.open, method, params = outcome
+            held.open_request, method, params = outcome
             held.token = secrets.token_urlsafe(24)
-            self._held[held.token] = held
-            asked = {_KEY: {"method": method, **({"params": params} if params else {})}}
+            self._pending[held.token] = held
+            asked = {_INPUT_KEY: {"method": method, **({"params": params} if params else {})}}
             return {
                 "resultType": "input_required",
                 "inputRequests": asked,
@@ -179,35 +185,37 @@ class Bridge:
         return outcome
 
 
-async def _answered_for_older(
-    upstream: Upstream,
+async def _forward_for_handshake_client(
+    upstream: UpstreamServer,
     method: str,
     params: Mapping[str, Any],
-    client: Client,
+    client: ConnectedClient,
     may_repeat: bool,
 ) -> dict[str, Any]:
-    for _ in range(MAX_ROUNDS):
-        result = await upstream.request(method, params, client, may_repeat=may_repeat)
+    for _ in range(MAX_INPUT_REQUESTS):
+        result = await upstream.request(method, params, client, may_retry=may_repeat)
         if result.get("resultType") != "input_required":
             return result
         asked = result.get("inputRequests")
         answers: dict[str, Any] = {}
         for key, one in (asked if isinstance(asked, Mapping) else {}).items():
             wanted = one.get("method") if isinstance(one, Mapping) else None
-            if not isinstance(wanted, str) or wanted not in ASKS:
+            if not isinstance(wanted, str) or wanted not in REQUIRED_CAPABILITIES:
                 raise MCPError(INTERNAL_ERROR, f"{upstream.name} asks for something unknown")
-            answers[key] = await _answer(upstream, client, wanted, one.get("params"))
+            answers[key] = await _request_input(upstream, client, wanted, one.get("params"))
         params = {**params, "inputResponses": answers}
         if "requestState" in result:
             params["requestState"] = result["requestState"]
-    raise MCPError(INTERNAL_ERROR, f"{upstream.name} asked more than {MAX_ROUNDS} times in a row")
+    raise MCPError(
+        INTERNAL_ERROR, f"{upstream.name} asked more than {MAX_INPUT_REQUESTS} times in a row"
+    )
 
 
-async def _answer(
-    upstream: Upstream, client: Client, method: str, params: Mapping[str, Any] | None
+async def _request_input(
+    upstream: UpstreamServer, client: ConnectedClient, method: str, params: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     try:
-        with anyio.fail_after(upstream.server.answer_seconds):
-            return await client.ask(method, params)
+        with anyio.fail_after(upstream.config.answer_seconds):
+            return await client.send_request(method, params)
     except TimeoutError:
         raise MCPError(REQUEST_TIMEOUT, f"the client did not answer {method} in time") from None

@@ -16,18 +16,18 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from starlette.requests import Request
 
-from toolcrib.gateway.mcp.server.router import Front
+from toolcrib.gateway.mcp.server.router import McpRouter
 
-MAX_TOLD: Final = 100
+MAX_NOTIFICATIONS: Final = 100
 
 
 @dataclass
-class _Once:
+class _SingleRequestContext:
     """The way back to a client that waits for one answer: what it is told is kept for that."""
 
     request_id: str | int | None
     request: Request
-    told: list[dict[str, Any]] = field(default_factory=list)
+    notifications: list[dict[str, Any]] = field(default_factory=list)
     transport: TransportContext = field(
         default_factory=lambda: TransportContext(kind="http", can_send_request=False)
     )
@@ -49,10 +49,10 @@ class _Once:
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
         """Kept for the answer, within bounds."""
-        if len(self.told) >= MAX_TOLD:
+        if len(self.notifications) >= MAX_NOTIFICATIONS:
             return
         note: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        self.told.append({**note, "params": dict(params)} if params else note)
+        self.notifications.append({**note, "params": dict(params)} if params else note)
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -60,16 +60,16 @@ class _Once:
         """Nobody is waiting for it."""
 
 
-async def answer_once(
-    front: Front, message: Mapping[str, Any], request: Request
+async def handle_single_request(
+    router: McpRouter, message: Mapping[str, Any], request: Request
 ) -> list[dict[str, Any]]:
     """The messages that answer one request: what there was to tell, then the result or the error."""
-    once = _Once(message.get("id"), request)
+    once = _SingleRequestContext(message.get("id"), request)
     params = message.get("params")
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id")}
     try:
         answer["result"] = await serve_one(
-            front.server,
+            router.server,
             once,
             str(message["method"]),
             params if isinstance(params, Mapping) else None,
@@ -79,4 +79,4 @@ async def answer_once(
     except Exception as fault:
         error = modern_error_data(fault)
         answer["error"] = error.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return [*once.told, answer]
+    return [*once.notifications, answer]

@@ -18,26 +18,32 @@ from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 
 from toolcrib import __version__
-from toolcrib.config.settings import Server
+from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.upstream.child_processes import MAX_LINE_BYTES
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile
-from toolcrib.gateway.mcp.upstream.sdk import CLOSED, OnNotify, OnRequest, RawSession, raw_session
-from toolcrib.gateway.mcp.upstream.stdio import Complaints, child_process
+from toolcrib.gateway.mcp.upstream.sdk import (
+    CONNECTION_CLOSED_MESSAGE,
+    OnNotify,
+    OnRequest,
+    RawSession,
+    open_raw_session,
+)
+from toolcrib.gateway.mcp.upstream.stdio import StderrTail, run_child_process
 
-INFO: Final = types.Implementation(name="toolcrib", version=__version__)
+CLIENT_INFO: Final = types.Implementation(name="toolcrib", version=__version__)
 MAX_PAGES: Final = 1_000
-MAX_TOOLS: Final = 100_000
+MAX_LIST_ENTRIES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class UpstreamConnection:
     """A connection that stands: ask, tell, and know when it has ended."""
 
     session: RawSession
     closed: anyio.Event
     # Why the server does not let us in, if it does not.
-    refusal: Callable[[], str] = lambda: ""
+    login_hint: Callable[[], str] = lambda: ""
 
     @property
     def protocol(self) -> str:
@@ -47,19 +53,19 @@ class Link:
     @property
     def capabilities(self) -> dict[str, Any]:
         """What the server says it can do."""
-        return _dumped(self.session.server_capabilities)
+        return _dump_model(self.session.server_capabilities)
 
     @property
-    def info(self) -> dict[str, Any]:
+    def server_info(self) -> dict[str, Any]:
         """Who the server says it is. Nobody vouches for that."""
-        return _dumped(self.session.server_info)
+        return _dump_model(self.session.server_info)
 
     @property
     def instructions(self) -> str:
         """What the server says about itself to whoever uses it."""
         return self.session.instructions or ""
 
-    async def pages(self, method: str, key: str, timeout: float) -> list[Any]:
+    async def request_list(self, method: str, key: str, timeout: float) -> list[Any]:
         """All entries of a list that comes in pages, as they came."""
         entries: list[Any] = []
         cursor: str | None = None
@@ -69,21 +75,26 @@ class Link:
             page = answer.get(key)
             entries += page if isinstance(page, list) else []
             following = answer.get("nextCursor")
-            if not isinstance(following, str) or following == cursor or len(entries) > MAX_TOOLS:
+            if (
+                not isinstance(following, str)
+                or following == cursor
+                or len(entries) > MAX_LIST_ENTRIES
+            ):
                 break
             cursor = following
-        return entries[:MAX_TOOLS]
+        return entries[:MAX_LIST_ENTRIES]
 
-    async def watch(self, on_notify: OnNotify) -> bool:
+    async def watch_list_changes(self, on_notify: OnNotify) -> bool:
         """On the protocol without a handshake, ask to be told of changes, and pass them on.
 
         Ends when the server ends it, and says whether there was anything to be told of.
         """
-        if not self.session.is_modern:
+        if not self.session.is_stateless:
             return False
         changes = self.capabilities
         tools, prompts, resources = (
-            bool(_asks(changes, kind, "listChanged")) for kind in ("tools", "prompts", "resources")
+            bool(_get_capability(changes, kind, "listChanged"))
+            for kind in ("tools", "prompts", "resources")
         )
         if not (tools or prompts or resources):
             return False
@@ -94,81 +105,85 @@ class Link:
             resources_list_changed=resources,
         ) as subscription:
             async for event in subscription:
-                await on_notify(_notification_of(event), None)
+                await on_notify(_notification_method(event), None)
         return True
 
 
 @asynccontextmanager
-async def open_link(
-    server: Server,
+async def open_connection(
+    server: ServerConfig,
     *,
-    legacy: bool,
+    use_handshake: bool,
     on_request: OnRequest,
     on_notify: OnNotify,
-    complaints: Complaints,
-    tokens: Path | None = None,
-) -> AsyncIterator[Link]:
+    stderr_tail: StderrTail,
+    token_folder: Path | None = None,
+) -> AsyncIterator[UpstreamConnection]:
     """Start or reach a server and agree on a protocol with it.
 
     `tokens` is the folder with the tokens of servers that a person has logged in to.
     """
-    door = _Door(anyio.Event(), _auth(server, tokens))
+    door = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, token_folder))
     try:
-        async with _transport(server, complaints, door) as streams:
-            session = raw_session(
+        async with _open_transport(server, stderr_tail, door) as streams:
+            session = open_raw_session(
                 streams,
-                INFO,
-                legacy=legacy,
+                CLIENT_INFO,
+                use_handshake=use_handshake,
                 on_request=on_request,
                 on_notify=on_notify,
                 closed=door.closed,
             )
             async with session as raw:
-                if door.is_shut:
+                if door.is_unauthorized:
                     # Somebody logged in between two requests of this start; it counts as over.
-                    raise ServerUnavailable(_wants_login(server))
-                yield Link(raw, door.closed, lambda: _wants_login(server) if door.is_shut else "")
+                    raise ServerUnavailable(_explain_unauthorized(server))
+                yield UpstreamConnection(
+                    raw,
+                    door.closed,
+                    lambda: _explain_unauthorized(server) if door.is_unauthorized else "",
+                )
     except Exception as fault:
-        if door.is_shut or _status(fault) == 401:
-            raise ServerUnavailable(_wants_login(server)) from None
+        if door.is_unauthorized or _find_http_status(fault) == 401:
+            raise ServerUnavailable(_explain_unauthorized(server)) from None
         raise
 
 
 @dataclass
-class _Door:
+class _HttpStatusWatch:
     """What is known of a connection by HTTP, beside what it carries."""
 
     closed: anyio.Event
     auth: TokenAuth | None
-    is_shut: bool = False
+    is_unauthorized: bool = False
 
     def __post_init__(self) -> None:
         if self.auth is not None:
-            self.auth.on_answered = self.see
+            self.auth.on_response_status = self.record_status
 
-    def see(self, status: int) -> None:
+    def record_status(self, status: int) -> None:
         """A server that wants to know who we are is begun with anew: somebody may have logged in."""
         if status == 401:
-            self.is_shut = True
+            self.is_unauthorized = True
             self.closed.set()
 
-    async def look(self, response: httpx2.Response) -> None:
+    async def check_response(self, response: httpx2.Response) -> None:
         """See whether the answer means that the connection is over."""
         if self.auth is None:
-            self.see(response.status_code)
+            self.record_status(response.status_code)
         # A server that was started anew does not know its sessions any more; ours is over.
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             self.closed.set()
 
 
-def _auth(server: Server, tokens: Path | None) -> TokenAuth | None:
+def _build_token_auth(server: ServerConfig, tokens: Path | None) -> TokenAuth | None:
     is_given = any(name.lower() == "authorization" for name in server.headers)
     if tokens is None or not server.url or is_given:
         return None
     return TokenAuth(TokenFile(tokens, server))
 
 
-def _wants_login(server: Server) -> str:
+def _explain_unauthorized(server: ServerConfig) -> str:
     if any(name.lower() == "authorization" for name in server.headers):
         return "it does not accept the token in its `headers` (HTTP 401); renew it"
     return (
@@ -177,35 +192,35 @@ def _wants_login(server: Server) -> str:
     )
 
 
-def _transport(
-    server: Server, complaints: Complaints, door: _Door
+def _open_transport(
+    server: ServerConfig, complaints: StderrTail, door: _HttpStatusWatch
 ) -> AbstractAsyncContextManager[Any]:
     if server.transport == "stdio":
-        return child_process(
-            server.command, server.args, env=server.env, cwd=server.cwd, complaints=complaints
+        return run_child_process(
+            server.command, server.args, env=server.env, cwd=server.cwd, stderr_tail=complaints
         )
     if server.transport == "sse":
         return sse_client(
             server.url,
             dict(server.headers),
             server.connect_seconds,
-            _silent_seconds(server),
+            _read_timeout_seconds(server),
             auth=door.auth,
         )
-    return _http(server, door)
+    return _open_streamable_http(server, door)
 
 
 @asynccontextmanager
-async def _http(server: Server, door: _Door) -> AsyncIterator[Any]:
-    timeout = httpx2.Timeout(server.connect_seconds, read=_silent_seconds(server))
-    hooks = {"response": [door.look]}
+async def _open_streamable_http(server: ServerConfig, door: _HttpStatusWatch) -> AsyncIterator[Any]:
+    timeout = httpx2.Timeout(server.connect_seconds, read=_read_timeout_seconds(server))
+    hooks = {"response": [door.check_response]}
     async with (
         httpx2.AsyncClient(
             headers=dict(server.headers),
             auth=door.auth,
             timeout=timeout,
             event_hooks=hooks,
-            transport=_Bounded(httpx2.AsyncHTTPTransport()),
+            transport=_BoundedTransport(httpx2.AsyncHTTPTransport()),
         ) as client,
         streamable_http_client(
             server.url, http_client=client, max_sse_event_size=server.max_result_bytes
@@ -214,7 +229,7 @@ async def _http(server: Server, door: _Door) -> AsyncIterator[Any]:
         yield streams
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
+class _BoundedTransport(httpx2.AsyncBaseTransport):
     """HTTP whose answers end somewhere. Those that are streams of events have limits of their own."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
@@ -249,18 +264,18 @@ class _BoundedBody(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
-def _silent_seconds(server: Server) -> float:
+def _read_timeout_seconds(server: ServerConfig) -> float:
     """How long nothing may come: a call takes its time, and so may a person who is asked."""
     return server.call_seconds + server.answer_seconds
 
 
-def _status(fault: BaseException) -> int | None:
+def _find_http_status(fault: BaseException) -> int | None:
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
     return fault.response.status_code if isinstance(fault, httpx2.HTTPStatusError) else None
 
 
-def reason_of(fault: BaseException) -> str:
+def describe_error(fault: BaseException) -> str:
     """Why a connection failed, in one line, without what may be secret."""
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
@@ -277,14 +292,14 @@ def reason_of(fault: BaseException) -> str:
     if isinstance(fault, httpx2.TransportError):
         return "it could not be reached"
     if isinstance(fault, MCPError):
-        if fault.error.message == CLOSED:
+        if fault.error.message == CONNECTION_CLOSED_MESSAGE:
             return "its connection ended"
         return f"it answered with an error: {fault.error.message[:200]}"
     # Nobody foresaw it, so that its kind may be all there is to know.
     return f"an unforeseen fault ({type(fault).__name__}: {str(fault)[:200]})"
 
 
-def end_of(exit_code: int) -> str:
+def describe_exit(exit_code: int) -> str:
     """How a program ended, in words."""
     if exit_code >= 0:
         return f"its program ended with exit code {exit_code}"
@@ -295,15 +310,15 @@ def end_of(exit_code: int) -> str:
     return f"its program was ended by {name}"
 
 
-def _dumped(model: Any) -> dict[str, Any]:
+def _dump_model(model: Any) -> dict[str, Any]:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True) if model else {}
 
 
-def _asks(capabilities: Mapping[str, Any], kind: str, what: str) -> object:
+def _get_capability(capabilities: Mapping[str, Any], kind: str, what: str) -> object:
     of_kind = capabilities.get(kind)
     return of_kind.get(what) if isinstance(of_kind, Mapping) else None
 
 
-def _notification_of(event: object) -> str:
+def _notification_method(event: object) -> str:
     kind = type(event).__name__.removesuffix("ListChanged").lower()
     return f"notifications/{kind}/list_changed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-LEVELS: Final = (
+LOG_LEVELS: Final = (
     "debug",
     "info",
     "notice",

@@ -24,70 +24,70 @@ from mcp.shared.message import SessionMessage
 
 from toolcrib.gateway.mcp.upstream.child_processes import (
     MAX_LINE_BYTES,
-    RUNNING,
+    RUNNING_PROCESSES,
     send_signal,
-    start,
+    start_process,
 )
 
-MAX_COMPLAINTS: Final = 200
-MAX_COMPLAINT_CHARS: Final = 2_000
+MAX_STDERR_LINES: Final = 200
+MAX_STDERR_LINE_CHARS: Final = 2_000
 # How long a server may take to leave by itself, and then after it was asked to.
-LEAVE_SECONDS: Final = 2.0
+EXIT_GRACE_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 # Messages between reading and handling: a few, so that the two need not take turns for each.
-_WAITING: Final = 16
+_BUFFERED_MESSAGES: Final = 16
 
-_Lost = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError, OSError)
-Streams = tuple[
+_PIPE_ERRORS = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError, OSError)
+MessageStreams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
 ]
 
 
-class Complaints:
+class StderrTail:
     """The last lines that a server wrote to standard error, and how it ended."""
 
     def __init__(self, tell: Callable[[str], None] = lambda line: None) -> None:
         # Each with the moment when it came.
-        self._lines: deque[tuple[float, str]] = deque(maxlen=MAX_COMPLAINTS)
-        self._tell = tell
-        self._rest = ""
-        self._heard = -math.inf
+        self._lines: deque[tuple[float, str]] = deque(maxlen=MAX_STDERR_LINES)
+        self._on_line = tell
+        self._partial_line = ""
+        self._received_at = -math.inf
         # What its program ended with, if it did so by itself.
         self.exit_code: int | None = None
 
-    def hear(self, text: str) -> None:
+    def feed(self, text: str) -> None:
         """Take in what came, be it parts of lines or many."""
-        self._heard = time.monotonic()
-        *lines, rest = (self._rest + text).split("\n")
-        self._rest = rest[:MAX_COMPLAINT_CHARS]
+        self._received_at = time.monotonic()
+        *lines, rest = (self._partial_line + text).split("\n")
+        self._partial_line = rest[:MAX_STDERR_LINE_CHARS]
         for line in lines:
-            line = line.rstrip()[:MAX_COMPLAINT_CHARS]
+            line = line.rstrip()[:MAX_STDERR_LINE_CHARS]
             if line:
-                self._lines.append((self._heard, line))
-                self._tell(line)
+                self._lines.append((self._received_at, line))
+                self._on_line(line)
 
     @property
     def lines(self) -> list[str]:
         """What was said, oldest first."""
-        return self.since(-math.inf)
+        return self.lines_since(-math.inf)
 
-    def since(self, moment: float) -> list[str]:
+    def lines_since(self, moment: float) -> list[str]:
         """What was said since a moment of the monotonic clock, oldest first."""
-        rest = [(self._heard, self._rest)] if self._rest.strip() else []
+        rest = [(self._received_at, self._partial_line)] if self._partial_line.strip() else []
         return [line for heard, line in (*self._lines, *rest) if heard >= moment]
 
 
 @asynccontextmanager
-async def child_process(
+async def run_child_process(
     command: str,
     args: Sequence[str],
     *,
     env: Mapping[str, str],
     cwd: str | None,
-    complaints: Complaints,
-) -> AsyncIterator[Streams]:
+    stderr_tail: StderrTail,
+) -> AsyncIterator[MessageStreams]:
     """Start a server and speak with it; when this ends, so does the server and all it started."""
-    complaints.exit_code = None
+    stderr_tail.exit_code = None
     opening = anyio.open_process(
         [command, *args],
         # Python servers that join a set into a text would otherwise change with every start.
@@ -95,41 +95,41 @@ async def child_process(
         cwd=cwd,
         start_new_session=sys.platform != "win32",
     )
-    process = await start(opening)
+    process = await start_process(opening)
     # No awaiting from here until the tasks run, or a cancelled start would leave the child behind.
-    heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](_WAITING)
-    write, said = anyio.create_memory_object_stream[SessionMessage](_WAITING)
+    heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
+    write, said = anyio.create_memory_object_stream[SessionMessage](_BUFFERED_MESSAGES)
     left = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, process, heard, left)
-        tasks.start_soon(_speak, process, said, heard, left)
-        tasks.start_soon(_overhear, process, complaints)
+        tasks.start_soon(_read_stdout, process, heard, left)
+        tasks.start_soon(_write_stdin, process, said, heard, left)
+        tasks.start_soon(_read_stderr, process, stderr_tail)
         try:
             yield read, write
         finally:
             has_left = left.is_set() or process.returncode is not None
             with anyio.CancelScope(shield=True):
-                if await _stop(process) and has_left:
-                    complaints.exit_code = process.returncode
-            RUNNING.pop(process.pid, None)
+                if await _stop_process(process) and has_left:
+                    stderr_tail.exit_code = process.returncode
+            RUNNING_PROCESSES.pop(process.pid, None)
             for stream in (heard, read, write, said):
                 stream.close()
             tasks.cancel_scope.cancel()
 
 
-async def _listen(
+async def _read_stdout(
     process: anyio.abc.Process,
     heard: MemoryObjectSendStream[SessionMessage | Exception],
     left: anyio.Event,
 ) -> None:
     assert process.stdout
     line = bytearray()
-    with heard, suppress(*_Lost):
+    with heard, suppress(*_PIPE_ERRORS):
         async for chunk in process.stdout:
             *whole, rest = chunk.split(b"\n")
             for part in whole:
                 line += part
-                await heard.send(_message(bytes(line)))
+                await heard.send(_parse_message(bytes(line)))
                 line.clear()
             line += rest
             if len(line) > MAX_LINE_BYTES:
@@ -138,7 +138,7 @@ async def _listen(
         left.set()
 
 
-async def _speak(
+async def _write_stdin(
     process: anyio.abc.Process,
     said: MemoryObjectReceiveStream[SessionMessage],
     heard: MemoryObjectSendStream[SessionMessage | Exception],
@@ -150,50 +150,50 @@ async def _speak(
             async for message in said:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.stdin.send(text.encode() + b"\n")
-        except _Lost:
+        except _PIPE_ERRORS:
             left.set()
             # Ends the connection as seen from the other side, so that nobody waits for an answer.
             heard.close()
 
 
-async def _overhear(process: anyio.abc.Process, complaints: Complaints) -> None:
+async def _read_stderr(process: anyio.abc.Process, complaints: StderrTail) -> None:
     assert process.stderr
-    with suppress(*_Lost):
+    with suppress(*_PIPE_ERRORS):
         async for chunk in process.stderr:
-            complaints.hear(chunk.decode(errors="replace"))
+            complaints.feed(chunk.decode(errors="replace"))
 
 
-def _message(line: bytes) -> SessionMessage | Exception:
+def _parse_message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as fault:
         return fault
 
 
-async def _stop(process: anyio.abc.Process) -> bool:
+async def _stop_process(process: anyio.abc.Process) -> bool:
     """Close its input, wait; ask it to end, wait; kill it. All it started goes with it.
 
     Says whether it left before it was asked to.
     """
     assert process.stdin
-    with suppress(*_Lost):
+    with suppress(*_PIPE_ERRORS):
         await process.stdin.aclose()
-    leaves = await _is_gone(process)
+    leaves = await _wait_for_exit(process)
     if not leaves:
         send_signal(process, "SIGTERM")
-        if not await _is_gone(process):
+        if not await _wait_for_exit(process):
             send_signal(process, "SIGKILL")
-            await _is_gone(process)
+            await _wait_for_exit(process)
     # A server that left by itself may have left others behind.
     send_signal(process, "SIGKILL")
-    with suppress(*_Lost):
+    with suppress(*_PIPE_ERRORS):
         await process.aclose()
     return leaves
 
 
-async def _is_gone(process: anyio.abc.Process) -> bool:
+async def _wait_for_exit(process: anyio.abc.Process) -> bool:
     # Not process.wait(): that waits for the pipes too, which a grandchild may hold open.
-    with anyio.move_on_after(LEAVE_SECONDS):
+    with anyio.move_on_after(EXIT_GRACE_SECONDS):
         while process.returncode is None:
             await anyio.sleep(_POLL_SECONDS)
     return process.returncode is not None

@@ -21,30 +21,35 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
-from toolcrib.config.settings import Server
+from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import ServerUnavailable, ToolcribError
 from toolcrib.gateway.logs import Redactor
-from toolcrib.gateway.mcp.upstream.connection import Link, end_of, open_link, reason_of
-from toolcrib.gateway.mcp.upstream.in_flight import Caller, Waiting
-from toolcrib.gateway.mcp.upstream.sdk import HTTP_FAILED
-from toolcrib.gateway.mcp.upstream.stdio import Complaints
-from toolcrib.gateway.mcp.upstream.subscriptions import Wishes, keep_asking
-from toolcrib.gateway.secrets import secrets_of
-from toolcrib.hub.definitions import MAX_DEFINITION_BYTES, outweighs
+from toolcrib.gateway.mcp.upstream.connection import (
+    UpstreamConnection,
+    describe_error,
+    describe_exit,
+    open_connection,
+)
+from toolcrib.gateway.mcp.upstream.in_flight import InFlightCaller, InFlightCalls
+from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERROR_MESSAGE
+from toolcrib.gateway.mcp.upstream.stdio import StderrTail
+from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions, sync_subscriptions
+from toolcrib.gateway.secrets import collect_server_secrets
+from toolcrib.hub.definitions import MAX_DEFINITION_BYTES, exceeds_size
 
-State = Literal["configured", "known", "started", "in use"]
+UpstreamState = Literal["configured", "known", "started", "in use"]
 
-FIRST_PAUSE: Final = 1.0
-LONGEST_PAUSE: Final = 60.0
-HEALTH_SECONDS: Final = 30.0
-LAST_WORDS_SECONDS: Final = 5.0
-SETTLE_SECONDS: Final = 0.2
+MIN_RETRY_SECONDS: Final = 1.0
+MAX_RETRY_SECONDS: Final = 60.0
+HEALTH_CHECK_SECONDS: Final = 30.0
+STDERR_TAIL_SECONDS: Final = 5.0
+RELIST_DELAY_SECONDS: Final = 0.2
 # The costly part of a start; one that takes longer is waiting for something, and lets others start.
-START_SECONDS: Final = 5.0
-MAX_IN_FLIGHT: Final = 1_000
+START_SLOT_SECONDS: Final = 5.0
+MAX_IN_FLIGHT_CALLS: Final = 1_000
 
 # What a server may tell clients. Anything else it says is between it and us.
-_NEWS: Final = frozenset(
+_FORWARDED_NOTIFICATIONS: Final = frozenset(
     {
         "notifications/message",
         "notifications/prompts/list_changed",
@@ -58,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ServerListing:
     """What a server says it has."""
 
     tools: tuple[Any, ...]
@@ -67,290 +72,307 @@ class Listing:
     info: Mapping[str, Any]
 
 
-OnListed = Callable[[Server, Listing], Awaitable[None]]
-OnNews = Callable[[str, str, Mapping[str, Any] | None], Awaitable[None]]
+OnListed = Callable[[ServerConfig, ServerListing], Awaitable[None]]
+OnNotification = Callable[[str, str, Mapping[str, Any] | None], Awaitable[None]]
 
 
 @dataclass(eq=False)
-class Upstream:
+class UpstreamServer:
     """One server, its connection, and those who wait for its answers."""
 
-    server: Server
+    config: ServerConfig
     on_listed: OnListed
-    on_news: OnNews
+    on_notification: OnNotification
     # Starting is what costs; only so many servers start at the same time.
-    starting: anyio.CapacityLimiter
-    wishes: Wishes
+    start_limiter: anyio.CapacityLimiter
+    subscriptions: Subscriptions
     # The folder with the tokens of servers that a person has logged in to.
-    tokens: Path | None = None
-    known: bool = False
-    trouble: str = ""
+    token_folder: Path | None = None
+    is_listed: bool = False
+    error: str = ""
     failures: int = 0
-    calls: int = 0
-    link: Link | None = None
-    complaints: Complaints = field(init=False)
+    call_count: int = 0
+    connection: UpstreamConnection | None = None
+    stderr_tail: StderrTail = field(init=False)
 
     def __post_init__(self) -> None:
-        told = logging.getLogger(f"{__name__}.{self.server.name}")
+        told = logging.getLogger(f"{__name__}.{self.config.name}")
         # Why it failed is told to clients too, and it may have said what it was given in confidence.
-        self._redact = Redactor(secrets_of(self.server))
-        self.complaints = Complaints(lambda line: told.info("%s", self._redact(line)))
-        self.waiting = Waiting()
-        self._used = time.monotonic()
-        self._legacy = self.server.era == "legacy"
-        self._stood = False
-        self._tried = self._begun = math.inf
+        self._redact = Redactor(collect_server_secrets(self.config))
+        self.stderr_tail = StderrTail(lambda line: told.info("%s", self._redact(line)))
+        self.in_flight = InFlightCalls()
+        self._last_used = time.monotonic()
+        self._use_handshake = self.config.protocol == "legacy"
+        self._was_connected = False
+        self._attempt_started = self._connected_at = math.inf
         # Failures of late, also of connections that stood for a while; so are the pauses.
-        self._streak = 0
+        self._recent_failures = 0
         # A lazy server that nobody has asked for since it was last up.
-        self._resting = False
-        self._wanted = anyio.Event()
-        self._changed = anyio.Event()
-        self._settled = anyio.Event()
+        self._is_stopped = False
+        self._start_requested = anyio.Event()
+        self._relist_requested = anyio.Event()
+        self._attempt_finished = anyio.Event()
 
     @property
     def name(self) -> str:
         """What the configuration calls it."""
-        return self.server.name
+        return self.config.name
 
     @property
-    def state(self) -> State:
+    def state(self) -> UpstreamState:
         """How far it has come."""
-        if self.link is not None:
-            return "in use" if self.waiting else "started"
-        return "known" if self.known else "configured"
+        if self.connection is not None:
+            return "in use" if self.in_flight else "started"
+        return "known" if self.is_listed else "configured"
 
     @property
     def is_lazy(self) -> bool:
         """Whether it is left alone until it is needed. One never seen has to be seen once."""
-        return self.server.start == "lazy" and self.known
+        return self.config.start == "lazy" and self.is_listed
 
     async def run(self) -> None:
         """Look after the server until cancelled."""
         while True:
-            if self.is_lazy and not self._wanted.is_set():
-                self._resting = True
-                await self._wanted.wait()
-                self._resting = False
+            if self.is_lazy and not self._start_requested.is_set():
+                self._is_stopped = True
+                await self._start_requested.wait()
+                self._is_stopped = False
             try:
                 await self._connect()
                 self.failures = 0
             except Exception as fault:
-                if self._tries_legacy():
+                if self._fall_back_to_handshake():
                     continue
-                self._failed(fault)
-                await self._pause()
+                self._record_failure(fault)
+                await self._back_off()
 
     async def request(
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        caller: Caller,
+        caller: InFlightCaller,
         *,
-        may_repeat: bool = False,
+        may_retry: bool = False,
     ) -> dict[str, Any]:
         """Ask the server on behalf of a client. An error of the server's own is raised as it is."""
-        if len(self.waiting) >= MAX_IN_FLIGHT:
+        if len(self.in_flight) >= MAX_IN_FLIGHT_CALLS:
             raise ServerUnavailable(
-                f"{self.name} has {MAX_IN_FLIGHT:,} calls to answer already; try again later"
+                f"{self.name} has {MAX_IN_FLIGHT_CALLS:,} calls to answer already; try again later"
             )
-        for last in (not may_repeat, True):
-            link = await self.linked(patience=1 if last and may_repeat else 0)
-            self.calls += 1
+        for last in (not may_retry, True):
+            link = await self.wait_connected(tolerated_failures=1 if last and may_retry else 0)
+            self.call_count += 1
             try:
-                with self.waiting.call(caller, self.server.call_seconds) as call:
+                with self.in_flight.track_call(caller, self.config.call_seconds) as call:
                     return await link.session.raw_request(
                         method,
                         params,
                         capabilities=caller.capabilities,
-                        on_progress=self.waiting.unhurried(caller.progress),
-                        on_answered=call.answered,
+                        on_progress=self.in_flight.drop_when_busy(caller.report_progress),
+                        on_response=call.mark_answered,
                     )
             except TimeoutError:
                 raise ServerUnavailable(
-                    f"{self.name} did not answer within {self.server.call_seconds:g} seconds; "
+                    f"{self.name} did not answer within {self.config.call_seconds:g} seconds; "
                     "raise its `callSeconds` if it is only slow"
                 ) from None
             except MCPError as fault:
-                if refusal := link.refusal():
+                if refusal := link.login_hint():
                     raise ServerUnavailable(f"{self.name} is not reachable: {refusal}") from None
-                if fault.error.message == HTTP_FAILED:
+                if fault.error.message == HTTP_ERROR_MESSAGE:
                     raise ServerUnavailable(
                         f"{self.name} is not reachable: it answered with an HTTP error"
                     ) from None
-                if not await self._has_ended(link, fault):
+                if not await self._is_connection_lost(link, fault):
                     raise
-                if self.link is link:
-                    self.link = None
+                if self.connection is link:
+                    self.connection = None
                 if last:
                     raise ServerUnavailable(
                         f"{self.name} went away before it answered; it is being started again. "
                         "Whether the call had an effect is not known"
                     ) from None
             finally:
-                self._used = time.monotonic()
+                self._last_used = time.monotonic()
         raise AssertionError("the last attempt returns or raises")
 
-    async def linked(self, patience: int = 0) -> Link:
+    async def wait_connected(self, tolerated_failures: int = 0) -> UpstreamConnection:
         """The connection, once it stands. If it failed just now, that is said at once.
 
         `patience` is how many failures in a row are waited out.
         """
-        allowed = max(self.failures, patience) if self._resting else patience
-        if self.link is None:
-            self._wanted.set()
-        with anyio.move_on_after(self.server.connect_seconds):
-            while self.link is None and self.failures <= allowed:
-                await self._settled.wait()
-        if self.link is None:
+        allowed = max(self.failures, tolerated_failures) if self._is_stopped else tolerated_failures
+        if self.connection is None:
+            self._start_requested.set()
+        with anyio.move_on_after(self.config.connect_seconds):
+            while self.connection is None and self.failures <= allowed:
+                await self._attempt_finished.wait()
+        if self.connection is None:
             raise ServerUnavailable(
-                f"{self.name} is not reachable: {self.trouble or 'it is still starting'}"
+                f"{self.name} is not reachable: {self.error or 'it is still starting'}"
             )
-        return self.link
+        return self.connection
 
-    def list_anew(self) -> None:
+    def relist(self) -> None:
         """Have it listed soon; one that rests is started for that."""
-        (self._wanted if self.link is None else self._changed).set()
+        (self._start_requested if self.connection is None else self._relist_requested).set()
 
-    async def seen(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Wait until its tools have been listed, now or earlier, or until it has failed."""
-        while not (self.known or self.failures):
-            await self._settled.wait()
+        while not (self.is_listed or self.failures):
+            await self._attempt_finished.wait()
 
     async def _connect(self) -> None:
         """One connection, from its start until it ends or is no longer needed."""
-        self._stood = False
-        self._tried = time.monotonic()
-        await self.starting.acquire_on_behalf_of(self)
+        self._was_connected = False
+        self._attempt_started = time.monotonic()
+        await self.start_limiter.acquire_on_behalf_of(self)
         with anyio.CancelScope() as scope:
-            scope.deadline = anyio.current_time() + self.server.connect_seconds
+            scope.deadline = anyio.current_time() + self.config.connect_seconds
             try:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._let_others_start)
-                    await self._stand(scope)
+                    tasks.start_soon(self._release_slot_later)
+                    await self._run_connection(scope)
                     tasks.cancel_scope.cancel()
             finally:
-                self._release()
-                self.link = None
+                self._release_start_slot()
+                self.connection = None
         if scope.cancelled_caught:
             raise TimeoutError
-        if not self.is_lazy and not self._is_confused():
+        if not self.is_lazy and not self._should_reconnect():
             raise ServerUnavailable("its connection ended")
 
-    async def _stand(self, scope: anyio.CancelScope) -> None:
-        opened = open_link(
-            self.server,
-            legacy=self._legacy,
-            on_request=self._asked,
-            on_notify=self._told,
-            complaints=self.complaints,
-            tokens=self.tokens,
+    async def _run_connection(self, scope: anyio.CancelScope) -> None:
+        opened = open_connection(
+            self.config,
+            use_handshake=self._use_handshake,
+            on_request=self._handle_request,
+            on_notify=self._handle_notification,
+            stderr_tail=self.stderr_tail,
+            token_folder=self.token_folder,
         )
         async with opened as link:
-            await self._list(link)
+            await self._fetch_tools(link)
             scope.deadline = math.inf
-            self._release()
-            self._stands(link)
+            self._release_start_slot()
+            self._mark_connected(link)
             try:
-                await self._tend(link)
+                await self._supervise(link)
             finally:
                 # Before it is taken down, which takes its time: nobody is to be sent there now.
-                self.link = None
+                self.connection = None
 
-    async def _let_others_start(self) -> None:
-        await anyio.sleep(START_SECONDS)
-        self._release()
+    async def _release_slot_later(self) -> None:
+        await anyio.sleep(START_SLOT_SECONDS)
+        self._release_start_slot()
 
-    def _tries_legacy(self) -> bool:
+    def _fall_back_to_handshake(self) -> bool:
         """Whether to start over with the handshake: its absence is too much for some servers."""
-        tries = not (self._stood or self._legacy) and self.server.era == "auto"
-        self._legacy = tries or (self._stood and self._legacy) or self.server.era == "legacy"
+        tries = not (self._was_connected or self._use_handshake) and self.config.protocol == "auto"
+        self._use_handshake = (
+            tries
+            or (self._was_connected and self._use_handshake)
+            or self.config.protocol == "legacy"
+        )
         return tries
 
-    def _release(self) -> None:
+    def _release_start_slot(self) -> None:
         with suppress(RuntimeError):
-            self.starting.release_on_behalf_of(self)
+            self.start_limiter.release_on_behalf_of(self)
 
-    def _stands(self, link: Link) -> None:
-        self.link, self.trouble, self.failures, self._stood = link, "", 0, True
-        self._used = self._begun = time.monotonic()
-        self._wanted = anyio.Event()
-        self.waiting.begin_anew(is_modern=link.session.is_modern)
-        self._settle()
+    def _mark_connected(self, link: UpstreamConnection) -> None:
+        self.connection, self.error, self.failures, self._was_connected = link, "", 0, True
+        self._last_used = self._connected_at = time.monotonic()
+        self._start_requested = anyio.Event()
+        self.in_flight.reset(is_stateless=link.session.is_stateless)
+        self._notify_waiters()
         _log.info("%s is started (%s)", self.name, link.protocol)
 
-    def _failed(self, fault: BaseException) -> None:
+    def _record_failure(self, fault: BaseException) -> None:
         self.failures += 1
-        has_proved = self._stood and time.monotonic() - self._begun > LONGEST_PAUSE
-        self._streak = 1 if has_proved else self._streak + 1
-        code = self.complaints.exit_code
+        has_proved = (
+            self._was_connected and time.monotonic() - self._connected_at > MAX_RETRY_SECONDS
+        )
+        self._recent_failures = 1 if has_proved else self._recent_failures + 1
+        code = self.stderr_tail.exit_code
         # What it said long before has nothing to do with its end.
-        since = time.monotonic() - LAST_WORDS_SECONDS if self._stood else self._tried
-        said = self.complaints.since(since)[-1:]
-        reason = reason_of(fault) if code is None else end_of(code)
+        since = (
+            time.monotonic() - STDERR_TAIL_SECONDS if self._was_connected else self._attempt_started
+        )
+        said = self.stderr_tail.lines_since(since)[-1:]
+        reason = describe_error(fault) if code is None else describe_exit(code)
         why = self._redact("; it said: ".join([reason, *said]))
-        before, self.trouble = self.trouble, why
-        self._wanted = anyio.Event()
-        self._settle()
-        if self.trouble != before:
-            _log.warning("%s is not reachable: %s", self.name, self.trouble)
+        before, self.error = self.error, why
+        self._start_requested = anyio.Event()
+        self._notify_waiters()
+        if self.error != before:
+            _log.warning("%s is not reachable: %s", self.name, self.error)
 
-    def _settle(self) -> None:
+    def _notify_waiters(self) -> None:
         """Wake those who wait to hear whether it stands."""
-        settled, self._settled = self._settled, anyio.Event()
+        settled, self._attempt_finished = self._attempt_finished, anyio.Event()
         settled.set()
 
-    async def _pause(self) -> None:
+    async def _back_off(self) -> None:
         # Not in step: servers that failed together should not all come back together.
-        longest = min(FIRST_PAUSE * 2 ** min(self._streak - 1, 16), LONGEST_PAUSE)
+        longest = min(
+            MIN_RETRY_SECONDS * 2 ** min(self._recent_failures - 1, 16), MAX_RETRY_SECONDS
+        )
         await anyio.sleep(longest * random.uniform(0.8, 1.2))
 
-    async def _has_ended(self, link: Link, fault: MCPError) -> bool:
+    async def _is_connection_lost(self, link: UpstreamConnection, fault: MCPError) -> bool:
         if fault.error.code == CONNECTION_CLOSED:
             with anyio.move_on_after(1):
                 await link.closed.wait()
         return link.closed.is_set()
 
-    async def _list(self, link: Link) -> None:
-        tools = await link.pages("tools/list", "tools", self.server.connect_seconds)
-        if link.session.is_modern and self.server.transport == "http":
-            usable = (tool for tool in tools if not outweighs(tool, MAX_DEFINITION_BYTES))
-            link.session.mirror_headers(usable)
+    async def _fetch_tools(self, link: UpstreamConnection) -> None:
+        tools = await link.request_list("tools/list", "tools", self.config.connect_seconds)
+        if link.session.is_stateless and self.config.transport == "http":
+            usable = (tool for tool in tools if not exceeds_size(tool, MAX_DEFINITION_BYTES))
+            link.session.set_header_arguments(usable)
         await self.on_listed(
-            self.server, Listing(tuple(tools), link.instructions, link.protocol, link.info)
+            self.config,
+            ServerListing(tuple(tools), link.instructions, link.protocol, link.server_info),
         )
-        self.known = True
+        self.is_listed = True
 
-    async def _tend(self, link: Link) -> None:
+    async def _supervise(self, link: UpstreamConnection) -> None:
         """Watch over a standing connection until it ends or is no longer needed."""
-        pause = min(HEALTH_SECONDS, self.server.idle_seconds) if self.is_lazy else HEALTH_SECONDS
+        pause = (
+            min(HEALTH_CHECK_SECONDS, self.config.idle_seconds)
+            if self.is_lazy
+            else HEALTH_CHECK_SECONDS
+        )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch, link)
-            tasks.start_soon(self._keep_listed, link)
-            tasks.start_soon(keep_asking, link, self.server, self.wishes, self._told)
-            while not (link.closed.is_set() or self._is_idle() or self._is_confused()):
+            tasks.start_soon(self._watch_list_changes, link)
+            tasks.start_soon(self._relist_on_change, link)
+            tasks.start_soon(
+                sync_subscriptions, link, self.config, self.subscriptions, self._handle_notification
+            )
+            while not (link.closed.is_set() or self._is_idle() or self._should_reconnect()):
                 with anyio.move_on_after(pause):
                     await link.closed.wait()
-                if not link.closed.is_set() and not self.waiting and not await _is_well(link):
+                if not link.closed.is_set() and not self.in_flight and not await _is_healthy(link):
                     raise ServerUnavailable("it no longer answers")
             tasks.cancel_scope.cancel()
         if self._is_idle() and not link.closed.is_set():
             _log.info("%s is stopped: nobody needs it", self.name)
 
     def _is_idle(self) -> bool:
-        idle = time.monotonic() - self._used >= self.server.idle_seconds
-        return self.is_lazy and idle and not self.waiting
+        idle = time.monotonic() - self._last_used >= self.config.idle_seconds
+        return self.is_lazy and idle and not self.in_flight
 
-    def _is_confused(self) -> bool:
+    def _should_reconnect(self) -> bool:
         """Whether only a new connection tells whose its questions are, and nobody uses this one."""
-        return self.waiting.is_confused and not self.waiting
+        return self.in_flight.needs_reconnect and not self.in_flight
 
-    async def _watch(self, link: Link) -> None:
+    async def _watch_list_changes(self, link: UpstreamConnection) -> None:
         """Hear of changes. When the hearing is lost, some may have been missed, so it lists anew."""
-        pause = FIRST_PAUSE
+        pause = MIN_RETRY_SECONDS
         while not link.closed.is_set():
             try:
-                if not await link.watch(self._told):
+                if not await link.watch_list_changes(self._handle_notification):
                     return
             except MCPError as fault:
                 if fault.error.code == METHOD_NOT_FOUND:
@@ -358,43 +380,45 @@ class Upstream:
             except SubscriptionLost:
                 pass
             await anyio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
-            self._changed.set()
+            pause = min(pause * 2, MAX_RETRY_SECONDS)
+            self._relist_requested.set()
 
-    async def _keep_listed(self, link: Link) -> None:
+    async def _relist_on_change(self, link: UpstreamConnection) -> None:
         """List anew after a change; many changes at once are one, and one that never ends is slow."""
-        pause = SETTLE_SECONDS
+        pause = RELIST_DELAY_SECONDS
         while True:
-            with anyio.move_on_after(max(FIRST_PAUSE, 4 * pause)) as quiet:
-                await self._changed.wait()
+            with anyio.move_on_after(max(MIN_RETRY_SECONDS, 4 * pause)) as quiet:
+                await self._relist_requested.wait()
             if quiet.cancelled_caught:
-                pause = SETTLE_SECONDS
+                pause = RELIST_DELAY_SECONDS
                 continue
             await anyio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
-            self._changed = anyio.Event()
+            pause = min(pause * 2, MAX_RETRY_SECONDS)
+            self._relist_requested = anyio.Event()
             try:
-                await self._list(link)
+                await self._fetch_tools(link)
             except (MCPError, ToolcribError) as fault:
-                _log.warning("%s could not be listed anew: %s", self.name, reason_of(fault))
+                _log.warning("%s could not be listed anew: %s", self.name, describe_error(fault))
 
-    async def _told(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def _handle_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method == "notifications/tools/list_changed":
-            self._changed.set()
-        elif method == "notifications/message" and await self.waiting.tell(method, params):
+            self._relist_requested.set()
+        elif method == "notifications/message" and await self.in_flight.forward_log(method, params):
             # It is about a call, and no affair of anybody else's.
             return
-        elif method in _NEWS:
-            await self.waiting.unhurried(self.on_news)(self.name, method, params)
+        elif method in _FORWARDED_NOTIFICATIONS:
+            await self.in_flight.drop_when_busy(self.on_notification)(self.name, method, params)
 
-    async def _asked(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        return await self.waiting.ask(method, params, self.server.answer_seconds)
+    async def _handle_request(
+        self, method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        return await self.in_flight.forward_request(method, params, self.config.answer_seconds)
 
 
-async def _is_well(link: Link) -> bool:
-    method = "server/discover" if link.session.is_modern else "ping"
+async def _is_healthy(link: UpstreamConnection) -> bool:
+    method = "server/discover" if link.session.is_stateless else "ping"
     try:
-        await link.session.raw_request(method, None, timeout=HEALTH_SECONDS)
+        await link.session.raw_request(method, None, timeout=HEALTH_CHECK_SECONDS)
     except MCPError as fault:
         # Some servers know no ping. An answer is an answer.
         return fault.error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
