@@ -26,6 +26,7 @@ from toolcrib.config.settings import (
 )
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.hub import Hub
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import LexicalRanker
@@ -89,11 +90,15 @@ async def gateway(
 async def wait_for_servers(front: McpRouter) -> None:
     """Wait until every server has come up or failed."""
     await wait_until(
-        lambda: all(one.link or one.failures or one.is_lazy for one in upstreams(front)), 60
+        lambda: all(
+            upstream.connection or upstream.failures or upstream.is_lazy
+            for upstream in upstreams(front)
+        ),
+        60,
     )
 
 
-def upstreams(front: McpRouter) -> list[Any]:
+def upstreams(front: McpRouter) -> list[UpstreamServer]:
     return list(front.pool.servers.values())
 
 

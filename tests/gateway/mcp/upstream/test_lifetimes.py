@@ -107,7 +107,7 @@ async def test_a_lazy_server_sleeps_until_it_is_called_and_when_it_is_idle(tmp_p
         assert first != second
         # As many times as it takes, without a call that falls between two stools.
         for _ in range(3):
-            await wait_until(lambda: zoo.link is None)
+            await wait_until(lambda: zoo.connection is None)
             assert (await call_text(connected, "zoo___pid")).isdigit()
 
 

@@ -156,11 +156,11 @@ async def test_an_answer_is_told_of_also_when_nobody_waits_for_it(legacy: bool) 
         # The SDK's own server says nothing more after it was told to stop; one that does is played.
         answers.set()
         dispatcher: Any = session._dispatcher
-        (id,) = dispatcher._expected
+        (id,) = dispatcher._response_callbacks
         dispatcher._resolve_pending(id, {})
         with anyio.fail_after(20):
             await told_of.wait()
-        assert dispatcher._expected == {}
+        assert dispatcher._response_callbacks == {}
 
 
 async def test_a_server_may_ask_and_is_answered_raw() -> None:
