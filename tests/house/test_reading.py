@@ -1,0 +1,62 @@
+"""Bounds for how the package reads. Lower them when the code gets better; do not raise them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.house.reading import Figures, measure
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 38_000
+MAX_MODULES = 250
+MAX_MODULES_PER_FOLDER = 16
+MAX_IDIOMS = 20
+MIN_RETURNS = 30
+MAX_PARTICIPLES = 0.01
+
+
+@pytest.fixture(scope="module")
+def package() -> Figures:
+    return measure(ROOT / "src" / "toolcrib")
+
+
+def test_package_stays_small(package: Figures) -> None:
+    assert package.lines <= MAX_LINES
+    assert package.modules <= MAX_MODULES
+
+
+def test_no_folder_has_too_many_modules(package: Figures) -> None:
+    wide = {str(folder): count for folder, count in package.folders.items()}
+    assert {folder: n for folder, n in wide.items() if n > MAX_MODULES_PER_FOLDER} == {}
+
+
+def test_class_names_are_unique(package: Figures) -> None:
+    assert package.shared_class_names == []
+
+
+def test_functions_are_not_named_by_a_participle(package: Figures) -> None:
+    assert len(package.participles) <= MAX_PARTICIPLES * package.functions, package.participles
+
+
+def test_docstrings_say_what_functions_return(package: Figures) -> None:
+    assert package.per_10_000_words(package.returns) >= MIN_RETURNS
+
+
+@pytest.mark.parametrize("folder", ["src/toolcrib", "tests"])
+def test_prose_has_few_house_idioms(folder: str) -> None:
+    figures = measure(ROOT / folder)
+    assert figures.per_10_000_words(figures.idioms) <= MAX_IDIOMS
+
+
+def test_measuring_counts_names_and_prose(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        'class A:\n    """Told by somebody."""\n\n    def kept(self): ...\n'
+    )
+    (tmp_path / "b.py").write_text("class _A:\n    # Return whatever is said.\n    x = 1\n")
+    figures = measure(tmp_path)
+    assert figures.shared_class_names == ["A"]
+    assert figures.participles == ["kept"]
+    assert (figures.idioms, figures.returns, figures.words) == (3, 1, 7)
+    assert figures.folders == {Path(): 2}
