@@ -30,7 +30,7 @@ from toolcrib.search.lexical import fields
 from toolcrib.search.lexical.boolean import LeafMatch, evaluate_query
 from toolcrib.search.lexical.postings import Posting
 from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker
-from toolcrib.search.query.parser import (
+from toolcrib.search.query.expression import (
     Not,
     Or,
     PhraseNode,

@@ -5,8 +5,8 @@ import pytest
 from toolcrib import Catalog, Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.search.lexical.fields import MAX_FIELD_TERMS
-from toolcrib.search.lexical.ranker import _MOST_READINGS, LexicalIndex, LexicalRanker
-from toolcrib.search.query.parser import PhraseNode, WordNode
+from toolcrib.search.lexical.ranker import _MAX_RESOLVED, LexicalIndex, LexicalRanker
+from toolcrib.search.query.expression import PhraseNode, WordNode
 
 
 def _found(index: LexicalIndex, query: str) -> list[str]:
@@ -293,8 +293,8 @@ def test_a_shared_server_text_finds_all_its_tools() -> None:
     assert _found(LexicalRanker().fit(Catalog(tools)), "orchids") == ["a", "b"]
 
 
-def test_readings_of_queries_with_operators_are_bounded() -> None:
+def test_resolved_of_queries_with_operators_are_bounded() -> None:
     index = LexicalRanker().fit(Catalog([Tool("send_email"), Tool("read_email")]))
-    for number in range(2 * _MOST_READINGS + 1):
+    for number in range(2 * _MAX_RESOLVED + 1):
         assert len(index.rank(f"email NOT word{number}").slots) == 2
-    assert 0 < len(index._readings) <= _MOST_READINGS
+    assert 0 < len(index._resolved) <= _MAX_RESOLVED

@@ -19,7 +19,7 @@ from toolcrib.search.lexical.boolean import LeafMatch, evaluate_query
 from toolcrib.search.lexical.fields import FieldConfig, SearchField
 from toolcrib.search.lexical.postings import Posting
 from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker
-from toolcrib.search.query.parser import And, Must, Not, Or, PhraseNode, QueryNode, WordNode
+from toolcrib.search.query.expression import And, Must, Not, Or, PhraseNode, QueryNode, WordNode
 
 K1 = 1.2
 B = 0.75

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.search.lexical.postings import Posting
-from toolcrib.search.query.parser import (
+from toolcrib.search.query.expression import (
     And,
     Boost,
     FieldNode,

@@ -12,14 +12,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, Final, Literal, NamedTuple, cast
+from typing import ClassVar, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidQuery
 from toolcrib.search.lexical.boolean import LeafMatch, evaluate_query
 from toolcrib.search.lexical.fields import GAP, TOOL_FIELDS, FieldConfig
 from toolcrib.search.lexical.postings import EMPTY_POSTING, Posting, Postings, ToolTerms
@@ -31,13 +30,10 @@ from toolcrib.search.lexical.terms import (
     TermSequence,
 )
 from toolcrib.search.lexical.vocabulary import Vocabulary
-from toolcrib.search.query import parser as language
-from toolcrib.search.query.parser import Boost, Not, Or, PhraseNode, QueryNode, WordNode
+from toolcrib.search.query import expression
+from toolcrib.search.query.expression import Boost, Not, Or, PhraseNode, QueryNode, WordNode
+from toolcrib.search.query.parser import ParsedQuery, Syntax, parse_query
 from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots
-
-Syntax = Literal["strict", "lenient", "words"]
-# A query as it was read, a text where it is nothing but words; and what to tell of it.
-_Reading = tuple[QueryNode | str, tuple[Note, ...]]
 
 # How soon further occurrences of a term stop counting.
 K1: Final = 1.2
@@ -48,8 +44,8 @@ _LONGEST_PHRASE: Final = 6
 # Answers that are kept, as most words are asked for again: how many, and how long.
 _MOST_KNOWN: Final = 1_000
 _LONGEST_KNOWN: Final = 2_000
-# Queries with operators that are kept as they were read: one is asked for its hits, then for reasons.
-_MOST_READINGS: Final = 100
+# Expressions whose resolution is cached: each is needed for the ranking and again for the reasons.
+_MAX_RESOLVED: Final = 100
 # How many terms of tools that are gone may be kept, beside as many again as there were at first.
 _MOST_GONE_TERMS: Final = 10_000
 # Tools whose terms are laid out at a time to look for a phrase: bounds the memory of a search.
@@ -121,11 +117,11 @@ class LexicalIndex:
     _reader: TermAnalyzer
     _terms: int
     _known: dict[TermKey, LeafMatch] = dataclasses.field(default_factory=dict)
-    _readings: dict[str, _Reading] = dataclasses.field(default_factory=dict)
+    _resolved: dict[QueryNode, QueryNode | str] = dataclasses.field(default_factory=dict)
 
-    def rank(self, query: str) -> Ranking:
+    def rank(self, query: str | ParsedQuery) -> Ranking:
         """Every tool that matches, scored."""
-        node, notes = self._read(query)
+        node, notes = self._resolve(query)
         reader = self._reader
         if isinstance(node, str):
             atoms = reader.analyze_words(node)
@@ -150,9 +146,9 @@ class LexicalIndex:
             slots, _share(scored.scores[slots], scored.max_score), notes + self._notes(atoms)
         )
 
-    def score_slots(self, query: str) -> SlotScores:
+    def score_slots(self, query: str | ParsedQuery) -> SlotScores:
         """What `rank` finds, for those who go on with every slot."""
-        node, notes = self._read(query)
+        node, notes = self._resolve(query)
         span = self._catalog.slot_count
         if isinstance(node, str) and (atoms := self._reader.analyze_words(node)):
             totals, ideal = self._totals(atoms, span)
@@ -163,7 +159,7 @@ class LexicalIndex:
         scores[found.slots] = found.scores
         return SlotScores(scores, found.notes)
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: str | ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Which words hit which fields of a tool, the strongest first."""
         found: list[tuple[float, str, str]] = []
         for atom, weight in self._asked(query):
@@ -181,9 +177,9 @@ class LexicalIndex:
             MatchReason(term, field, round(score / whole, 4)) for score, term, field in found
         )
 
-    def is_unrestricted(self, query: str) -> bool:
+    def is_unrestricted(self, query: str | ParsedQuery) -> bool:
         """Whether any tool may answer a query: it is words and phrases, and no operator binds it."""
-        node, _ = self._read(query)
+        node, _ = self._resolve(query)
         if isinstance(node, WordNode | PhraseNode):
             return not node.is_prefix
         return isinstance(node, str) or (isinstance(node, Or) and _is_open(node))
@@ -228,31 +224,23 @@ class LexicalIndex:
         reader = TermAnalyzer(self._ranker.field_config, vocabulary, postings)
         return LexicalIndex(self._ranker, catalog, postings, reader, self._terms)
 
-    def _read(self, query: str) -> _Reading:
-        """A query read: a text where it is nothing but words, which is nearly always."""
-        if self._ranker.syntax == "words" or not language.has_operators(query):
-            return query, ()
-        known = self._readings.get(query)
-        if known is None:
-            if len(self._readings) >= _MOST_READINGS:
-                self._readings.clear()
-            known = self._readings[query] = self._parsed(query)
-        return known
+    def _resolve(self, query: str | ParsedQuery) -> tuple[QueryNode | str, tuple[Note, ...]]:
+        """Return the query as an expression, or as a text if it is plain words, and notes about it."""
+        if isinstance(query, str):
+            query = parse_query(query, self._ranker.syntax)
+        if query.operators is None:
+            return query.text, ()
+        node = self._resolved.get(query.operators)
+        if node is None:
+            if len(self._resolved) >= _MAX_RESOLVED:
+                self._resolved.clear()
+            node = self._resolved[query.operators] = self._resolve_node(query.operators)
+        return node, tuple(map(Note, query.notes))
 
-    def _parsed(self, query: str) -> _Reading:
-        notes: tuple[Note, ...] = ()
-        query = language.drop_false_operators(query) if self._ranker.syntax == "lenient" else query
-        try:
-            node = self._relaxed(
-                language.map_leaves(language.parse_expression(query), self._phrased)
-            )
-        except InvalidQuery as fault:
-            if self._ranker.syntax == "strict":
-                raise
-            node = language.parse_plain_words(query)
-            notes = (Note(f"read as plain words: {fault}"),)
+    def _resolve_node(self, node: QueryNode) -> QueryNode | str:
+        node = self._relaxed(expression.map_leaves(node, self._phrased))
         words = _only_words(node)
-        return (node if words is None else " ".join(words)), notes
+        return node if words is None else " ".join(words)
 
     def _phrased(self, leaf: WordNode | PhraseNode) -> WordNode | PhraseNode:
         """An identifier of several words (`send_email`) means these words side by side."""
@@ -291,19 +279,19 @@ class LexicalIndex:
 
     def _words_unless_held(self, node: QueryNode) -> QueryNode:
         if isinstance(node, PhraseNode) and not self._is_held(node):
-            return language.parse_plain_words(node.text)
+            return expression.parse_plain_words(node.text)
         return node
 
-    def _asked(self, query: str) -> Iterator[tuple[QueryTerm, float]]:
+    def _asked(self, query: str | ParsedQuery) -> Iterator[tuple[QueryTerm, float]]:
         """Every atom of a query, and the score of a perfect match of it."""
         reader = self._reader
-        node, _ = self._read(query)
+        node, _ = self._resolve(query)
         if isinstance(node, str):
             boosted = [(atom, 1.0) for atom in reader.analyze_words(node)]
         else:
             boosted = [
                 (atom, factor)
-                for leaf, field, factor in language.iter_leaves(node)
+                for leaf, field, factor in expression.iter_leaves(node)
                 for atom in reader.analyze_leaf(leaf, field, _is_short(node))
             ]
         for atom, factor in boosted:
@@ -490,4 +478,4 @@ def _is_open(node: QueryNode) -> bool:
 
 
 def _is_short(node: QueryNode) -> bool:
-    return sum(1 for _ in language.iter_leaves(node)) <= MAX_CORRECTED_WORDS
+    return sum(1 for _ in expression.iter_leaves(node)) <= MAX_CORRECTED_WORDS

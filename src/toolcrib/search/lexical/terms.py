@@ -11,7 +11,7 @@ from toolcrib.core import text
 from toolcrib.search.lexical.fields import FieldConfig
 from toolcrib.search.lexical.postings import Postings
 from toolcrib.search.lexical.vocabulary import MIN_CORRECTED_CHARS, Vocabulary
-from toolcrib.search.query.parser import PhraseNode, WordNode
+from toolcrib.search.query.expression import PhraseNode, WordNode
 
 # What a term counts that the asker did not write, but probably meant.
 CORRECTION_CERTAINTY: Final = 0.7

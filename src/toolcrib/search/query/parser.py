@@ -1,411 +1,89 @@
-"""The query language: words, AND OR NOT, ( ), "phrase", prefix*, field:word, +must, -not, boost^2.
+"""Parse a query once, for the engine and every ranker.
 
-    group   = and { [ "OR" ] and }              words stand side by side: any of them counts
-    and     = unary { "AND" unary }
-    unary   = [ "NOT" | "+" | "-" ] boosted
-    boosted = atom [ "^" number ]
-    atom    = "(" group ")" | [ field ":" ] ( word [ "*" ] | '"' phrase '"' [ "*" ] | "(" … ")" ) | "*"
-
-A query is read into the values below; `str` writes a value so that reading it gives the value back.
+`ParsedQuery` holds what rankers need to know about a query. The English translation, the segments
+and the names are computed on first use, so a ranker that does not need them does not pay for them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Literal
 
-from toolcrib.errors import InvalidQuery, QueryTooLong
-
-MAX_QUERY_CHARS: Final = 4_000
-MAX_DEPTH: Final = 32
-MAX_BOOST: Final = 1_000
-MAX_LEAVES: Final = 300
-FIELDS: Final = (
-    "name",
-    "title",
-    "description",
-    "hint",
-    "tags",
-    "category",
-    "server",
-    "parameter",
-    "parameter_text",
+from toolcrib.encoder.glossary import translate_to_english
+from toolcrib.errors import InvalidQuery
+from toolcrib.search.query.expression import (
+    QueryNode,
+    drop_false_operators,
+    has_operators,
+    parse_expression,
+    parse_plain_words,
 )
+from toolcrib.search.query.preamble import strip_preamble
+from toolcrib.search.query.segments import find_names, split_segments
 
-# Every operator begins with one of these signs or capitals, which is seen sooner than what it is.
-_OPERATOR = re.compile(r"""(?=["()*^:+ANO-])(?:["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b)""")
-_SHOUTED = re.compile(r"\b(?:AND|OR|NOT)\b")
-_ITEM = re.compile(r"(?<!\S)(\d\d?|[A-Za-z])\)")
-_FLAG = re.compile(r"(?<!\S)-(?=\w(?!\S))")
+Syntax = Literal["strict", "lenient", "words"]
 
 
-@dataclass(frozen=True, slots=True)
-class WordNode:
-    """A word as written; `star` makes it the beginning of a word."""
+@dataclass(frozen=True)
+class ParsedQuery:
+    """A query as the rankers see it.
 
-    text: str
-    is_prefix: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.text}*" if self.is_prefix else self.text
-
-
-@dataclass(frozen=True, slots=True)
-class PhraseNode:
-    """Words next to each other; `star` makes the last one the beginning of a word."""
-
-    text: str
-    is_prefix: bool = False
-
-    def __str__(self) -> str:
-        escaped = self.text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"{"*" if self.is_prefix else ""}'
-
-
-@dataclass(frozen=True, slots=True)
-class MatchAll:
-    """`*`: every tool."""
-
-    def __str__(self) -> str:
-        return "*"
-
-
-@dataclass(frozen=True, slots=True)
-class FieldNode:
-    """A question asked of one field only."""
-
-    field: str
-    inner: QueryNode
-
-    def __str__(self) -> str:
-        return f"{self.field}:{_tight(self.inner)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Boost:
-    """A question that counts more, or less, than its neighbours."""
-
-    inner: QueryNode
-    factor: float
-
-    def __str__(self) -> str:
-        inner = str(self.inner) if isinstance(self.inner, Boost) else _tight(self.inner)
-        return f"{inner}^{f'{self.factor:.4f}'.rstrip('0').rstrip('.')}"
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """Tools that do not match. Beside other questions it only takes away."""
-
-    inner: QueryNode
-
-    def __str__(self) -> str:
-        return f"NOT {_operand(self.inner)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Must:
-    """A question every hit has to match."""
-
-    inner: QueryNode
-
-    def __str__(self) -> str:
-        operand = _operand(self.inner)
-        # A plus before a digit is part of a number.
-        return f"+({operand})" if operand[0].isdigit() else f"+{operand}"
-
-
-@dataclass(frozen=True, slots=True)
-class And:
-    """All of these."""
-
-    nodes: tuple[QueryNode, ...]
-
-    def __str__(self) -> str:
-        return " AND ".join(
-            _tight(node) if isinstance(node, And | Or) else str(node) for node in self.nodes
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    """Any of these; the more, the better."""
-
-    nodes: tuple[QueryNode, ...]
-
-    def __str__(self) -> str:
-        return " ".join(_tight(node) if isinstance(node, Or) else str(node) for node in self.nodes)
-
-
-QueryNode = WordNode | PhraseNode | MatchAll | FieldNode | Boost | Not | Must | And | Or
-
-
-def parse_expression(text: str, fields: Collection[str] = FIELDS) -> QueryNode:
-    """Read a query. What cannot be read raises `InvalidQuery`, which says where and how to mend it."""
-    if len(text) > MAX_QUERY_CHARS:
-        raise QueryTooLong(
-            f"the query has {len(text):,} characters; the limit is {MAX_QUERY_CHARS:,}"
-        )
-    node = _Parser(text, fields).query()
-    count = sum(1 for _ in iter_leaves(node))
-    if count > MAX_LEAVES:
-        raise QueryTooLong(
-            f"the query asks for {count} words and phrases; with operators the limit is {MAX_LEAVES}"
-        )
-    return node
-
-
-def has_operators(text: str) -> bool:
-    """Whether a text may ask for more than any of its words. If not, it need not be parsed."""
-    return _OPERATOR.search(text) is not None
-
-
-def drop_false_operators(text: str) -> str:
-    """A text of somebody who writes no queries, without what only looks like operators.
-
-    Whoever writes everything in capitals means nothing by those of AND, OR and NOT; the mark of a
-    list's item, as in "1) …", closes no parenthesis that was never opened; and a letter behind a
-    minus, as in `docker ps -a`, is the flag of a command.
+    Attributes:
+        text: The query; without its preamble if the syntax is lenient.
+        syntax: How operators are read.
+        operators: The query as an expression, or None if it consists of plain words.
+        notes: What the caller should know about how the query was parsed.
     """
-    if _SHOUTED.sub("", text).isupper():
-        text = _SHOUTED.sub(lambda found: found.group().lower(), text)
-    text = _FLAG.sub("", text)
-    return text if "(" in text else _ITEM.sub(r"\1", text)
 
-
-def parse_plain_words(text: str) -> QueryNode:
-    """Read a text as nothing but words: what to fall back on when it is not a query."""
-    nodes = tuple(WordNode(word) for word in _PLAIN_WORD.findall(text[:MAX_QUERY_CHARS]))
-    return nodes[0] if len(nodes) == 1 else Or(nodes)
-
-
-def map_leaves(
-    node: QueryNode, transform: Callable[[WordNode | PhraseNode], QueryNode]
-) -> QueryNode:
-    """A query with each of its words and phrases changed."""
-    match node:
-        case WordNode() | PhraseNode():
-            return transform(node)
-        case FieldNode():
-            return FieldNode(node.field, map_leaves(node.inner, transform))
-        case Boost():
-            return Boost(map_leaves(node.inner, transform), node.factor)
-        case Must():
-            return Must(map_leaves(node.inner, transform))
-        case Not():
-            return Not(map_leaves(node.inner, transform))
-        case And():
-            return And(tuple(map_leaves(inner, transform) for inner in node.nodes))
-        case Or():
-            return Or(tuple(map_leaves(inner, transform) for inner in node.nodes))
-        case _:
-            return node
-
-
-def iter_leaves(
-    node: QueryNode, field: str = "", factor: float = 1.0
-) -> Iterator[tuple[WordNode | PhraseNode, str, float]]:
-    """The words and phrases a query asks for, each with its field and boost; not what it excludes."""
-    match node:
-        case WordNode() | PhraseNode():
-            yield node, field, factor
-        case FieldNode():
-            yield from iter_leaves(node.inner, node.field, factor)
-        case Must():
-            yield from iter_leaves(node.inner, field, factor)
-        case Boost():
-            yield from iter_leaves(node.inner, field, factor * node.factor)
-        case And() | Or():
-            for inner in node.nodes:
-                yield from iter_leaves(inner, field, factor)
-
-
-_PLAIN_WORD = re.compile(r"[^\s\"()*^+:\\]+")
-_TOKEN = re.compile(
-    r"""
-      (?P<open>\()
-    | (?P<close>\))
-    | "(?P<quote>(?:[^"\\]|\\.)*)"(?P<quote_star>\*)?
-    | (?P<unclosed>")
-    | \^(?P<boost>\d+(?:\.\d+)?)
-    | (?P<field>[A-Za-z_]+):(?=[\w"(*])
-    | (?P<must>\+)(?=[^\s\d+)])
-    | (?P<not>-)(?=[^\s\d)>-])
-    | (?P<all>\*)(?=[\s)^]|$)
-    | (?P<word>[^\s()"^*]+)(?P<word_star>\*)?
-    | (?P<noise>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_BARE_WORD = re.compile(r"[^\s()\"^*]+")
-_ESCAPED = re.compile(r"\\([\\\"])")
-_OPERATORS = frozenset(("AND", "OR", "NOT"))
-
-
-def _operand(node: QueryNode) -> str:
-    """A node behind NOT or +, which reach over a further NOT and over boosts."""
-    return str(node) if isinstance(node, Not | Boost) else _tight(node)
-
-
-def _tight(node: QueryNode) -> str:
-    """A node as one unit, in parentheses where it could be read otherwise."""
-    text = str(node)
-    is_unit = isinstance(node, PhraseNode | FieldNode | MatchAll) or (
-        isinstance(node, WordNode) and (node.text[0].isalnum() or node.text[0] == "_")
-    )
-    return text if is_unit else f"({text})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
     text: str
-    position: int
-    star: bool = False
+    syntax: Syntax = "words"
+    operators: QueryNode | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def english(self) -> str:
+        """The text in English; the text itself if it is English already."""
+        return self.translated.text
+
+    @cached_property
+    def translated(self) -> ParsedQuery:
+        """This query in English; the query itself if it is English already."""
+        english = translate_to_english(self.text)
+        return self if english == self.text else _parse_operators(english, self.syntax)
+
+    @cached_property
+    def segments(self) -> tuple[ParsedQuery, ...]:
+        """The requests that the query consists of, in English; empty if it is a single request."""
+        texts = split_segments(self.english)
+        if len(texts) < 2:
+            return ()
+        return tuple(_parse_operators(text, self.syntax) for text in texts)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The capitalized names that the query mentions, such as those of services."""
+        return find_names(self.text)
 
 
-def _tokens(text: str, fields: Collection[str]) -> Iterator[_Token]:
-    position = 0
-    while position < len(text):
-        found = _TOKEN.match(text, position)
-        assert found is not None, "noise takes any character"
-        kind = found.lastgroup or ""
-        kind = kind.removesuffix("_star")
-        value = found.group(kind)
-        if kind == "field" and text[found.end()].isdigit() and value.lower() not in fields:
-            # `localhost:8080` is a word, not a question to a field.
-            found = _BARE_WORD.match(text, position)
-            assert found is not None, "a field begins with a letter"
-            kind, value = "word", found.group()
-        star = kind in ("word", "quote") and found.group().endswith("*")
-        if kind == "word" and value in _OPERATORS and not star:
-            kind = value
-        if kind != "noise":
-            yield _Token(kind, value, position, star)
-        position = found.end()
+def parse_query(text: str, syntax: Syntax = "strict") -> ParsedQuery:
+    """Parse a query.
+
+    "strict" raises `InvalidQuery` for a malformed expression. "lenient" is for text written by
+    people and models who may not know the query language: it strips the preamble and falls back to
+    plain words with a note. "words" treats operators as plain words.
+    """
+    return _parse_operators(strip_preamble(text) if syntax == "lenient" else text, syntax)
 
 
-class _Parser:
-    """Recursive descent over the tokens of one query."""
-
-    def __init__(self, text: str, fields: Collection[str]) -> None:
-        self._fields = fields
-        self._tokens = list(_tokens(text, fields))
-        self._next = 0
-        self._end = len(text)
-
-    def query(self) -> QueryNode:
-        node = self._group(0)
-        if self._next < len(self._tokens):
-            position = self._tokens[self._next].position
-            raise InvalidQuery(
-                f"the closing parenthesis at character {position + 1} has no opening one; "
-                "remove it or put the text in quotes",
-                position,
-            )
-        return node
-
-    def _group(self, depth: int) -> QueryNode:
-        nodes: list[QueryNode] = []
-        while self._next < len(self._tokens) and not self._is("close"):
-            if nodes and self._is("OR"):
-                self._next += 1
-            nodes.append(self._and(depth))
-        # Beside other questions "everything" asks nothing.
-        asked = [node for node in nodes if node != MatchAll()] or nodes[:1]
-        return asked[0] if len(asked) == 1 else Or(tuple(asked))
-
-    def _and(self, depth: int) -> QueryNode:
-        nodes = [self._unary(depth)]
-        while self._is("AND"):
-            self._next += 1
-            nodes.append(self._unary(depth))
-        return nodes[0] if len(nodes) == 1 else And(tuple(nodes))
-
-    def _unary(self, depth: int) -> QueryNode:
-        if depth > MAX_DEPTH:
-            raise InvalidQuery(
-                f"the query is nested more than {MAX_DEPTH} deep; write it with fewer parentheses"
-            )
-        if self._is("NOT") or self._is("not"):
-            self._next += 1
-            return Not(self._unary(depth + 1))
-        if self._is("must"):
-            self._next += 1
-            return Must(self._unary(depth + 1))
-        node = self._atom(depth)
-        while self._is("boost"):
-            node = Boost(node, _factor(self._take()))
-        return node
-
-    def _atom(self, depth: int) -> QueryNode:
-        if self._next >= len(self._tokens):
-            raise InvalidQuery(
-                "the query ends where a word was expected; "
-                'finish it, or put the operator in quotes to search for it: "AND"',
-                self._end,
-            )
-        token = self._take()
-        match token.kind:
-            case "word":
-                return WordNode(token.text, token.star)
-            case "quote":
-                return PhraseNode(_ESCAPED.sub(r"\1", token.text), token.star)
-            case "all":
-                return MatchAll()
-            case "field":
-                return FieldNode(self._known_field(token), self._atom(depth + 1))
-            case "open":
-                return self._parenthesis(token, depth)
-            case "unclosed":
-                raise InvalidQuery(
-                    f"the quote at character {token.position + 1} is never closed; "
-                    "close it or remove it",
-                    token.position,
-                )
-        raise InvalidQuery(
-            f"{token.text!r} at character {token.position + 1} stands where a word was expected; "
-            "put it in quotes to search for it",
-            token.position,
-        )
-
-    def _parenthesis(self, token: _Token, depth: int) -> QueryNode:
-        node = self._group(depth + 1)
-        if not self._is("close"):
-            raise InvalidQuery(
-                f"the parenthesis at character {token.position + 1} is never closed; "
-                "close it or put the text in quotes",
-                token.position,
-            )
-        self._next += 1
-        return node
-
-    def _known_field(self, token: _Token) -> str:
-        field = token.text.lower()
-        if field not in self._fields:
-            raise InvalidQuery(
-                f"there is no field {token.text!r} (character {token.position + 1}); the fields "
-                f"are {', '.join(self._fields)}; put the text in quotes to search for it",
-                token.position,
-            )
-        return field
-
-    def _is(self, kind: str) -> bool:
-        return self._next < len(self._tokens) and self._tokens[self._next].kind == kind
-
-    def _take(self) -> _Token:
-        token = self._tokens[self._next]
-        self._next += 1
-        return token
-
-
-def _factor(token: _Token) -> float:
-    factor = round(float(token.text), 4)
-    if factor > MAX_BOOST:
-        raise InvalidQuery(
-            f"the boost at character {token.position + 1} is over {MAX_BOOST}; use a smaller one",
-            token.position,
-        )
-    return factor
+def _parse_operators(text: str, syntax: Syntax) -> ParsedQuery:
+    if syntax == "words" or not has_operators(text):
+        return ParsedQuery(text, syntax)
+    if syntax == "strict":
+        return ParsedQuery(text, syntax, parse_expression(text))
+    expression = drop_false_operators(text)
+    try:
+        return ParsedQuery(text, syntax, parse_expression(expression))
+    except InvalidQuery as error:
+        notes = (f"read as plain words: {error}",)
+        return ParsedQuery(text, syntax, parse_plain_words(expression), notes)

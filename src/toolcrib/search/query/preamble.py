@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolcrib.search.query.parser import has_operators
+from toolcrib.search.query.expression import has_operators
 from toolcrib.search.query.verbs import VERBS
 
 # Without one of these in it, or at its beginning, nothing is said around a text: told very soon.
