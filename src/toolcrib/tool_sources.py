@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from toolcrib.adapters.detection import tools_from_any
+from toolcrib.adapters.format_detection import tools_from_any
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool

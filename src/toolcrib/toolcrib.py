@@ -15,7 +15,7 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from toolcrib.adapters.wire import SearchMode, WireFormat, get_wire_format
+from toolcrib.adapters.wire_formats import SearchMode, WireFormat, get_wire_format
 from toolcrib.core import prompts
 from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
 from toolcrib.core.catalog import Catalog

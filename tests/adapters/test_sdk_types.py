@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses
-from toolcrib.adapters.detection import tools_from_any
+from toolcrib.adapters.format_detection import tools_from_any
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

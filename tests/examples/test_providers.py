@@ -33,7 +33,7 @@ def test_the_page_has_the_example_as_it_is(example: Path) -> None:
 
 
 def test_there_is_an_example_for_every_wire() -> None:
-    wires = import_module("toolcrib.adapters.wire").WIRES
+    wires = import_module("toolcrib.adapters.wire_formats").WIRE_FORMATS
     assert {path.stem for path in EXAMPLES} == {f"on_{wire.name}" for wire in wires}
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.fields import describe_json_type
+from toolcrib.adapters.field_reader import describe_json_type
 from toolcrib.errors import InvalidMessage
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 from toolcrib.adapters.plain_json import to_plain_dict
-from toolcrib.adapters.wire import get_wire_format
+from toolcrib.adapters.wire_formats import get_wire_format
 from toolcrib.agent.events import AgentEvent, AgentFinished, TextDelta, ToolAnswered, ToolCalled
 from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, Message, Provider, ReplyBuilder
 from toolcrib.errors import AgentUnfinished, InvalidConfig
@@ -113,11 +113,11 @@ class Agent:
                     _close_unawaited(given)
                     raise InvalidConfig("this client is async; use run_async or stream_async")
                 if not self._provider.streams:
-                    yield from _text_events(came.take, given)
+                    yield from _text_events(came.set_reply, given)
                     continue
                 try:
                     for chunk in given:
-                        yield from _text_events(came.feed, chunk)
+                        yield from _text_events(came.add_chunk, chunk)
                 finally:
                     given.close()
             elif isinstance(step, _HandleReply):
@@ -140,12 +140,12 @@ class Agent:
                     raise InvalidConfig("this client is not async; use run or stream")
                 given = await given
                 if not self._provider.streams:
-                    for event in _text_events(came.take, given):
+                    for event in _text_events(came.set_reply, given):
                         yield event
                     continue
                 try:
                     async for chunk in given:
-                        for event in _text_events(came.feed, chunk):
+                        for event in _text_events(came.add_chunk, chunk):
                             yield event
                 finally:
                     await (getattr(given, "aclose", None) or given.close)()
@@ -187,7 +187,7 @@ class Agent:
                 yield AgentFinished(assembly.text, messages, step, spent, pending)
                 return
             for exchange in _exchanges(wire.turns_from_wire(added)):
-                if not exchange.is_hosted:
+                if not exchange.is_hosted_search:
                     yield ToolAnswered(exchange.call, exchange.text)
             if self._max_tokens is not None and spent.total_tokens >= self._max_tokens:
                 raise AgentUnfinished(

@@ -43,7 +43,7 @@ class Catalog:
             if not isinstance(tool, Tool):
                 raise InvalidTool(
                     f"entry {slot + 1} of a catalog is not a Tool but {type(tool).__name__}; "
-                    "toolcrib.adapters.detection.tools_from_any reads other formats"
+                    "toolcrib.adapters.format_detection.tools_from_any reads other formats"
                 )
             first = self._base_slots.setdefault(tool.id, slot)
             if first != slot:

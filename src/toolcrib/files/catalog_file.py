@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 
-from toolcrib.adapters import detection
+from toolcrib.adapters.format_detection import split_document, tools_from_any
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidCatalogFile, InvalidTool, ToolcribError
@@ -24,7 +24,7 @@ def read_catalog_file(path: str | PathLike[str], *others: str | PathLike[str]) -
     for file in (path, *others):
         source = read_json_file(file, InvalidCatalogFile, "tools as JSON or JSON Lines")
         for start, value in source.iter_values():
-            for steps, part in detection.split_document(value):
+            for steps, part in split_document(value):
                 for tool in _read_tools(source, part, start, steps):
                     place = (source, start, steps)
                     if places.setdefault(tool.id, place) is not place:
@@ -49,6 +49,6 @@ def _duplicate_id_error(id: str, first: _Place, second: _Place) -> ToolcribError
 def _read_tools(source: JsonFile, part: object, start: int, steps: JsonPath) -> list[Tool]:
     """The tools of a part; what is wrong with it is told with its line."""
     try:
-        return detection.tools_from_any(part)
+        return tools_from_any(part)
     except InvalidTool as fault:
         raise source.error_at(str(fault), source.find_offset(start, steps)) from fault

@@ -14,7 +14,7 @@ from pydantic_ai.tools import AgentDepsT, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_core import SchemaValidator, core_schema
 
-from toolcrib.adapters.history import CallHistory
+from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import parse_arguments
 from toolcrib.core.calls import PastCall, ToolCall
 from toolcrib.core.catalog import Catalog

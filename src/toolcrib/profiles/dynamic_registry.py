@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from toolcrib.adapters.wire import get_wire_format
+from toolcrib.adapters.wire_formats import get_wire_format
 from toolcrib.agent.agent import MAX_STEPS, Agent
 from toolcrib.agent.events import AgentFinished
 from toolcrib.agent.provider import Provider
@@ -46,8 +46,8 @@ UNKNOWN_TOOL: Final = "Tool not found: {name}"
 VERIFY_NAME: Final = "Use search_tools to verify the tool name is correct"
 EXECUTION_FAILED: Final = "Execution failed: {fault}"
 UNKNOWN_META_TOOL: Final = "Unknown meta-tool: {name}"
-MISSING_FIELD: Final = "The field {field} is missing. ToolCall again with it"
-WRONG_TYPE: Final = "The field {field} must be {kind}. ToolCall again with that put right"
+MISSING_FIELD: Final = "The field {field} is missing. Call again with it"
+WRONG_TYPE: Final = "The field {field} must be {kind}. Call again with that put right"
 VERSION: Final = "(Version: {version})"
 VERSION_AND_DEPRECATED: Final = "(Current version: {version}; deprecated: {deprecated})"
 UPDATED: Final = "Updating tool {name}: v{before} -> v{version}"

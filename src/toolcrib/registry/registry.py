@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar, overload
 
 from pydantic_core import to_json
 
-from toolcrib.adapters.detection import tools_from_any
-from toolcrib.adapters.native import TOOL_FIELDS
+from toolcrib.adapters.format_detection import tools_from_any
+from toolcrib.adapters.toolcrib_json import TOOL_FIELDS
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool

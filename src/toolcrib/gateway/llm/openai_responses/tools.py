@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from toolcrib.adapters.fields import FieldReader, describe_json_type
+from toolcrib.adapters.field_reader import FieldReader, describe_json_type
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool

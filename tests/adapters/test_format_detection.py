@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.adapters.detection import split_document, tools_from_any
+from toolcrib.adapters.format_detection import split_document, tools_from_any
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, ToolcribError
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.adapters import anthropic, gemini, mcp, native, openai_chat, openai_responses
-from toolcrib.adapters.fields import (
+from toolcrib.adapters import anthropic, gemini, mcp, toolcrib_json, openai_chat, openai_responses
+from toolcrib.adapters.field_reader import (
     describe_entry,
     describe_json_type,
     format_field_names,
@@ -28,8 +28,8 @@ class _EntryFormat:
 
 _TOOLCRIB = _EntryFormat(
     "our own (name, description, input_schema, server, …)",
-    native.is_tool_entry,
-    native.tools_from_wire,
+    toolcrib_json.is_tool_entry,
+    toolcrib_json.tools_from_wire,
 )
 _ENTRY_FORMATS = (
     _EntryFormat(
@@ -104,7 +104,7 @@ def _isolate_member(container: Mapping[str, Any], field: str, member: object) ->
         return {**container, field: [member]}
     if not isinstance(member, Mapping):
         return member
-    given = {name: container[name] for name in native.COMMON_FIELDS if name in container}
+    given = {name: container[name] for name in toolcrib_json.COMMON_FIELDS if name in container}
     return {**given, **member}
 
 
@@ -113,7 +113,7 @@ def _parse_entry(entry: object) -> list[Tool]:
         raise InvalidTool(f"a tool is an object, not {describe_json_type(entry)}")
     wire = _detect_format(entry)
     tools = wire.tools_from_wire(entry)
-    additions = native.read_common_fields(entry) if wire is not _TOOLCRIB else {}
+    additions = toolcrib_json.read_common_fields(entry) if wire is not _TOOLCRIB else {}
     return [tool.replace(**additions) for tool in tools] if additions else tools
 
 
