@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.toolcrib_json import COMMON_FIELDS, TOOL_FIELDS, is_tool_entry, tools_from_wire
+from toolcrib.adapters.toolcrib_json import (
+    COMMON_FIELDS,
+    TOOL_FIELDS,
+    is_tool_entry,
+    tools_from_wire,
+)
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.adapters import anthropic, gemini, mcp, toolcrib_json, openai_chat, openai_responses
+from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses, toolcrib_json
 from toolcrib.adapters.field_reader import (
     describe_entry,
     describe_json_type,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.field_reader import FieldReader, not_a_function_error
 from toolcrib.adapters.call_history import CallHistory
+from toolcrib.adapters.field_reader import FieldReader, not_a_function_error
 from toolcrib.adapters.plain_json import (
     dicts_or_empty,
     parse_arguments,
