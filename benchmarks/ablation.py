@@ -24,7 +24,7 @@ from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.encoder.backend import build_encoder
+from toolcrib.encoder.default import build_encoder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.encoder.glossary import translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.encoder import default
 from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
+from toolcrib.encoder.transformer import Array, ServiceNameProbe, TransformerEncoder
 from toolcrib.search.dense.embedder import ProjectableEmbedder, ProvisionalEmbedder
 from training.data import rows, taught, words
 
@@ -19,98 +21,130 @@ TOOLS = [
     "mail send email: Send an email (to, subject, body)",
     "bank refund charge: Give the money of a charge back (charge)",
 ]
-NEEDS = [
+QUERIES = [
     "the delivery van has nine stops, put them in the order that burns the least diesel",
     "write to my boss that I am ill",
     "the customer is angry and wants her money back",
 ]
 
 
-def test_needs_are_nearest_to_the_tools_that_serve_them() -> None:
+def test_queries_are_most_similar_to_the_matching_tools() -> None:
     for embedder in (DEFAULT_ENCODER, DEFAULT_ENCODER.static_embedder):
-        likeness = embedder.embed_queries(NEEDS) @ embedder.embed_tools(TOOLS).T
-        assert likeness.argmax(axis=1).tolist() == [0, 1, 2]
+        similarity = embedder.embed_queries(QUERIES) @ embedder.embed_tools(TOOLS).T
+        assert similarity.argmax(axis=1).tolist() == [0, 1, 2]
 
 
-def test_queries_are_sketched_along_axes_as_they_are_as_a_whole() -> None:
-    sketches = DEFAULT_ENCODER.static_embedder
-    assert isinstance(sketches, ProjectableEmbedder)
-    whole = sketches.embed_queries(NEEDS)
-    axes = np.linalg.qr(whole.T)[0]
-    along = sketches.build_projected_embedder(axes)(NEEDS)
-    lengths = np.linalg.norm(along, axis=1, keepdims=True)
-    assert np.allclose(along / lengths, whole @ axes, atol=1e-5)
+def test_projected_static_embedder_equals_projecting_full_vectors() -> None:
+    static = DEFAULT_ENCODER.static_embedder
+    assert isinstance(static, ProjectableEmbedder)
+    full = static.embed_queries(QUERIES)
+    axes = np.linalg.qr(full.T)[0]
+    projected = static.build_projected_embedder(axes)(QUERIES)
+    lengths = np.linalg.norm(projected, axis=1, keepdims=True)
+    assert np.allclose(projected / lengths, full @ axes, atol=1e-5)
 
 
-def test_a_tool_is_sketched_until_it_has_been_read() -> None:
-    model = DefaultEncoder()
-    assert isinstance(model, ProvisionalEmbedder)
-    rough, is_read = model.embed_provisional(TOOLS)
-    assert not is_read.any()
-    read = model.embed_tools(TOOLS[:1])
-    again, is_read = model.embed_provisional(TOOLS)
-    assert is_read.tolist() == [True, False, False]
-    assert np.array_equal(again[:1], read)
-    assert np.array_equal(again[1:], rough[1:])
-    assert (rough * model.embed_tools(TOOLS)).sum(axis=1).min() > 0.5
+def test_tools_have_provisional_vectors_until_they_are_encoded() -> None:
+    encoder = DefaultEncoder()
+    assert isinstance(encoder, ProvisionalEmbedder)
+    provisional, is_exact = encoder.embed_provisional(TOOLS)
+    assert not is_exact.any()
+    exact = encoder.embed_tools(TOOLS[:1])
+    mixed, is_exact = encoder.embed_provisional(TOOLS)
+    assert is_exact.tolist() == [True, False, False]
+    assert np.array_equal(mixed[:1], exact)
+    assert np.array_equal(mixed[1:], provisional[1:])
+    assert (provisional * encoder.embed_tools(TOOLS)).sum(axis=1).min() > 0.5
 
 
-def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default, "MAX_CACHED_TOOLS", 2)
-    model = DefaultEncoder()
-    model.embed_tools(TOOLS[:2])
-    model.embed_tools(TOOLS[2:])
-    assert model.embed_provisional(TOOLS)[1].tolist() == [False, False, True]
+    encoder = DefaultEncoder()
+    encoder.embed_tools(TOOLS[:2])
+    encoder.embed_tools(TOOLS[2:])
+    assert encoder.embed_provisional(TOOLS)[1].tolist() == [False, False, True]
 
 
-def test_services_are_told_from_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = "post this with Mailchimp to everyone who met Bob in Berlin"
-    model = DefaultEncoder()
-    mailchimp, bob, berlin = model.score_service_names(asked, ["Mailchimp", "Bob", "Berlin"])
+def test_service_names_score_higher_than_other_names() -> None:
+    query = "post this with Mailchimp to everyone who met Bob in Berlin"
+    encoder = DefaultEncoder()
+    mailchimp, bob, berlin = encoder.score_service_names(query, ["Mailchimp", "Bob", "Berlin"])
     assert mailchimp > 0.5 > max(bob, berlin)
-    # What was told while the query was read is the same, and is not kept for ever.
+    # The score does not depend on whether the query was embedded before.
+    encoder.embed_queries([query, "a"])
+    assert encoder.score_service_names(query, ["Mailchimp"]) == [pytest.approx(mailchimp, abs=1e-4)]
+
+
+def test_name_beyond_the_token_limit_scores_zero() -> None:
+    query = "and on " * 100 + "to Mailchimp"
+    assert DefaultEncoder().score_service_names(query, ["Mailchimp"]) == [0.0]
+
+
+def test_probe_outputs_are_reused_and_their_cache_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(default, "MAX_CACHED_QUERIES", 1)
-    model.embed_queries([asked, "a"])
-    assert model.score_service_names(asked, ["Mailchimp"]) == [pytest.approx(mailchimp, abs=1e-4)]
-    model.embed_queries(["b"])
-    assert list(vars(model)["_named"]) == ["b"]
-    # A text is read so far and no further.
-    assert model.score_service_names("and on " * 100 + "to Mailchimp", ["Mailchimp"]) == [0.0]
+    encoded: list[Sequence[str]] = []
+    original = TransformerEncoder.encode_and_probe
+
+    def record(
+        self: TransformerEncoder, texts: Sequence[str], probe: ServiceNameProbe
+    ) -> tuple[Array, list[Array]]:
+        encoded.append(texts)
+        return original(self, texts, probe)
+
+    monkeypatch.setattr(TransformerEncoder, "encode_and_probe", record)
+    encoder = DefaultEncoder()
+    encoder.embed_queries(["email Bob"])
+    encoder.score_service_names("email Bob", ["Bob"])
+    assert encoded == [["email Bob"]]
+    encoder.embed_queries(["another query"])
+    encoder.score_service_names("email Bob", ["Bob"])
+    assert encoded == [["email Bob"], ["another query"], ["email Bob"]]
 
 
-def test_what_was_asked_before_is_not_read_again_and_means_the_same(
+def test_repeated_queries_come_from_the_cache_and_equal_a_new_computation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(default, "MAX_CACHED_QUERIES", 2)
-    model = DefaultEncoder()
-    first = model.embed_queries(NEEDS)
-    assert model.embed_queries(list(NEEDS)) is first
+    encoder = DefaultEncoder()
+    first = encoder.embed_queries(QUERIES)
+    assert encoder.embed_queries(list(QUERIES)) is first
     assert not first.flags.writeable
-    model.embed_queries(NEEDS[:1])
-    model.embed_queries(NEEDS[1:])
-    again = model.embed_queries(NEEDS)
+    encoder.embed_queries(QUERIES[:1])
+    encoder.embed_queries(QUERIES[1:])
+    again = encoder.embed_queries(QUERIES)
     assert again is not first
     assert np.array_equal(again, first)
 
 
-def test_importing_loads_no_model() -> None:
-    code = "import toolcrib.search.engine, toolcrib.encoder.default as s; print(vars(s.SHIPPED))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "{'_read': {}, '_asked': {}, '_named': {}}"
+_OPENED_AT_IMPORT = """
+import sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+import toolcrib.search.engine, toolcrib.encoder.default
+print([path for path in opened if path.endswith((".npz", ".tsv", ".txt"))])
+"""
 
 
-def test_the_default_engine_understands() -> None:
+def test_import_does_not_load_the_model() -> None:
+    command = [sys.executable, "-c", _OPENED_AT_IMPORT]
+    completed = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert completed.stdout.strip() == "[]"
+
+
+def test_default_engine_searches_by_meaning() -> None:
     tools = [Tool("optimize_route", "Order the stops of a trip so that it is shortest")]
     tools += [Tool(f"make_{thing}", f"Make a new {thing}") for thing in ("note", "list", "poll")]
-    result = SearchEngine(Catalog(tools)).search(NEEDS[0])
+    result = SearchEngine(Catalog(tools)).search(QUERIES[0])
     assert result.mode == "hybrid"
     assert result.hits[0].tool.name == "optimize_route"
 
 
-def test_no_question_of_an_evaluation_set_was_trained_on() -> None:
+def test_no_query_of_an_eval_set_is_in_the_training_data() -> None:
     data = Path(os.environ.get("TOOLCRIB_DATA") or Path(__file__).parents[3] / "shared" / "data")
     if not data.is_dir():
-        pytest.skip("the folder of data sets is not here; name it in TOOLCRIB_DATA")
+        pytest.skip("the folder of data sets is missing; set TOOLCRIB_DATA")
 
     trained = {
         words(query)
@@ -119,10 +153,10 @@ def test_no_question_of_an_evaluation_set_was_trained_on() -> None:
         for query in lesson.queries
     }
     for path in data.glob("*/queries.jsonl"):
-        asked = {words(row["query"]) for row in rows(path)}
-        assert trained & asked == set(), path.parent.name
+        evaluated = {words(row["query"]) for row in rows(path)}
+        assert trained & evaluated == set(), path.parent.name
 
 
-def test_words_in_another_order_are_the_same_words() -> None:
+def test_training_words_ignore_order_but_count_repetitions() -> None:
     assert words("Create_a Linear, cycle!") == words("linear cycle: create a")
     assert words("create a cycle") != words("create a cycle cycle")

@@ -25,7 +25,7 @@ from toolcrib.search.engine import SearchEngine
         ("파일을 삭제해 줘", "file delete do please"),
     ],
 )
-def test_another_language_is_put_into_english_word_by_word(text: str, expected: str) -> None:
+def test_foreign_text_is_translated_word_by_word(text: str, expected: str) -> None:
     assert translate_to_english(text) == expected
 
 
@@ -43,24 +43,24 @@ def test_another_language_is_put_into_english_word_by_word(text: str, expected: 
         "ابحث عن ملف",
     ],
 )
-def test_english_and_languages_without_a_glossary_stay_as_they_are(text: str) -> None:
+def test_english_and_unsupported_languages_stay_unchanged(text: str) -> None:
     assert translate_to_english(text) == text
 
 
-def test_what_no_glossary_knows_stays() -> None:
+def test_unknown_words_stay_unchanged() -> None:
     assert "Zendesk" in translate_to_english("Zeig alle Tickets von Zendesk")
     assert "踩" in translate_to_english("给评论点踩")
 
 
-def test_a_japanese_word_without_kana_is_known_too() -> None:
+def test_japanese_without_kana_is_translated() -> None:
     assert translate_to_english("GitLab MR承認") == "GitLab MR approve"
 
 
-def test_only_the_head_of_a_long_text_is_looked_at() -> None:
+def test_only_the_start_of_a_long_text_is_translated() -> None:
     assert len(translate_to_english("文" * 100_000).split()) <= MAX_CHARS
 
 
-def test_languages_that_share_words_are_told_apart_by_the_others() -> None:
+def test_related_languages_are_distinguished() -> None:
     assert "Tuesday".lower() in translate_to_english("marca uma reunião com a equipe na terça")
     assert "Tuesday".lower() in translate_to_english("programa una reunión con el equipo el martes")
 
@@ -76,7 +76,7 @@ def test_glossaries_are_well_formed(language: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "fast", "dense"])
-def test_tools_are_found_in_other_languages(mode: str) -> None:
+def test_foreign_queries_find_english_tools(mode: str) -> None:
     catalog = Catalog(
         [
             Tool("resize_image", "Change the width and height of a picture."),
@@ -86,17 +86,17 @@ def test_tools_are_found_in_other_languages(mode: str) -> None:
         ]
     )
     engine = SearchEngine(catalog)
-    asked = {
+    expected = {
         "gib dem Kunden sein Geld zurück": "refund_payment",
         "把部署扩容到五个副本": "scale_deployment",
         "画像のサイズを変更したい": "resize_image",
         "какая завтра погода?": "get_weather",
     }
-    for query, name in asked.items():
+    for query, name in expected.items():
         assert engine.search(query, mode=mode).hits[0].tool.name == name, query
 
 
-def test_a_tool_that_speaks_another_language_is_found_in_english_and_in_its_own() -> None:
+def test_foreign_tools_are_found_in_english_and_in_their_own_language() -> None:
     catalog = Catalog(
         [
             Tool("t1", "查询指定城市的天气预报"),

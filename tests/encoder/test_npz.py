@@ -1,5 +1,3 @@
-"""Arrays are what they were when they were saved, wherever they lie."""
-
 from __future__ import annotations
 
 from io import BytesIO
@@ -21,30 +19,30 @@ SAVED: dict[str, NDArray[Any]] = {
 }
 
 
-def check(found: dict[str, NDArray[Any]]) -> None:
-    assert found.keys() == SAVED.keys()
+def _check(arrays: dict[str, NDArray[Any]]) -> None:
+    assert arrays.keys() == SAVED.keys()
     for name, saved in SAVED.items():
-        assert found[name].dtype == saved.dtype
-        assert found[name].flags.aligned
-        np.testing.assert_array_equal(found[name], saved)
+        assert arrays[name].dtype == saved.dtype
+        assert arrays[name].flags.aligned
+        np.testing.assert_array_equal(arrays[name], saved)
 
 
 def test_arrays_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "some.npz"
     np.savez(path, **SAVED)  # type: ignore[arg-type]
     with path.open("rb") as file:
-        found = load_arrays(file)
-    check(found)
+        arrays = load_arrays(file)
+    _check(arrays)
 
 
-def test_arrays_are_read_from_what_is_no_file() -> None:
+def test_arrays_are_read_from_a_stream_without_a_file() -> None:
     content = BytesIO()
     np.savez(content, **SAVED)  # type: ignore[arg-type]
     content.seek(0)
-    check(load_arrays(content))
+    _check(load_arrays(content))
 
 
-def test_the_large_ones_stay_where_they_are(tmp_path: Path) -> None:
+def test_large_arrays_are_mapped_read_only(tmp_path: Path) -> None:
     path = tmp_path / "some.npz"
     np.savez(path, **SAVED)  # type: ignore[arg-type]
     with path.open("rb") as file:

@@ -18,11 +18,11 @@ VOCABULARY = [
     "a",
     "'",
 ]
-PIECES = WordPieceTokenizer(VOCABULARY)
+TOKENIZER = WordPieceTokenizer(VOCABULARY)
 
 
-def _spelt(text: str, limit: int = 64) -> list[str]:
-    return [VOCABULARY[id] for id in PIECES.encode(text, limit)]
+def _tokenize(text: str, limit: int = 64) -> list[str]:
+    return [VOCABULARY[id] for id in TOKENIZER.encode(text, limit)]
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def _spelt(text: str, limit: int = 64) -> list[str]:
         ("a" * (MAX_WORD_CHARS + 1), ["[UNK]"]),
     ],
 )
-def test_a_text_is_spelt_with_the_longest_pieces(text: str, expected: list[str]) -> None:
-    assert _spelt(text) == ["[CLS]", *expected, "[SEP]"]
+def test_text_is_split_into_the_longest_pieces(text: str, expected: list[str]) -> None:
+    assert _tokenize(text) == ["[CLS]", *expected, "[SEP]"]
 
 
-def test_a_text_is_cut_to_the_limit() -> None:
-    assert _spelt("send " * 99, 5) == ["[CLS]", "send", "send", "send", "[SEP]"]
+def test_text_is_truncated_to_the_limit() -> None:
+    assert _tokenize("send " * 99, 5) == ["[CLS]", "send", "send", "send", "[SEP]"]

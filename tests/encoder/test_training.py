@@ -1,5 +1,3 @@
-"""The training that can be stopped and gone on with: what it keeps on disk."""
-
 from __future__ import annotations
 
 from importlib import import_module
@@ -8,7 +6,7 @@ from pathlib import Path
 import pytest
 
 
-def test_what_was_made_is_made_once_and_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_checkpoint_is_computed_once_and_written_atomically(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra 'train'")
     checkpoint = import_module("training.checkpoint")
     kept, save = checkpoint.kept, checkpoint.save

@@ -1,1 +1,1 @@
-"""The encoder that comes with the package: texts in, vectors out, nothing else known."""
+"""The embedding model that ships with the package."""

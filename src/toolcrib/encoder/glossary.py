@@ -1,8 +1,8 @@
-"""Queries in other languages, put into English word by word: our encoder reads no other.
+"""Translate texts to English word by word, because the encoder was trained on English only.
 
-The result is no translation. "mach die PDF-Datei kleiner" becomes "make the PDF file smaller", and
-"对某个 deployment 扩缩容" becomes "to some deployment scale", which is enough to find the tool that does
-it. A word that no glossary knows stays as it is: mostly it is a name.
+"mach die PDF-Datei kleiner" becomes "make the pdf-file smaller", and "对某个 deployment 扩缩容" becomes
+"to some deployment scale". The result is ungrammatical but good enough to find tools. Words that are
+not in a glossary stay unchanged; most of them are names.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from typing import Final
 
 from toolcrib.encoder.tokenizer import load_vocabulary
 
-# Further into a text nobody reads: the encoder stops at 64 word pieces.
+# The encoder reads 64 word pieces, so translating more text has no effect.
 MAX_CHARS: Final = 600
-# Letters that may follow a key that ends in `*`, if they make an ending.
+# The longest inflection that may follow a key ending in `*`.
 MAX_ENDING_CHARS: Final = 4
-# Letters that a part of a compound has at least.
+# The shortest part of a German compound that is looked up.
 MIN_COMPOUND_PART_CHARS: Final = 4
-# The share of a text's words that must be another language's, if it has more than a few, not
-# counting names.
+# In a longer text, this share of the words that are not capitalized must be foreign.
 MIN_FOREIGN_SHARE: Final = 0.4
 MAX_SHORT_TEXT_WORDS: Final = 5
 
@@ -39,14 +38,15 @@ _BY_SCRIPT: Final = (
 )
 _LATIN: Final = ("de", "es", "fr", "it", "pt")
 LANGUAGES: Final = (*_LATIN, *(language for language, _ in _BY_SCRIPT))
-# Scripts that do not part words, or not from their particles, and other words.
-_UNPARTED: Final = "\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
-_PIECE = re.compile(rf"([{_UNPARTED}]+)|([^\W\d_{_UNPARTED}]+)")
-# What is left of a word when its known beginning is read: an ending.
-_ENDING = re.compile("[\u3040-\u309f\uac00-\ud7a3]")
-_SIGNS: Final = str.maketrans("，、。？！：；（）「」", ",,.?!:;()''", "¿¡")
+# Scripts that write words, or words and their particles, without spaces.
+_UNSPACED: Final = "\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+# An unspaced run of characters, or a word.
+_RUN_OR_WORD = re.compile(rf"([{_UNSPACED}]+)|([^\W\d_{_UNSPACED}]+)")
+# Hiragana or hangul after a known word are its inflection.
+_INFLECTION = re.compile("[\u3040-\u309f\uac00-\ud7a3]")
+_ASCII_PUNCTUATION: Final = str.maketrans("，、。？！：；（）「」", ",,.?!:;()''", "¿¡")
 
-# Common words elsewhere that are none in English, though an English vocabulary has them.
+# Common foreign words that occur in the encoder's English vocabulary.
 _COMMON_WORDS: Final = """
     alle auf aus bei bitte das dass dem den der dieser diese ein eine einem einen einer finde habe ich
     ist kann mein meine mit nach nicht noch oder sind suche und uns unser vom von wie wir wird zum zur
@@ -58,16 +58,16 @@ _COMMON_WORDS: Final = """
     questo sono sul tutti uno
     ao aos das dos em foi mais meu minha na nas nao nosso pela pelo qual quero seu sua tem uma
 """
-# Words of requests in English that are no words elsewhere.
+# Words of English requests that are not words of the other languages.
 _ENGLISH_WORDS: Final = """
     about add after all and any are at be before but by can check create delete does every find for
     from get give has have how if into is it its just let make my new not of one open or our out
     please run search send set show some than that the their them then there these they this to up
     update us use using want we what when where which who why will with you your
 """
-# Words of jargon that an English vocabulary lacks, and that are others elsewhere.
+# Technical words that are missing from the English vocabulary and look foreign.
 _JARGON_WORDS: Final = "crud nas rota todo todos vue"
-# How words end in the languages of our script. Other letters after a beginning make another word.
+# Inflections in the languages with Latin script. Other letters after a stem make a different word.
 _ENDING_LETTERS: Final = """
     a aba aban ada adas ado ados ait ais amos ando ant ante ants ar are as ata ate ati ato ava ção
     ción ções e ee em emos en end ende endo ens ent ente er era ere eres es est et ete eur euse ez é
@@ -83,7 +83,7 @@ _PUNCTUATION: Final = ".,;:?!\"'()"
 
 
 class _Glossary:
-    """The words of one language in English. A key that ends in `*` is how words begin."""
+    """Maps the words of one language to English. A key that ends in `*` is a stem."""
 
     def __init__(self, words: Mapping[str, str], has_compounds: bool) -> None:
         self._words = words
@@ -91,131 +91,132 @@ class _Glossary:
         self._longest = max(map(len, words))
 
     def count_foreign(self, words: Iterable[str]) -> int:
-        """How many of some words are known, and are other words in English."""
-        found = ((word, self._look_up(word)) for word in words)
+        """Return how many words the glossary has with a translation that is spelled differently."""
+        translations = ((word, self._look_up(word)) for word in words)
         return sum(
             english is not None
             and not word.startswith(english or " ")
             and not english.startswith(word)
-            for word, english in found
+            for word, english in translations
         )
 
     def translate_word(self, word: str) -> str | None:
-        """A word in English, or the words it is made of; none if it is not known."""
-        known = self._look_up(word)
-        if known is None and self._has_compounds:
+        """Return the translation of a word, or of the two parts of a compound, or None."""
+        english = self._look_up(word)
+        if english is None and self._has_compounds:
             for end in range(len(word) - MIN_COMPOUND_PART_CHARS, MIN_COMPOUND_PART_CHARS - 1, -1):
                 first, rest = self._look_up(word[:end]), self._look_up(word[end:])
                 if first is not None and rest is not None:
                     return f"{first} {rest}"
-        return known
+        return english
 
     def translate_run(self, run: str) -> str:
-        """Characters without a space between them, cut where the longest known words end."""
-        said: list[str] = []
-        is_ending = False
-        at = 0
-        while at < len(run):
-            end, known = self._longest_match(run, at)
-            if known is not None:
-                said.append(known)
-            # What follows a known word may be its ending; anything else that is not known is a name.
-            elif not (is_ending and _ENDING.match(run[at])):
-                said.append(run[at])
-            is_ending = known is not None or is_ending
-            at = end
-        return " ".join(said)
+        """Split a run of characters at the longest known words and return their translations."""
+        parts: list[str] = []
+        follows_word = False
+        start = 0
+        while start < len(run):
+            end, english = self._longest_match(run, start)
+            if english is not None:
+                parts.append(english)
+            # An unknown character after a known word may be its inflection; otherwise keep it.
+            elif not (follows_word and _INFLECTION.match(run[start])):
+                parts.append(run[start])
+            follows_word = english is not None or follows_word
+            start = end
+        return " ".join(parts)
 
     def _look_up(self, word: str) -> str | None:
-        known = self._words.get(word)
+        english = self._words.get(word)
         for end in range(len(word), max(len(word) - MAX_ENDING_CHARS, 1) - 1, -1):
-            if known is not None:
+            if english is not None:
                 break
             if word[end:] in _ENDINGS or not word.isascii():
-                known = self._words.get(f"{word[:end]}*")
-        return known
+                english = self._words.get(f"{word[:end]}*")
+        return english
 
-    def _longest_match(self, run: str, at: int) -> tuple[int, str | None]:
-        for end in range(min(len(run), at + self._longest), at, -1):
-            known = self._words.get(run[at:end])
-            if known is not None:
-                return end, known
-        return at + 1, None
+    def _longest_match(self, run: str, start: int) -> tuple[int, str | None]:
+        for end in range(min(len(run), start + self._longest), start, -1):
+            english = self._words.get(run[start:end])
+            if english is not None:
+                return end, english
+        return start + 1, None
 
 
 @lru_cache(maxsize=2_048)
 def translate_to_english(text: str) -> str:
-    """A text word by word in English; as it is if it is in English, or in a language not known."""
-    plain = text[:MAX_CHARS]
-    if not plain.isascii():
-        plain = unicodedata.normalize("NFKC", plain).translate(_SIGNS)
-    language = _detect_language(plain)
+    """Return a word-by-word translation, or the text itself if it is English or not supported."""
+    head = text[:MAX_CHARS]
+    if not head.isascii():
+        head = unicodedata.normalize("NFKC", head).translate(_ASCII_PUNCTUATION)
+    language = _detect_language(head)
     if language is None:
         return text
     glossary = _load_glossary(language)
 
-    def one(piece: re.Match[str]) -> str:
-        run, word = piece.groups()
+    def translate(match: re.Match[str]) -> str:
+        run, word = match.groups()
         if run:
             return f" {glossary.translate_run(run)} "
-        known = glossary.translate_word(word.lower())
-        return word if known is None else known
+        english = glossary.translate_word(word.lower())
+        return word if english is None else english
 
-    return " ".join(_PIECE.sub(one, plain).split())
+    return " ".join(_RUN_OR_WORD.sub(translate, head).split())
 
 
 def glossary_checksum() -> str:
-    """Which glossaries these are: a checksum of all of them."""
-    return " ".join(str(zlib.crc32((_FOLDER / f"{one}.tsv").read_bytes())) for one in LANGUAGES)
+    """Return the checksums of all glossary files."""
+    return " ".join(
+        str(zlib.crc32((_FOLDER / f"{language}.tsv").read_bytes())) for language in LANGUAGES
+    )
 
 
 def _detect_language(text: str) -> str | None:
-    """The language of a text, as far as we know it; none if it is English."""
+    """Return the code of a supported language other than English, or None."""
     if not text.isascii():
         for language, script in _BY_SCRIPT:
             if script.search(text):
                 return language
-    # Most texts are in English, which their words tell even with the signs that stand at them.
-    spoken = text.lower().replace("-", " ").split()
-    enough = _min_foreign_words(spoken)
-    if enough > len(spoken) or len(_non_english(spoken)) < enough:
+    # Fast path: most texts are English, and that shows even before punctuation is removed.
+    words = text.lower().replace("-", " ").split()
+    required = _min_foreign_words(words)
+    if required > len(words) or len(_non_english(words)) < required:
         return None
-    spoken = [word.strip(_PUNCTUATION) for word in spoken]
+    words = [word.strip(_PUNCTUATION) for word in words]
     english = _english_words()[0]
     foreign = [
         word
-        for word in _non_english(spoken)
+        for word in _non_english(words)
         if word in _COMMON or word.removesuffix("s") not in english
     ]
-    enough = _min_foreign_words(spoken)
-    plain = sum(word[0].islower() for word in text.split())
-    if plain > MAX_SHORT_TEXT_WORDS:
-        enough = max(enough, math.ceil(MIN_FOREIGN_SHARE * plain))
-    # What cannot be enough need not be looked up in any glossary.
-    if len(foreign) < enough:
+    required = _min_foreign_words(words)
+    lowercase = sum(word[0].islower() for word in text.split())
+    if lowercase > MAX_SHORT_TEXT_WORDS:
+        required = max(required, math.ceil(MIN_FOREIGN_SHARE * lowercase))
+    if len(foreign) < required:
         return None
-    told = {one: _load_glossary(one).count_foreign(foreign) for one in _LATIN}
-    most = max(told.values())
-    if most < enough:
+    counts = {code: _load_glossary(code).count_foreign(foreign) for code in _LATIN}
+    most = max(counts.values())
+    if most < required:
         return None
-    # Languages that are much alike share words: the one that knows more of the rest.
-    likely = [one for one in _LATIN if told[one] == most]
-    return max(likely, key=lambda one: _load_glossary(one).count_foreign(spoken))
+    # Related languages share words. Among equals, take the one that knows most of all words.
+    candidates = [code for code in _LATIN if counts[code] == most]
+    return max(candidates, key=lambda code: _load_glossary(code).count_foreign(words))
 
 
-def _non_english(spoken: list[str]) -> list[str]:
-    """The words that do not tell that a text is in English."""
-    return list(filterfalse(_english_words()[1].__contains__, spoken))
+def _non_english(words: list[str]) -> list[str]:
+    """Return the words that are not evidence for English."""
+    return list(filterfalse(_english_words()[1].__contains__, words))
 
 
-def _min_foreign_words(spoken: list[str]) -> int:
-    """How many foreign words it takes: a text in English may quote, and jargon looks like several."""
-    return 2 * sum(map(_ENGLISH.__contains__, spoken)) + 1
+def _min_foreign_words(words: list[str]) -> int:
+    """Return how many foreign words a text needs: English text may quote or use jargon."""
+    return 2 * sum(map(_ENGLISH.__contains__, words)) + 1
 
 
 @cache
 def _english_words() -> tuple[frozenset[str], frozenset[str]]:
-    """All of them, and those that are no common words elsewhere."""
+    """Return all English words, and those that are not common foreign words."""
     english = _JARGON.union(load_vocabulary())
     return english, english - _COMMON
 
@@ -223,7 +224,7 @@ def _english_words() -> tuple[frozenset[str], frozenset[str]]:
 @cache
 def _load_glossary(language: str) -> _Glossary:
     words: dict[str, str] = {}
-    # Both write with the same characters, and some words are the same in both.
+    # Japanese and Chinese share characters and words, so each falls back to the other's glossary.
     for name in ("ja", "zh", language) if language in ("ja", "zh") else (language,):
         for line in (_FOLDER / f"{name}.tsv").read_text(encoding="utf-8").splitlines():
             word, _, english = line.partition("\t")

@@ -1,6 +1,6 @@
-"""The arrays of an `.npz` file, looked at where they lie instead of being read into memory.
+"""Read the arrays of an `.npz` file through a memory map.
 
-Whoever asks one question needs a few rows of the largest of them, and starts sooner for it.
+A single query needs only a few rows of the largest array, so mapping makes the first search faster.
 """
 
 from __future__ import annotations
@@ -13,43 +13,45 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-# Of the header before each entry: how long it is, and where it says how long its name and extra are.
-_HEADER_BYTES: Final = 30
-_LENGTHS: Final = (slice(26, 28), slice(28, 30))
-# Of an array: where it says how long its head is, which tells what is in it and follows at once.
-_HEAD_LENGTH: Final = slice(8, 10)
+# Layout of a ZIP local file header: its fixed size, and the lengths of the name and extra fields.
+_ZIP_HEADER_BYTES: Final = 30
+_ZIP_LENGTH_FIELDS: Final = (slice(26, 28), slice(28, 30))
+# Layout of the .npy format: the length of its header, which follows directly.
+_NPY_HEADER_LENGTH: Final = slice(8, 10)
 
 
 def load_arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
-    """The arrays of a file that was written without compression, by name. They do not change."""
+    """Return the arrays of an uncompressed `.npz` file by name. The arrays are read-only."""
     data = _map_file(file)
-    with ZipFile(file) as entries:
-        places = {
-            one.filename.removesuffix(".npy"): one.header_offset for one in entries.infolist()
+    with ZipFile(file) as archive:
+        offsets = {
+            entry.filename.removesuffix(".npy"): entry.header_offset for entry in archive.infolist()
         }
-    return {name: _array_at(data, place) for name, place in places.items()}
+    return {name: _array_at(data, offset) for name, offset in offsets.items()}
 
 
 def _map_file(file: IO[bytes]) -> mmap.mmap | bytes:
     try:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError:
-        # No file of its own, such as one inside of an archive.
+        # Not a file on disk, for example a member of a zipped package.
         content = file.read()
         file.seek(0)
         return content
 
 
-def _array_at(data: mmap.mmap | bytes, place: int) -> NDArray[Any]:
-    header = data[place : place + _HEADER_BYTES]
-    start = place + _HEADER_BYTES + sum(_little_endian(header[at]) for at in _LENGTHS)
-    head_at = start + _HEAD_LENGTH.stop
-    numbers_at = head_at + _little_endian(data[start:head_at][_HEAD_LENGTH])
-    told = literal_eval(data[head_at:numbers_at].decode("latin-1"))
-    flat = np.frombuffer(data, np.dtype(told["descr"]), int(np.prod(told["shape"])), numbers_at)
-    shaped = flat.reshape(told["shape"], order="F" if told["fortran_order"] else "C")
-    # Numbers of several bytes may lie where the processor cannot take them; those are few, and copied.
-    return np.require(shaped, requirements="A")
+def _array_at(data: mmap.mmap | bytes, offset: int) -> NDArray[Any]:
+    zip_header = data[offset : offset + _ZIP_HEADER_BYTES]
+    start = offset + _ZIP_HEADER_BYTES
+    start += sum(_little_endian(zip_header[field]) for field in _ZIP_LENGTH_FIELDS)
+    header_at = start + _NPY_HEADER_LENGTH.stop
+    values_at = header_at + _little_endian(data[start:header_at][_NPY_HEADER_LENGTH])
+    header = literal_eval(data[header_at:values_at].decode("latin-1"))
+    shape = header["shape"]
+    flat = np.frombuffer(data, np.dtype(header["descr"]), int(np.prod(shape)), values_at)
+    array = flat.reshape(shape, order="F" if header["fortran_order"] else "C")
+    # Unaligned arrays are copied; the large ones hold single bytes and are always aligned.
+    return np.require(array, requirements="A")
 
 
 def _little_endian(content: bytes) -> int:

@@ -1,8 +1,8 @@
-"""The same encoder on onnxruntime, for those who have it installed: `pip install toolcrib[onnx]`.
+"""The encoder on onnxruntime, which is used if it is installed: `pip install toolcrib[onnx]`.
 
-The model is written from the weights that the numpy encoder reads, when it is loaded; nothing more
-is shipped. It multiplies in whole numbers: weights of seven bits, and what they meet in eight, with a
-scale of its own for every token; one scale for all would be that of the loudest, and drown the rest.
+The ONNX model is built from the same weights as the numpy encoder when it is loaded. Matrix products
+use integers: 7-bit weights and 8-bit activations. Activations have one scale per token, because with
+a single scale the token with the largest values would leave too few steps for the others.
 """
 
 from __future__ import annotations
@@ -30,126 +30,133 @@ _LAST_AXIS: Final = 2
 
 
 class OnnxEncoder(TransformerEncoder):
-    """Texts into vectors of length one, two to three times as fast."""
+    """A TransformerEncoder whose layers run on onnxruntime, two to three times as fast."""
 
-    def __init__(self, pieces: WordPieceTokenizer, weights: Mapping[str, Any]) -> None:
-        super().__init__(pieces, weights, _OnnxLayers(weights))
+    def __init__(self, tokenizer: WordPieceTokenizer, weights: Mapping[str, Any]) -> None:
+        super().__init__(tokenizer, weights, _OnnxLayers(weights))
 
 
 class _OnnxLayers:
-    """The layers as one session in one thread: a query is too small to be shared out."""
+    """All layers as one session. It has one thread: a query is too small for several."""
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        # The arena keeps whatever the largest batch took, which is twice what all the rest takes.
+        # The arena never shrinks after the largest batch and would triple the memory use.
         options.enable_cpu_mem_arena = False
-        # Warnings about a model of ours are of no use to a user.
+        # Errors only: a user cannot act on warnings about a generated model.
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(
             build_onnx_model(weights), options, providers=["CPUExecutionProvider"]
         )
 
-    def __call__(self, piles: Batches) -> list[tuple[Array, Array]]:
-        return [tuple(self._session.run(None, {_INPUT: pile})) for pile in piles]
+    def __call__(self, batches: Batches) -> list[tuple[Array, Array]]:
+        return [tuple(self._session.run(None, {_INPUT: batch})) for batch in batches]
 
 
 def build_onnx_model(weights: Mapping[str, Any]) -> bytes:
-    """The encoder's layers as an ONNX file: from embedded tokens to what they mean in their text."""
-    writer = _OnnxModelBuilder(weights)
+    """Return the transformer layers as an ONNX file with the halfway and final token vectors."""
+    builder = _OnnxModelBuilder(weights)
     x = halfway = _INPUT
     layers = int(weights["layers"])
-    for at in range(layers):
-        x = writer.add_layer(x, at)
-        if at + 1 == halfway_layer(layers):
+    for number in range(layers):
+        x = builder.add_layer(x, number)
+        if number + 1 == halfway_layer(layers):
             halfway = x
-    return writer.graph.serialize(
-        [halfway, x], ["count", "length", int(weights["places"].shape[1])]
-    )
+    shape = ["count", "length", int(weights["places"].shape[1])]
+    return builder.graph.serialize([halfway, x], shape)
 
 
 class _OnnxModelBuilder:
-    """A graph in the making, and the numbers that all its layers share."""
+    """Builds the graph layer by layer, with constants that all layers share."""
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
         self.graph = OnnxGraph(_INPUT)
         self._weights = weights
         self._width = int(weights["places"].shape[1])
         self._one = self._float_constant(1)
-        self._top = self._float_constant(255)
-        self._tiny = self._float_constant(1e-12)
+        self._max_uint8 = self._float_constant(255)
+        self._epsilon = self._float_constant(1e-12)
         self._axis = self.graph.add_constant(np.array([_LAST_AXIS], np.int64))
-        self._edges = [
+        self._qkv_bounds = [
             self.graph.add_constant(np.array([part * self._width], np.int64)) for part in range(4)
         ]
 
-    def add_layer(self, x: str, at: int) -> str:
-        """Attention, then two dense layers, as in `encoder.Layer`."""
-        whole = self._add_and_normalize(
-            self._quantized_matmul(self._attention(x, at), at, "mix"), x, at, "mix"
-        )
+    def add_layer(self, x: str, number: int) -> str:
+        """Add the nodes of one `TransformerLayer` and return its output."""
+        attention = self._quantized_matmul(self._attention(x, number), number, "mix")
+        x = self._add_and_normalize(attention, x, number, "mix")
         wide = self._contrib_node(
             "FastGelu",
-            self._quantized_matmul(whole, at, "widen"),
-            self._layer_constant(at, "widen.bias"),
+            self._quantized_matmul(x, number, "widen"),
+            self._layer_constant(number, "widen.bias"),
         )
         return self._add_and_normalize(
-            self._quantized_matmul(wide, at, "narrow"), whole, at, "narrow"
+            self._quantized_matmul(wide, number, "narrow"), x, number, "narrow"
         )
 
-    def _attention(self, x: str, at: int) -> str:
+    def _attention(self, x: str, number: int) -> str:
         qkv = self.graph.add_node(
-            "Add", self._quantized_matmul(x, at, "qkv"), self._layer_constant(at, "qkv.bias")
+            "Add",
+            self._quantized_matmul(x, number, "qkv"),
+            self._layer_constant(number, "qkv.bias"),
         )
         parts = [
             self.graph.add_node("Slice", qkv, start, end, self._axis)
-            for start, end in zip(self._edges, self._edges[1:], strict=False)
+            for start, end in zip(self._qkv_bounds, self._qkv_bounds[1:], strict=False)
         ]
-        # What attention divides by is part of the weights already.
+        # The exported weights already include the attention scale.
         return self._contrib_node("MultiHeadAttention", *parts, num_heads=HEADS, scale=1.0)
 
-    def _add_and_normalize(self, y: str, x: str, at: int, part: str) -> str:
-        """What a part gave, its bias and what it was given, together and normalised."""
+    def _add_and_normalize(self, y: str, x: str, number: int, part: str) -> str:
+        """Return the normalized sum of a part's output, its bias and its input."""
         norm = "mix_norm" if part == "mix" else "norm"
-        own = [
-            self._layer_constant(at, name)
+        constants = [
+            self._layer_constant(number, name)
             for name in (f"{norm}.scale", f"{norm}.shift", f"{part}.bias")
         ]
-        return self._contrib_node("SkipLayerNormalization", y, x, *own, epsilon=float(EPSILON))
+        return self._contrib_node(
+            "SkipLayerNormalization", y, x, *constants, epsilon=float(EPSILON)
+        )
 
-    def _quantized_matmul(self, x: str, at: int, part: str) -> str:
-        """Times a matrix, in whole numbers: each token is brought to 0…255, and its product back."""
+    def _quantized_matmul(self, x: str, number: int, part: str) -> str:
+        """Multiply by a weight matrix with integers; each token is quantized to 0…255."""
         node = self.graph.add_node
         lowest = node("ReduceMin", x, axes=[_LAST_AXIS])
         span = node("Sub", node("ReduceMax", x, axes=[_LAST_AXIS]), lowest)
-        # Where all numbers of a token are equal, the span is nothing to divide by.
-        step = node("Max", node("Div", span, self._top), self._tiny)
-        small = node("QuantizeLinear", node("Div", node("Sub", x, lowest), step), self._one)
-        matrix, scale = _quantize_to_7_bits(self._weights, f"{at}.{part}")
-        inputs = small, self.graph.add_constant(matrix), self._one, self.graph.add_constant(scale)
+        # The minimum avoids a division by zero for tokens whose values are all equal.
+        step = node("Max", node("Div", span, self._max_uint8), self._epsilon)
+        quantized = node("QuantizeLinear", node("Div", node("Sub", x, lowest), step), self._one)
+        matrix, scale = _quantize_to_7_bits(self._weights, f"{number}.{part}")
+        inputs = (
+            quantized,
+            self.graph.add_constant(matrix),
+            self._one,
+            self.graph.add_constant(scale),
+        )
         product = node("Mul", self._contrib_node("MatMulIntegerToFloat", *inputs), step)
-        # What was taken from every number of a token is given back, times all of the matrix.
-        total = self.graph.add_constant(matrix.sum(axis=0, dtype=np.float32) * scale)
-        return node("Add", product, node("Mul", lowest, total))
+        # Add the product of the minimum, which was subtracted before quantization.
+        column_sums = self.graph.add_constant(matrix.sum(axis=0, dtype=np.float32) * scale)
+        return node("Add", product, node("Mul", lowest, column_sums))
 
     def _contrib_node(self, operator: str, *inputs: str, **attributes: float) -> str:
         return self.graph.add_node(operator, *inputs, domain=CONTRIB, **attributes)
 
-    def _layer_constant(self, at: int, name: str) -> str:
-        return self.graph.add_constant(self._weights[f"{at}.{name}"])
+    def _layer_constant(self, number: int, name: str) -> str:
+        return self.graph.add_constant(self._weights[f"{number}.{name}"])
 
     def _float_constant(self, value: float) -> str:
         return self.graph.add_constant(np.array(value, np.float32))
 
 
 def _quantize_to_7_bits(weights: Mapping[str, Any], name: str) -> tuple[NDArray[np.int8], Array]:
-    """A matrix and its scales with one bit less.
+    """Return a weight matrix with one bit less, and its scales.
 
-    Processors before VNNI add two products in 16 bits and cut off what does not fit. Twice 255 times
-    64 fits, so the answer is the same on all of them.
+    Processors without VNNI add pairs of products in saturating 16-bit integers. 2 * 255 * 64 does
+    not saturate, so the result is the same on every processor.
     """
-    whole: NDArray[np.int8] = weights[name]
-    half = whole >> 1
-    # Halves are rounded to the even neighbour, as in `rint`, without going through floats.
-    matrix = half + (whole & half & np.int8(1))
+    weight: NDArray[np.int8] = weights[name]
+    half = weight >> 1
+    # Rounds half to even, like `rint`, without a conversion to float.
+    matrix = half + (weight & half & np.int8(1))
     return matrix, weights[f"{name}.scale"] * np.float32(2)

@@ -1,7 +1,7 @@
-"""The sketcher: a text into a rough vector in microseconds, in the space of the encoder.
+"""The static encoder: approximate vectors in the transformer's space, within microseconds.
 
-It looks up a small vector for every word piece, takes their mean, and bends that towards what the
-encoder would say. It knows nothing of the order of words, which is what makes it cheap.
+It averages one small vector per word piece and projects the mean to an estimate of the transformer's
+output. It ignores word order.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ Array = NDArray[np.float32]
 
 MAX_HEAD_TOKENS: Final = 22
 MAX_TOKENS: Final = 62
-# So many texts at a time: their pieces' vectors stay in the processor's cache.
+# The word vectors of this many texts fit in the processor's cache.
 BATCH_TEXTS: Final = 512
-# The first is said of the tool by name, the rest about it.
+# Separates the names of a tool (the head) from its description.
 SEPARATOR: Final = ": "
-_BEND_PARTS: Final = ("straight", "shift", "widen", "widen_shift", "narrow")
-# A text without a known piece is this one.
+_PROJECTION_PARTS: Final = ("straight", "shift", "widen", "widen_shift", "narrow")
+# The token ids of a text without any token.
 _EMPTY: Final = [0]
 
 
 class ResidualProjection:
-    """A straight map and a bent one beside it, added up."""
+    """A linear map plus a ReLU layer, added up."""
 
     def __init__(
         self, straight: Array, shift: Array, widen: Array, widen_shift: Array, narrow: Array
     ) -> None:
-        # Both begin with a product of the same numbers: one product does.
+        # Both paths start with a product of the same input: concatenated, it is one product.
         self._first: Array = np.concatenate((straight, widen), axis=1)
         self._shift: Array = np.concatenate((shift, widen_shift))
         self._narrow = narrow
@@ -42,11 +42,11 @@ class ResidualProjection:
 
     @classmethod
     def load(cls, weights: Mapping[str, Any], name: str) -> ResidualProjection:
-        """One of several that share a file."""
-        return cls(*(weights[f"{name}.{part}"] for part in _BEND_PARTS))
+        """Return the projection with this name prefix in a weight file."""
+        return cls(*(weights[f"{name}.{part}"] for part in _PROJECTION_PARTS))
 
     def project_onto(self, axes: Array) -> ResidualProjection:
-        """What gives the same along some axes, and is the cheaper the fewer they are."""
+        """Return this projection followed by one onto the given axes, as a single projection."""
         straight, widen = np.split(self._first, [self._width], axis=1)
         shift, widen_shift = np.split(self._shift, [self._width])
         return ResidualProjection(
@@ -54,31 +54,29 @@ class ResidualProjection:
         )
 
     def __call__(self, x: Array) -> Array:
-        """Of one vector, or of several, one a row."""
+        """Project one vector, or several rows."""
         both = np.dot(x, self._first)
         both += self._shift
-        bent = both[..., self._width :]
-        y: Array = np.dot(np.maximum(bent, 0, out=bent), self._narrow)
+        hidden = both[..., self._width :]
+        y: Array = np.dot(np.maximum(hidden, 0, out=hidden), self._narrow)
         y += both[..., : self._width]
         return y
 
 
 class StaticEncoder:
-    """Rough vectors of tools and queries."""
+    """Static embeddings of tools and queries."""
 
     def __init__(self, tokenizer: WordPieceTokenizer, weights: Mapping[str, Any]) -> None:
         self._tokenizer = tokenizer
         self._words = weights["words"]
-        # What a piece counts, and what the numbers of its vector do.
+        # The weight of each word piece in the mean, alone and with the scale of its int8 vector.
         self._weights: Array = weights["weights"]
         self._scales: Array = weights["words.scale"] * self._weights
-        self._tool, self._query = (
-            ResidualProjection.load(weights, "tool"),
-            ResidualProjection.load(weights, "query"),
-        )
+        self._tool = ResidualProjection.load(weights, "tool")
+        self._query = ResidualProjection.load(weights, "query")
 
     def embed_tools(self, texts: Sequence[str]) -> Array:
-        """One row a tool."""
+        """Return one unit vector per tool text."""
         if len(texts) > BATCH_TEXTS:
             starts = range(0, len(texts), BATCH_TEXTS)
             return np.concatenate([self.embed_tools(texts[at : at + BATCH_TEXTS]) for at in starts])
@@ -88,23 +86,23 @@ class StaticEncoder:
         return _normalize_rows(self._tool(np.concatenate((heads, rests), axis=1)))
 
     def embed_queries(self, texts: Sequence[str]) -> Array:
-        """One row a query."""
+        """Return one unit vector per query."""
         return _normalize_rows(self._encode(self._query, texts))
 
     def build_projected_encoder(self, axes: Array) -> Callable[[Sequence[str]], Array]:
-        """What reads queries by their numbers along some axes alone, of whatever length."""
+        """Return a function that encodes queries, projected onto the axes and not normalized."""
         return partial(self._encode, self._query.project_onto(axes))
 
-    def _encode(self, bend: ResidualProjection, texts: Sequence[str]) -> Array:
+    def _encode(self, projection: ResidualProjection, texts: Sequence[str]) -> Array:
         if len(texts) == 1:
-            return bend(self._mean(self._token_ids(texts[0], MAX_TOKENS)))[None]
-        return bend(self._means([self._token_ids(text, MAX_TOKENS) for text in texts]))
+            return projection(self._mean(self._token_ids(texts[0], MAX_TOKENS)))[None]
+        return projection(self._means([self._token_ids(text, MAX_TOKENS) for text in texts]))
 
     def _token_ids(self, text: str, limit: int) -> list[int]:
         return self._tokenizer.encode_without_special_tokens(text, limit) or _EMPTY
 
     def _mean(self, text: list[int]) -> Array:
-        """The weighted mean of the pieces of one text: most queries come alone."""
+        """Return the weighted mean of one text's word vectors: the fast path for one query."""
         ids = np.array(text)
         parts = self._scales.take(ids)
         parts /= np.add.reduce(self._weights.take(ids))
@@ -112,12 +110,12 @@ class StaticEncoder:
         return mean
 
     def _means(self, texts: list[list[int]]) -> Array:
-        """The weighted mean of the pieces of each text."""
+        """Return the weighted mean of each text's word vectors."""
         flat = np.array([id for text in texts for id in text])
-        begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
+        starts = np.cumsum([0, *(len(text) for text in texts[:-1])])
         rows = self._words[flat] * self._scales[flat][:, None]
-        sums: Array = np.add.reduceat(rows, begins, axis=0)
-        sums /= np.add.reduceat(self._weights[flat], begins)[:, None]
+        sums: Array = np.add.reduceat(rows, starts, axis=0)
+        sums /= np.add.reduceat(self._weights[flat], starts)[:, None]
         return sums
 
 

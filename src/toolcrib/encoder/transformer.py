@@ -1,4 +1,4 @@
-"""The contextual encoder: a text into a vector that says what it means. BERT's layers in numpy."""
+"""The transformer encoder: BERT's layers in numpy, with mean pooling."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from numpy.typing import NDArray
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 
 Array = NDArray[np.float32]
-# From embedded tokens to what they mean in their text, after half of the layers and after all of
-# them: [texts, tokens, width] in and out, for some such piles of texts, each pile of one length.
+# Arrays of the shape [texts, tokens, width]. The texts of one array have the same length, so they
+# need neither padding nor a mask.
 Batches = Sequence[Array]
+# Maps embedded tokens to their vectors after half of the layers and after all layers.
 Layers = Callable[[Batches], list[tuple[Array, Array]]]
 
 HEADS: Final = 12
 LINEAR_PARTS: Final = ("qkv", "mix", "widen", "narrow")
 MAX_TOKENS: Final = 64
-# Texts encoded together: more would leave the processor's cache.
+# The activations of this many texts fit in the processor's cache.
 BATCH_TEXTS: Final = 8
 EPSILON: Final = np.float32(1e-12)
-# Matrix products take this many rows at a time. Those that are left over are taken by twos and ones,
-# with all weights read again for each: eleven rows cost more than twelve.
+# OpenBLAS multiplies four rows at a time and reads all weights again for a remainder, so eleven rows
+# take longer than twelve.
 ROW_MULTIPLE: Final = 4
 
 _MAX_ATTENTION_LOGIT: Final = np.float32(80)
@@ -34,22 +35,22 @@ _GELU_CUBE: Final = np.float32(-2 * np.sqrt(2 / np.pi) * 0.044715)
 
 
 class LayerNorm(NamedTuple):
-    """Values brought to mean 0 and variance 1, then scaled and shifted."""
+    """Layer normalization with scale and shift. Works in place."""
 
     scale: Array
     shift: Array
 
     def __call__(self, x: Array) -> Array:
-        part = np.float32(1 / x.shape[-1])
-        x -= np.add.reduce(x, axis=-1, keepdims=True) * part
-        spread = np.vecdot(x, x)[..., None] * part
-        x *= self.scale / np.sqrt(spread + EPSILON)
+        inverse_width = np.float32(1 / x.shape[-1])
+        x -= np.add.reduce(x, axis=-1, keepdims=True) * inverse_width
+        variance = np.vecdot(x, x)[..., None] * inverse_width
+        x *= self.scale / np.sqrt(variance + EPSILON)
         x += self.shift
         return x
 
 
 class LinearLayer(NamedTuple):
-    """A matrix and what is added after it."""
+    """A matrix product with a bias."""
 
     weight: Array
     bias: Array
@@ -61,7 +62,7 @@ class LinearLayer(NamedTuple):
 
 
 class TransformerLayer(NamedTuple):
-    """Attention, then two dense layers; each adds to what it was given and is normalised."""
+    """Self-attention and a feed-forward block, each with a residual connection and a norm."""
 
     qkv: LinearLayer
     mix: LinearLayer
@@ -70,9 +71,9 @@ class TransformerLayer(NamedTuple):
     narrow: LinearLayer
     norm: LayerNorm
 
-    def __call__(self, x: Array, piles: Batches) -> Array:
-        """`x` holds the tokens of the texts of all piles, one below the other, and idle rows."""
-        y = self.mix(_attention(self.qkv(x), piles))
+    def __call__(self, x: Array, batches: Batches) -> Array:
+        """Return the new token vectors. The rows of `x` are the tokens of all batches."""
+        y = self.mix(_attention(self.qkv(x), batches))
         y += x
         x = self.mix_norm(y)
         y = self.narrow(_gelu(self.widen(x)))
@@ -81,46 +82,47 @@ class TransformerLayer(NamedTuple):
 
 
 class NumpyLayers:
-    """The layers in numpy, with weights as floats: nothing is faster there in eight bits."""
+    """The layers in numpy. The int8 weights become floats, which numpy multiplies faster."""
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
         layers = range(int(weights["layers"]))
-        room = _WeightBuffer(
-            sum(weights[f"{at}.{part}"].size for at in layers for part in LINEAR_PARTS)
+        buffer = _WeightBuffer(
+            sum(weights[f"{number}.{part}"].size for number in layers for part in LINEAR_PARTS)
         )
-        self._layers = [_build_layer(weights, at, room) for at in layers]
+        self._layers = [_build_layer(weights, number, buffer) for number in layers]
 
-    def __call__(self, piles: Batches) -> list[tuple[Array, Array]]:
-        # All texts' tokens in one matrix: one large product instead of many small ones.
-        tokens = [pile.reshape(-1, pile.shape[-1]) for pile in piles]
-        idle = -sum(map(len, tokens)) % ROW_MULTIPLE
-        y = halfway = np.concatenate((*tokens, np.zeros((idle, tokens[0].shape[1]), np.float32)))
-        for at, layer in enumerate(self._layers, 1):
-            y = layer(y, piles)
-            if at == halfway_layer(len(self._layers)):
+    def __call__(self, batches: Batches) -> list[tuple[Array, Array]]:
+        # The tokens of all texts in one matrix: one large product instead of many small ones.
+        tokens = [batch.reshape(-1, batch.shape[-1]) for batch in batches]
+        unused = -sum(map(len, tokens)) % ROW_MULTIPLE
+        y = halfway = np.concatenate((*tokens, np.zeros((unused, tokens[0].shape[1]), np.float32)))
+        for number, layer in enumerate(self._layers, 1):
+            y = layer(y, batches)
+            if number == halfway_layer(len(self._layers)):
                 halfway = y
         return [
-            (halfway[rows].reshape(pile.shape), y[rows].reshape(pile.shape))
-            for pile, rows in _batch_rows(piles)
+            (halfway[rows].reshape(batch.shape), y[rows].reshape(batch.shape))
+            for batch, rows in _batch_rows(batches)
         ]
 
 
 class ServiceNameProbe(NamedTuple):
-    """A question to every token, answered from what it means after half of the layers.
+    """A linear classifier of tokens: does the token belong to the name of a service?
 
-    What kind of thing a word names is clearest there; further on it dissolves into the whole text.
+    It reads the token vectors after half of the layers. Later layers mix in too much of the
+    surrounding text.
     """
 
     weight: Array
     bias: Array
 
     def __call__(self, halfway: Array) -> Array:
-        told: Array = halfway @ self.weight + self.bias
-        return told
+        logits: Array = halfway @ self.weight + self.bias
+        return logits
 
 
 class TransformerEncoder:
-    """Texts into vectors of length one. `layers` may be run by something else than numpy."""
+    """Encodes texts as unit vectors. `layers` replaces the numpy layers."""
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class TransformerEncoder:
         self._width = (self._positions if self._project is None else self._project).shape[1]
 
     def encode(self, texts: Sequence[str]) -> Array:
-        """One row a text."""
+        """Return one row per text."""
         vectors = np.empty((len(texts), self._width), np.float32)
         for rows, _, tokens in self._run_layers(texts):
             vectors[rows] = self._pool_tokens(tokens)
@@ -146,32 +148,31 @@ class TransformerEncoder:
     def encode_and_probe(
         self, texts: Sequence[str], probe: ServiceNameProbe
     ) -> tuple[Array, list[Array]]:
-        """One row a text, and for each text what the probe says of its tokens."""
+        """Return one row per text, and the probe's output for the tokens of each text."""
         vectors = np.empty((len(texts), self._width), np.float32)
-        told: dict[int, Array] = {}
+        logits: dict[int, Array] = {}
         for rows, halfway, tokens in self._run_layers(texts):
             vectors[rows] = self._pool_tokens(tokens)
-            told |= zip(rows, probe(halfway), strict=True)
-        return vectors, [told[at] for at in range(len(texts))]
+            logits |= zip(rows, probe(halfway), strict=True)
+        return vectors, [logits[row] for row in range(len(texts))]
 
     def _run_layers(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Array, Array]]:
-        """Texts of one length at a time: which, and their tokens after half of the layers and after all."""
+        """Yield the rows of equally long texts with their halfway and final token vectors."""
         ids = [self._tokenizer.encode(text, MAX_TOKENS) for text in texts]
-        order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
+        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
         for start in range(0, len(order), BATCH_TEXTS):
-            # Texts of one length make a pile: nothing is padded, so nothing need be masked.
-            alike = groupby(order[start : start + BATCH_TEXTS], key=lambda at: len(ids[at]))
-            rows = [list(some) for _, some in alike]
-            piles = [self._embed_tokens(np.array([ids[at] for at in some])) for some in rows]
-            for some, (halfway, tokens) in zip(rows, self._layers(piles), strict=True):
-                yield some, halfway, tokens
+            by_length = groupby(order[start : start + BATCH_TEXTS], key=lambda row: len(ids[row]))
+            groups = [list(rows) for _, rows in by_length]
+            batches = [self._embed_tokens(np.array([ids[row] for row in rows])) for rows in groups]
+            for rows, (halfway, tokens) in zip(groups, self._layers(batches), strict=True):
+                yield rows, halfway, tokens
 
     def _embed_tokens(self, ids: NDArray[np.int64]) -> Array:
         words = self._words[ids] * self._word_scales[ids][..., None]
         return self._norm(words + self._positions[: ids.shape[1]])
 
     def _pool_tokens(self, tokens: Array) -> Array:
-        """A text's vector: the mean of its tokens', with length one."""
+        """Return the normalized mean of each text's token vectors."""
         mean: Array = tokens.mean(axis=1)
         if self._project is not None:
             mean = mean @ self._project
@@ -180,72 +181,82 @@ class TransformerEncoder:
 
 
 def halfway_layer(layers: int) -> int:
-    """How many layers are half of them, or a little more: after these a probe looks."""
+    """Return the number of the layer whose output the probe reads: half of them, rounded up."""
     return (layers + 1) // 2
 
 
 class _WeightBuffer:
-    """Memory in one piece, for which the system has larger pages: a processor gets through it sooner."""
+    """One allocation for all weights, so that the system can use huge pages."""
 
-    def __init__(self, numbers: int) -> None:
-        self._left = np.empty(numbers, np.float32)
+    def __init__(self, size: int) -> None:
+        self._free = np.empty(size, np.float32)
 
     def take(self, rows: int, columns: int) -> Array:
-        """A matrix of what is left."""
-        taken, self._left = np.split(self._left, [rows * columns])
-        return taken.reshape(rows, columns)
+        """Return a matrix in the next free part of the buffer."""
+        matrix, self._free = np.split(self._free, [rows * columns])
+        return matrix.reshape(rows, columns)
 
 
-def _build_layer(weights: Mapping[str, Any], at: int, room: _WeightBuffer) -> TransformerLayer:
-    def dense(part: str) -> LinearLayer:
-        whole = weights[f"{at}.{part}"]
-        matrix = room.take(*whole.shape)
-        np.multiply(whole, weights[f"{at}.{part}.scale"], out=matrix)
-        return LinearLayer(matrix, weights[f"{at}.{part}.bias"])
+def _build_layer(
+    weights: Mapping[str, Any], number: int, buffer: _WeightBuffer
+) -> TransformerLayer:
+    def linear(part: str) -> LinearLayer:
+        quantized = weights[f"{number}.{part}"]
+        matrix = buffer.take(*quantized.shape)
+        np.multiply(quantized, weights[f"{number}.{part}.scale"], out=matrix)
+        return LinearLayer(matrix, weights[f"{number}.{part}.bias"])
 
     def norm(part: str) -> LayerNorm:
-        return LayerNorm(weights[f"{at}.{part}.scale"], weights[f"{at}.{part}.shift"])
+        return LayerNorm(weights[f"{number}.{part}.scale"], weights[f"{number}.{part}.shift"])
 
     return TransformerLayer(
-        dense("qkv"), dense("mix"), norm("mix_norm"), dense("widen"), dense("narrow"), norm("norm")
+        linear("qkv"),
+        linear("mix"),
+        norm("mix_norm"),
+        linear("widen"),
+        linear("narrow"),
+        norm("norm"),
     )
 
 
-def _batch_rows(piles: Batches) -> Iterator[tuple[Array, slice]]:
-    """Each pile, and which rows its tokens are where all stand one below the other."""
+def _batch_rows(batches: Batches) -> Iterator[tuple[Array, slice]]:
+    """Yield each batch with the rows of its tokens in the matrix of all tokens."""
     end = 0
-    for pile in piles:
-        start, end = end, end + pile.shape[0] * pile.shape[1]
-        yield pile, slice(start, end)
+    for batch in batches:
+        start, end = end, end + batch.shape[0] * batch.shape[1]
+        yield batch, slice(start, end)
 
 
-def _attention(qkv: Array, piles: Batches) -> Array:
-    """Every token's mean of what the others of its text say, weighted by how much they concern it."""
+def _attention(qkv: Array, batches: Batches) -> Array:
+    """Return the multi-head attention of each token to the tokens of its own text.
+
+    The weights already include the division by the square root of the head's width.
+    """
     rows, width = qkv.shape
-    said = np.zeros((rows, width // 3), np.float32)
-    for pile, own in _batch_rows(piles):
-        count, length, _ = pile.shape
+    output = np.zeros((rows, width // 3), np.float32)
+    for batch, own in _batch_rows(batches):
+        count, length, _ = batch.shape
         q, k, v = qkv[own].reshape(count, length, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
-        concern = q @ k.swapaxes(2, 3)
-        # Beyond that, one token's part of a mean is nothing, or all of it; and exp would leave its range.
-        np.clip(concern, -_MAX_ATTENTION_LOGIT, _MAX_ATTENTION_LOGIT, out=concern)
-        np.exp(concern, out=concern)
-        seen: Array = concern @ v
-        seen /= np.add.reduce(concern, axis=-1, keepdims=True)
-        said[own].reshape(count, length, HEADS, -1)[:] = seen.transpose(0, 2, 1, 3)
-    return said
+        weights = q @ k.swapaxes(2, 3)
+        # Clipping does not change the softmax noticeably and keeps exp from overflowing.
+        np.clip(weights, -_MAX_ATTENTION_LOGIT, _MAX_ATTENTION_LOGIT, out=weights)
+        np.exp(weights, out=weights)
+        mixed: Array = weights @ v
+        mixed /= np.add.reduce(weights, axis=-1, keepdims=True)
+        output[own].reshape(count, length, HEADS, -1)[:] = mixed.transpose(0, 2, 1, 3)
+    return output
 
 
 def _gelu(x: Array) -> Array:
-    """The smooth ramp between the dense layers: x / (1 + exp(-2u)), where u is x and its cube.
+    """Return x / (1 + exp(-2u)) with u = sqrt(2 / pi) * (x + 0.044715 * x**3).
 
-    That is the usual approximation, x * (1 + tanh(u)) / 2, with the cheaper of the two functions.
+    It equals the usual approximation x * (1 + tanh(u)) / 2; exp is faster than tanh.
     """
     y = x * x
     y *= _GELU_CUBE
     y += _GELU_SLOPE
     y *= x
-    # Far below zero this is infinite, and what is divided by it zero, as it should be.
+    # For large negative x, exp overflows to infinity and the quotient is 0, which is correct.
     with np.errstate(over="ignore"):
         np.exp(y, out=y)
     y += _ONE
