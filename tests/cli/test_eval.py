@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from tests.embedders.scripted import WordEmbedder
 from toolcrib.cli.main import toolcrib
 from toolcrib.cli.printing import truncate
-from toolcrib.embedders.vector_file import VectorStore
+from toolcrib.embedders.cache import VectorStore
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.encoder.transformer import Array, TransformerEncoder
 from toolcrib.evaluation.json_report import result_to_json

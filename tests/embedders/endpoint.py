@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback with a scripted model behind OpenAI's embeddings API."""
+"""A real HTTP server with OpenAI's embeddings API and a scripted model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Reply(NamedTuple):
-    """What the server says: the status, the body, and headers."""
+    """One HTTP reply."""
 
     status: int
     body: bytes
@@ -22,58 +22,58 @@ class Reply(NamedTuple):
 
 
 class Endpoint:
-    """What was asked, what to answer next, and otherwise vectors: length, vowels, and a one."""
+    """Records requests and replies from a script, or with embeddings if the script is empty."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.script: list[Reply | Callable[[dict[str, Any]], Reply]] = []
 
-    def reply(self, asked: dict[str, Any]) -> Reply:
+    def next_reply(self, request: dict[str, Any]) -> Reply:
         if not self.script:
-            return vectors(asked)
+            return embeddings_reply(request)
         scripted = self.script.pop(0)
-        return scripted(asked) if callable(scripted) else scripted
+        return scripted(request) if callable(scripted) else scripted
 
 
-def row(text: str) -> list[float]:
+def embed_text(text: str) -> list[float]:
     return [float(len(text)), float(sum(char in "aeiou" for char in text)), 1.0]
 
 
-def vectors(asked: dict[str, Any]) -> Reply:
-    """The API's reply, in the format that was asked for."""
+def embeddings_reply(request: dict[str, Any]) -> Reply:
+    """Return the API's reply in the requested format."""
     data = []
-    for index, text in enumerate(asked["input"]):
-        numbers: Any = row(text)[: asked.get("dimensions")]
-        if asked.get("encoding_format") == "base64":
+    for index, text in enumerate(request["input"]):
+        numbers: Any = embed_text(text)[: request.get("dimensions")]
+        if request.get("encoding_format") == "base64":
             numbers = base64.b64encode(np.array(numbers, "<f4").tobytes()).decode()
         data.append({"object": "embedding", "index": index, "embedding": numbers})
     usage = {"prompt_tokens": 1, "total_tokens": 1}
-    body = {"object": "list", "data": data, "model": asked["model"], "usage": usage}
+    body = {"object": "list", "data": data, "model": request["model"], "usage": usage}
     return Reply(200, json.dumps(body).encode())
 
 
-def refusal(status: int, message: str, **headers: str) -> Reply:
+def error_reply(status: int, message: str, **headers: str) -> Reply:
     body = {"error": {"message": message, "type": "invalid_request_error", "code": None}}
     return Reply(status, json.dumps(body).encode(), headers)
 
 
 @contextmanager
-def serving() -> Iterator[Endpoint]:
+def serve_endpoint() -> Iterator[Endpoint]:
     endpoint = Endpoint()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            endpoint.asked.append(asked | {"path": self.path})
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            endpoint.requests.append(request | {"path": self.path})
             endpoint.headers.append({key.lower(): value for key, value in self.headers.items()})
-            reply = endpoint.reply(asked)
+            reply = endpoint.next_reply(request)
             self.send_response(reply.status)
             for key, value in reply.headers.items():
                 self.send_header(key.replace("_", "-"), value)
             self.end_headers()
-            # Who has waited too long, or read enough, is gone by now.
+            # The client may have closed the connection after a timeout.
             with suppress(ConnectionError):
                 self.wfile.write(reply.body)
 

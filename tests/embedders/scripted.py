@@ -1,4 +1,4 @@
-"""Embedders and a ranker by meaning for tests: small, exact, and they count what they are asked."""
+"""A small embedder and a ranker for tests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from toolcrib.search.ranker import Index, MatchReason, Ranking
 
 
 class WordEmbedder:
-    """A vector is what its words are, hashed; a query's is shifted, so that sides can be told."""
+    """Counts hashed words. Query vectors are doubled, so that they differ from tool vectors."""
 
     def __init__(self, width: int = 32) -> None:
         self.width = width
-        self.asked: list[str] = []
-        self.down = False
+        self.embedded_texts: list[str] = []
+        self.is_down = False
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return self._rows(texts) * np.float32(2)
@@ -30,9 +30,9 @@ class WordEmbedder:
         return self._rows(texts)
 
     def _rows(self, texts: Sequence[str]) -> Vectors:
-        if self.down:
+        if self.is_down:
             raise EmbeddingFailed("the scripted embedder is down; set `down` to False")
-        self.asked += texts
+        self.embedded_texts += texts
         rows = np.zeros((len(texts), self.width), np.float32)
         for row, text in zip(rows, texts, strict=True):
             for word in text.lower().split():
@@ -40,8 +40,8 @@ class WordEmbedder:
         return rows
 
 
-class Meaning:
-    """Every tool by its likeness to the query."""
+class SimilarityRanker:
+    """Ranks tools by the dot product of their vectors and the query's."""
 
     prefers_exact_names: ClassVar[bool] = True
 
@@ -56,24 +56,24 @@ class Meaning:
         table = VectorTable.empty(self.width).with_vectors(
             dict(zip(slots, rows, strict=True)), catalog.slot_count
         )
-        return _MeaningIndex(self, catalog, table)
+        return _SimilarityRankerIndex(self, catalog, table)
 
 
-class _MeaningIndex:
-    def __init__(self, ranker: Meaning, catalog: Catalog, table: VectorTable) -> None:
+class _SimilarityRankerIndex:
+    def __init__(self, ranker: SimilarityRanker, catalog: Catalog, table: VectorTable) -> None:
         self._ranker = ranker
         self._catalog = catalog
         self._table = table
 
     def rank(self, query: str) -> Ranking:
         vector = normalize_vectors(self._ranker.embedder.embed_queries([query])[0])
-        likeness = self._table.compare(vector[None]).rows[0]
-        slots = (likeness > 0).nonzero()[0]
-        return Ranking(slots, likeness[slots])
+        similarity = self._table.compare(vector[None]).rows[0]
+        slots = (similarity > 0).nonzero()[0]
+        return Ranking(slots, similarity[slots])
 
     def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
         self._ranker.embedder.embed_queries([query])
-        return (MatchReason(query, f"meaning, {self._ranker.width} wide", 1.0),)
+        return (MatchReason(query, f"similarity, {self._ranker.width} dimensions", 1.0),)
 
     def with_catalog(self, catalog: Catalog) -> Index:
         return self._ranker.fit(catalog)

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.embedders.scripted import WordEmbedder
-from toolcrib.embedders.cache import CachedEmbedder, pack_vector, unpack_vector
-from toolcrib.embedders.vector_file import VectorStore
+from toolcrib.embedders.cache import CachedEmbedder, VectorStore, pack_vector, unpack_vector
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.vector_table import normalize_vectors
@@ -29,78 +28,78 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "vectors.db"
 
 
-def test_a_known_text_is_not_encoded_twice() -> None:
+def test_cached_text_is_not_embedded_again() -> None:
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words")
     first = cached.embed_tools(TEXTS)
     again = cached.embed_tools([TEXTS[2], "new", TEXTS[0]])
-    assert words.asked == [*TEXTS, "new"]
+    assert words.embedded_texts == [*TEXTS, "new"]
     assert (again[[2, 0]] == first[[0, 2]]).all()
 
 
-def test_a_text_that_stands_twice_in_one_call_is_encoded_once() -> None:
+def test_repeated_text_in_one_call_is_embedded_once() -> None:
     words = WordEmbedder()
     rows = CachedEmbedder(words, "words").embed_queries(["mail", "mail"])
-    assert words.asked == ["mail"]
+    assert words.embedded_texts == ["mail"]
     assert (rows[0] == rows[1]).all()
 
 
-def test_a_query_and_a_tool_of_one_text_are_two_things() -> None:
+def test_query_and_tool_vectors_of_one_text_differ() -> None:
     cached = CachedEmbedder(WordEmbedder(), "words")
     assert np.allclose(cached.embed_queries(["mail"]), 2 * cached.embed_tools(["mail"]))
 
 
-def test_no_texts_are_no_rows() -> None:
+def test_no_texts_give_no_rows() -> None:
     words = WordEmbedder()
     assert len(CachedEmbedder(words, "words").embed_tools([])) == 0
-    assert words.asked == []
+    assert words.embedded_texts == []
 
 
-def test_the_longest_unused_is_forgotten_first() -> None:
+def test_least_recently_used_vector_is_evicted() -> None:
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words", capacity=2)
     cached.embed_queries(["a"])
     cached.embed_queries(["b"])
     cached.embed_queries(["a"])
     cached.embed_queries(["c"])
-    words.asked.clear()
+    words.embedded_texts.clear()
     cached.embed_queries(["a", "c"])
-    assert words.asked == []
+    assert words.embedded_texts == []
     cached.embed_queries(["b"])
-    assert words.asked == ["b"]
+    assert words.embedded_texts == ["b"]
 
 
-def test_more_texts_than_the_memory_holds_are_all_answered() -> None:
+def test_call_with_more_texts_than_the_capacity() -> None:
     cached = CachedEmbedder(WordEmbedder(), "words", capacity=2)
     assert np.allclose(cached.embed_tools(TEXTS), WordEmbedder().embed_tools(TEXTS), atol=1e-3)
 
 
-def test_a_file_outlives_the_embedder_and_gives_the_same_bytes(path: Path) -> None:
+def test_file_returns_the_same_bytes_after_a_restart(path: Path) -> None:
     first = CachedEmbedder(WordEmbedder(), "words", path).embed_tools(TEXTS)
     words = WordEmbedder()
     again = CachedEmbedder(words, "words", path).embed_tools(TEXTS)
-    assert words.asked == []
+    assert words.embedded_texts == []
     assert first.tobytes() == again.tobytes()
 
 
-def test_another_name_is_another_model(path: Path) -> None:
+def test_vectors_are_not_shared_between_names(path: Path) -> None:
     CachedEmbedder(WordEmbedder(), "one", path).embed_tools(TEXTS)
     words = WordEmbedder()
     CachedEmbedder(words, "two", path).embed_tools(TEXTS)
-    assert words.asked == TEXTS
+    assert words.embedded_texts == TEXTS
 
 
-def test_a_search_writes_nothing_to_the_file(path: Path) -> None:
+def test_queries_are_not_stored_in_the_file(path: Path) -> None:
     cached = CachedEmbedder(WordEmbedder(), "words", path)
     cached.embed_queries(["a private question"])
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
 
 
-def test_what_was_encoded_before_a_failure_is_kept(path: Path) -> None:
+def test_vectors_computed_before_a_failure_are_stored(path: Path) -> None:
     class Failing(WordEmbedder):
         def embed_tools(self, texts: Sequence[str]) -> Vectors:
-            self.down = bool(self.asked)
+            self.is_down = bool(self.embedded_texts)
             return super().embed_tools(texts)
 
     many = [f"text {number}" for number in range(300)]
@@ -108,24 +107,24 @@ def test_what_was_encoded_before_a_failure_is_kept(path: Path) -> None:
         CachedEmbedder(Failing(), "words", path).embed_tools(many)
     words = WordEmbedder()
     CachedEmbedder(words, "words", path).embed_tools(many)
-    assert words.asked == many[256:]
+    assert words.embedded_texts == many[256:]
 
 
-def test_the_file_is_bounded_and_the_oldest_go_first(path: Path) -> None:
+def test_file_size_is_limited_and_oldest_vectors_are_deleted(path: Path) -> None:
     store = VectorStore(path, max_vectors=3)
     for number in range(5):
         store.put({bytes([number]): b"vector"})
     assert sorted(store.get([bytes([number]) for number in range(5)])) == [b"\2", b"\3", b"\4"]
 
 
-def test_more_keys_than_one_statement_takes_are_all_found(path: Path) -> None:
+def test_get_splits_large_key_lists(path: Path) -> None:
     store = VectorStore(path)
     keys = [number.to_bytes(2, "big") for number in range(1_201)]
     store.put(dict.fromkeys(keys, b"vector"))
     assert len(store.get(keys)) == 1_201
 
 
-def test_a_write_that_fails_leaves_nothing_behind(path: Path) -> None:
+def test_failed_write_is_rolled_back(path: Path) -> None:
     store = VectorStore(path)
     with pytest.raises(InvalidCacheFile):
         store.put({b"good": b"vector", b"bad": None})  # type: ignore[dict-item]
@@ -133,22 +132,22 @@ def test_a_write_that_fails_leaves_nothing_behind(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"no database at all, but long enough to look at", "a text, .*choose another path$"),
         (b"\0" * 4096, "damaged.*delete it"),
     ],
 )
-def test_a_file_that_is_no_database_says_so_and_names_the_cure(
-    path: Path, content: bytes, told: str
+def test_file_that_is_not_a_database_is_reported_and_kept(
+    path: Path, content: bytes, message: str
 ) -> None:
     path.write_bytes(content)
-    with pytest.raises(InvalidCacheFile, match=rf"vectors\.db: {told}"):
+    with pytest.raises(InvalidCacheFile, match=rf"vectors\.db: {message}"):
         CachedEmbedder(WordEmbedder(), "words", path)
     assert path.read_bytes() == content
 
 
-def test_a_database_of_another_program_is_left_as_it_is(path: Path) -> None:
+def test_database_of_another_program_is_not_changed(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
     before = path.read_bytes()
@@ -157,7 +156,7 @@ def test_a_database_of_another_program_is_left_as_it_is(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_of_another_version_says_so(path: Path) -> None:
+def test_file_of_a_newer_version_is_rejected(path: Path) -> None:
     VectorStore(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -166,12 +165,12 @@ def test_a_file_of_another_version_says_so(path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["missing/vectors.db", "", "a\0b"])
-def test_a_place_that_cannot_be_written_says_so(tmp_path: Path, place: str) -> None:
+def test_unwritable_path_is_rejected(tmp_path: Path, place: str) -> None:
     with pytest.raises(InvalidCacheFile, match="see that its folder exists"):
         VectorStore(str(tmp_path / place) if "\0" not in place else place)
 
 
-def test_a_file_damaged_while_in_use_is_given_up_and_searching_goes_on(path: Path) -> None:
+def test_file_damaged_while_in_use_is_disabled(path: Path) -> None:
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words", path, capacity=1)
     cached.embed_tools(TEXTS)
@@ -180,7 +179,7 @@ def test_a_file_damaged_while_in_use_is_given_up_and_searching_goes_on(path: Pat
     assert "delete it" in str(cached.file_error)
 
 
-def test_a_file_that_cannot_be_written_any_more_is_given_up(path: Path) -> None:
+def test_file_on_a_full_disk_is_disabled(path: Path) -> None:
     cached = CachedEmbedder(WordEmbedder(), "words", path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(
@@ -203,25 +202,25 @@ _ODD = b"\0\0\x80\x3fabc"
         "CAST(x'ff00ff00ff00ff00ff00' AS TEXT)",
         "12345",
         "0.5",
-        # An odd number of bytes, which the check approves of.
+        # An odd number of bytes with a valid checksum.
         f"x'{(zlib.crc32(_ODD).to_bytes(4, 'little') + _ODD).hex()}'",
     ],
 )
-def test_a_damaged_vector_is_not_believed_but_replaced(path: Path, damage: str) -> None:
+def test_damaged_vectors_are_replaced(path: Path, damage: str) -> None:
     before = CachedEmbedder(WordEmbedder(), "words", path).embed_tools(TEXTS)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"UPDATE vectors SET vector = {damage} WHERE id < 3")
     words = WordEmbedder()
     cached = CachedEmbedder(words, "words", path)
     assert (cached.embed_tools(TEXTS) == before).all()
-    assert words.asked == TEXTS[:2]
+    assert words.embedded_texts == TEXTS[:2]
     assert (cached.damaged_count, cached.file_error) == (2, None)
-    mended = CachedEmbedder(words, "words", path)
-    assert (mended.embed_tools(TEXTS) == before).all()
-    assert (mended.damaged_count, words.asked) == (0, TEXTS[:2])
+    repaired = CachedEmbedder(words, "words", path)
+    assert (repaired.embed_tools(TEXTS) == before).all()
+    assert (repaired.damaged_count, words.embedded_texts) == (0, TEXTS[:2])
 
 
-def test_a_file_that_is_deleted_while_in_use_is_filled_anew(path: Path) -> None:
+def test_file_deleted_while_in_use_is_created_again(path: Path) -> None:
     cached = CachedEmbedder(WordEmbedder(), "words", path, capacity=1)
     cached.embed_tools(TEXTS)
     path.unlink()
@@ -229,12 +228,12 @@ def test_a_file_that_is_deleted_while_in_use_is_filled_anew(path: Path) -> None:
     assert cached.file_error is None
     words = WordEmbedder()
     CachedEmbedder(words, "words", path).embed_tools(TEXTS[:2])
-    assert words.asked == []
+    assert words.embedded_texts == []
     path.unlink()
     VectorStore(path).put({b"key": b"vector"})
 
 
-def test_a_locked_file_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = VectorStore(path)
     monkeypatch.setattr("toolcrib.files.sqlite_file.LOCK_TIMEOUT_SECONDS", 0.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -243,24 +242,26 @@ def test_a_locked_file_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             store.put({b"key": b"vector"})
 
 
-def test_a_model_that_changed_under_one_name_is_told(path: Path) -> None:
+def test_model_change_under_one_name_is_reported(path: Path) -> None:
     CachedEmbedder(WordEmbedder(32), "words", path).embed_tools(["old"])
     with pytest.raises(EmbeddingFailed, match=r"several widths \(32, 64\).*another name"):
         CachedEmbedder(WordEmbedder(64), "words", path).embed_tools(["old", "new"])
 
 
-def test_a_model_that_changed_is_told_in_a_later_call_and_not_kept(path: Path) -> None:
+def test_vectors_of_a_changed_model_are_not_stored(path: Path) -> None:
     words = WordEmbedder(32)
     cached = CachedEmbedder(words, "words", path)
     cached.embed_tools(["old"])
     words.width = 64
-    for read in (cached.embed_tools, cached.embed_queries):
-        with pytest.raises(EmbeddingFailed, match=r"several widths \(32, 64\).*start anew"):
-            read(["new"])
+    for embed in (cached.embed_tools, cached.embed_queries):
+        with pytest.raises(
+            EmbeddingFailed, match=r"several widths \(32, 64\).*restart with another name"
+        ):
+            embed(["new"])
     assert len(CachedEmbedder(WordEmbedder(32), "words", path).embed_tools(["old", "new"])) == 2
 
 
-def test_an_embedder_that_gives_no_rows_is_told() -> None:
+def test_embedder_with_too_few_rows_is_reported() -> None:
     class Wrong(WordEmbedder):
         def embed_tools(self, texts: Sequence[str]) -> Vectors:
             return super().embed_tools(texts)[:1]
@@ -270,16 +271,16 @@ def test_an_embedder_that_gives_no_rows_is_told() -> None:
 
 
 @pytest.mark.parametrize(("name", "capacity"), [("", 1), ("x" * 513, 1), ("words", 0)])
-def test_a_cache_without_name_or_room_is_refused(name: str, capacity: int) -> None:
+def test_invalid_name_or_capacity_is_rejected(name: str, capacity: int) -> None:
     with pytest.raises(InvalidConfig):
         CachedEmbedder(WordEmbedder(), name, capacity=capacity)
 
 
-def test_names_and_texts_with_odd_signs_are_kept_apart() -> None:
+def test_texts_with_special_characters_have_distinct_keys() -> None:
     words = WordEmbedder()
     texts = ["\ud800", "a\nb", "a b", "", "\0"]
     CachedEmbedder(words, "\ud800 ").embed_queries(texts)
-    assert words.asked == texts
+    assert words.embedded_texts == texts
 
 
 def test_threads_share_one_file(path: Path) -> None:
@@ -297,8 +298,8 @@ from toolcrib.embedders.cache import CachedEmbedder
 from tests.embedders.scripted import WordEmbedder
 cached = CachedEmbedder(WordEmbedder(), "words", sys.argv[1], capacity=1)
 for at in range(20):
-    cached.tools([f"text {number}" for number in range(at, at + 20)])
-print(cached.fault)
+    cached.embed_tools([f"text {number}" for number in range(at, at + 20)])
+print(cached.file_error)
 """
 
 
@@ -309,11 +310,11 @@ def test_processes_share_one_file(path: Path) -> None:
     assert [process.communicate()[0].strip() for process in running] == [b"None"] * 3
     words = WordEmbedder()
     CachedEmbedder(words, "words", path).embed_tools([f"text {number}" for number in range(39)])
-    assert words.asked == []
+    assert words.embedded_texts == []
 
 
 @given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=50))
-def test_packing_costs_next_to_nothing(numbers: list[float]) -> None:
+def test_packing_keeps_the_direction_of_a_vector(numbers: list[float]) -> None:
     row = np.array(numbers, np.float32)
     again = unpack_vector(pack_vector(row))
     assert np.abs(again - row).max() <= np.abs(row).max() * 2**-11

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.embedders.scripted import Meaning, WordEmbedder
+from tests.embedders.scripted import SimilarityRanker, WordEmbedder
 from tests.search.meaning import Slow, Vectors, Words
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.embedders.cache import CachedEmbedder
@@ -13,7 +13,7 @@ from toolcrib.search.dense.index import DenseRanker
 CATALOG = Catalog(
     [Tool("a", "send an email"), Tool("b", "read the weather"), Tool("c", "resize a picture")]
 )
-FALLEN = ("the embedder is down; the one to fall back on has answered",)
+FALLBACK_NOTES = ("the embedder is unavailable, so the fallback ranker was used",)
 
 
 class Clock:
@@ -24,171 +24,175 @@ class Clock:
         return self.now
 
 
-class Stage:
-    """A first embedder of width 32, a second of width 64, and an engine over both."""
+class FallbackSetup:
+    """A primary embedder of width 32, a fallback of width 64, and an engine with both."""
 
-    def __init__(self, *, down: bool = False, first: Embedder | None = None) -> None:
+    def __init__(self, *, is_down: bool = False, primary: Embedder | None = None) -> None:
         self.clock = Clock()
-        self.first, self.second = WordEmbedder(32), WordEmbedder(64)
-        self.first.down = down
+        self.primary, self.fallback = WordEmbedder(32), WordEmbedder(64)
+        self.primary.is_down = is_down
         self.ranker = FallbackRanker(
-            Meaning(first or self.first, 32), Meaning(self.second, 64), clock=self.clock
+            SimilarityRanker(primary or self.primary, 32),
+            SimilarityRanker(self.fallback, 64),
+            clock=self.clock,
         )
         self.engine = SearchEngine(CATALOG, {"meaning": self.ranker})
 
     def search(self, query: str = "the weather outside") -> SearchResult:
         return self.engine.search(query)
 
-    def reader(self) -> str:
-        """Which table answers now."""
+    def active_ranker(self) -> str:
+        """Return a description of the ranker that answers a search."""
         return self.search().hits[0].reasons[0].field
 
 
-def test_the_first_answers_while_it_is_up() -> None:
-    stage = Stage()
-    result = stage.search()
+def test_primary_is_used_while_it_works() -> None:
+    setup = FallbackSetup()
+    result = setup.search()
     assert result.hits[0].tool.id == "b"
     assert result.notes == ()
-    assert stage.reader() == "meaning, 32 wide"
-    assert stage.ranker.primary_error is None
+    assert setup.active_ranker() == "similarity, 32 dimensions"
+    assert setup.ranker.primary_error is None
 
 
-def test_both_tables_are_built_so_that_the_second_is_ready() -> None:
-    stage = Stage()
-    stage.search()
-    assert stage.second.asked == [tool.description for tool in CATALOG]
+def test_fallback_is_fitted_in_advance() -> None:
+    setup = FallbackSetup()
+    setup.search()
+    assert setup.fallback.embedded_texts == [tool.description for tool in CATALOG]
 
 
-def test_when_the_first_goes_down_the_second_answers_from_its_own_table() -> None:
-    stage = Stage()
-    stage.search()
-    stage.first.down = True
-    result = stage.search()
-    # Vectors of 32 and of 64 numbers: had they met, numpy would have refused.
+def test_fallback_uses_its_own_vectors_when_the_primary_fails() -> None:
+    setup = FallbackSetup()
+    setup.search()
+    setup.primary.is_down = True
+    result = setup.search()
+    # Comparing vectors of 32 and 64 dimensions would raise an error.
     assert result.hits[0].tool.id == "b"
-    assert result.notes == FALLEN
-    assert stage.reader() == "meaning, 64 wide"
-    assert "scripted embedder is down" in str(stage.ranker.primary_error)
+    assert result.notes == FALLBACK_NOTES
+    assert setup.active_ranker() == "similarity, 64 dimensions"
+    assert "scripted embedder is down" in str(setup.ranker.primary_error)
 
 
-def test_a_failed_embedder_is_left_alone_for_a_while_and_then_asked_again() -> None:
-    stage = Stage()
-    stage.search()
-    stage.first.down = True
-    stage.search()
-    stage.first.down = False
-    stage.clock.now = 29.9
-    assert stage.search().notes == FALLEN
-    stage.clock.now = 30.0
-    assert stage.search().notes == ()
-    assert stage.ranker.primary_error is None
-    assert stage.reader() == "meaning, 32 wide"
+def test_primary_is_retried_after_a_pause() -> None:
+    setup = FallbackSetup()
+    setup.search()
+    setup.primary.is_down = True
+    setup.search()
+    setup.primary.is_down = False
+    setup.clock.now = 29.9
+    assert setup.search().notes == FALLBACK_NOTES
+    setup.clock.now = 30.0
+    assert setup.search().notes == ()
+    assert setup.ranker.primary_error is None
+    assert setup.active_ranker() == "similarity, 32 dimensions"
 
 
-def test_an_embedder_that_is_down_at_the_start_gets_its_table_when_it_is_up() -> None:
-    stage = Stage(down=True)
-    assert stage.search().notes == FALLEN
-    assert stage.first.asked == []
-    stage.first.down = False
-    stage.clock.now = 31
-    assert stage.search().notes == ()
-    assert stage.first.asked[:3] == [tool.description for tool in CATALOG]
+def test_primary_that_fails_at_the_start_is_fitted_later() -> None:
+    setup = FallbackSetup(is_down=True)
+    assert setup.search().notes == FALLBACK_NOTES
+    assert setup.primary.embedded_texts == []
+    setup.primary.is_down = False
+    setup.clock.now = 31
+    assert setup.search().notes == ()
+    assert setup.primary.embedded_texts[:3] == [tool.description for tool in CATALOG]
 
 
-def test_tools_that_came_while_the_first_was_down_are_found_then_and_later() -> None:
-    stage = Stage()
-    stage.search()
-    stage.first.down = True
+def test_tools_added_during_a_failure_are_found_by_both_rankers() -> None:
+    setup = FallbackSetup()
+    setup.search()
+    setup.primary.is_down = True
     later = CATALOG.without(["b"]).with_tools([Tool("d", "water the garden")])
-    engine = stage.engine.with_catalog(later)
+    engine = setup.engine.with_catalog(later)
     assert engine.search("water the garden").hits[0].tool.id == "d"
-    assert engine.search("water the garden").notes == FALLEN
-    stage.first.down = False
-    stage.clock.now = 31
+    assert engine.search("water the garden").notes == FALLBACK_NOTES
+    setup.primary.is_down = False
+    setup.clock.now = 31
     result = engine.search("water the garden")
     assert result.notes == ()
     assert result.hits[0].tool.id == "d"
     assert "b" not in [hit.tool.id for hit in result]
-    # The engine of before goes on answering for its own catalog.
-    assert stage.search().hits[0].tool.id == "b"
+    # The earlier engine still searches its own catalog.
+    assert setup.search().hits[0].tool.id == "b"
 
 
-def test_several_catalogs_may_pass_while_the_first_is_down() -> None:
-    stage = Stage(down=True)
-    engine = stage.engine
+def test_catalog_may_change_several_times_during_a_failure() -> None:
+    setup = FallbackSetup(is_down=True)
+    engine = setup.engine
     engine.search("email")
     catalog = CATALOG
     for number in range(3):
         catalog = catalog.with_tools([Tool(f"new{number}", f"task number{number}")])
         engine = engine.with_catalog(catalog)
         assert engine.search(f"number{number}").hits[0].tool.id == f"new{number}"
-    stage.first.down = False
-    stage.clock.now = 31
+    setup.primary.is_down = False
+    setup.clock.now = 31
     result = engine.search("number1")
     assert (result.hits[0].tool.id, result.notes) == ("new1", ())
 
 
-def test_with_a_cache_nothing_is_encoded_again_when_the_first_comes_back() -> None:
+def test_cached_vectors_are_not_computed_again_after_a_failure() -> None:
     words = WordEmbedder(32)
-    stage = Stage(first=CachedEmbedder(words, "words"))
-    stage.search("email")
-    words.down = True
-    stage.search("another question")
-    words.down = False
-    stage.clock.now = 31
-    words.asked.clear()
-    stage.engine.with_catalog(CATALOG.with_tools([Tool("d", "water the garden")])).search("email")
-    assert words.asked == ["water the garden"]
+    setup = FallbackSetup(primary=CachedEmbedder(words, "words"))
+    setup.search("email")
+    words.is_down = True
+    setup.search("another question")
+    words.is_down = False
+    setup.clock.now = 31
+    words.embedded_texts.clear()
+    setup.engine.with_catalog(CATALOG.with_tools([Tool("d", "water the garden")])).search("email")
+    assert words.embedded_texts == ["water the garden"]
 
 
 class Unreachable(Slow):
-    """Reads as `Slow` does, while there is a connection."""
+    """A `Slow` embedder that can lose its connection."""
 
-    down = True
+    is_down = True
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        if self.down:
+        if self.is_down:
             raise ConnectionError("no route to the model")
         return super().embed_queries(texts)
 
 
-def _twins(first: Embedder, second: Embedder) -> tuple[SearchEngine, FallbackRanker, Clock]:
+def _build_engine(
+    primary: Embedder, fallback: Embedder
+) -> tuple[SearchEngine, FallbackRanker, Clock]:
     clock = Clock()
-    ranker = FallbackRanker(DenseRanker(first), DenseRanker(second), clock=clock)
+    ranker = FallbackRanker(DenseRanker(primary), DenseRanker(fallback), clock=clock)
     tools = [Tool("forecast", "The weather", server=server) for server in ("sky", "sun")]
     return SearchEngine(Catalog(tools), {"meaning": ranker}), ranker, clock
 
 
-def test_an_embedder_that_raises_anything_is_fallen_back_from() -> None:
-    first = Unreachable()
-    engine, ranker, clock = _twins(first, Words())
-    assert engine.search("rain").notes == FALLEN
+def test_any_exception_of_the_primary_embedder_leads_to_the_fallback() -> None:
+    primary = Unreachable()
+    engine, ranker, clock = _build_engine(primary, Words())
+    assert engine.search("rain").notes == FALLBACK_NOTES
     assert isinstance(ranker.primary_error and ranker.primary_error.__cause__, ConnectionError)
-    first.down, clock.now = False, 31
+    primary.is_down, clock.now = False, 31
     assert engine.search("rain").notes == ()
 
 
-def test_tools_are_grouped_whoever_answers() -> None:
-    first = Unreachable()
-    engine, _, clock = _twins(first, Words())
-    for first.down, clock.now in ((True, 0), (False, 31), (True, 62)):
+def test_hits_are_grouped_by_either_ranker() -> None:
+    primary = Unreachable()
+    engine, _, clock = _build_engine(primary, Words())
+    for primary.is_down, clock.now in ((True, 0), (False, 31), (True, 62)):
         result = engine.search("rain")
         assert (len(result), len(engine.group_hits(result))) == (2, 1)
 
 
-def test_who_answers_is_settled() -> None:
-    first, second = Unreachable(), Slow()
-    engine, ranker, _ = _twins(first, second)
+def test_warm_up_applies_to_the_active_ranker() -> None:
+    primary, fallback = Unreachable(), Slow()
+    engine, ranker, _ = _build_engine(primary, fallback)
     assert engine.warm_up(max_tools=0) == 2
     assert ranker.primary_error is None
-    # The first fails at it, so the second answers from now on.
+    # The primary fails during warm-up, so the fallback is active from now on.
     assert engine.warm_up(max_tools=1) == 1
     assert ranker.primary_error is not None
     assert engine.warm_up() == 0
-    assert len(second.read) == 2
+    assert len(fallback.read) == 2
 
-    first, second = Unreachable(), Slow()
-    first.down = False
-    engine, _, _ = _twins(first, second)
+    primary, fallback = Unreachable(), Slow()
+    primary.is_down = False
+    engine, _, _ = _build_engine(primary, fallback)
     assert engine.warm_up() == 0
-    assert (len(first.read), second.read) == (2, [])
+    assert (len(primary.read), fallback.read) == (2, [])

@@ -9,15 +9,15 @@ from toolcrib.embedders.sentence_transformers import TransformersEmbedder
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 
 
-class OldModel:
-    """Reads both sides alike."""
+class SingleMethodModel:
+    """Encodes queries and tools with the same method."""
 
     def encode(self, texts: list[str]) -> Any:
         return np.array([[len(text), 1] for text in texts], np.float64)
 
 
-class NewModel(OldModel):
-    """Has ways of its own for the two sides."""
+class TwoMethodModel(SingleMethodModel):
+    """Has separate methods for queries and documents."""
 
     def encode_query(self, texts: list[str]) -> Any:
         return [[len(text), 2] for text in texts]
@@ -26,32 +26,32 @@ class NewModel(OldModel):
         return [[len(text), 3] for text in texts]
 
 
-class Says:
-    def __init__(self, found: Any) -> None:
-        self.found = found
+class FixedModel:
+    def __init__(self, result: Any) -> None:
+        self.result = result
 
     def encode(self, texts: list[str]) -> Any:
-        if isinstance(self.found, Exception):
-            raise self.found
-        return self.found
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
 
 
-def test_a_model_with_one_way_to_encode_reads_both_sides_so() -> None:
-    embedder = TransformersEmbedder(OldModel())
+def test_encode_is_used_for_both_sides_if_it_is_the_only_method() -> None:
+    embedder = TransformersEmbedder(SingleMethodModel())
     assert (
         embedder.embed_queries(["ab"]).tolist() == embedder.embed_tools(["ab"]).tolist() == [[2, 1]]
     )
     assert embedder.embed_queries(["ab"]).dtype == np.float32
 
 
-def test_a_model_that_tells_queries_from_documents_is_asked_accordingly() -> None:
-    embedder = TransformersEmbedder(NewModel())
+def test_separate_methods_for_queries_and_documents_are_used() -> None:
+    embedder = TransformersEmbedder(TwoMethodModel())
     assert embedder.embed_queries(("ab",)).tolist() == [[2, 2]]
     assert embedder.embed_tools(("ab",)).tolist() == [[2, 3]]
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("rows", "message"),
     [
         ([1.0, 2.0], "the shape"),
         ([[1.0], [2.0]], "the shape"),
@@ -60,21 +60,21 @@ def test_a_model_that_tells_queries_from_documents_is_asked_accordingly() -> Non
         ([[1.0, [2.0]]], "no table of numbers"),
         ([[float("nan")]], "infinite or none"),
         ([[1e39]], "infinite or none"),
-        (RuntimeError("out of memory"), "RuntimeError: out of memory; see that `model.encode`"),
+        (RuntimeError("out of memory"), "RuntimeError: out of memory; check that `model.encode`"),
     ],
 )
-def test_what_is_no_row_a_text_is_told_with_the_cure(found: object, told: str) -> None:
-    with pytest.raises(EmbeddingFailed, match=told):
-        TransformersEmbedder(Says(found)).embed_tools(["text"])
+def test_invalid_rows_are_rejected(rows: object, message: str) -> None:
+    with pytest.raises(EmbeddingFailed, match=message):
+        TransformersEmbedder(FixedModel(rows)).embed_tools(["text"])
 
 
-def test_what_is_no_model_is_refused_with_the_cure() -> None:
+def test_object_without_encode_is_rejected() -> None:
     for wrong in ("all-MiniLM-L6-v2", None):
-        with pytest.raises(InvalidConfig, match=r"is no model .*; load it first"):
+        with pytest.raises(InvalidConfig, match=r"is not a model .*; load the model first"):
             TransformersEmbedder(wrong)  # type: ignore[arg-type]
 
 
-def test_a_real_model_of_sentence_transformers_is_taken() -> None:
+def test_real_sentence_transformers_model() -> None:
     library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
     tokenizers = pytest.importorskip("tokenizers")
     words = tokenizers.models.WordLevel({"[UNK]": 0, "send": 1, "mail": 2}, unk_token="[UNK]")

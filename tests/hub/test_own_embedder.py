@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.embedders.endpoint import Endpoint, refusal, serving
+from tests.embedders.endpoint import Endpoint, error_reply, serve_endpoint
 from toolcrib.config.reading import parse_config
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig
@@ -40,26 +40,26 @@ def _opened(config: GatewayConfig) -> Hub:
 def test_queries_and_tools_are_read_by_it_with_their_marks_and_tools_only_once(
     tmp_path: Path,
 ) -> None:
-    with serving() as endpoint:
+    with serve_endpoint() as endpoint:
         config = _config(tmp_path, endpoint, queryPrefix="q: ", toolPrefix="t: ", dimensions=2)
         with closing(_opened(config)) as service:
             service.get_view().engine.search("reimburse the buyer")
             assert service.embedder_error == ""
-        texts = [text for asked in endpoint.asked for text in asked["input"]]
+        texts = [text for asked in endpoint.requests for text in asked["input"]]
         assert texts.count("q: reimburse the buyer") == 1
         assert len([text for text in texts if text.startswith("t: ")]) == len(TOOLS)
-        assert {asked["model"] for asked in endpoint.asked} == {"tiny"}
-        assert {asked["dimensions"] for asked in endpoint.asked} == {2}
+        assert {asked["model"] for asked in endpoint.requests} == {"tiny"}
+        assert {asked["dimensions"] for asked in endpoint.requests} == {2}
         assert endpoint.headers[0]["authorization"] == "Bearer very secret"
-        endpoint.asked.clear()
+        endpoint.requests.clear()
         with closing(_opened(config)) as service:
             service.get_view().engine.search("send the parcel")
-        assert [asked["input"] for asked in endpoint.asked] == [["q: send the parcel"]]
+        assert [asked["input"] for asked in endpoint.requests] == [["q: send the parcel"]]
 
 
 def test_while_it_is_down_ours_answers_and_it_is_said(tmp_path: Path) -> None:
-    with serving() as endpoint:
-        endpoint.script = [refusal(401, "no")] * 9
+    with serve_endpoint() as endpoint:
+        endpoint.script = [error_reply(401, "no")] * 9
         with closing(_opened(_config(tmp_path, endpoint))) as service:
             found = service.get_view().engine.search("reimburse the buyer")
             assert found.hits[0].tool.name == "refund"

@@ -1,1 +1,1 @@
-"""Embedders that users bring, and what every embedder needs around it: a cache, a fallback."""
+"""Embedders for other models, with a cache and a fallback."""

@@ -1,20 +1,22 @@
-"""An embedder that remembers: a text it has seen is not encoded again."""
+"""An embedder that caches the vectors of another embedder in memory and in a SQLite file."""
 
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from os import PathLike
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from os import PathLike, fspath
 from threading import Lock
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.embedders.vector_file import VectorStore
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
+from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection, transaction
 from toolcrib.search.dense.embedder import (
     Embedder,
     ProvisionalEmbedder,
@@ -25,20 +27,87 @@ from toolcrib.search.dense.vector_checks import validate_provisional, validate_v
 
 CAPACITY: Final = 10_000
 MAX_NAME_CHARS: Final = 512
-# Texts encoded before they are kept: what was done stays done if the next ones fail.
+# About 200 MB with 384 dimensions. The oldest vectors are deleted first.
+MAX_STORED_VECTORS: Final = 200_000
+# Vectors are stored after each batch, so that a later failure does not lose them.
 _BATCH_TEXTS: Final = 256
+# The number of parameters per statement that every SQLite build supports.
+_MAX_SQL_PARAMETERS: Final = 500
 
-_CHECK_BYTES: Final = 4
+_CHECKSUM_BYTES: Final = 4
 _SCALE_BYTES: Final = 4
 _NUMBER_BYTES: Final = 2
+_HEADER_BYTES: Final = _CHECKSUM_BYTES + _SCALE_BYTES
+
+_FILE_TYPE: Final = SqliteFileType(
+    # "crib" in ASCII.
+    application_id=0x63726962,
+    migrations=(
+        (
+            "CREATE TABLE vectors (id INTEGER PRIMARY KEY AUTOINCREMENT, "
+            "key BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
+        ),
+    ),
+    error_type=InvalidCacheFile,
+    content="vectors",
+    recovery_note="it is filled again",
+)
+
+
+class VectorStore:
+    """A SQLite file of vectors that threads and processes can share.
+
+    Each operation opens its own connection, so no connection is shared between threads or inherited
+    by a forked process. Every error is raised as `InvalidCacheFile`.
+    """
+
+    def __init__(self, path: str | PathLike[str], max_vectors: int = MAX_STORED_VECTORS) -> None:
+        self._path = fspath(path)
+        self._max_vectors = max_vectors
+        with self._connection():
+            pass
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the stored vectors by key. Values of another SQL type are returned as bytes."""
+        vectors: dict[bytes, bytes] = {}
+        with self._connection() as connection:
+            for start in range(0, len(keys), _MAX_SQL_PARAMETERS):
+                batch = keys[start : start + _MAX_SQL_PARAMETERS]
+                marks = ",".join("?" * len(batch))
+                sql = f"SELECT key, CAST(vector AS BLOB) FROM vectors WHERE key IN ({marks})"
+                vectors.update(connection.execute(sql, batch))
+        return vectors
+
+    def put(self, vectors: Mapping[bytes, bytes]) -> None:
+        """Insert or replace vectors in one transaction."""
+        with self._connection() as connection, transaction(connection):
+            connection.executemany(
+                "INSERT INTO vectors (key, vector) VALUES (?, ?) ON CONFLICT (key) "
+                "DO UPDATE SET vector = excluded.vector WHERE vector IS NOT excluded.vector",
+                vectors.items(),
+            )
+            connection.execute(
+                "DELETE FROM vectors WHERE id <= (SELECT max(id) FROM vectors) - ?",
+                (self._max_vectors,),
+            )
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(open_connection(self._path)) as connection:
+                # Every time, because the file may have been deleted since the last operation.
+                migrate_file(connection, self._path, _FILE_TYPE)
+                yield connection
+        except (sqlite3.Error, ValueError) as error:
+            raise _FILE_TYPE.build_error(self._path, error) from error
 
 
 class CachedEmbedder:
-    """An embedder around another, with a memory of vectors by fingerprint of the text.
+    """Caches the vectors of another embedder by a hash of the text.
 
-    `name` is that of the model: under another name everything is encoded anew. Where a `path` is
-    given, tools' vectors are kept in that file too, for the next start and for other processes.
-    Queries stay in memory: a search writes nothing.
+    `name` identifies the model; vectors are never shared between names. With a `path`, tool vectors
+    are also stored in that file, for the next start and for other processes. Query vectors stay in
+    memory, so a search never writes to disk.
     """
 
     def __init__(
@@ -51,96 +120,111 @@ class CachedEmbedder:
     ) -> None:
         if not 0 < len(name) <= MAX_NAME_CHARS:
             raise InvalidConfig(
-                f"an embedder's name has 1 to {MAX_NAME_CHARS} characters; name it after its model"
+                f"the name of an embedder must have 1 to {MAX_NAME_CHARS} characters; "
+                "use the name of its model"
             )
         if capacity < 1:
-            raise InvalidConfig(f"a cache holds 1 vector or more, not {capacity}")
+            raise InvalidConfig(f"the capacity of a cache must be at least 1, not {capacity}")
         self._embedder = embedder
         self._name = name
+        self._source = f"the embedder {name!r}"
         self._capacity = capacity
         self._recent: OrderedDict[bytes, bytes] = OrderedDict()
-        # The one that all its vectors have, as soon as there are some.
+        # The width of all vectors, once there are some.
         self._widths: frozenset[int] = frozenset()
         self._lock = Lock()
         self._store = None if path is None else VectorStore(path)
-        self._fault: InvalidCacheFile | None = None
+        self._file_error: InvalidCacheFile | None = None
         self._damaged: set[bytes] = set()
 
     @property
     def file_error(self) -> InvalidCacheFile | None:
-        """Why the file is no longer used; None while it is. Searching goes on without it."""
-        return self._fault
+        """The error that disabled the file, or None. Without its file the cache still works."""
+        return self._file_error
 
     @property
     def damaged_count(self) -> int:
-        """How many vectors of the file were damaged; they are encoded anew, and replaced."""
+        """How many stored vectors were damaged and have been replaced."""
         return len(self._damaged)
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """What people and models ask for."""
-        return self._vectors("query", texts, self._embedder.embed_queries, None)
+        """Return one vector per query."""
+        return self._embed("query", texts, self._embedder.embed_queries, None)
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
-        """What tools say of themselves."""
-        store = None if self._fault else self._store
-        return self._vectors("tool", texts, self._embedder.embed_tools, store)
+        """Return one vector per tool text."""
+        return self._embed("tool", texts, self._embedder.embed_tools, self._usable_store)
 
     def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
-        """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
+        """Return the underlying embedder's scores of the names in a query."""
         return score_service_names(self._embedder, text, names)
 
     def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-        """What is kept of these tools, and for the others what the embedder can say at once."""
+        """Return cached vectors and provisional ones for the rest, and which are exact."""
         if not isinstance(self._embedder, ProvisionalEmbedder):
             return self.embed_tools(texts), np.ones(len(texts), np.bool_)
-        keys = [_fingerprint(self._name, "tool", text) for text in texts]
-        wanted = dict(zip(keys, texts, strict=True))
-        known = self._cached_vectors(wanted)
-        if self._store and not self._fault:
-            known |= self._load_stored(self._store, [key for key in wanted if key not in known])
-        self._cache_vectors(known)
-        unknown = [key for key in wanted if key not in known]
-        rough: dict[bytes, tuple[Vectors, bool]] = {}
-        if unknown:
-            found = self._embedder.embed_provisional([wanted[key] for key in unknown])
-            given, is_read = validate_provisional(
-                found, len(unknown), f"the embedder {self._name!r}"
-            )
-            rough = dict(zip(unknown, zip(given, is_read.tolist(), strict=True), strict=True))
-        told = [(unpack_vector(known[key]), True) if key in known else rough[key] for key in keys]
-        rows = self._stack_rows([row for row, _ in told])
-        return rows, np.array([read for _, read in told], np.bool_)
+        keys = [_hash_text(self._name, "tool", text) for text in texts]
+        texts_by_key = dict(zip(keys, texts, strict=True))
+        cached = self._look_up(texts_by_key, self._usable_store)
+        self._cache_vectors(cached)
+        missing = [key for key in texts_by_key if key not in cached]
+        provisional: dict[bytes, tuple[Vectors, bool]] = {}
+        if missing:
+            result = self._embedder.embed_provisional([texts_by_key[key] for key in missing])
+            rows, is_exact = validate_provisional(result, len(missing), self._source)
+            provisional = dict(zip(missing, zip(rows, is_exact.tolist(), strict=True), strict=True))
+        vectors = [
+            (unpack_vector(cached[key]), True) if key in cached else provisional[key]
+            for key in keys
+        ]
+        stacked = self._stack_rows([row for row, _ in vectors])
+        return stacked, np.array([exact for _, exact in vectors], np.bool_)
 
-    def _vectors(
+    @property
+    def _usable_store(self) -> VectorStore | None:
+        return None if self._file_error else self._store
+
+    def _embed(
         self,
         side: str,
         texts: Sequence[str],
-        encode: Callable[[Sequence[str]], Vectors],
+        embed: Callable[[Sequence[str]], Vectors],
         store: VectorStore | None,
     ) -> Vectors:
-        keys = [_fingerprint(self._name, side, text) for text in texts]
-        wanted = dict(zip(keys, texts, strict=True))
-        known = self._cached_vectors(wanted)
-        if store and len(known) < len(wanted):
-            known |= self._load_stored(store, [key for key in wanted if key not in known])
-        self._check_widths(map(_width, known.values()))
-        missing = [key for key in wanted if key not in known]
+        keys = [_hash_text(self._name, side, text) for text in texts]
+        texts_by_key = dict(zip(keys, texts, strict=True))
+        vectors = self._look_up(texts_by_key, store)
+        self._check_widths(map(_packed_width, vectors.values()))
+        missing = [key for key in texts_by_key if key not in vectors]
         for start in range(0, len(missing), _BATCH_TEXTS):
-            some = missing[start : start + _BATCH_TEXTS]
-            found = encode([wanted[key] for key in some])
-            rows = validate_vectors(found, len(some), f"the embedder {self._name!r}")
-            # Before they are kept: else the file would hold vectors of two models for good.
+            batch = missing[start : start + _BATCH_TEXTS]
+            result = embed([texts_by_key[key] for key in batch])
+            rows = validate_vectors(result, len(batch), self._source)
+            # Before storing, so that the file never holds vectors of two models.
             self._check_widths([rows.shape[1]])
-            fresh = dict(zip(some, map(pack_vector, rows), strict=True))
-            self._store_vectors(store, fresh)
-            known |= fresh
-        self._cache_vectors(known)
-        # Fresh vectors are unpacked too: a restart must not change a score in the last digit.
-        return self._stack_rows([unpack_vector(known[key]) for key in keys])
+            new = dict(zip(batch, map(pack_vector, rows), strict=True))
+            self._store_vectors(store, new)
+            vectors |= new
+        self._cache_vectors(vectors)
+        # New vectors are rounded like stored ones, so that a restart does not change any score.
+        return self._stack_rows([unpack_vector(vectors[key]) for key in keys])
 
-    def _cached_vectors(self, keys: dict[bytes, str]) -> dict[bytes, bytes]:
+    def _look_up(self, keys: Iterable[bytes], store: VectorStore | None) -> dict[bytes, bytes]:
+        """Return the intact vectors from memory and from the file."""
+        keys = list(keys)
         with self._lock:
-            return {key: self._recent[key] for key in keys if key in self._recent}
+            vectors = {key: self._recent[key] for key in keys if key in self._recent}
+        missing = [key for key in keys if key not in vectors]
+        if store is None or not missing:
+            return vectors
+        try:
+            stored = store.get(missing)
+        except InvalidCacheFile as error:
+            self._file_error = error
+            return vectors
+        intact = {key: vector for key, vector in stored.items() if _is_intact(vector)}
+        self._damaged |= stored.keys() - intact.keys()
+        return vectors | intact
 
     def _cache_vectors(self, vectors: dict[bytes, bytes]) -> None:
         with self._lock:
@@ -150,22 +234,12 @@ class CachedEmbedder:
             while len(self._recent) > self._capacity:
                 self._recent.popitem(last=False)
 
-    def _load_stored(self, store: VectorStore, keys: list[bytes]) -> dict[bytes, bytes]:
-        try:
-            found = store.get(keys)
-        except InvalidCacheFile as fault:
-            self._fault = fault
-            return {}
-        whole = {key: vector for key, vector in found.items() if _is_intact(vector)}
-        self._damaged |= found.keys() - whole.keys()
-        return whole
-
     def _store_vectors(self, store: VectorStore | None, vectors: dict[bytes, bytes]) -> None:
-        if store and not self._fault:
+        if store and not self._file_error:
             try:
                 store.put(vectors)
-            except InvalidCacheFile as fault:
-                self._fault = fault
+            except InvalidCacheFile as error:
+                self._file_error = error
 
     def _stack_rows(self, rows: list[Vectors]) -> Vectors:
         if not rows:
@@ -174,43 +248,42 @@ class CachedEmbedder:
         return np.stack(rows)
 
     def _check_widths(self, widths: Iterable[int]) -> None:
-        """Refuse vectors of another width than those before: they are another model's."""
+        """Raise if a vector is not as wide as the others: it comes from another model."""
         widths = self._widths.union(widths)
         if len(widths) > 1:
             raise EmbeddingFailed(
-                f"vectors of several widths ({', '.join(map(str, sorted(widths)))}) go by the name "
-                f"{self._name!r}: its model has changed; start anew and give the new one another "
-                "name, or delete the file of vectors if there is one"
+                f"the vectors under the name {self._name!r} have several widths "
+                f"({', '.join(map(str, sorted(widths)))}), so the model has changed; restart with "
+                "another name for the new model, or delete the vector file if there is one"
             )
         self._widths = widths
 
 
 def pack_vector(row: Vectors) -> bytes:
-    """A vector in 16 bits a number, with what the largest stands for, and a check of the whole."""
+    """Return a vector as a checksum, a scale and 16-bit floats."""
     scale = np.array(np.abs(row).max() or 1, "<f4")
     body: bytes = scale.tobytes() + (row / scale).astype("<f2").tobytes()
-    return zlib.crc32(body).to_bytes(_CHECK_BYTES, "little") + body
+    return zlib.crc32(body).to_bytes(_CHECKSUM_BYTES, "little") + body
 
 
 def unpack_vector(vector: bytes) -> Vectors:
-    """The vector that was packed, but for rounding."""
-    scale = np.frombuffer(vector, "<f4", 1, _CHECK_BYTES)
-    row = np.frombuffer(vector, "<f2", offset=_CHECK_BYTES + _SCALE_BYTES)
+    """Return the packed vector, rounded to 16-bit precision."""
+    scale = np.frombuffer(vector, "<f4", 1, _CHECKSUM_BYTES)
+    row = np.frombuffer(vector, "<f2", offset=_HEADER_BYTES)
     return row.astype(np.float32) * scale.astype(np.float32)
 
 
-def _width(vector: bytes) -> int:
-    """How many numbers a packed vector has."""
-    return (len(vector) - _CHECK_BYTES - _SCALE_BYTES) // _NUMBER_BYTES
+def _packed_width(vector: bytes) -> int:
+    return (len(vector) - _HEADER_BYTES) // _NUMBER_BYTES
 
 
 def _is_intact(vector: bytes) -> bool:
-    check = int.from_bytes(vector[:_CHECK_BYTES], "little")
-    numbers = len(vector) - _CHECK_BYTES - _SCALE_BYTES
-    return numbers > 0 and numbers % 2 == 0 and zlib.crc32(vector[_CHECK_BYTES:]) == check
+    checksum = int.from_bytes(vector[:_CHECKSUM_BYTES], "little")
+    size = len(vector) - _HEADER_BYTES
+    return size > 0 and size % 2 == 0 and zlib.crc32(vector[_CHECKSUM_BYTES:]) == checksum
 
 
-def _fingerprint(name: str, side: str, text: str) -> bytes:
-    """A text's key. The two sides differ: an embedder may read one text in two ways."""
+def _hash_text(name: str, side: str, text: str) -> bytes:
+    """Return the cache key of a text. Query and tool keys differ, as their vectors may."""
     head = f"{side} {len(name)} {name} "
     return hashlib.blake2b((head + text).encode("utf-8", "surrogatepass"), digest_size=16).digest()

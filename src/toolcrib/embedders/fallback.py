@@ -1,8 +1,7 @@
-"""Two ways to rank, the second for when the embedder of the first is down.
+"""A ranker with a fallback for when its embedder is unavailable.
 
-Vectors of two embedders have nothing to do with each other, even where they are equally wide. So
-it is not embedders that stand in for each other but whole rankers: each has a table of its own,
-with vectors of its own for every tool, and a query meets only the table of the one that read it.
+Vectors of different embedders can't be compared, even if they have the same width. So the fallback
+is a complete ranker with its own vectors for every tool.
 """
 
 from __future__ import annotations
@@ -26,110 +25,115 @@ from toolcrib.search.ranker import (
     warm_up_index,
 )
 
-# How long a failed embedder is left alone: a search should not wait for it every time.
+# After a failure, searches use the fallback for this long instead of waiting for another timeout.
 RETRY_SECONDS: Final = 30.0
 
-_NOTE: Final = Note("the embedder is down; the one to fall back on has answered")
+_NOTE: Final = Note("the embedder is unavailable, so the fallback ranker was used")
 
 _T = TypeVar("_T")
 
 
 class FallbackRanker:
-    """The first ranker while its embedder answers, else the second, which should need no network."""
+    """Uses `primary` while its embedder works, otherwise `fallback`, which needs no network."""
 
     prefers_exact_names: ClassVar[bool] = True
 
     def __init__(
         self,
-        first: Ranker,
-        second: Ranker,
+        primary: Ranker,
+        fallback: Ranker,
         *,
         retry_seconds: float = RETRY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.primary = first
-        self.fallback = second
+        self.primary = primary
+        self.fallback = fallback
         self._retry_seconds = retry_seconds
         self._clock = clock
-        self._down: tuple[float, EmbeddingFailed] | None = None
+        self._failure: tuple[float, EmbeddingFailed] | None = None
 
     @property
     def primary_error(self) -> EmbeddingFailed | None:
-        """Why the second answers; None while the first does."""
-        return self._down and self._down[1]
+        """The last error of the primary ranker; None if it works."""
+        return self._failure and self._failure[1]
 
     def fit(self, catalog: Catalog) -> Index:
-        """Fit both: the second must be ready when it is needed."""
+        """Fit both rankers, so that the fallback is ready when it is needed."""
         return _FallbackIndex(self, catalog, self.fallback.fit(catalog)).fit_primary()
 
-    def try_primary(self, act: Callable[[], _T]) -> _T | None:
-        """What an act of the first gives; None if it fails, or failed a short while ago."""
-        down = self._down
-        if down is not None and self._clock() < down[0]:
+    def try_primary(self, action: Callable[[], _T]) -> _T | None:
+        """Return the result of the action, or None if it fails or failed recently."""
+        if self._failure is not None and self._clock() < self._failure[0]:
             return None
         try:
-            found = act()
-        except EmbeddingFailed as fault:
-            self._down = (self._clock() + self._retry_seconds, fault)
+            result = action()
+        except EmbeddingFailed as error:
+            self._failure = (self._clock() + self._retry_seconds, error)
             return None
-        self._down = None
-        return found
+        self._failure = None
+        return result
 
 
 class _FallbackIndex:
-    """Both rankers' indexes of one catalog. The first's may be behind, and then catches up."""
+    """The indexes of both rankers. If the primary index is missing, it is fitted later."""
 
     def __init__(
-        self, ranker: FallbackRanker, catalog: Catalog, second: Index, earlier: Index | None = None
+        self,
+        ranker: FallbackRanker,
+        catalog: Catalog,
+        fallback: Index,
+        outdated_primary: Index | None = None,
     ) -> None:
         self._ranker = ranker
         self._catalog = catalog
-        self._second = second
-        self._earlier = earlier
-        self._first: Index | None = None
+        self._fallback = fallback
+        # The primary index of an earlier catalog; its slots hold other tools.
+        self._outdated_primary = outdated_primary
+        self._primary: Index | None = None
 
     def fit_primary(self) -> _FallbackIndex:
         self._ranker.try_primary(self._fitted_primary)
         return self
 
     def rank(self, query: str) -> Ranking:
-        found = self._ranker.try_primary(lambda: self._fitted_primary().rank(query))
-        if found is not None:
-            return found
-        ranking = self._second.rank(query)
+        result = self._ranker.try_primary(lambda: self._fitted_primary().rank(query))
+        if result is not None:
+            return result
+        ranking = self._fallback.rank(query)
         return ranking._replace(notes=(*ranking.notes, _NOTE))
 
     def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
-        found = self._ranker.try_primary(lambda: self._fitted_primary().reasons(query, slot))
-        return self._second.reasons(query, slot) if found is None else found
+        result = self._ranker.try_primary(lambda: self._fitted_primary().reasons(query, slot))
+        return self._fallback.reasons(query, slot) if result is None else result
 
     def warm_up(self, max_tools: int) -> int:
-        if self._active is not self._second:
-            left = self._ranker.try_primary(
+        if self._active is not self._fallback:
+            remaining = self._ranker.try_primary(
                 lambda: warm_up_index(self._fitted_primary(), max_tools)
             )
-            if left is not None:
-                return left
-        return warm_up_index(self._second, max_tools)
+            if remaining is not None:
+                return remaining
+        return warm_up_index(self._fallback, max_tools)
 
     def pairwise_similarity(self, slots: list[int]) -> NDArray[np.float32]:
         return pairwise_similarity(self._active, slots)
 
     def with_catalog(self, catalog: Catalog) -> Index:
-        earlier = self._first or self._earlier
-        second = self._second.with_catalog(catalog)
-        return _FallbackIndex(self._ranker, catalog, second, earlier).fit_primary()
+        fallback = self._fallback.with_catalog(catalog)
+        outdated = self._primary or self._outdated_primary
+        return _FallbackIndex(self._ranker, catalog, fallback, outdated).fit_primary()
 
     @property
     def _active(self) -> Index:
-        """The index that answered last."""
-        return self._second if self._first is None or self._ranker.primary_error else self._first
+        """The index that was used last."""
+        if self._primary is None or self._ranker.primary_error:
+            return self._fallback
+        return self._primary
 
     def _fitted_primary(self) -> Index:
-        """The first's index of this very catalog: one of an earlier has other tools in its slots."""
-        current, earlier = self._first, self._earlier
-        if current is None:
-            fit = earlier.with_catalog if earlier else self._ranker.primary.fit
-            current = self._first = fit(self._catalog)
-            self._earlier = None
-        return current
+        primary, outdated = self._primary, self._outdated_primary
+        if primary is None:
+            fit = outdated.with_catalog if outdated else self._ranker.primary.fit
+            primary = self._primary = fit(self._catalog)
+            self._outdated_primary = None
+        return primary

@@ -1,21 +1,24 @@
-"""Any endpoint that speaks OpenAI's embeddings API: OpenAI itself, Ollama, vLLM, and many others."""
+"""An embedder for OpenAI's embeddings API, which Ollama, vLLM and many other servers speak too."""
 
 from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
+import socket
+import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
 from types import UnionType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from toolcrib.embedders.http_deadline import PlainHandler, SecureHandler
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.vector_checks import validate_vectors
@@ -24,28 +27,28 @@ TIMEOUT_SECONDS: Final = 10.0
 MAX_TIMEOUT_SECONDS: Final = 86_400
 MAX_ATTEMPTS: Final = 3
 MAX_BATCH_TEXTS: Final = 128
-# About 2,000 tokens of English: under the window of every embedding model in use.
+# About 2,000 tokens of English, which every embedding model in use accepts.
 MAX_TEXT_CHARS: Final = 8_000
 MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
+FIRST_PAUSE_SECONDS: Final = 0.1
 MAX_PAUSE_SECONDS: Final = 2.0
 
-_FIRST_PAUSE_SECONDS: Final = 0.1
 _CHUNK_BYTES: Final = 1 << 16
-# What may be otherwise a moment later.
 _TRANSIENT_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_BAD_REQUEST_REMEDY: Final = "check that it supports this model, these dimensions and long texts"
 _REMEDIES: Final = {
-    400: "see whether it takes this model, these dimensions and texts this long",
-    401: "the key is missing or wrong: check it",
-    403: "the key may not use this model: check its rights",
-    404: "no such address or model there: check both",
-    413: "the request is too large for it: shorten the tools' descriptions",
-    422: "see whether it takes this model, these dimensions and texts this long",
-    429: "too many requests or no credit left: wait, or raise the quota",
+    400: _BAD_REQUEST_REMEDY,
+    401: "the key is missing or wrong; check it",
+    403: "the key does not give access to this model; check its permissions",
+    404: "there is no such URL or model; check both",
+    413: "the request is too large; shorten the tool descriptions",
+    422: _BAD_REQUEST_REMEDY,
+    429: "too many requests or no credit left; wait, or raise the quota",
 }
 
 
 class _TransientEmbeddingError(EmbeddingFailed):
-    """A fault that may be gone the next time, and how long to wait for that at least."""
+    """An error that may not occur again after a pause."""
 
     def __init__(self, message: str, pause_seconds: float = 0.0) -> None:
         super().__init__(message)
@@ -53,10 +56,11 @@ class _TransientEmbeddingError(EmbeddingFailed):
 
 
 class OpenAIEmbedder:
-    """Vectors from an embeddings endpoint, such as `https://api.openai.com/v1`.
+    """Gets vectors from an embeddings endpoint, such as `https://api.openai.com/v1`.
 
-    `prefixes` are put before queries and tools, for models that were trained with such marks.
-    `dimensions` asks for shorter vectors, where a model can give them.
+    `prefixes` are put before queries and tools, for models that were trained with such prefixes.
+    `dimensions` requests shorter vectors from models that support it. `timeout_seconds` limits each
+    attempt as a whole, including a slow reply.
     """
 
     def __init__(
@@ -79,231 +83,273 @@ class OpenAIEmbedder:
         self._dimensions = dimensions
         self._prefixes = prefixes
         self._timeout_seconds = timeout_seconds
-        self._opener = urllib.request.build_opener(_NoRedirect, PlainHandler, SecureHandler)
+        self._opener = urllib.request.build_opener(
+            _NoRedirect, _DeadlineHandler(context=ssl.create_default_context())
+        )
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """What people and models ask for."""
-        return self._vectors(self._prefixes[0], texts)
+        """Return one vector per query."""
+        return self._embed(self._prefixes[0], texts)
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
-        """What tools say of themselves."""
-        return self._vectors(self._prefixes[1], texts)
+        """Return one vector per tool text."""
+        return self._embed(self._prefixes[1], texts)
 
-    def _vectors(self, prefix: str, texts: Sequence[str]) -> Vectors:
-        cut = [(prefix + text)[:MAX_TEXT_CHARS] for text in texts]
+    def _embed(self, prefix: str, texts: Sequence[str]) -> Vectors:
+        inputs = [(prefix + text)[:MAX_TEXT_CHARS] for text in texts]
         parts = [
-            self._embed_batch(cut[start : start + MAX_BATCH_TEXTS])
-            for start in range(0, len(cut), MAX_BATCH_TEXTS)
+            self._embed_batch(inputs[start : start + MAX_BATCH_TEXTS])
+            for start in range(0, len(inputs), MAX_BATCH_TEXTS)
         ]
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
-            raise self._error(f"gave vectors of several widths: {sorted(widths)}; use one model")
+            raise self._error(
+                f"returned vectors of several widths: {sorted(widths)}; use one model"
+            )
         return np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
 
     def _embed_batch(self, texts: list[str]) -> Vectors:
-        asked: dict[str, object] = {
+        body: dict[str, object] = {
             "model": self._model,
             "input": texts,
             "encoding_format": "float",
         }
         if self._dimensions is not None:
-            asked["dimensions"] = self._dimensions
-        rows = validate_vectors(
-            self._parse_rows(self._post_with_retries(asked), len(texts)), len(texts), self._url
-        )
+            body["dimensions"] = self._dimensions
+        reply = self._post_with_retries(json.dumps(body).encode())
+        rows = validate_vectors(self._parse_rows(reply, len(texts)), len(texts), self._url)
         if self._dimensions not in (None, rows.shape[1]):
             raise self._error(
-                f"gave vectors of {rows.shape[1]} numbers, not {self._dimensions}; "
-                "leave `dimensions` out, or use a model that can give them"
+                f"returned vectors with {rows.shape[1]} dimensions, not {self._dimensions}; "
+                "remove `dimensions`, or use a model that supports it"
             )
         return rows
 
-    def _post_with_retries(self, body: dict[str, object]) -> bytes:
-        """The reply to a request, which is sent again a few times if the fault may pass."""
-        content = json.dumps(body).encode()
-        pause = _FIRST_PAUSE_SECONDS
+    def _post_with_retries(self, content: bytes) -> bytes:
+        pause = FIRST_PAUSE_SECONDS
         for _ in range(MAX_ATTEMPTS - 1):
             try:
                 return self._post(content)
-            except _TransientEmbeddingError as fault:
-                time.sleep(min(fault.pause_seconds or pause, MAX_PAUSE_SECONDS))
+            except _TransientEmbeddingError as error:
+                time.sleep(min(error.pause_seconds or pause, MAX_PAUSE_SECONDS))
                 pause *= 2
         try:
             return self._post(content)
-        except _TransientEmbeddingError as fault:
-            # Whether it might pass was of use to us alone.
-            raise EmbeddingFailed(str(fault)) from fault.__cause__
+        except _TransientEmbeddingError as error:
+            raise EmbeddingFailed(str(error)) from error.__cause__
 
     def _post(self, content: bytes) -> bytes:
         request = urllib.request.Request(self._url, content, self._headers, method="POST")
         try:
             with self._opener.open(request, timeout=self._timeout_seconds) as reply:
                 return self._read_reply(reply)
-        except urllib.error.HTTPError as fault:
-            with fault:
-                raise self._status_error(fault) from fault
-        except TimeoutError as fault:
-            raise self._timeout_error() from fault
-        except (OSError, http.client.HTTPException) as fault:
-            reason = getattr(fault, "reason", None) or fault
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._status_error(error) from error
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):
-                raise self._timeout_error() from fault
+                raise _TransientEmbeddingError(
+                    f"{self._url} did not answer within {self._timeout_seconds:g} seconds; "
+                    "increase `timeout_seconds`, or check whether the server is overloaded"
+                ) from error
             raise _TransientEmbeddingError(
                 f"{self._url} cannot be reached ({self._quote(reason)}); "
-                "see that it runs and that the address is right"
-            ) from fault
+                "check that the server is running and that the URL is right"
+            ) from error
 
     def _read_reply(self, reply: http.client.HTTPResponse) -> bytes:
-        """The whole reply, unless it is too large."""
         content = bytearray()
         while chunk := reply.read1(_CHUNK_BYTES):
             content += chunk
             if len(content) > MAX_REPLY_BYTES:
                 raise self._error(
-                    f"gave more than {MAX_REPLY_BYTES // 1024**2} MiB; see that it is an "
+                    f"returned more than {MAX_REPLY_BYTES // 1024**2} MiB; check that it is an "
                     "embeddings endpoint"
                 )
         return bytes(content)
 
-    def _status_error(self, fault: urllib.error.HTTPError) -> EmbeddingFailed:
-        moved = fault.headers.get("Location") if 300 <= fault.code < 400 else None
-        said = (
-            f"it has moved to {self._quote(moved)}"
-            if moved
-            else self._quote(_read_error_message(fault))
-        )
-        cure = _REMEDIES.get(fault.code, "see its own log")
-        if moved:
-            cure = "give that address, if you trust it"
-        message = f"{self._url} refused with status {fault.code} ({said}); {cure}"
-        if fault.code in _TRANSIENT_STATUSES:
+    def _status_error(self, error: urllib.error.HTTPError) -> EmbeddingFailed:
+        location = error.headers.get("Location") if 300 <= error.code < 400 else None
+        if location:
+            reason = f"moved to {self._quote(location)}"
+            remedy = "use that URL, if you trust it"
+        else:
+            reason = self._quote(_read_error_message(error))
+            remedy = _REMEDIES.get(error.code, "see the log of the server")
+        message = f"{self._url} returned status {error.code} ({reason}); {remedy}"
+        if error.code in _TRANSIENT_STATUSES:
             return _TransientEmbeddingError(
-                message, _pause_seconds(fault.headers.get("Retry-After"))
+                message, _parse_retry_after(error.headers.get("Retry-After"))
             )
         return EmbeddingFailed(message)
 
     def _parse_rows(self, content: bytes, count: int) -> list[Any]:
-        """The rows of a reply, in the order of the texts."""
+        """Return the rows of a reply in the order of the texts."""
         rows: list[Any] = [None] * count
         try:
             data = json.loads(content)["data"]
-            for place, each in enumerate(data):
-                rows[each.get("index", place)] = _decode_embedding(each["embedding"])
-        except (
-            ValueError,
-            KeyError,
-            IndexError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as fault:
+            for position, item in enumerate(data):
+                rows[item.get("index", position)] = _decode_embedding(item["embedding"])
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise self._error(
-                f"gave no embeddings but {self._quote(content, 80)}; "
-                "see that it speaks OpenAI's embeddings API"
-            ) from fault
+                f"returned {self._quote(content, 80)} instead of embeddings; "
+                "check that it supports OpenAI's embeddings API"
+            ) from error
         if len(data) != count:
-            raise self._error(f"gave {len(data)} vectors for {count} texts; use another server")
+            raise self._error(f"returned {len(data)} vectors for {count} texts; use another server")
         missing = sum(row is None for row in rows)
         if missing:
-            raise self._error(f"gave no vector for {missing} of {count} texts; use another server")
+            raise self._error(
+                f"returned no vector for {missing} of {count} texts; use another server"
+            )
         return rows
 
-    def _quote(self, said: object, most: int = 200) -> str:
-        """A stranger's words, short and on one line, and without the key that it was given."""
-        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    def _quote(self, value: object, max_chars: int = 200) -> str:
+        """Return text of the server on one line, truncated and without the API key."""
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
         text = text.replace(self._key, "***") if self._key else text
         line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-        return line if len(line) <= most else f"{line[:most]}…"
-
-    def _timeout_error(self) -> _TransientEmbeddingError:
-        return _TransientEmbeddingError(
-            f"{self._url} did not answer within {self._timeout_seconds:g} seconds; "
-            "give it longer (`timeout_seconds`), or see whether it is overloaded"
-        )
+        return line if len(line) <= max_chars else f"{line[:max_chars]}…"
 
     def _error(self, message: str) -> EmbeddingFailed:
         return EmbeddingFailed(f"{self._url} {message}")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer, not an order: following it would carry the key to another host."""
+    """Does not follow redirects, which would send the key to another host."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
+class _DeadlineHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Applies the timeout to a whole reply.
+
+    The timeout of a socket applies to each read, so a server that sends single bytes could keep a
+    request open forever.
+    """
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_limit_reply_time(http.client.HTTPConnection), req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        connect = _limit_reply_time(http.client.HTTPSConnection)
+        return self.do_open(connect, req, context=self._context)  # type: ignore[attr-defined]
+
+
+def _limit_reply_time(connection_class: type[http.client.HTTPConnection]) -> Callable[..., Any]:
+    """Return a factory of connections whose replies must arrive before the timeout."""
+
+    def connect(host: str, timeout: float, **options: Any) -> http.client.HTTPConnection:
+        deadline = time.monotonic() + timeout
+
+        def build_response(sock: Any, *args: Any, **kwargs: Any) -> http.client.HTTPResponse:
+            reader: Any = _DeadlineReader(sock, deadline)
+            return http.client.HTTPResponse(reader, *args, **kwargs)
+
+        connection = connection_class(host, timeout=timeout, **options)
+        connection.response_class = build_response  # type: ignore[assignment]
+        return connection
+
+    return connect
+
+
+class _DeadlineReader(io.RawIOBase):
+    """Reads from a socket until a deadline. Takes the place of the socket of a reply."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        self._deadline = deadline
+        self._file = sock.makefile("rb", buffering=0)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        seconds_left = self._deadline - time.monotonic()
+        if seconds_left <= 0:
+            raise TimeoutError("deadline exceeded")
+        self._sock.settimeout(seconds_left)
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def _endpoint_url(url: str) -> str:
-    """The address to send to, from that of the API or of the endpoint itself."""
+    """Return the URL of the endpoint, given that URL or the base URL of the API."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        usable = False
-    if not usable or not url.isprintable() or " " in url:
+        is_valid = False
+    if not is_valid or not url.isprintable() or " " in url:
         raise InvalidConfig(
-            f"{url!r} is no address of an embeddings endpoint; "
+            f"{url!r} is not the URL of an embeddings endpoint; "
             "it should look like https://api.openai.com/v1"
         )
     if parts.username or parts.password:
-        raise InvalidConfig("an address must not hold a password; give it as `key`")
-    bare = url.rstrip("/")
-    return bare if bare.endswith("/embeddings") else f"{bare}/embeddings"
+        raise InvalidConfig("a URL must not contain a password; pass it as `key`")
+    base = url.rstrip("/")
+    return base if base.endswith("/embeddings") else f"{base}/embeddings"
 
 
 def _check_options(model: Any, dimensions: Any, prefixes: Any, timeout_seconds: Any) -> None:
-    """Refuse what could not be sent, or would only fail when somebody searches."""
+    """Raise for options that would make every request fail."""
     if not isinstance(model, str) or not model.strip():
         raise InvalidConfig(f"`model` must be the name of a model, not {model!r}")
     if dimensions is not None and not (_is_number(dimensions, int) and dimensions > 0):
-        raise InvalidConfig(
-            f"`dimensions` must be a whole number from 1, or left out, not {dimensions!r}"
-        )
+        raise InvalidConfig(f"`dimensions` must be a positive integer or None, not {dimensions!r}")
     is_pair = isinstance(prefixes, tuple | list) and len(prefixes) == 2
-    if not is_pair or not all(isinstance(one, str) for one in prefixes):
+    if not is_pair or not all(isinstance(prefix, str) for prefix in prefixes):
         raise InvalidConfig(
-            f"`prefixes` must be two texts, for queries and for tools, not {prefixes!r}"
+            f"`prefixes` must be two strings, for queries and for tools, not {prefixes!r}"
         )
-    if not (
-        _is_number(timeout_seconds, int | float) and 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS
-    ):
+    is_number = _is_number(timeout_seconds, int | float)
+    if not is_number or not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
         raise InvalidConfig(
-            f"`timeout_seconds` must be a number of seconds above 0, up to {MAX_TIMEOUT_SECONDS:,}, "
+            f"`timeout_seconds` must be a number above 0 and up to {MAX_TIMEOUT_SECONDS:,}, "
             f"not {timeout_seconds!r:.40}"
         )
 
 
-def _is_number(value: object, kind: type | UnionType) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+def _is_number(value: object, number_type: type | UnionType) -> bool:
+    return isinstance(value, number_type) and not isinstance(value, bool)
 
 
 def _check_key(key: str) -> str:
     if not (isinstance(key, str) and key.isascii() and key.isprintable()):
         raise InvalidConfig(
-            "the key holds a line break or another sign no key has; copy it anew, without spaces"
+            "the key contains a line break or another invalid character; copy it again"
         )
     return key
 
 
 def _decode_embedding(embedding: Any) -> Any:
-    """One vector: numbers, or the same in base64, which some servers give unasked."""
+    """Return one vector. Some servers use base64 even if it was not requested."""
     if isinstance(embedding, str):
         return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
     return embedding
 
 
-def _read_error_message(fault: urllib.error.HTTPError) -> str:
-    """What a server says is wrong: the API's own field if there is one."""
+def _read_error_message(error: urllib.error.HTTPError) -> str:
+    """Return the `error` field of the reply, or else its text or its status phrase."""
     try:
-        content = fault.read(_CHUNK_BYTES)
+        content = error.read(_CHUNK_BYTES)
     except (OSError, http.client.HTTPException):
-        return str(fault.reason)
+        return str(error.reason)
     try:
-        error = json.loads(content)["error"]
-        return str(error["message"] if isinstance(error, dict) else error)
+        field = json.loads(content)["error"]
+        return str(field["message"] if isinstance(field, dict) else field)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return content.decode("utf-8", "replace") or str(fault.reason)
+        return content.decode("utf-8", "replace") or str(error.reason)
 
 
-def _pause_seconds(header: str | None) -> float:
-    """What `Retry-After` asks for, where it is a number of seconds."""
+def _parse_retry_after(header: str | None) -> float:
+    """Return the seconds of a `Retry-After` header; 0 for a date or an invalid value."""
     return float(header) if header and header.isascii() and header.isdecimal() else 0.0

@@ -1,4 +1,4 @@
-"""A model of sentence-transformers, or anything else that encodes a list of texts."""
+"""An embedder around a sentence-transformers model, or any object with an `encode` method."""
 
 from __future__ import annotations
 
@@ -13,42 +13,44 @@ _SOURCE = "the model"
 
 
 class TextModel(Protocol):
-    """What is asked of a model that is already loaded."""
+    """A loaded model."""
 
     def encode(self, texts: list[str], /) -> Any:
-        """One row a text."""
+        """Return one row per text."""
 
 
 class TransformersEmbedder:
-    """An embedder around a loaded model. Its own ways to read queries and documents are used."""
+    """An embedder around a loaded model.
+
+    It uses the model's `encode_query` and `encode_document` methods, where they exist.
+    """
 
     def __init__(self, model: TextModel) -> None:
-        # A text has a method of that name, too: many take a model's name for the model.
+        # str has an `encode` method too, and passing a model's name is a common mistake.
         if isinstance(model, str) or not callable(getattr(model, "encode", None)):
             raise InvalidConfig(
-                f"{model!r:.100} is no model that encodes a list of texts; load it first: "
+                f"{model!r:.100} is not a model with an `encode` method; load the model first: "
                 "SentenceTransformer(name)"
             )
-        # Newer models know prompts for the two sides; older ones read both alike.
         self._query: Callable[[list[str]], Any] = getattr(model, "encode_query", model.encode)
         self._tool: Callable[[list[str]], Any] = getattr(model, "encode_document", model.encode)
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """What people and models ask for."""
+        """Return one vector per query."""
         return _encode(self._query, texts)
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
-        """What tools say of themselves."""
+        """Return one vector per tool text."""
         return _encode(self._tool, texts)
 
 
 def _encode(encode: Callable[[list[str]], Any], texts: Sequence[str]) -> Vectors:
     try:
-        found = encode(list(texts))
-    # A model may fail in any way its library can; here that becomes one error of ours.
-    except Exception as fault:
+        rows = encode(list(texts))
+    # A model may raise anything its library raises.
+    except Exception as error:
         raise EmbeddingFailed(
-            f"{_SOURCE} could not encode {len(texts)} texts: {type(fault).__name__}: {fault}; "
-            "see that `model.encode` works on its own"
-        ) from fault
-    return validate_vectors(found, len(texts), _SOURCE)
+            f"{_SOURCE} could not encode {len(texts)} texts: {type(error).__name__}: {error}; "
+            "check that `model.encode` works on its own"
+        ) from error
+    return validate_vectors(rows, len(texts), _SOURCE)

@@ -63,7 +63,7 @@ def build_onnx_model(weights: Mapping[str, Any]) -> bytes:
         x = builder.add_layer(x, number)
         if number + 1 == halfway_layer(layers):
             halfway = x
-    shape = ["count", "length", int(weights["places"].shape[1])]
+    shape: list[int | str] = ["count", "length", int(weights["places"].shape[1])]
     return builder.graph.serialize([halfway, x], shape)
 
 
