@@ -24,8 +24,7 @@ from benchmarks.context import data_folder
 from benchmarks.machine import described
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.cache import CachedEmbedder
-from toolcrib.encoder.default import build_encoder
-from toolcrib.encoder.default import DEFAULT_ENCODER
+from toolcrib.encoder.default import DEFAULT_ENCODER, build_encoder
 from toolcrib.encoder.glossary import translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from toolcrib.encoder.transformer import MAX_TOKENS, TransformerEncoder

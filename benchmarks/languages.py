@@ -40,7 +40,10 @@ NAMES: Final = {
     "zh": "Chinese",
 }
 # Where a query is put into English, for words and for meaning.
-PLACES: Final = ("toolcrib.encoder.default.in_english", "toolcrib.search.hybrid.fusion.in_english")
+PLACES: Final = (
+    "toolcrib.encoder.default.translate_to_english",
+    "toolcrib.search.hybrid.fusion.translate_to_english",
+)
 
 Hits = Mapping[tuple[str, str], list[float]]
 

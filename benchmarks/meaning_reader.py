@@ -25,7 +25,7 @@ class Ours:
 
     def __init__(self) -> None:
         # Imported here: the torch peer's interpreter need not have the package's dependencies.
-        self._shipped = import_module("toolcrib.encoder.default").SHIPPED
+        self._shipped = import_module("toolcrib.encoder.default").DEFAULT_ENCODER
 
     def embed_queries(self, texts: Sequence[str]) -> Array:
         """Queries, encoded, whether or not they were asked before."""
@@ -40,7 +40,7 @@ class Ours:
 
     def sketched(self, texts: Sequence[str]) -> Array:
         """Tools, sketched: what it takes until they can be searched."""
-        vectors: Array = self._shipped.sketches.tools(texts)
+        vectors: Array = self._shipped.static_embedder.embed_tools(texts)
         return vectors
 
     def fit(self, file: str) -> None:

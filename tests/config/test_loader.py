@@ -84,12 +84,12 @@ def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", 'F: empty; it should hold a configuration such as {"mcpServers": {}}'),
+        ("", 'F: the file is empty; it should contain a configuration such as {"mcpServers": {}}'),
         ("{", "F, line 1: column 2: the text ends in the middle of a value"),
-        ('{"a": 1 "b": 2}', "F, line 1: column 9: not valid JSON: expecting ',' delimiter"),
+        ('{"a": 1 "b": 2}', "F, line 1: column 9: invalid JSON: expecting ',' delimiter"),
         ("{}\n{}", "F, line 2: more follows after the value; keep one"),
-        ("[" * 100_000, "nested too deep"),
-        ('{"http": {"port": NaN}}', "NaN is no number JSON can hold"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"http": {"port": NaN}}', "NaN is not a valid JSON number"),
         ("[1]", "F, line 1: should be an object, not a list"),
         ("{} /* never closed", ""),
     ],

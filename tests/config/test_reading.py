@@ -369,10 +369,10 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
             {"models": {"mine": {"api": "openai"}}},
             "models.mine.url: should be an address such as https://api.openai.com",
         ),
-        ({"store": "foo.db"}, "store: is not a URL; for a file write sqlite:///toolcrib.db"),
+        ({"store": "foo.db"}, "store: is not a URL; for a file use sqlite:///toolcrib.db"),
         (
             {"store": "postgres://hush@x"},
-            "store: 'postgres' is not known; write sqlite:///toolcrib.db",
+            "store: 'postgres' is not supported; use sqlite:///toolcrib.db",
         ),
         (
             {"http": {"host": ""}},

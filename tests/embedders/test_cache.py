@@ -134,8 +134,11 @@ def test_failed_write_is_rolled_back(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no database at all, but long enough to look at", "a text, .*choose another path$"),
-        (b"\0" * 4096, "damaged.*delete it"),
+        (
+            b"no database at all, but long enough to look at",
+            "this is a text file, .*choose another path$",
+        ),
+        (b"\0" * 4096, "the file is damaged.*delete it"),
     ],
 )
 def test_file_that_is_not_a_database_is_reported_and_kept(
@@ -160,13 +163,13 @@ def test_file_of_a_newer_version_is_rejected(path: Path) -> None:
     VectorStore(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(InvalidCacheFile, match=r"another version.*delete the file"):
+    with pytest.raises(InvalidCacheFile, match=r"newer version.*delete the file"):
         VectorStore(path)
 
 
 @pytest.mark.parametrize("place", ["missing/vectors.db", "", "a\0b"])
 def test_unwritable_path_is_rejected(tmp_path: Path, place: str) -> None:
-    with pytest.raises(InvalidCacheFile, match="see that its folder exists"):
+    with pytest.raises(InvalidCacheFile, match="check that its folder exists"):
         VectorStore(str(tmp_path / place) if "\0" not in place else place)
 
 
@@ -186,7 +189,7 @@ def test_file_on_a_full_disk_is_disabled(path: Path) -> None:
             "CREATE TRIGGER full BEFORE INSERT ON vectors BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
         )
     assert len(cached.embed_tools(TEXTS)) == 3
-    assert "no room to write" in str(cached.file_error)
+    assert "the disk is full" in str(cached.file_error)
     assert len(cached.embed_tools(["more"])) == 1
 
 
@@ -238,7 +241,7 @@ def test_locked_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("toolcrib.files.sqlite_file.LOCK_TIMEOUT_SECONDS", 0.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(InvalidCacheFile, match="another process has held it"):
+        with pytest.raises(InvalidCacheFile, match="another process has locked the file"):
             store.put({b"key": b"vector"})
 
 

@@ -1,5 +1,3 @@
-"""A file that is written is there as a whole, or as it was."""
-
 from __future__ import annotations
 
 import os
@@ -9,55 +7,77 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.files.atomic_write import write_file_atomically
+from toolcrib.files.atomic_write import create_file, write_file_atomically
 
 
-def test_a_new_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path: Path) -> None:
-    plain, mine = tmp_path / "plain", tmp_path / "mine"
-    usual = tmp_path / "usual"
-    usual.write_bytes(b"")
-    write_file_atomically(plain, b"x")
-    write_file_atomically(mine, b"x", mode=0o600)
-    assert plain.read_bytes() == mine.read_bytes() == b"x"
-    assert plain.stat().st_mode == usual.stat().st_mode
+def test_new_file_has_the_default_or_given_permissions(tmp_path: Path) -> None:
+    default, private = tmp_path / "default", tmp_path / "private"
+    ordinary = tmp_path / "ordinary"
+    ordinary.write_bytes(b"")
+    write_file_atomically(default, b"x")
+    write_file_atomically(private, b"x", mode=0o600)
+    assert default.read_bytes() == private.read_bytes() == b"x"
+    assert default.stat().st_mode == ordinary.stat().st_mode
     if os.name == "posix":
-        assert stat.S_IMODE(mine.stat().st_mode) == 0o600
+        assert stat.S_IMODE(private.stat().st_mode) == 0o600
 
 
-def test_a_file_keeps_its_rights_and_its_links(tmp_path: Path) -> None:
+def test_existing_file_keeps_its_permissions_and_links(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_bytes(b"old")
     real.chmod(0o640)
     link.symlink_to(real)
-    rights = real.stat().st_mode
+    mode = real.stat().st_mode
     write_file_atomically(link, b"new")
     assert link.is_symlink()
-    assert (real.read_bytes(), real.stat().st_mode) == (b"new", rights)
+    assert (real.read_bytes(), real.stat().st_mode) == (b"new", mode)
 
 
-def test_what_the_last_look_refuses_is_not_written(tmp_path: Path) -> None:
+def test_check_can_cancel_the_write(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
 
-    def refuse() -> None:
+    def cancel() -> None:
         raise ValueError("no")
 
-    for place in (path, tmp_path / "none", tmp_path):
+    for target in (path, tmp_path / "none", tmp_path):
         with pytest.raises(ValueError, match="no"):
-            write_file_atomically(place, b"new", check=refuse)
+            write_file_atomically(target, b"new", check=cancel)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_is_not_written_to(tmp_path: Path) -> None:
+def test_folder_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         write_file_atomically(tmp_path, b"x")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there, links need rights")
-def test_a_link_that_leads_to_itself_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="symbolic links need special permissions on Windows"
+)
+def test_link_to_itself_is_replaced(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     write_file_atomically(loop, b"new")
     assert loop.read_bytes() == b"new"
+
+
+def test_create_file_does_not_overwrite(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    create_file(path, b"old", 0o600)
+    with pytest.raises(FileExistsError):
+        create_file(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_create_file_removes_an_incomplete_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(handle: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        create_file(tmp_path / "f", b"x")
+    assert list(tmp_path.iterdir()) == []

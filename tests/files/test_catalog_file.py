@@ -43,11 +43,11 @@ def read(folder: Path, content: str | bytes) -> Catalog:
     return read_catalog_file(path)
 
 
-def fault_of(folder: Path, content: str | bytes) -> str:
-    """What is said about a bad file, without its folder."""
-    with pytest.raises(InvalidCatalogFile) as fault:
+def read_error(folder: Path, content: str | bytes) -> str:
+    """Return the error message for an invalid file, without its folder."""
+    with pytest.raises(InvalidCatalogFile) as error:
         read(folder, content)
-    return str(fault.value).removeprefix(f"{folder}/")
+    return str(error.value).removeprefix(f"{folder}/")
 
 
 def names(catalog: Catalog) -> list[str]:
@@ -58,72 +58,70 @@ def names(catalog: Catalog) -> list[str]:
     "document",
     [[PING, MCP, CHAT, GEMINI], {"model": "m", "tools": [PING, MCP, CHAT, GEMINI]}],
 )
-def test_formats_are_mixed_freely_in_a_json_document(tmp_path: Path, document: Any) -> None:
+def test_json_document_may_mix_formats(tmp_path: Path, document: Any) -> None:
     for indent in (None, 2):
         catalog = read(tmp_path, json.dumps(document, indent=indent))
         assert names(catalog) == ["ping", "issue", "weather", "map", "route"]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", "\n  \n"])
-def test_formats_are_mixed_freely_in_json_lines(tmp_path: Path, end: str) -> None:
+def test_json_lines_may_mix_formats(tmp_path: Path, end: str) -> None:
     content = end.join(json.dumps(entry) for entry in (PING, MCP, CHAT, GEMINI)) + end
     assert names(read(tmp_path, content)) == ["ping", "issue", "weather", "map", "route"]
 
 
 @pytest.mark.parametrize("entry", [PING, MCP, CHAT])
-def test_a_single_tool_is_a_catalog(tmp_path: Path, entry: dict[str, Any]) -> None:
+def test_single_tool_is_a_catalog(tmp_path: Path, entry: dict[str, Any]) -> None:
     assert len(read(tmp_path, json.dumps(entry, indent=2))) == 1
 
 
-def test_a_container_alone_is_a_catalog(tmp_path: Path) -> None:
+def test_single_container_is_a_catalog(tmp_path: Path) -> None:
     assert names(read(tmp_path, json.dumps(GEMINI, indent=2))) == ["map", "route"]
 
 
 @pytest.mark.parametrize("content", ["[]", '{"tools": []}'])
-def test_a_list_without_tools_is_an_empty_catalog(tmp_path: Path, content: str) -> None:
+def test_empty_list_is_an_empty_catalog(tmp_path: Path, content: str) -> None:
     assert len(read(tmp_path, content)) == 0
 
 
-def test_a_byte_order_mark_is_tolerated(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     assert names(read(tmp_path, b"\xef\xbb\xbf" + json.dumps(PING).encode())) == ["ping"]
 
 
-def test_a_line_separator_inside_a_text_ends_no_line(tmp_path: Path) -> None:
+def test_unicode_line_separator_does_not_end_a_line(tmp_path: Path) -> None:
     entry = json.dumps({"name": "a", "description": "b\u2028c\x85d"}, ensure_ascii=False)
     assert read(tmp_path, f'{entry}\n{{"name": "b"}}')["a"].description == "b\u2028c\x85d"
 
 
-def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    def give(content: bytes) -> None:
+def test_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def set_stdin(content: bytes) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
 
-    give(b'{"name": "a"}\n{"name": "b"}')
+    set_stdin(b'{"name": "a"}\n{"name": "b"}')
     assert names(read_catalog_file("-")) == ["a", "b"]
-    give(b"[")
+    set_stdin(b"[")
     with pytest.raises(InvalidCatalogFile, match="standard input, line 1"):
         read_catalog_file("-")
 
 
-def test_a_fault_in_json_lines_names_its_line_and_field(tmp_path: Path) -> None:
+def test_error_in_json_lines_names_line_and_field(tmp_path: Path) -> None:
     content = '{"name": "a"}\n\n{"name": "b", "input_schema": 7}\n'
     assert (
-        fault_of(tmp_path, content)
+        read_error(tmp_path, content)
         == "tools.json, line 3: tool 'b': input_schema must be an object, not a number"
     )
 
 
-def test_a_fault_in_a_list_names_the_line_where_its_entry_starts(tmp_path: Path) -> None:
+def test_error_in_a_list_names_the_first_line_of_the_entry(tmp_path: Path) -> None:
     entries: list[Any] = [{"name": f"tool_{number}", "tags": ["a", "b"]} for number in range(60)]
     entries[57]["description"] = 7
     content = json.dumps(entries, indent=1)
     line = content[: content.index("tool_57")].count("\n")
-    assert f"line {line}: tool 'tool_57': description" in fault_of(tmp_path, content)
+    assert f"line {line}: tool 'tool_57': description" in read_error(tmp_path, content)
 
 
 @pytest.mark.parametrize("field", ["tools", "functionDeclarations"])
-def test_a_fault_in_a_container_names_the_line_where_its_entry_starts(
-    tmp_path: Path, field: str
-) -> None:
+def test_error_in_a_container_names_the_first_line_of_the_entry(tmp_path: Path, field: str) -> None:
     content = f"""{{
       "note": {{"{field}": [1, 2]}},
       "{field}" : [
@@ -134,101 +132,115 @@ def test_a_fault_in_a_container_names_the_line_where_its_entry_starts(
       ],
       "model": "m"
     }}"""
-    assert fault_of(tmp_path, content).startswith("tools.json, line 6: tool 'b': description must")
+    assert read_error(tmp_path, content).startswith(
+        "tools.json, line 6: tool 'b': description must"
+    )
 
 
-def test_of_two_lists_with_one_name_the_last_counts(tmp_path: Path) -> None:
+def test_last_of_two_equal_keys_is_used(tmp_path: Path) -> None:
     content = '{"tools": [],\n"tools": [\n7]}'
-    assert fault_of(tmp_path, content) == "tools.json, line 3: a tool is an object, not a number"
+    assert read_error(tmp_path, content) == "tools.json, line 3: a tool is an object, not a number"
 
 
-def test_a_saved_answer_of_an_mcp_server_names_the_line_too(tmp_path: Path) -> None:
+def test_error_in_a_saved_mcp_response_names_the_line(tmp_path: Path) -> None:
     content = '{"jsonrpc": "2.0",\n"result":\n{"tools":\n[{}]}}'
-    assert fault_of(tmp_path, content).startswith("tools.json, line 4: an object with no fields")
+    assert read_error(tmp_path, content).startswith("tools.json, line 4: an object with no fields")
 
 
-def test_a_duplicate_names_both_lines(tmp_path: Path) -> None:
-    said = "the id 'a' is that of the tool on line 1 already; rename one, or give each its server"
+def test_duplicate_id_names_both_lines(tmp_path: Path) -> None:
+    message = (
+        "the id 'a' is already used by the tool on line 1; "
+        "rename one of them, or set `server` for both"
+    )
     lines = '{"name": "a"}\n{"name": "b"}\n{"name": "a"}'
-    assert fault_of(tmp_path, lines) == f"tools.json, line 3: {said}"
+    assert read_error(tmp_path, lines) == f"tools.json, line 3: {message}"
     document = '[{"name": "a"},\n{"name": "b"},\n{"name": "a"}]'
-    assert fault_of(tmp_path, document) == f"tools.json, line 3: {said}"
+    assert read_error(tmp_path, document) == f"tools.json, line 3: {message}"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "tools.json: empty"),
-        (" \n\t\n", "tools.json: empty"),
-        (b"\xef\xbb\xbf", "tools.json: empty"),
-        (b'{"name":\n"\xff"}', "line 2: byte 0xff is not UTF-8 text; save the file as UTF-8"),
-        ('{"name": "a"}'.encode("utf-16"), "line 1: byte 0xff is not UTF-8 text"),
-        (b"\x00\x01\x02", "line 1: column 1: not valid JSON: expecting value"),
+        ("", "tools.json: the file is empty"),
+        (" \n\t\n", "tools.json: the file is empty"),
+        (b"\xef\xbb\xbf", "tools.json: the file is empty"),
+        (b'{"name":\n"\xff"}', "line 2: byte 0xff is not valid UTF-8; save the file as UTF-8"),
+        ('{"name": "a"}'.encode("utf-16"), "line 1: byte 0xff is not valid UTF-8"),
+        (b"\x00\x01\x02", "line 1: column 1: invalid JSON: expecting value"),
         ("[\n{}, \n", "line 3: column 1: the text ends in the middle of a value"),
         ('[\n{"name": "a', "line 2: column 10: the text ends in the middle of a value"),
-        ('[\n{"name": "a"},\n]', "a comma stands before the closing bracket; remove it"),
-        ('{"name": "a",\n}', "a comma stands before the closing bracket; remove it"),
-        ('{"name": "a"},\n{"name": "b"}', "line 1: column 14: more follows after the value"),
-        ('{"name": "a"}\n{"name": "b"},\n', "line 2: column 14: more follows after the value"),
+        ('[\n{"name": "a"},\n]', "there is a comma before the closing bracket; remove it"),
+        ('{"name": "a",\n}', "there is a comma before the closing bracket; remove it"),
+        ('{"name": "a"},\n{"name": "b"}', "line 1: column 14: there is more text after the value"),
+        (
+            '{"name": "a"}\n{"name": "b"},\n',
+            "line 2: column 14: there is more text after the value",
+        ),
         ('{"name": "a"}\n{"name": "b"\n', "line 2: column 13: the text ends in the middle"),
-        ("{'name': 'a'}", "line 1: column 2: not valid JSON: expecting property name"),
-        ('{\n"name": NaN}', "line 2: NaN is no number JSON can hold; write null"),
-        ('{"name": "NaN \\" ",\n"x": -Infinity}', "line 2: -Infinity is no number"),
-        (f'{{\n\n"x": {"9" * 5000}}}', "line 3: 9999999999… is no number JSON can hold"),
-        ('{"name": "a"}\n{"x": NaN}', "line 2: NaN is no number"),
+        ("{'name': 'a'}", "line 1: column 2: invalid JSON: expecting property name"),
+        ('{\n"name": NaN}', "line 2: NaN is not a valid JSON number; use null"),
+        ('{"name": "NaN \\" ",\n"x": -Infinity}', "line 2: -Infinity is not a valid JSON number"),
+        (f'{{\n\n"x": {"9" * 5000}}}', "line 3: 9999999999… is not a valid JSON number"),
+        ('{"name": "a"}\n{"x": NaN}', "line 2: NaN is not a valid JSON number"),
         ('{"name": "a", "input_schema": {"x": 1e999}}', "line 1: tool 'a': input_schema"),
         ("7", "line 1: a tool is an object, not a number"),
         ('"text"', "line 1: a tool is an object, not text"),
         ('\n\n[\n"text"]', "line 4: a tool is an object, not text"),
     ],
 )
-def test_a_bad_file_says_where_and_what(tmp_path: Path, content: str | bytes, message: str) -> None:
-    assert message in fault_of(tmp_path, content)
+def test_invalid_file_is_reported_with_line_and_remedy(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    assert message in read_error(tmp_path, content)
 
 
 @pytest.mark.parametrize("before", ["", '{"name": "a"}\n'])
-def test_values_nested_too_deep_are_refused_with_their_line(tmp_path: Path, before: str) -> None:
+def test_deep_nesting_is_reported_with_its_line(tmp_path: Path, before: str) -> None:
     deep = "[" * 200_000 + "]" * 200_000
     line = before.count("\n") + 1
-    message = fault_of(tmp_path, f'{before}{{"name": "b", "x": [], "input_schema": {deep}}}')
-    assert message.startswith(f"tools.json, line {line}: the values are nested too deep")
+    message = read_error(tmp_path, f'{before}{{"name": "b", "x": [], "input_schema": {deep}}}')
+    assert message.startswith(f"tools.json, line {line}: the values are nested too deeply")
 
 
-def test_the_deepest_line_is_named_even_when_little_is_too_deep(
+def test_deepest_line_is_reported_without_a_depth_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.files.json_file._MAX_DEPTH", 1_000_000)
+    monkeypatch.setattr("toolcrib.files.json_file.SUSPICIOUS_DEPTH", 1_000_000)
     deep = "[" * 199_999 + "\n[" + "]" * 200_000
-    assert fault_of(tmp_path, f"[[], {deep}]").startswith("tools.json, line 2: the values are")
+    assert read_error(tmp_path, f"[[], {deep}]").startswith("tools.json, line 2: the values are")
 
 
-def test_a_number_too_long_for_a_lower_limit_is_refused_too(tmp_path: Path) -> None:
-    usual = sys.get_int_max_str_digits()
+def test_number_beyond_a_lower_digit_limit_is_rejected(tmp_path: Path) -> None:
+    default = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(700)
     try:
-        assert "a number is no number JSON can hold" in fault_of(tmp_path, f"[{'9' * 800}]")
+        assert "a number is not a valid JSON number" in read_error(tmp_path, f"[{'9' * 800}]")
     finally:
-        sys.set_int_max_str_digits(usual)
+        sys.set_int_max_str_digits(default)
 
 
-def test_a_file_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_FILE_BYTES == 50 * 1024 * 1024
     monkeypatch.setattr("toolcrib.files.json_file.MAX_FILE_BYTES", 1024 * 1024)
     assert read(tmp_path, json.dumps(PING).ljust(1024 * 1024))
-    message = fault_of(tmp_path, json.dumps(PING).ljust(1024 * 1024 + 1))
-    assert message.startswith("tools.json: larger than 1 MiB, which is the limit")
+    message = read_error(tmp_path, json.dumps(PING).ljust(1024 * 1024 + 1))
+    assert message.startswith("tools.json: the file is larger than the limit of 1 MiB")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("", "a folder; name a file in it"), ("none.json", "there is no such file"), ("\0", "cannot")],
+    [
+        ("", "this is a folder; choose a file in it"),
+        ("none.json", "there is no such file"),
+        ("\0", "cannot"),
+    ],
 )
-def test_a_path_that_is_no_file_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_path_without_a_file_is_rejected(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(InvalidCatalogFile, match=message):
         read_catalog_file(tmp_path / name)
 
 
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(InvalidCatalogFile, match="loop: cannot be read: Too many levels"):
@@ -236,21 +248,21 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 
 
 @given(values=st.lists(json_values, min_size=1, max_size=3), indent=st.sampled_from([None, 1]))
-def test_no_json_raises_anything_but_our_errors(
+def test_any_json_is_read_or_raises_invalid_catalog_file(
     tmp_path_factory: pytest.TempPathFactory, values: list[object], indent: int | None
 ) -> None:
     content = "\n".join(json.dumps(value, indent=indent) for value in values)
     try:
         read(tmp_path_factory.getbasetemp(), content)
-    except ToolcribError as fault:
-        assert isinstance(fault, InvalidCatalogFile)
+    except ToolcribError as error:
+        assert isinstance(error, InvalidCatalogFile)
 
 
 @given(st.binary(max_size=40) | st.text('[]{},:"\\ \n7aN', max_size=30))
-def test_no_file_raises_anything_but_our_errors(
+def test_any_content_is_read_or_raises_invalid_catalog_file(
     tmp_path_factory: pytest.TempPathFactory, content: str | bytes
 ) -> None:
     try:
         read(tmp_path_factory.getbasetemp(), content)
-    except ToolcribError as fault:
-        assert isinstance(fault, InvalidCatalogFile)
+    except ToolcribError as error:
+        assert isinstance(error, InvalidCatalogFile)

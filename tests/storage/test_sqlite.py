@@ -201,7 +201,7 @@ def test_a_text_of_the_user_is_not_taken_for_a_damaged_store(path: str) -> None:
     text = '{"mcpServers": {"é": "' + "é" * 4000 + '"}}'
     Path(path).write_text(text, encoding="utf-8")
     with pytest.raises(
-        InvalidStore, match=r"a text, and no store of .* choose another path"
+        InvalidStore, match=r"this is a text file, not a database; choose another path"
     ) as told:
         SqliteStore(path)
     assert "delete" not in str(told.value)
@@ -239,7 +239,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date_with_what_is_in_it(pat
     second = ("ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 2",)
 
     def kind(*migrations: tuple[str, ...]) -> SqliteFileType:
-        return SqliteFileType(7, migrations, InvalidStore, "numbers", "they are counted anew")
+        return SqliteFileType(7, migrations, InvalidStore, "they are counted again")
 
     with closing(open_connection(path)) as connection:
         migrate_file(connection, path, kind(first))
@@ -281,7 +281,7 @@ def test_no_room_to_write_is_said_and_passes(path: str) -> None:
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     said, kept = printed.splitlines()
     assert "toolcrib.db: " in said
-    assert "choose another path" in said or "see that its folder exists" in said
+    assert "choose another path" in said or "check that its folder exists" in said
     assert kept == "{'after': 1, 'before': 1} {}"
 
 
@@ -290,17 +290,17 @@ def test_a_full_or_read_only_database_says_so(path: str) -> None:
         connection = store._connection
         assert connection
         connection.execute("PRAGMA max_page_count = 1")
-        with pytest.raises(InvalidStore, match="no room to write"):
+        with pytest.raises(InvalidStore, match="the disk is full"):
             store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 100_000},)))
         connection.execute("PRAGMA query_only = ON")
-        with pytest.raises(InvalidStore, match="may not be written"):
+        with pytest.raises(InvalidStore, match="the file is read-only"):
             store.record_calls([ToolUsage("a", True, 0.0, 0.0)])
         assert store.get_usage() == {}
 
 
 @pytest.mark.parametrize("place", ["missing/toolcrib.db", "", "a\0b"])
 def test_a_place_that_cannot_be_written_says_so(tmp_path: Path, place: str) -> None:
-    with pytest.raises(InvalidStore, match="see that its folder exists"):
+    with pytest.raises(InvalidStore, match="check that its folder exists"):
         SqliteStore(str(tmp_path / place) if "\0" not in place else place)
 
 
@@ -311,6 +311,6 @@ def test_a_locked_file_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> No
         closing(sqlite3.connect(path, isolation_level=None)) as connection,
     ):
         connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(InvalidStore, match="another process has held it"):
+        with pytest.raises(InvalidStore, match="another process has locked the file"):
             store.add_stats({"searches": 1})
         assert store.get_stats() == {}

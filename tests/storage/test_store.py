@@ -195,9 +195,9 @@ def test_what_cannot_be_kept_says_so(
 
 
 def test_half_a_character_in_a_name_says_so(store: Store) -> None:
-    with pytest.raises(InvalidStore, match="half a character"):
+    with pytest.raises(InvalidStore, match="half a surrogate pair"):
         store.put_pins("mail", [Pin("bad \ud800", "print", {})])
-    with pytest.raises(InvalidStore, match="half a character"):
+    with pytest.raises(InvalidStore, match="half a surrogate pair"):
         store.get_session("\ud800")
 
 
@@ -226,8 +226,8 @@ def test_threads_take_turns_and_lose_nothing(store: Store) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("toolcrib.db", "write sqlite:///toolcrib.db"),
-        ("postgres://host/db", "'postgres' is not known"),
+        ("toolcrib.db", "use sqlite:///toolcrib.db"),
+        ("postgres://host/db", "'postgres' is not supported"),
         ("sqlite://toolcrib.db", "three slashes"),
         ("sqlite:///", "three slashes"),
     ],

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from toolcrib.errors import InvalidConfig
-from toolcrib.files.atomic_write import resolve_links, write_file_atomically
+from toolcrib.files.atomic_write import create_file, resolve_links, write_file_atomically
 
 MAX_BACKUPS = 50
 PRIVATE_MODE = 0o600
@@ -50,22 +50,11 @@ def create_backup(path: Path, content: bytes) -> Path:
     for number in range(1, MAX_BACKUPS + 1):
         backup = _backup_path(target, number)
         try:
-            handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _file_mode(target))
+            create_file(backup, content, _file_mode(target))
         except FileExistsError:
             continue
         except OSError as fault:
             raise _write_error(backup, fault) from fault
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException as fault:
-            # Half a copy would be taken for what there was.
-            backup.unlink(missing_ok=True)
-            if isinstance(fault, OSError):
-                raise _write_error(backup, fault) from fault
-            raise
         return backup
     raise _too_many_backups(path)
 

@@ -49,7 +49,6 @@ _FILE_TYPE: Final = SqliteFileType(
         ),
     ),
     error_type=InvalidCacheFile,
-    content="vectors",
     recovery_note="it is filled again",
 )
 

@@ -12,7 +12,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-
 from types import UnionType
 from typing import Any, Final
 from urllib.parse import urlsplit

@@ -1,0 +1,1 @@
+"""Reading and writing files: JSON, catalogs, SQLite and atomic writes."""

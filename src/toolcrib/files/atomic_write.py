@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all: whatever stops it, what was there before stays."""
+"""Write files atomically: after an error or a crash the previous content is still there."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def write_file_atomically(
     mode: int = DEFAULT_MODE,
     check: Callable[[], None] | None = None,
 ) -> None:
-    """Put content in place of a file in one step; what goes wrong is an OSError.
+    """Replace a file in one step. Errors of the file system raise OSError.
 
-    A link is followed, so that it stays one. A file that is there keeps its rights; a new one gets
-    `mode`, without what the user's mask takes from it. `check` is asked last, and may still raise.
-    A pipe or a device holds nothing that could stay, and is written to as it is.
+    Symbolic links are followed. An existing file keeps its permissions; a new one gets `mode`
+    minus the umask. `check` is called last and may raise to cancel the write. Pipes and devices are
+    written to directly.
     """
     if path.exists() and not path.is_file():
         if check is not None:
@@ -34,11 +34,7 @@ def write_file_atomically(
     target = resolve_links(path)
     new = target.with_name(f".toolcrib-{secrets.token_hex(8)}.new")
     try:
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        create_file(new, content, mode)
         if target.exists():
             new.chmod(target.stat().st_mode & 0o777)
         if check is not None:
@@ -49,6 +45,22 @@ def write_file_atomically(
             new.unlink()
 
 
+def create_file(path: Path, content: bytes, mode: int = DEFAULT_MODE) -> None:
+    """Write a new file to disk. Raises FileExistsError if it exists, OSError on other errors.
+
+    If writing fails, the incomplete file is removed.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def resolve_links(path: Path) -> Path:
-    """Where links lead, and if in a circle, to themselves: `Path.resolve` may raise what is no OSError."""
+    """Return the target of all links. Unlike `Path.resolve`, a loop of links does not raise."""
     return Path(os.path.realpath(path))

@@ -1,4 +1,4 @@
-"""Reading JSON and JSON Lines from a file, with errors that name the line and the cure."""
+"""Read JSON and JSON Lines files, with error messages that name the line and the remedy."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from toolcrib.errors import ToolcribError
 MAX_FILE_BYTES = 50 * 1024 * 1024
 STANDARD_INPUT = "-"
 
-# Names of members and numbers of items, which lead from a value to one inside it.
+# Keys and indexes that lead from a JSON value to a value inside it.
 JsonPath = tuple[str | int, ...]
 
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
 _BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])", re.DOTALL)
-# Python reads the first two although JSON has no such numbers, and refuses the third.
+# NaN and Infinity, which are not JSON, and integers with more digits than Python converts.
 _INVALID_NUMBER = re.compile(rf"{_STRING}|(NaN|-?Infinity|[0-9]{{4301,}})", re.DOTALL)
 _SPACE = re.compile(r"[ \t\r\n]*")
-_MAX_DEPTH = 500
+# Brackets nested this deeply are the likely cause of a RecursionError.
+SUSPICIOUS_DEPTH = 500
 
 
 def _reject_constant(constant: str) -> NoReturn:
@@ -36,14 +37,14 @@ _decoder = json.JSONDecoder(parse_constant=_reject_constant)
 
 @dataclass(frozen=True, slots=True)
 class JsonFile:
-    """The text of a file, its name for errors, and the error that is raised for what is wrong."""
+    """The text of a JSON or JSON Lines file, with its name and error type for error messages."""
 
     file: str
     text: str
     error_type: type[ToolcribError]
 
     def iter_values(self) -> Iterator[tuple[int, object]]:
-        """The JSON values with where they start: the document, or one for each line."""
+        """Yield each JSON value with its offset: the whole document, or one value per line."""
         if not self._is_json_lines():
             yield 0, self._parse_value(self.text, 0)
             return
@@ -54,9 +55,9 @@ class JsonFile:
             start += len(line) + 1
 
     def find_offset(self, start: int, path: JsonPath) -> int:
-        """Where the value begins to which these steps lead, from the value at `start`.
+        """Return the offset of the value at a path inside the value at `start`.
 
-        Lines are only asked for when something is wrong, so the happy way is plain `json.loads`.
+        Only error messages need offsets, so they are computed on demand.
         """
         start = _skip_whitespace(self.text, start)
         for step in path:
@@ -64,11 +65,11 @@ class JsonFile:
         return start
 
     def error_at(self, message: str, offset: int) -> ToolcribError:
-        """The error for what stands at an offset."""
+        """Return an error whose message starts with the file and the line of an offset."""
         return self.error_type(f"{self.file}, line {self.line_number(offset)}: {message}")
 
     def line_number(self, offset: int) -> int:
-        """The number of the line an offset is on."""
+        """Return the line number of an offset."""
         return self.text.count("\n", 0, offset) + 1
 
     def _is_json_lines(self) -> bool:
@@ -82,79 +83,79 @@ class JsonFile:
         return True
 
     def _parse_value(self, text: str, start: int) -> object:
-        """The value of a piece of the text, which starts at `start`."""
         try:
             return _decoder.decode(text)
-        except json.JSONDecodeError as fault:
-            column = fault.colno
-            raise self.error_at(
-                f"column {column}: {_describe_json_error(text, fault)}", start + fault.pos
-            ) from fault
-        except RecursionError as fault:
-            message = "the values are nested too deep to be read; make them flatter"
-            raise self.error_at(message, start + _find_deepest(text)) from fault
-        except ValueError as fault:
+        except json.JSONDecodeError as error:
+            message = f"column {error.colno}: {_describe_json_error(text, error)}"
+            raise self.error_at(message, start + error.pos) from error
+        except RecursionError as error:
+            message = "the values are nested too deeply; use fewer levels"
+            raise self.error_at(message, start + _find_deepest(text)) from error
+        except ValueError as error:
             number, offset = _find_invalid_number(text)
-            message = f"{number} is no number JSON can hold; write null or another number"
-            raise self.error_at(message, start + offset) from fault
+            message = f"{number} is not a valid JSON number; use null or another number"
+            raise self.error_at(message, start + offset) from error
 
 
 def read_json_file(
     path: str | PathLike[str], error_type: type[ToolcribError], expected_content: str
 ) -> JsonFile:
-    """A file's text, decoded; `-` is standard input.
+    """Read and decode a file; `-` is standard input. Any problem raises `error_type`.
 
-    Whatever is wrong raises `error`; `holds` tells what the file should hold.
+    `expected_content` completes the message for an empty file.
     """
     file = "standard input" if path == STANDARD_INPUT else str(path)
     content = _read_bytes(path, file, error_type)
     if len(content) > MAX_FILE_BYTES:
         raise error_type(
-            f"{file}: larger than {MAX_FILE_BYTES // 1024**2} MiB, which is the limit; split it"
+            f"{file}: the file is larger than the limit of {MAX_FILE_BYTES // 1024**2} MiB; split it"
         )
     try:
         text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as fault:
-        line = content.count(b"\n", 0, fault.start) + 1
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
         raise error_type(
-            f"{file}, line {line}: byte 0x{content[fault.start]:02x} is not UTF-8 text; "
+            f"{file}, line {line}: byte 0x{content[error.start]:02x} is not valid UTF-8; "
             "save the file as UTF-8"
-        ) from fault
+        ) from error
     if not text.strip():
-        raise error_type(f"{file}: empty; it should hold {expected_content}")
+        raise error_type(f"{file}: the file is empty; it should contain {expected_content}")
     return JsonFile(file, text, error_type)
 
 
-def _read_bytes(path: str | PathLike[str], file: str, error: type[ToolcribError]) -> bytes:
-    """A file's bytes, at most one more than are allowed."""
+def _read_bytes(path: str | PathLike[str], file: str, error_type: type[ToolcribError]) -> bytes:
+    """Return the content, at most one byte more than the limit."""
     try:
         if path == STANDARD_INPUT:
             return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        with Path(path).open("rb") as opened:
-            return opened.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError as fault:
-        raise error(f"{file}: there is no such file; check the path") from fault
-    except IsADirectoryError as fault:
-        raise error(f"{file}: a folder; name a file in it") from fault
-    except (OSError, ValueError) as fault:
-        reason = getattr(fault, "strerror", None) or fault
-        raise error(f"{file}: cannot be read: {reason}") from fault
+        with Path(path).open("rb") as stream:
+            return stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError as error:
+        raise error_type(f"{file}: there is no such file; check the path") from error
+    except IsADirectoryError as error:
+        raise error_type(f"{file}: this is a folder; choose a file in it") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise error_type(f"{file}: cannot be read: {reason}") from error
 
 
-def _describe_json_error(text: str, fault: json.JSONDecodeError) -> str:
-    """What is wrong with the JSON, and what to do about it."""
-    before, after = text[: fault.pos].rstrip(), text[fault.pos :].lstrip()
-    if not after or fault.msg.startswith("Unterminated string"):
-        return "the text ends in the middle of a value; it seems to have been cut off"
-    if fault.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and after[0] in "]}"):
-        return "a comma stands before the closing bracket; remove it"
-    if fault.msg == "Extra data":
-        return "more follows after the value; write one list in [ ], or one tool a line, no commas"
-    return f"not valid JSON: {fault.msg[0].lower()}{fault.msg[1:]}"
+def _describe_json_error(text: str, error: json.JSONDecodeError) -> str:
+    """Return what is wrong and how to fix it."""
+    before, after = text[: error.pos].rstrip(), text[error.pos :].lstrip()
+    if not after or error.msg.startswith("Unterminated string"):
+        return "the text ends in the middle of a value; it seems to be truncated"
+    if error.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and after[0] in "]}"):
+        return "there is a comma before the closing bracket; remove it"
+    if error.msg == "Extra data":
+        return (
+            "there is more text after the value; write one list in [ ], "
+            "or one value per line without commas"
+        )
+    return f"invalid JSON: {error.msg[0].lower()}{error.msg[1:]}"
 
 
 def _find_invalid_number(text: str) -> tuple[str, int]:
-    """The first number that is none, shortened, and where it stands."""
+    """Return the first invalid number, truncated, and its offset."""
     for match in _INVALID_NUMBER.finditer(text):
         if match[1]:
             return match[1] if len(match[1]) < 20 else f"{match[1][:10]}…", match.start()
@@ -162,34 +163,34 @@ def _find_invalid_number(text: str) -> tuple[str, int]:
 
 
 def _find_deepest(text: str) -> int:
-    """Where the brackets are nested deepest, or deep enough to be to blame."""
+    """Return the offset of the deepest bracket, or of the first one that is suspiciously deep."""
     depth = deepest = offset = 0
     for match in _BRACKET.finditer(text):
         depth += bool(match[1]) - bool(match[2])
         if depth > deepest:
             deepest, offset = depth, match.start()
-        if depth > _MAX_DEPTH:
+        if depth > SUSPICIOUS_DEPTH:
             break
     return offset
 
 
-def _find_member(text: str, start: int, step: str | int) -> int:
-    """Where the member of the list or object at `start` begins that has this number or name."""
+def _find_member(text: str, start: int, key: str | int) -> int:
+    """Return the offset of a member of the list or object at `start`."""
     found = position = start
-    number = 0
+    index = 0
     while text[position] not in "]}":
         position = _skip_whitespace(text, position + 1)
-        name: str | int = number
-        if isinstance(step, str):
-            name, position = _decoder.raw_decode(text, position)
+        member: str | int = index
+        if isinstance(key, str):
+            member, position = _decoder.raw_decode(text, position)
             position = _skip_whitespace(text, _skip_whitespace(text, position) + 1)
-        if name == step:
-            # Of two members with one name, JSON readers take the last.
+        if member == key:
+            # If a key occurs twice, JSON parsers use the last value.
             found = position
-        if found != start and isinstance(step, int):
+        if found != start and isinstance(key, int):
             break
         position = _skip_whitespace(text, _decoder.raw_decode(text, position)[1])
-        number += 1
+        index += 1
     return found
 
 

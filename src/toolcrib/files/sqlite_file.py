@@ -1,5 +1,4 @@
-"""SQLite files of ours: opened in one way, known by their mark, brought up to date, told apart
-from damaged ones, with errors that name the cure."""
+"""Open, create and migrate the SQLite files of Toolcrib, with error messages that name the remedy."""
 
 from __future__ import annotations
 
@@ -17,80 +16,86 @@ from toolcrib.errors import InvalidConfig, ToolcribError
 IN_MEMORY: Final = ":memory:"
 LOCK_TIMEOUT_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
-# SQLite keeps what was written last, and who reads and writes, in files of these endings.
+# The suffixes of the files that SQLite creates beside a database.
 _COMPANION_SUFFIXES: Final = ("-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteFileType:
-    """A kind of file: how SQLite knows it, how it is made, what to say when it is unfit."""
+    """The schema of a type of SQLite file, and how to report its errors."""
 
     application_id: int
-    # Statements by version: a file of version n has had those of the first n.
+    # The statements of each version. A file of version n has run those of the first n.
     migrations: tuple[tuple[str, ...], ...]
     error_type: type[ToolcribError]
-    content: str
-    # What happens to the data if the file is deleted.
+    # What happens to the data if the user deletes the file.
     recovery_note: str
 
-    def build_error(self, path: str, fault: Exception) -> ToolcribError:
-        """The error for what SQLite said of this file."""
-        if is_corruption_error(fault) and is_text_file(path):
+    def build_error(self, path: str, error: Exception) -> ToolcribError:
+        """Return an error with the remedy for an error of SQLite."""
+        if is_corruption_error(error) and is_text_file(path):
             return self.error_type(
-                f"{path}: a text, and no store of {self.content}; it is left as it is, choose another path"
+                f"{path}: this is a text file, not a database; choose another path"
             )
-        return self.error_type(f"{path}: {self._describe_error(fault)}")
+        return self.error_type(f"{path}: {self._describe_error(error)}")
 
-    def _describe_error(self, fault: Exception) -> str:
-        text = str(fault)
-        if isinstance(fault, UnicodeEncodeError):
-            return "a name holds half a character, which no file can; give it another name"
-        if is_corruption_error(fault):
+    def _describe_error(self, error: Exception) -> str:
+        text = str(error)
+        if isinstance(error, UnicodeEncodeError):
+            return "a name contains half a surrogate pair, which cannot be stored; rename it"
+        if is_corruption_error(error):
             return (
-                f"damaged, or no file of {self.content} ({text}); end other processes that use it, "
-                f"delete it and those beside it that end in -wal and -shm, {self.recovery_note}, "
-                "or choose another path"
+                f"the file is damaged or is not a database ({text}); stop all processes that use "
+                f"it and delete it with its -wal and -shm files ({self.recovery_note}), or choose "
+                "another path"
             )
         if "locked" in text or "busy" in text:
-            return f"another process has held it for {LOCK_TIMEOUT_SECONDS:.0f} seconds ({text}); end that one"
+            return (
+                f"another process has locked the file for {LOCK_TIMEOUT_SECONDS:.0f} seconds "
+                f"({text}); stop that process"
+            )
         if "full" in text:
-            return f"no room to write ({text}); free some, or choose another path"
+            return f"the disk is full ({text}); free some space, or choose another path"
         if "readonly" in text:
-            return f"may not be written ({text}); see that you may write to it and to its folder"
+            return f"the file is read-only ({text}); check its permissions and its folder's"
         return (
-            f"cannot be opened or written ({text}); "
-            "see that its folder exists and that you may write to both"
+            f"the file cannot be opened or written ({text}); "
+            "check that its folder exists and that you may write to both"
         )
 
 
 def path_from_url(url: str) -> str:
-    """The file a URL names, or `MEMORY`. The URL may hold a secret: it is not told."""
+    """Return the path of a `sqlite://` URL, or `IN_MEMORY`.
+
+    Error messages do not quote the URL, which may contain a password.
+    """
     scheme, separator, path = url.partition("://")
     if not separator:
-        raise InvalidConfig("is not a URL; for a file write sqlite:///toolcrib.db")
+        raise InvalidConfig("is not a URL; for a file use sqlite:///toolcrib.db")
     if scheme != "sqlite":
-        raise InvalidConfig(f"{scheme!r:.60} is not known; write sqlite:///toolcrib.db")
+        raise InvalidConfig(f"{scheme!r:.60} is not supported; use sqlite:///toolcrib.db")
     if path in ("", f"/{IN_MEMORY}"):
         return IN_MEMORY
     if not path.startswith("/") or path == "/":
-        raise InvalidConfig("a file comes after three slashes; write sqlite:///toolcrib.db")
+        raise InvalidConfig("a path needs three slashes; use sqlite:///toolcrib.db")
     return str(Path(path[1:]).expanduser())
 
 
-def is_corruption_error(fault: Exception) -> bool:
-    """Whether SQLite says that the file itself is broken, or is no database."""
-    text = str(fault)
-    return isinstance(fault, sqlite3.Error) and ("not a database" in text or "malformed" in text)
+def is_corruption_error(error: Exception) -> bool:
+    """Return whether SQLite found the file damaged or not a database."""
+    text = str(error)
+    return isinstance(error, sqlite3.Error) and ("not a database" in text or "malformed" in text)
 
 
 def is_text_file(path: str) -> bool:
-    """Whether a file is somebody's text: then the path is wrong, not the file."""
+    """Return whether a file contains text, which means that the path is wrong."""
     try:
         with Path(path).open("rb") as file:
             head = file.read(4096)
         head.decode()
-    except UnicodeDecodeError as fault:
-        if fault.start < len(head) - 4:
+    except UnicodeDecodeError as error:
+        # A character may be cut off at the end of the first block.
+        if error.start < len(head) - 4:
             return False
     except OSError:
         return False
@@ -98,13 +103,13 @@ def is_text_file(path: str) -> bool:
 
 
 def open_connection(path: str, *, any_thread: bool = False) -> sqlite3.Connection:
-    """A connection without a transaction of its own; the caller closes it."""
+    """Return a connection in autocommit mode. The caller closes it."""
     connection = sqlite3.connect(
         path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=not any_thread
     )
     try:
-        # Safe against a crash of the program; a crash of the machine may cost the last acts,
-        # never the file.
+        # Survives a crash of the process. A crash of the machine may lose the last transactions
+        # but does not damage the file.
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.Error:
         connection.close()
@@ -113,26 +118,25 @@ def open_connection(path: str, *, any_thread: bool = False) -> sqlite3.Connectio
 
 
 def migrate_file(connection: sqlite3.Connection, path: str, file_type: SqliteFileType) -> None:
-    """See that the file is of this kind, made anew if it is empty and brought up to date if old."""
+    """Create the tables of an empty file, or run the missing migrations of an existing one."""
     newest = len(file_type.migrations)
     if not query_int(connection, "SELECT count(*) FROM sqlite_schema"):
         _enable_wal(connection)
     elif query_int(connection, "PRAGMA application_id") != file_type.application_id:
         raise file_type.error_type(
-            f"{path}: a database of another program, which is left as it is; "
-            f"choose another path for the {file_type.content}"
+            f"{path}: this is a database of another program; choose another path"
         )
     version = query_int(connection, "PRAGMA user_version")
     if version > newest:
         raise file_type.error_type(
-            f"{path}: written by another version of Toolcrib, which is newer (file {version}, "
-            f"this one reads up to {newest}); update Toolcrib, choose another path, or "
-            f"delete the file, {file_type.recovery_note}"
+            f"{path}: written by a newer version of Toolcrib (file version {version}, supported "
+            f"up to {newest}); update Toolcrib, choose another path, or delete the file "
+            f"({file_type.recovery_note})"
         )
     if version == newest:
         return
     with transaction(connection):
-        # Another process may have been faster.
+        # Another process may have run the migrations in the meantime.
         version = query_int(connection, "PRAGMA user_version")
         for statements in file_type.migrations[version:]:
             for statement in statements:
@@ -143,24 +147,24 @@ def migrate_file(connection: sqlite3.Connection, path: str, file_type: SqliteFil
 
 
 def _enable_wal(connection: sqlite3.Connection) -> None:
-    """Turn on the write-ahead log, which lets others read while one writes.
+    """Turn on the write-ahead log, so that others can read during a write.
 
-    SQLite does not wait for other processes that do the same at that moment, so we do.
+    SQLite does not wait if another process does the same, so this function retries.
     """
-    until = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
-        except sqlite3.OperationalError as fault:
-            if "locked" not in str(fault) or time.monotonic() > until:
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE_SECONDS)
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; the right to write is taken at once, so that two writers wait in line."""
+    """Run a transaction that locks the file for writing from the start."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -172,18 +176,18 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def query_int(connection: sqlite3.Connection, sql: str) -> int:
-    """The one number that a question is answered with."""
+    """Return the single integer result of a statement."""
     return int(connection.execute(sql).fetchone()[0])
 
 
 def move_aside(path: str) -> str:
-    """Give a file, and those beside it, a name that is free; gives that name."""
-    place = next(
+    """Rename a damaged database and its companion files, and return the new path."""
+    new_path = next(
         name for count in range(1, 10_000) if not os.path.lexists(name := f"{path}.damaged-{count}")
     )
-    Path(path).rename(place)
-    for ending in _COMPANION_SUFFIXES:
-        beside = Path(path + ending)
-        if beside.exists():
-            beside.rename(place + ending)
-    return place
+    Path(path).rename(new_path)
+    for suffix in _COMPANION_SUFFIXES:
+        companion = Path(path + suffix)
+        if companion.exists():
+            companion.rename(new_path + suffix)
+    return new_path

@@ -51,8 +51,7 @@ _FILE_KIND: Final = SqliteFileType(
     application_id=0x63726273,
     migrations=MIGRATIONS,
     error_type=InvalidStore,
-    content="what a gateway keeps",
-    recovery_note="tools are then trusted anew on first use",
+    recovery_note="tools are then trusted again on first use",
 )
 _LOG: Final = logging.getLogger("toolcrib.storage")
 _PIN_FIELDS: Final = (

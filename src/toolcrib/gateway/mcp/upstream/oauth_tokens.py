@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
@@ -19,6 +18,7 @@ import httpx2
 
 from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import InvalidStore
+from toolcrib.files.atomic_write import write_file_atomically
 
 MAX_TOKEN_FILE_BYTES: Final = 256 * 1024
 MAX_TOKEN_RESPONSE_BYTES: Final = 256 * 1024
@@ -81,19 +81,10 @@ class TokenFile:
     def save(self, grant: OAuthGrant) -> None:
         """Keep it, there at once as a whole."""
         text = json.dumps({"url": self._url, "grant": asdict(grant)}, indent=2)
-        new = self.path.with_suffix(f".{os.getpid()}.new")
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            new.unlink(missing_ok=True)
-            handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
+            write_file_atomically(self.path, text.encode(), mode=0o600)
         except OSError as fault:
-            with suppress(OSError):
-                new.unlink(missing_ok=True)
             raise InvalidStore(
                 f"the token cannot be kept in {self.path.parent} ({fault.strerror}); make room "
                 "there, or let it be written to"
