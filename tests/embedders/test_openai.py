@@ -21,7 +21,7 @@ from tests.embedders.endpoint import (
     error_reply,
     serve_endpoint,
 )
-from tests.gateway.llm.certificates import certificate
+from tests.gateway.llm.certificates import create_certificate
 from toolcrib.embedders import openai as module
 from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
@@ -288,7 +288,7 @@ def test_server_that_sends_headers_slowly_times_out(endpoint: Endpoint) -> None:
 def test_timeout_applies_to_https(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = certificate(tmp_path)
+    made = create_certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
     with _SlowServer(made.context()) as server:
         with pytest.raises(EmbeddingFailed, match=r"within 0\.3 seconds; increase"):

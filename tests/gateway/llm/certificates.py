@@ -1,4 +1,4 @@
-"""Certificates for servers on this machine, made when they are needed."""
+"""Self-signed certificates for test servers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate that signs itself: to trust it is to trust its file."""
+    """The files of a self-signed certificate."""
 
     file: Path
     key: Path
 
     def context(self, *protocols: str) -> ssl.SSLContext:
-        """For a server that offers these protocols."""
+        """Return the TLS context of a server that offers these protocols."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.file, self.key)
         if protocols:
@@ -27,8 +27,8 @@ class Certificate:
         return context
 
 
-def certificate(folder: Path, address: str = "127.0.0.1") -> Certificate:
-    """A certificate for an address."""
+def create_certificate(folder: Path, address: str = "127.0.0.1") -> Certificate:
+    """Create a certificate for an IP address."""
     x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not installed")
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -37,7 +37,7 @@ def certificate(folder: Path, address: str = "127.0.0.1") -> Certificate:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "an upstream")])
     now = datetime.now(UTC)
     alternative = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
-    made = (
+    signed = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
@@ -45,13 +45,13 @@ def certificate(folder: Path, address: str = "127.0.0.1") -> Certificate:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    found = Certificate(folder / f"{address}.pem", folder / f"{address}.key")
-    found.file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    found.key.write_bytes(
+    certificate = Certificate(folder / f"{address}.pem", folder / f"{address}.key")
+    certificate.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    certificate.key.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
     )
-    return found
+    return certificate

@@ -1,4 +1,4 @@
-"""A server that says exactly what it is told to, on connections that it counts."""
+"""A server that sends exactly the given bytes and counts its connections."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from typing import Any
 import pytest
 
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
-from toolcrib.gateway.llm.upstreams import LlmUpstreams, UpstreamResponse
+from toolcrib.gateway.llm.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.upstreams import LlmUpstreams
 
-Stage = Callable[["ServerConnection"], Awaitable[None]]
+Responder = Callable[["ServerConnection"], Awaitable[None]]
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def response_with_length(body: bytes, status: str = "200 OK", head: bytes = b"") -> bytes:
-    """An answer that says how long it is."""
+    """Return a response with a content length."""
     length = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n".encode()
     return length + head + b"\r\n" + body
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """A piece of an answer that comes in pieces."""
+    """Return one chunk of a chunked response."""
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
 @dataclass
 class ServerConnection:
-    """One connection, as the server has it."""
+    """The server's side of a connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     number: int
 
     async def send(self, *pieces: bytes) -> None:
-        """Send some bytes, each piece by itself."""
+        """Send each piece separately."""
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
             await asyncio.sleep(0)
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the other side has hung up."""
+        """Wait until the client closes the connection."""
         with suppress(ConnectionError):
             while await self.reader.read(1 << 16):
                 pass
@@ -53,88 +54,90 @@ class ServerConnection:
 
 @dataclass
 class WireServer:
-    """What was asked of it, on which connection."""
+    """The requests that a server received, each with the number of its connection."""
 
     url: str
     requests: list[tuple[int, bytes]] = field(default_factory=list)
     open_count: int = 0
 
     async def wait_until_idle(self) -> None:
-        """Wait until nobody is connected any more."""
+        """Wait until no connection is open."""
         await wait_until(lambda: not self.open_count)
 
     @property
     def connections(self) -> list[int]:
-        """The number of the connection of each request."""
+        """The connection number of each request."""
         return [number for number, _ in self.requests]
 
 
 @asynccontextmanager
 async def wire_server(
-    answer: Stage | bytes | Sequence[bytes], context: ssl.SSLContext | None = None
+    response: Responder | bytes | Sequence[bytes], context: ssl.SSLContext | None = None
 ) -> AsyncIterator[WireServer]:
-    """A server that answers every request so; it hangs up after a function has returned."""
-    count = 0
+    """Run a server that sends the same response to every request.
+
+    If the response is a function, the server closes the connection when it returns.
+    """
+    tasks: list[asyncio.Task[Any]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal count
-        count += 1
-        peer = ServerConnection(reader, writer, count)
-        known.open_count += 1
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        wire.open_count += 1
         try:
-            await _answered(peer)
+            await respond(ServerConnection(reader, writer, len(tasks)))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            # Gone, or the server is: either way there is nobody to tell.
+            # The client disconnected or the server is shutting down.
             pass
         finally:
-            known.open_count -= 1
+            wire.open_count -= 1
             writer.close()
 
-    async def _answered(peer: ServerConnection) -> None:
+    async def respond(connection: ServerConnection) -> None:
         while True:
-            head = await peer.reader.readuntil(b"\r\n\r\n")
+            head = await connection.reader.readuntil(b"\r\n\r\n")
             length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
-            body = await peer.reader.readexactly(int(length or 0))
-            known.requests.append((peer.number, head + body))
-            if callable(answer):
-                await answer(peer)
+            body = await connection.reader.readexactly(int(length or 0))
+            wire.requests.append((connection.number, head + body))
+            if callable(response):
+                await response(connection)
                 return
-            await peer.send(*([answer] if isinstance(answer, bytes) else answer))
+            await connection.send(*([response] if isinstance(response, bytes) else response))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
-    known = WireServer(f"{'https' if context else 'http'}://127.0.0.1:{port}")
+    wire = WireServer(f"{'https' if context else 'http'}://127.0.0.1:{port}")
     try:
-        yield known
+        yield wire
     finally:
         server.close()
-        for task in asyncio.all_tasks():
-            if getattr(task.get_coro(), "__name__", "") == "serve":
-                task.cancel()
-                await task
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass
 class UpstreamUnderTest:
-    """An upstream, and the way to ask it."""
+    """An upstream and the client that sends requests to it."""
 
     upstreams: LlmUpstreams
     upstream: LlmUpstreamConfig
 
-    async def send(self, path: str = "/v1/x", **given: Any) -> UpstreamResponse:
-        """Ask something."""
-        method, headers = given.pop("method", "POST"), given.pop("headers", [("a", "b")])
-        body = given.pop("body", b"{}")
-        return await self.upstreams.send(self.upstream, method, path, headers, body, **given)
+    async def send(self, path: str = "/v1/x", **options: Any) -> UpstreamResponse:
+        """Send a request and return its response."""
+        method, headers = options.pop("method", "POST"), options.pop("headers", [("a", "b")])
+        body = options.pop("body", b"{}")
+        return await self.upstreams.send(self.upstream, method, path, headers, body, **options)
 
-    async def read(self, path: str = "/v1/x", **given: Any) -> bytes:
-        """Ask something, and read the answer."""
-        return await (await self.send(path, **given)).read()
+    async def read(self, path: str = "/v1/x", **options: Any) -> bytes:
+        """Send a request and return the body of its response."""
+        return await (await self.send(path, **options)).read()
 
 
 @asynccontextmanager
 async def open_upstream(url: str, **settings: Any) -> AsyncIterator[UpstreamUnderTest]:
-    """Somebody who asks the upstream at an address."""
+    """Open a client for one upstream."""
     upstream = LlmUpstreamConfig("there", url=url, **{"retries": 0, **settings})
     upstreams = LlmUpstreams(LlmGatewayConfig((upstream,)))
     await upstreams.open()
@@ -157,13 +160,11 @@ def _run_on_uvloop(work: Coroutine[Any, Any, None]) -> None:
         runner.run(asyncio.wait_for(work, 60))
 
 
-async def wait_until(holds: Callable[[], object]) -> None:
-    """Wait until something holds."""
-    while not holds():
+async def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until a condition is true."""
+    while not condition():
         await asyncio.sleep(0.005)
 
 
-# Runs a test on the loop of the standard library, and on the one that the gateway takes.
-loops = pytest.mark.parametrize(
-    "run", [_run_on_asyncio, _run_on_uvloop], ids=["asyncio", "as served"]
-)
+# Run a test on the event loop of the standard library and on the gateway's own.
+loops = pytest.mark.parametrize("run", [_run_on_asyncio, _run_on_uvloop], ids=["asyncio", "uvloop"])

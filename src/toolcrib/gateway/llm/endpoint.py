@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -49,7 +48,6 @@ class HttpExchange:
         self._send = send
         self._writes = 0
         self._under_way = 0
-        self._rest: _StartedAwaitable | None = None
         self._look: asyncio.TimerHandle | None = None
         self._pinging: asyncio.Task[None] | None = None
 
@@ -83,30 +81,6 @@ class HttpExchange:
         self._under_way += 1
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
         self._under_way -= 1
-
-    def write_nowait(self, chunk: bytes) -> bool:
-        """Send a piece without waiting; if that cannot be, `flushed` has to be awaited next.
-
-        This is for whoever has a piece at hand and no task to send it from. Nearly always a client
-        takes it at once.
-        """
-        self._writes += 1
-        message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
-        steps = self._send(message).__await__()
-        try:
-            waits_for = next(steps)
-        except StopIteration:
-            return True
-        self._under_way += 1
-        self._rest = _StartedAwaitable(steps, waits_for)
-        return False
-
-    async def flush(self) -> None:
-        """Wait until the client has taken what was offered."""
-        if self._rest is not None:
-            rest, self._rest = self._rest, None
-            await rest
-            self._under_way -= 1
 
     async def end_response(self) -> None:
         """The answer is complete. This too waits while the client takes no more."""
@@ -150,28 +124,6 @@ class HttpExchange:
             (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
-
-
-class _StartedAwaitable:
-    """Something awaitable that was begun outside of a task, and is to be ended in one."""
-
-    def __init__(self, steps: Generator[Any, Any, None], waits_for: object) -> None:
-        self._steps = steps
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        waits_for = self._waits_for
-        while True:
-            try:
-                sent = yield waits_for
-            except BaseException as fault:
-                step = partial(self._steps.throw, fault)
-            else:
-                step = partial(self._steps.send, sent)
-            try:
-                waits_for = step()
-            except StopIteration:
-                return
 
 
 Handler = Callable[[HttpExchange], Awaitable[None]]

@@ -190,19 +190,13 @@ class LlmGateway:
                 while piece := await reply.read_raw_chunk():
                     await exchange.write(piece)
             else:
-                whole = EventBuffer()
-
-                def take(chunk: bytes) -> bool:
-                    events = whole.push_chunk(chunk)
-                    if not events:
-                        return True
-                    if watch:
-                        watch(events)
-                    return exchange.write_nowait(events)
-
-                while not await reply.stream_to(take):
-                    await exchange.flush()
-                await exchange.write(whole.take_rest())
+                buffer = EventBuffer()
+                while chunk := await reply.read_chunk():
+                    if events := buffer.push_chunk(chunk):
+                        if watch:
+                            watch(events)
+                        await exchange.write(events)
+                await exchange.write(buffer.take_rest())
             await exchange.end_response()
         finally:
             await reply.close()

@@ -1,57 +1,71 @@
-"""What it takes to ask an upstream over HTTP, whichever version of it is spoken."""
+"""Requests to LLM upstreams and their responses, independent of the HTTP library."""
 
 from __future__ import annotations
 
+import asyncio
+import zlib
+from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 
-# An upstream may be asked by so many at once; who comes later waits for a connection.
-MAX_CONNECTIONS: Final = 2048
-# How long a connection that nobody uses is kept.
-KEEPALIVE_SECONDS: Final = 30.0
+# Time to read the unneeded rest of a response, after which its connection can be reused.
+DISCARD_SECONDS: Final = 1.0
+# A few compressed bytes can expand to a lot, so they are decompressed in parts.
+DECOMPRESSED_PART_BYTES: Final = 1 << 20
+# Headers about one connection, which are set separately for the next one.
+HOP_BY_HOP_HEADERS: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
 
-# What may stand in the target of a request as it is.
-_AS_IT_IS: Final = "".join(map(chr, range(0x21, 0x7F)))
+_SERVER_HEADERS: Final = frozenset({"date", "server", "set-cookie"})
+_TARGET_CHARACTERS: Final = "".join(map(chr, range(0x21, 0x7F)))
+_WINDOW_BITS: Final[Mapping[str, int]] = {
+    "gzip": zlib.MAX_WBITS | 16,
+    "x-gzip": zlib.MAX_WBITS | 16,
+    "deflate": zlib.MAX_WBITS,
+}
+
 
 HeaderList = list[tuple[str, str]]
-# Takes bytes, and says whether it would take more at once.
-Sink = Callable[[bytes], bool]
-
-
-class UpstreamConnectionError(RequestFailed):
-    """Nothing came back, so the request may be sent again.
-
-    `at_once`: its connection was an old one, which the upstream may just have given up.
-    """
-
-    def __init__(self, message: str, *, at_once: bool = False) -> None:
-        super().__init__(message, 502)
-        self.is_stale_connection = at_once
 
 
 class UpstreamOrigin(NamedTuple):
-    """Where an upstream is."""
+    """The parsed base URL of an upstream."""
 
     is_tls: bool
     host: str
-    port: int
-    # As the header `host` has it.
-    name: str
-    # What stands before every path.
+    # Host and port, as in the `host` header.
+    authority: str
+    # The prefix of all request paths.
     path: str
+    # The `authorization` header for the user name and password of the URL.
     credentials: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """What an upstream is asked."""
+    """A request to an upstream."""
 
     upstream: LlmUpstreamConfig
     method: str
@@ -61,139 +75,187 @@ class UpstreamRequest:
 
     @property
     def origin(self) -> UpstreamOrigin:
-        """Where it goes."""
-        return parse_origin(self.upstream)
+        """The parsed base URL of the upstream."""
+        try:
+            return _parse_origin(self.upstream.url)
+        except ValueError:
+            raise RequestFailed(
+                f"the address of upstream {self.upstream.name!r} cannot be read; correct its `url`",
+                502,
+            ) from None
 
     @property
     def target(self) -> str:
-        """The path with what the upstream's address has before it, in signs that a request may have."""
-        whole = self.origin.path + self.path
-        if whole.isascii() and whole.isprintable() and " " not in whole:
-            return whole
-        return quote(whole.encode("latin-1", "replace"), safe=_AS_IT_IS)
+        """The path and query, percent-encoded where necessary."""
+        target = self.origin.path + self.path
+        if target.isascii() and target.isprintable() and " " not in target:
+            return target
+        return quote(target.encode("latin-1", "replace"), safe=_TARGET_CHARACTERS)
 
-    @property
-    def url(self) -> str:
-        """The whole address."""
-        origin = self.origin
-        return f"{'https' if origin.is_tls else 'http'}://{origin.name}{self.target}"
-
-    def sent_headers(self) -> HeaderList:
-        """The headers, with the name and password that stand in the upstream's address."""
+    def build_headers(self) -> HeaderList:
+        """Return the headers to send, with the credentials of the upstream's URL."""
+        for name, value in self.headers:
+            if not {"\r", "\n", "\0"}.isdisjoint(name + value):
+                raise RequestFailed("a header of the request contains a line break or a null", 400)
+            if not (value.isascii() or max(value) <= "\xff"):
+                raise RequestFailed("a header of the request contains an invalid character", 400)
         if not self.origin.credentials:
             return self.headers
-        kept = [one for one in self.headers if one[0] != "authorization"]
-        return [*kept, ("authorization", self.origin.credentials)]
-
-    def unreachable(self) -> UpstreamConnectionError:
-        """What to say if there is no connection; never an address, which may hold a secret."""
-        return UpstreamConnectionError(
-            f"upstream {self.upstream.name!r} cannot be reached; is it running?"
-        )
-
-    def unreachable_in_time(self) -> RequestFailed:
-        """What to say if there was no connection for too long."""
-        seconds = self.upstream.connect_seconds
-        name = self.upstream.name
-        return RequestFailed(f"upstream {name!r} could not be reached within {seconds:g} s", 504)
-
-    def untrusted(self, why: str) -> RequestFailed:
-        """What to say of a certificate that is not to be trusted."""
-        return RequestFailed(
-            f"the certificate of upstream {self.upstream.name!r} cannot be trusted ({why}); correct "
-            "its address, or name the authority that signed it in SSL_CERT_FILE",
-            502,
-        )
-
-    def silent(self) -> RequestFailed:
-        """What to say of an upstream that says nothing any more."""
-        seconds = self.upstream.read_seconds
-        return RequestFailed(f"upstream {self.upstream.name!r} was silent for {seconds:g} s", 504)
-
-    def broken_off(self) -> RequestFailed:
-        """What to say of an answer that did not come to its end."""
-        return RequestFailed(self._broken_off(), 502)
-
-    def unanswered(self, *, at_once: bool) -> UpstreamConnectionError:
-        """What to say of a connection that ended before an answer began."""
-        return UpstreamConnectionError(self._broken_off(), at_once=at_once)
-
-    def nonsense(self, why: str) -> RequestFailed:
-        """What to say of an answer that is not HTTP."""
-        return RequestFailed(
-            f"upstream {self.upstream.name!r} does not speak HTTP as it should ({why}); is its "
-            "address right?",
-            502,
-        )
-
-    def too_large(self) -> RequestFailed:
-        """What to say of an answer that does not end."""
-        most = self.upstream.max_response_bytes
-        return RequestFailed(
-            f"the answer of upstream {self.upstream.name!r} is larger than {most:,} bytes; "
-            "raise maxResponseBytes",
-            502,
-        )
-
-    def _broken_off(self) -> str:
-        return f"the connection to upstream {self.upstream.name!r} broke off; try again"
+        headers = [header for header in self.headers if header[0] != "authorization"]
+        return [*headers, ("authorization", self.origin.credentials)]
 
 
-class WireResponse(Protocol):
-    """An upstream's answer as it comes; its head is there, its body is to be read."""
+class UpstreamResponse(ABC):
+    """A response whose headers have arrived. The caller reads the body and closes it."""
+
+    def __init__(self, request: UpstreamRequest, status: int, headers: HeaderList) -> None:
+        self.status = status
+        # Names are in lower case.
+        self.headers = headers
+        self._request = request
+        self._raw_bytes_left = self._decoded_bytes_left = request.upstream.max_response_bytes
+        self._encoding = self.get_header("content-encoding").strip().lower()
+        self._decoder = _Decompressor(self._encoding) if self._encoding in _WINDOW_BITS else None
 
     @property
-    def status(self) -> int:
-        """The HTTP status."""
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
 
     @property
-    def headers(self) -> HeaderList:
-        """The headers, with their names in small letters."""
+    def is_event_stream(self) -> bool:
+        """Whether the body is a stream of server-sent events."""
+        return self.get_header("content-type").startswith("text/event-stream")
 
-    async def piece(self) -> bytes:
-        """Some bytes of the body, as they were sent; none at its end."""
+    @property
+    def is_decodable(self) -> bool:
+        """Whether the body has no encoding or one that `read_chunk` decodes."""
+        return self._decoder is not None or self._encoding in ("", "identity")
 
-    async def pour(self, sink: Sink) -> bool:
-        """Hand all bytes to a sink as they come; False as soon as it takes no more for now."""
+    def get_header(self, name: str) -> str:
+        """Return the first value of a header, or an empty string."""
+        return next((value for header, value in self.headers if header == name), "")
 
-    async def finish(self) -> None:
-        """Nothing more of it is wanted, and its end is near."""
+    def forwarded_headers(self, *, keep_encoding: bool = False) -> HeaderList:
+        """Return the headers for the client; `keep_encoding` includes the content encoding."""
+        removed = HOP_BY_HOP_HEADERS | _SERVER_HEADERS
+        if not keep_encoding:
+            removed |= {"content-encoding"}
+        return [(name, value) for name, value in self.headers if name not in removed]
 
+    async def read_raw_chunk(self) -> bytes:
+        """Return the next bytes of the body as they were sent, or none at its end."""
+        chunk = await self._receive()
+        self._raw_bytes_left -= len(chunk)
+        if self._raw_bytes_left < 0:
+            raise self._size_error()
+        return chunk
+
+    async def read_chunk(self) -> bytes:
+        """Return the next bytes of the body, decoded, or none at its end."""
+        if self._decoder is None:
+            if not self.is_decodable:
+                raise RequestFailed(
+                    f"upstream {self._request.upstream.name!r} sent an encoding that was not "
+                    f"requested ({self._encoding[:40]!r})",
+                    502,
+                )
+            return await self.read_raw_chunk()
+        while True:
+            has_more = self._decoder.has_more
+            raw = b"" if has_more else await self.read_raw_chunk()
+            if not raw and not has_more:
+                return b""
+            chunk = self._decoder.decompress(raw)
+            self._decoded_bytes_left -= len(chunk)
+            if self._decoded_bytes_left < 0:
+                raise self._size_error()
+            if chunk:
+                return chunk
+
+    async def read(self) -> bytes:
+        """Return the whole body, decoded, and close the response."""
+        try:
+            chunks = []
+            while chunk := await self.read_chunk():
+                chunks.append(chunk)
+            return b"".join(chunks)
+        finally:
+            await self.close()
+
+    @abstractmethod
+    async def discard_rest(self) -> None:
+        """Skip a body that is about to end, so that the connection can be reused."""
+
+    @abstractmethod
     async def close(self) -> None:
-        """Break it off, unless it is at its end."""
+        """Close the connection, unless the body was read to its end."""
+
+    @abstractmethod
+    async def _receive(self) -> bytes:
+        """Return the next bytes of the body, or none at its end."""
+
+    def _size_error(self) -> RequestFailed:
+        upstream = self._request.upstream
+        return RequestFailed(
+            f"the response of upstream {upstream.name!r} is larger than "
+            f"{upstream.max_response_bytes:,} bytes; raise maxResponseBytes",
+            502,
+        )
+
+    async def _skip_body(self) -> None:
+        with suppress(RequestFailed, TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                while await self.read_raw_chunk():
+                    pass
 
 
-def parse_origin(upstream: LlmUpstreamConfig) -> UpstreamOrigin:
-    """Where an upstream is."""
-    try:
-        return _origin(upstream.url)
-    except ValueError:
-        raise RequestFailed(
-            f"the address of upstream {upstream.name!r} cannot be read; correct its `url`", 502
-        ) from None
+class _Decompressor:
+    """Decompresses a `gzip` or `deflate` body in parts."""
+
+    def __init__(self, encoding: str) -> None:
+        self._may_be_headerless = encoding == "deflate"
+        self._zlib = zlib.decompressobj(_WINDOW_BITS[encoding])
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes of an earlier call are not decompressed yet."""
+        return bool(self._zlib.unconsumed_tail) and not self._zlib.eof
+
+    def decompress(self, data: bytes) -> bytes:
+        """Return the next decompressed bytes, limited in size."""
+        data = self._zlib.unconsumed_tail + data
+        try:
+            try:
+                return self._zlib.decompress(data, DECOMPRESSED_PART_BYTES)
+            except zlib.error:
+                if not self._may_be_headerless:
+                    raise
+                # Many servers send `deflate` without the zlib header.
+                self._zlib = zlib.decompressobj(-zlib.MAX_WBITS)
+                return self._zlib.decompress(data, DECOMPRESSED_PART_BYTES)
+        except zlib.error as error:
+            message = f"the upstream's response cannot be decompressed: {error}"
+            raise RequestFailed(message, 502) from error
+        finally:
+            self._may_be_headerless = False
 
 
 @lru_cache(maxsize=256)
-def _origin(url: str) -> UpstreamOrigin:
+def _parse_origin(url: str) -> UpstreamOrigin:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(parts.scheme)
     is_tls = parts.scheme == "https"
-    usual = 443 if is_tls else 80
-    host = (
-        parts.hostname.encode("idna").decode() if not parts.hostname.isascii() else parts.hostname
-    )
-    port = parts.port or usual
-    name = f"[{host}]" if ":" in host else host
+    host = parts.hostname
+    if not host.isascii():
+        host = host.encode("idna").decode()
+    authority = f"[{host}]" if ":" in host else host
+    default_port = 443 if is_tls else 80
+    if parts.port not in (None, default_port):
+        authority = f"{authority}:{parts.port}"
     credentials = ""
     if parts.username is not None:
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         credentials = f"Basic {b64encode(secret.encode()).decode()}"
-    return UpstreamOrigin(
-        is_tls,
-        host,
-        port,
-        name if port == usual else f"{name}:{port}",
-        parts.path.rstrip("/"),
-        credentials,
-    )
+    return UpstreamOrigin(is_tls, host, authority, parts.path.rstrip("/"), credentials)

@@ -12,11 +12,12 @@ from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.response_headers import ResponseHeaders, Treatment
 from toolcrib.gateway.llm.sse import SseEvent, SseParser
 from toolcrib.gateway.llm.tool_index import ToolSelection
-from toolcrib.gateway.llm.upstreams import UpstreamResponse, build_upstream_headers
+from toolcrib.gateway.llm.upstreams import build_upstream_headers
 
 Body = dict[str, Any]
 
@@ -174,37 +175,33 @@ class SearchLoop:
 
     async def _stream_round(self, stream: ReplyStream, reply: UpstreamResponse) -> None:
         """Send on what a round says, to its end."""
-        reader, exchange = SseParser(), self._exchange
+        parser = SseParser()
         waiting: deque[SseEvent] = deque()
-        is_done = False
-
-        def take(chunk: bytes) -> bool:
-            """Send on all events up to the next search."""
-            nonlocal is_done
-            waiting.extend(reader.parse_chunk(chunk))
-            out: list[Body] = []
-            while waiting and not stream.needs_search:
-                data = waiting.popleft().data
-                if data == _DONE:
-                    is_done = True
-                else:
-                    out += stream.handle_event(parse_upstream_body(data))
-            told = b"".join(map(stream.encode_event, out))
-            is_taken = not told or exchange.write_nowait(told)
-            return is_taken and not (stream.needs_search or is_done or stream.is_final)
-
-        while not await reply.stream_to(take):
-            await exchange.flush()
+        while chunk := await reply.read_chunk():
+            waiting.extend(parser.parse_chunk(chunk))
+            is_done = await self._handle_events(stream, waiting)
             while stream.needs_search:
-                # The client has had what comes before it.
+                # The client has received everything before the search.
                 await self._write_events(stream, await self._gateway.run_search(stream.run_search))
-                take(b"")
-                await exchange.flush()
+                is_done = await self._handle_events(stream, waiting)
             if is_done or stream.is_final:
                 await reply.discard_rest()
                 break
         if not stream.is_ended:
             raise RequestFailed("the upstream broke off its answer; try again", 502)
+
+    async def _handle_events(self, stream: ReplyStream, waiting: deque[SseEvent]) -> bool:
+        """Forward the events up to the next search; return whether the upstream's stream ended."""
+        forwarded: list[Body] = []
+        is_done = False
+        while waiting and not stream.needs_search:
+            data = waiting.popleft().data
+            if data == _DONE:
+                is_done = True
+            else:
+                forwarded += stream.handle_event(parse_upstream_body(data))
+        await self._write_events(stream, forwarded)
+        return is_done
 
     async def _write_events(
         self, stream: ReplyStream, events: Iterable[Body], closing: bytes = b""

@@ -134,7 +134,7 @@ def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> No
                     refused[model] = answer_.json()["error"]
     assert names == ["small", "large", "small", None, None]
     assert {error["type"] for error in refused.values()} == {"not_found_error"}
-    assert "those there are have large-*, small-*, tiny; add it to" in refused["huge"]["message"]
+    assert "the upstreams have large-*, small-*, tiny; add it to" in refused["huge"]["message"]
     assert refused["gpt-9"]["message"] == (
         "upstream 'other' has the model 'gpt-9', but speaks OpenAI's APIs (/v1/chat/completions, "
         "/v1/responses), not Anthropic's API (/v1/messages); ask it there, or add one with "

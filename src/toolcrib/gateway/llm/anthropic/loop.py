@@ -21,10 +21,11 @@ from toolcrib.gateway.llm.anthropic.usage import MessagesUsage
 from toolcrib.gateway.llm.api_errors import render_messages_error
 from toolcrib.gateway.llm.endpoint import HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.response_headers import ResponseHeaders
 from toolcrib.gateway.llm.sse import SseParser, format_event
-from toolcrib.gateway.llm.upstreams import UpstreamResponse, build_upstream_headers
+from toolcrib.gateway.llm.upstreams import build_upstream_headers
 
 _PING: Final = format_event("ping", b'{"type":"ping"}')
 _REPLACED: Final = frozenset({"content-type", "cache-control"})
@@ -163,32 +164,25 @@ class MessagesSearchLoop:
 
     async def _pass(self, reply: UpstreamResponse, relay: MessagesStream) -> None:
         """Send on what one pass says, as many events together as came together."""
-        reader = SseParser()
-        exchange = self.exchange
-
-        def take(chunk: bytes) -> bool:
+        parser = SseParser()
+        while chunk := await reply.read_chunk():
             told: list[Body] = []
             sent: Body = {}
-            for one in reader.parse_chunk(chunk):
+            for one in parser.parse_chunk(chunk):
                 if one.data != "[DONE]" and not relay.has_failed:
                     sent = parse_upstream_body(one.data)
                     told += relay.handle_event(sent)
-            is_taken = True
             if told:
-                # Most events go on as they came, and need not be written anew.
+                # Most events are not changed and need not be serialized again.
                 is_same = (
-                    reader.is_single_event
+                    parser.is_single_event
                     and len(told) == 1
                     and told[0] is sent
                     and one.name == sent.get("type")
                 )
-                is_taken = exchange.write_nowait(chunk if is_same else _told(told))
-                # From here on there is a message that the client waits for.
-                exchange.ping = _PING
-            return is_taken and not relay.has_ended and not relay.has_failed
-
-        while not await reply.stream_to(take):
-            await exchange.flush()
+                await self.exchange.write(chunk if is_same else _told(told))
+                # The client has received the start of the message and waits for the rest.
+                self.exchange.ping = _PING
             if relay.has_ended or relay.has_failed:
                 return
 

@@ -1,0 +1,369 @@
+"""HTTP client for LLM upstreams.
+
+HTTP/1.1 goes through aiohttp, which needs a third of the CPU time of httpx2 for a streamed event.
+HTTP/2 and proxies go through httpx2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any, Final
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import httpx2
+from yarl import URL
+
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.http_messages import (
+    UpstreamOrigin,
+    UpstreamRequest,
+    UpstreamResponse,
+)
+
+# Requests to all upstreams at the same time; further ones wait for a connection.
+MAX_CONNECTIONS: Final = 2048
+KEEPALIVE_SECONDS: Final = 30.0
+MAX_HEADER_LINE_BYTES: Final = 64 << 10
+MAX_HEADERS: Final = 256
+# Reading from an upstream pauses while twice as much of its response is unread.
+READ_BUFFER_BYTES: Final = 128 << 10
+# httpx2 opens one HTTP/2 connection per client and origin, and servers limit the requests on
+# one connection. Several clients with a few requests each avoid that limit.
+HTTPX_CLIENT_REQUESTS: Final = 32
+MAX_HTTPX_CLIENTS: Final = MAX_CONNECTIONS // HTTPX_CLIENT_REQUESTS
+
+_AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+# Clients of the gateway share connections; cookies for one client must not reach another.
+_NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
+
+
+class UpstreamConnectionError(RequestFailed):
+    """The connection failed before a response began, so the request can be sent again.
+
+    `is_stale` is true if the connection was kept from an earlier request.
+    """
+
+    def __init__(self, message: str, *, is_stale: bool = False) -> None:
+        super().__init__(message, 502)
+        self.is_stale = is_stale
+
+
+class HttpClient:
+    """Connections to all upstreams. It needs TLS contexts if an upstream has an https URL."""
+
+    def __init__(self, http1_tls: ssl.SSLContext | None, http2_tls: ssl.SSLContext | None) -> None:
+        self._aiohttp = _AiohttpClient(http1_tls)
+        self._httpx = _HttpxClients(http2_tls)
+        self._aiohttp_origins: dict[UpstreamOrigin, bool] = {}
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """Send a request and return the response as soon as its headers have arrived."""
+        origin = request.origin
+        if origin not in self._aiohttp_origins:
+            self._aiohttp_origins[origin] = not origin.is_tls and not _has_proxy(origin)
+        if self._aiohttp_origins[origin]:
+            return await self._aiohttp.send(request)
+        response = await self._httpx.send(request)
+        if response.is_http1 and not _has_proxy(origin):
+            # The upstream does not offer HTTP/2.
+            self._aiohttp_origins[origin] = True
+        return response
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._aiohttp.close()
+        await self._httpx.close()
+
+
+class _AiohttpClient:
+    """HTTP/1.1 without proxies."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(_mark_connection_reused)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=MAX_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS, ssl=tls or True
+            ),
+            request_class=_CheckedRequest,
+            trace_configs=[trace],
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_AUTOMATIC_HEADERS,
+            read_bufsize=READ_BUFFER_BYTES,
+            max_line_size=MAX_HEADER_LINE_BYTES,
+            max_field_size=MAX_HEADER_LINE_BYTES,
+            max_headers=MAX_HEADERS,
+        )
+        self._discard_tasks: set[asyncio.Task[None]] = set()
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        upstream, connection_marks = request.upstream, set[str]()
+        try:
+            response = await self._session.request(
+                request.method,
+                _build_url(request),
+                headers=[(name, _utf8_header(value)) for name, value in request.build_headers()],
+                data=request.body or None,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(
+                    connect=upstream.connect_seconds, sock_read=upstream.read_seconds
+                ),
+                trace_request_ctx=connection_marks,
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _translate_error(request, error, is_stale=bool(connection_marks)) from error
+        if response.status == 101:
+            response.close()
+            raise _protocol_error(request, "an upgrade")
+        return _AiohttpResponse(request, response, self._discard_tasks)
+
+    async def close(self) -> None:
+        for task in self._discard_tasks:
+            task.cancel()
+        await asyncio.gather(*self._discard_tasks, return_exceptions=True)
+        await self._session.close()
+
+
+class _CheckedRequest(aiohttp.ClientRequest):
+    """A request that is not sent on a connection with an unread message.
+
+    aiohttp would take a message that arrived on an idle connection for the next response.
+    """
+
+    async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        if conn.protocol.should_close:
+            raise aiohttp.ServerDisconnectedError("unexpected data on an idle connection")
+        return await super().send(conn)
+
+
+class _AiohttpResponse(UpstreamResponse):
+    def __init__(
+        self,
+        request: UpstreamRequest,
+        response: aiohttp.ClientResponse,
+        discard_tasks: set[asyncio.Task[None]],
+    ) -> None:
+        headers = [
+            (name.decode("latin-1").lower(), value.decode("latin-1"))
+            for name, value in response.raw_headers
+        ]
+        super().__init__(request, response.status, headers)
+        self._response = response
+        self._discard_tasks = discard_tasks
+        self._is_discarded = False
+
+    async def discard_rest(self) -> None:
+        """Skip the rest of the body in the background."""
+        self._is_discarded = True
+        task = asyncio.create_task(self._skip_body_and_close())
+        self._discard_tasks.add(task)
+        task.add_done_callback(self._discard_tasks.discard)
+
+    async def close(self) -> None:
+        """Close the connection, unless the body was read to its end."""
+        if not self._is_discarded:
+            self._response.close()
+
+    async def _skip_body_and_close(self) -> None:
+        try:
+            await self._skip_body()
+        finally:
+            self._response.close()
+
+    async def _receive(self) -> bytes:
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _translate_error(self._request, error, has_response=True) from error
+
+
+class _HttpxClient:
+    """One httpx2 client and the number of its open requests."""
+
+    __slots__ = ("http", "open_requests")
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self.http = http
+        self.open_requests = 0
+
+
+class _HttpxClients:
+    """HTTP/2, and all requests through proxies."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        self._clients: list[_HttpxClient] = []
+
+    async def send(self, request: UpstreamRequest) -> _HttpxResponse:
+        client = self._choose_client()
+        client.open_requests += 1
+        try:
+            sent = _build_httpx_request(client.http, request)
+            response = await client.http.send(sent, stream=True)
+        except BaseException as error:
+            client.open_requests -= 1
+            if isinstance(error, httpx2.InvalidURL):
+                raise RequestFailed("the path of the request is not valid", 400) from error
+            if isinstance(error, httpx2.HTTPError):
+                raise _translate_error(request, error) from error
+            raise
+        return _HttpxResponse(request, response, client)
+
+    async def close(self) -> None:
+        while self._clients:
+            await self._clients.pop().http.aclose()
+
+    def _choose_client(self) -> _HttpxClient:
+        for client in self._clients:
+            if client.open_requests < HTTPX_CLIENT_REQUESTS:
+                return client
+        if len(self._clients) < MAX_HTTPX_CLIENTS:
+            self._clients.append(_HttpxClient(self._create_http()))
+            return self._clients[-1]
+        return min(self._clients, key=lambda client: client.open_requests)
+
+    def _create_http(self) -> httpx2.AsyncClient:
+        http = httpx2.AsyncClient(
+            verify=self._tls or False,
+            http2=True,
+            follow_redirects=False,
+            limits=httpx2.Limits(
+                max_connections=HTTPX_CLIENT_REQUESTS,
+                max_keepalive_connections=HTTPX_CLIENT_REQUESTS,
+                keepalive_expiry=KEEPALIVE_SECONDS,
+            ),
+        )
+        http.cookies.jar.set_policy(_NO_COOKIES)
+        return http
+
+
+class _HttpxResponse(UpstreamResponse):
+    def __init__(
+        self, request: UpstreamRequest, response: httpx2.Response, client: _HttpxClient
+    ) -> None:
+        super().__init__(request, response.status_code, list(response.headers.multi_items()))
+        self.is_http1 = response.http_version != "HTTP/2"
+        self._response = response
+        self._client: _HttpxClient | None = client
+        self._chunks: AsyncIterator[bytes] = response.aiter_raw()
+
+    async def discard_rest(self) -> None:
+        """Skip the rest of the body."""
+        await self._skip_body()
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the stream, unless the body was read to its end."""
+        if self._client is not None:
+            self._client.open_requests -= 1
+            self._client = None
+            await self._response.aclose()
+
+    async def _receive(self) -> bytes:
+        try:
+            # Frames in the middle of a body may be empty.
+            while (chunk := await anext(self._chunks, None)) == b"":
+                pass
+        except httpx2.HTTPError as error:
+            raise _translate_error(self._request, error, has_response=True) from error
+        return chunk or b""
+
+
+def _has_proxy(origin: UpstreamOrigin) -> bool:
+    """Return whether the environment names a proxy for an origin."""
+    schemes = {"https" if origin.is_tls else "http", "all"}
+    return bool(schemes & getproxies().keys()) and not proxy_bypass(origin.host)
+
+
+def _build_url(request: UpstreamRequest) -> URL:
+    path, _, query = request.target.partition("?")
+    return URL.build(
+        scheme="https" if request.origin.is_tls else "http",
+        authority=request.origin.authority,
+        path=path,
+        query_string=query,
+        encoded=True,
+    )
+
+
+def _utf8_header(value: str) -> str:
+    """Return a header value, read as Latin-1, as the text that aiohttp encodes to the same bytes."""
+    if value.isascii():
+        return value
+    with suppress(UnicodeDecodeError):
+        return value.encode("latin-1").decode()
+    return value
+
+
+def _build_httpx_request(client: httpx2.AsyncClient, request: UpstreamRequest) -> httpx2.Request:
+    upstream = request.upstream
+    return client.build_request(
+        request.method,
+        str(_build_url(request)),
+        headers=[
+            (name.encode("latin-1"), value.encode("latin-1"))
+            for name, value in request.build_headers()
+        ],
+        content=request.body or None,
+        timeout=httpx2.Timeout(
+            upstream.read_seconds, connect=upstream.connect_seconds, pool=upstream.connect_seconds
+        ),
+    )
+
+
+async def _mark_connection_reused(session: object, context: Any, params: object) -> None:
+    context.trace_request_ctx.add("reused")
+
+
+def _translate_error(
+    request: UpstreamRequest,
+    error: Exception,
+    *,
+    has_response: bool = False,
+    is_stale: bool = False,
+) -> RequestFailed:
+    """Return the error for the client. It never contains the URL, which may include a secret."""
+    upstream = request.upstream
+    name = f"upstream {upstream.name!r}"
+    match error:
+        case aiohttp.ConnectionTimeoutError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
+            seconds = upstream.connect_seconds
+            return RequestFailed(f"{name} could not be reached within {seconds:g} s", 504)
+        case TimeoutError() | httpx2.TimeoutException():
+            return RequestFailed(f"{name} was silent for {upstream.read_seconds:g} s", 504)
+        case aiohttp.ClientConnectorError() | httpx2.ConnectError() | httpx2.ProxyError():
+            if problem := _find_certificate_problem(error):
+                return RequestFailed(
+                    f"the certificate of {name} cannot be trusted ({problem}); correct its "
+                    "address, or name the authority that signed it in SSL_CERT_FILE",
+                    502,
+                )
+            return UpstreamConnectionError(f"{name} cannot be reached; is it running?")
+        case aiohttp.ClientResponseError():
+            return _protocol_error(request, error.message)
+    message = f"the connection to {name} broke off; try again"
+    if has_response:
+        return RequestFailed(message, 502)
+    return UpstreamConnectionError(message, is_stale=is_stale)
+
+
+def _protocol_error(request: UpstreamRequest, reason: str) -> RequestFailed:
+    return RequestFailed(
+        f"upstream {request.upstream.name!r} does not speak HTTP as it should ({reason}); is its "
+        "address right?",
+        502,
+    )
+
+
+def _find_certificate_problem(error: BaseException | None) -> str:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+        error = error.__cause__ or error.__context__
+    return ""
