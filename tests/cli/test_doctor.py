@@ -35,11 +35,11 @@ def test_what_is_wrong_is_told_with_the_cure(path: Path) -> None:
     assert done.exit_code == 1
     assert done.stdout == (
         "error: a: the environment variable NOT_SET_HERE is not set\n"
-        "  set it, or give a default: ${NOT_SET_HERE:-…}\n"
-        "error: a: the program 'no-such-program' is not found\n"
-        "  install it, or give its full path as the command\n"
-        "warning: a: argument 1 looks like a secret, which every process here can read\n"
-        "  pass it in env, if the program takes it from there\n"
+        "  set it, or add a default: ${NOT_SET_HERE:-…}\n"
+        "error: a: the program 'no-such-program' was not found\n"
+        "  install it, or use its full path as the command\n"
+        "warning: a: argument 1 looks like a secret, and other processes can read it\n"
+        "  pass it in env, if the program supports that\n"
         f"3 found in {path}, 2 of them errors.\n"
     )
 
@@ -57,8 +57,7 @@ def test_findings_are_printed_for_programs(path: Path) -> None:
         "findings": [
             {
                 "severity": "warning",
-                "what": "it is reached over plain http on another machine: "
-                "anybody between can read along",
+                "what": "its URL uses plain http to another machine, so others can read the traffic",
                 "cure": "use https",
                 "server": "a",
             }

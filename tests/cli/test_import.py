@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.config.clients.client_files import ENVIRONMENT, machine, put, put_all
 from toolcrib.cli.main import toolcrib
-from toolcrib.config.file_writes import MAX_BACKUPS
+from toolcrib.config.clients.file_writes import MAX_BACKUPS
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the files are where Linux has them"
@@ -248,7 +248,7 @@ def test_a_fault_in_the_configuration_is_told_with_its_line(desk: Desk) -> None:
     done = desk.run("config", "check", code=1)
     assert done.stderr == ('Error: toolcrib.json, line 2: htp: unknown key; did you mean "http"?\n')
     (desk.machine.project_folder / "toolcrib.json").unlink()
-    assert "make one: toolcrib import" in desk.run("config", "check", code=1).stderr
+    assert "run: toolcrib import" in desk.run("config", "check", code=1).stderr
 
 
 def test_the_schema_is_printed(desk: Desk) -> None:

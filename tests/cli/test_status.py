@@ -95,9 +95,7 @@ def run(*arguments: str, code: int, **variables: str) -> Result:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "ftp://here", "http://a b", "http://"])
 def test_an_address_that_is_none_is_told_with_one_that_is(url: str) -> None:
     done = run("--url", url, code=1)
-    assert (
-        done.stderr == f"Error: --url: should be an address such as {gateway_client.EXAMPLE_URL}\n"
-    )
+    assert done.stderr == f"Error: --url: must be a URL such as {gateway_client.EXAMPLE_URL}\n"
 
 
 @pytest.mark.parametrize(

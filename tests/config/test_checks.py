@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolcrib.config.checks import ConfigFinding, check_config, find_unset_variables
-from toolcrib.config.reading import parse_config
+from toolcrib.config.parser import parse_config
 
 
 def _found(document: dict[str, Any], *missing: str) -> list[ConfigFinding]:
@@ -38,24 +38,24 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
     [
         (
             "npx",
-            "the program 'npx' is not found",
-            "install Node.js (https://nodejs.org), which brings npx",
+            "the program 'npx' was not found",
+            "install Node.js (https://nodejs.org), which includes npx",
         ),
         (
             "uvx",
-            "the program 'uvx' is not found",
-            "install uv (https://docs.astral.sh/uv), which brings uvx",
+            "the program 'uvx' was not found",
+            "install uv (https://docs.astral.sh/uv), which includes uvx",
         ),
         (
             "/opt/bin/docker",
-            "the program '/opt/bin/docker' is not found",
+            "the program '/opt/bin/docker' was not found",
             "install Docker (https://docs.docker.com/get-docker), and start it, "
             "or correct the path",
         ),
         (
             "my-server",
-            "the program 'my-server' is not found",
-            "install it, or give its full path as the command",
+            "the program 'my-server' was not found",
+            "install it, or use its full path as the command",
         ),
     ],
 )
@@ -72,8 +72,8 @@ def test_a_program_that_is_not_there_is_told_with_where_to_get_it(
         ("echo hi there", [], 'put its arguments into "args", and only \'echo\' into "command"'),
         ("npx -y x", ["npx"], 'put its arguments into "args", and only \'npx\' into "command"'),
         ("gone now", ["gone"], 'put its arguments into "args", and only \'gone\' into "command"'),
-        ("/my programs/x", ["/my"], "install it, or give its full path as the command"),
-        (" ", [], "install it, or give its full path as the command"),
+        ("/my programs/x", ["/my"], "install it, or use its full path as the command"),
+        (" ", [], "install it, or use its full path as the command"),
     ],
 )
 def test_a_program_with_its_arguments_is_told_where_they_go(
@@ -86,7 +86,7 @@ def test_a_program_with_its_arguments_is_told_where_they_go(
 def test_a_folder_that_is_not_there_is_found_before_the_start() -> None:
     (found,) = _of_server({"command": "./x", "cwd": "/nope"})
     assert found.severity == "error"
-    assert found.problem == "the folder '/nope', to start it in, is not there"
+    assert found.problem == "its working directory '/nope' does not exist"
     assert "cwd" in found.fix
     assert _of_server({"command": "./x", "cwd": "/there"}) == []
 
@@ -121,7 +121,7 @@ def test_a_program_is_looked_for_where_the_server_would_look() -> None:
 def test_a_secret_among_the_arguments_is_found_but_not_told(args: list[str]) -> None:
     found = _of_server({"command": "x", "args": args})
     assert [one.severity for one in found] == ["warning"]
-    assert "looks like a secret, which every process here can read" in found[0].problem
+    assert "looks like a secret, and other processes can read it" in found[0].problem
     assert not any(arg in str(found) for arg in args)
 
 
@@ -147,8 +147,8 @@ def test_the_old_transport_is_noted() -> None:
     [
         ("s" * 40, "its name leaves 21 characters for tool names; longer ones are cut"),
         ("s" * 100, "its name leaves 0 characters for tool names; longer ones are cut"),
-        ("my server", "its name has characters that tool names cannot have"),
-        ("a___b", "its name has ___ in it, which stands between server and tool"),
+        ("my server", "its name contains characters that tool names cannot have"),
+        ("a___b", "its name contains ___, which separates server and tool"),
     ],
 )
 def test_names_that_make_bad_tool_names_are_found(name: str, what: str) -> None:
@@ -169,7 +169,7 @@ def test_the_same_server_under_two_names_is_found() -> None:
     assert found == [
         ConfigFinding(
             "warning",
-            "it is the same server as one, so its tools are there twice",
+            "it is the same server as one, so its tools appear twice",
             "remove one",
             "two",
         )
@@ -206,7 +206,7 @@ def test_the_worst_comes_first_and_notes_last() -> None:
     found = _found({"mcpServers": servers}, "gone")
     assert [one.severity for one in found] == ["error", "warning", "note", "note"]
     assert (
-        found[2].problem == "server my server: envFile is not read here; put what it sets into env"
+        found[2].problem == "server my server: envFile is not read here; put its variables into env"
     )
 
 

@@ -10,7 +10,6 @@ from toolcrib.config.expansion import (
     collect_required_variables,
     escape_variables,
     expand_variables,
-    list_required_variables,
 )
 from toolcrib.errors import InvalidConfig
 
@@ -40,9 +39,9 @@ def test_variables_are_replaced(text: str, result: str) -> None:
     ("text", "message"),
     [
         ("${MISSING}", "a.b: the environment variable MISSING is not set; set it"),
-        ("${input:token}", "only VS Code can ask for it; name an environment variable instead"),
-        ("${a.b}", "a variable is written ${NAME} or ${NAME:-default}, and a plain ${ as $${"),
-        ("${}", "is no environment variable"),
+        ("${input:token}", "only VS Code can prompt for it; use an environment variable instead"),
+        ("${a.b}", "write ${NAME} or ${NAME:-default}, and $${ for a literal ${"),
+        ("${}", "is not an environment variable"),
     ],
 )
 def test_what_cannot_be_replaced_says_what_to_do(text: str, message: str) -> None:
@@ -53,7 +52,7 @@ def test_what_cannot_be_replaced_says_what_to_do(text: str, message: str) -> Non
 
 
 def test_the_variables_that_are_needed_can_be_listed() -> None:
-    assert list_required_variables("${A} ${B:-x} $${C} ${env:D} ${not one}") == ["A", "D"]
+    assert collect_required_variables("${A} ${B:-x} $${C} ${env:D} ${not one}") == ["A", "D"]
     value = {"x": ["${B}", {"y": "${A}${B}"}, 3, None], "${KEY}": "${C}"}
     assert collect_required_variables(value) == ["B", "A", "C"]
 

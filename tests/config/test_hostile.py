@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from toolcrib.config.checks import check_config, find_unset_variables
 from toolcrib.config.clients.locations import CLIENTS, ClientFile, HostSystem
 from toolcrib.config.clients.translation import translate_entry
+from toolcrib.config.fields import list_settings
 from toolcrib.config.jsonc import parse_jsonc
-from toolcrib.config.kind import list_settings
-from toolcrib.config.reading import FOREIGN_KEYS, KNOWN_KEYS, parse_config
+from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS, parse_config
 from toolcrib.config.settings import ServerConfig, ToolSearchConfig
 from toolcrib.errors import InvalidConfig
 
 _WORDS = st.sampled_from(
     [
-        *(one.setting.key for one in list_settings(ServerConfig)),
-        *(one.setting.key for one in list_settings(ToolSearchConfig)),
+        *(one.key for one in list_settings(ServerConfig)),
+        *(one.key for one in list_settings(ToolSearchConfig)),
         *("disabled", "timeout", "httpUrl", "authorizationToken", "keys", "hash", "middleware"),
         *("proxy", "tool_search", "config", "ref", "threshold", "never_defer", "corsOrigins"),
         *("env_vars", "http_headers", "env_http_headers", "bearer_token_env_var", "name"),
@@ -68,4 +68,4 @@ def test_any_entry_of_a_client_is_translated_or_refused(
 @given(st.text(alphabet='{}[]",:/*\\ 1ae\n') | _DOCUMENTS.map(lambda one: json.dumps(one)))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidConfig):
-        parse_jsonc("f", text, InvalidConfig)
+        parse_jsonc("f", text)

@@ -68,17 +68,16 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
     text = '{\n  "mcpServers": {\n    "a": {\n      "enabled": true\n    }\n  }\n}'
     assert _message(tmp_path, text).startswith("F, line 3: mcpServers.a: has neither")
     text = '{\n"mcpServers": {\n"a": {"command": "x", "alias": "b"},\n"b": {"command": "x"}}}'
-    assert _message(tmp_path, text).startswith("F, line 4: mcpServers.b.alias: tools of this")
+    assert _message(tmp_path, text).startswith("F, line 4: mcpServers.b.alias: the tools of this")
 
 
 def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
     text = '{\n"mcpServers": {\n"a": {"command": "x"},\n"a": {"command": "y"}\n}}'
     assert _message(tmp_path, text) == (
-        'F, line 4: mcpServers.a: "a" is here twice, and only one would be read; '
-        "rename or remove one"
+        'F, line 4: mcpServers.a: the key "a" appears twice; rename or remove one'
     )
     text = '{"mcpServers": {}, "x": [1, {"b": 1, "b": 2}]}'
-    assert 'F, line 1: x[1].b: "b" is here twice' in _message(tmp_path, text)
+    assert 'F, line 1: x[1].b: the key "b" appears twice' in _message(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +86,10 @@ def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
         ("", 'F: the file is empty; it should contain a configuration such as {"mcpServers": {}}'),
         ("{", "F, line 1: column 2: the text ends in the middle of a value"),
         ('{"a": 1 "b": 2}', "F, line 1: column 9: invalid JSON: expecting ',' delimiter"),
-        ("{}\n{}", "F, line 2: more follows after the value; keep one"),
+        ("{}\n{}", "F, line 2: more text follows the value; keep one value"),
         ("[" * 100_000, "nested too deeply"),
         ('{"http": {"port": NaN}}', "NaN is not a valid JSON number"),
-        ("[1]", "F, line 1: should be an object, not a list"),
+        ("[1]", "F, line 1: must be an object, not a list"),
         ("{} /* never closed", ""),
     ],
 )

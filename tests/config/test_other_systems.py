@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.config.reading import parse_config
+from toolcrib.config.parser import parse_config
 from toolcrib.config.settings import GatewayConfig, HttpConfig, ToolSearchConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.profiles import everruns, mcproxy
@@ -104,12 +104,12 @@ def test_a_file_of_mcproxy_without_its_search_has_the_defaults() -> None:
     [
         (
             _mcproxy({"type": "tool_filter", "config": {"allow": "x"}}),
-            "httpServer.middleware.proxy[0]: there is no middleware 'tool_filter' here; "
+            "httpServer.middleware.proxy[0]: the middleware 'tool_filter' is not supported; "
             'use "toolsAllowed" and "toolsBlocked" of the server',
         ),
         (
             _mcproxy({"type": "magic"}),
-            "httpServer.middleware.proxy[0]: there is no middleware 'magic' here; remove it",
+            "httpServer.middleware.proxy[0]: the middleware 'magic' is not supported; remove it",
         ),
         (
             _mcproxy({"type": "tool_search", "conf": {}}),
@@ -123,14 +123,14 @@ def test_a_file_of_mcproxy_without_its_search_has_the_defaults() -> None:
         ),
         (
             _mcproxy({"type": "tool_search", "config": {"maxToolsLimit": "1"}}),
-            "httpServer.middleware.proxy[0].config.maxToolsLimit: should be a whole number "
-            "from 0 to 1,000,000, not a text",
+            "httpServer.middleware.proxy[0].config.maxToolsLimit: must be an integer "
+            "from 0 to 1,000,000, not a string",
         ),
-        (_mcproxy({}), "httpServer.middleware.proxy[0].type: should be a text, not null"),
-        ({"middleware": "x"}, "middleware: should be a list of middleware"),
+        (_mcproxy({}), "httpServer.middleware.proxy[0].type: must be a string, not null"),
+        ({"middleware": "x"}, "middleware: must be a list of middleware"),
         (
             {"httpServer": {"hots": "x"}},
-            "httpServer.hots: unknown key; there are: host, port, corsEnabled, corsOrigins, "
+            "httpServer.hots: unknown key; known: host, port, corsEnabled, corsOrigins, "
             "shutdownTimeout, middleware",
         ),
         (
@@ -139,11 +139,11 @@ def test_a_file_of_mcproxy_without_its_search_has_the_defaults() -> None:
         ),
         (
             {"capabilities": "tool_search"},
-            "capabilities: should be a list of capabilities, or an object of them",
+            "capabilities: must be a list or an object of capabilities",
         ),
         (
             {"capabilities": [{"config": {}}]},
-            'capabilities[0]: should be a name, or an object with a "ref"',
+            'capabilities[0]: must be a name, or an object with a "ref"',
         ),
     ],
 )

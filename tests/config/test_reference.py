@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.config import file_writes, reading, server
-from toolcrib.config.kind import SettingField, list_settings
-from toolcrib.config.reading import FOREIGN_KEYS, KNOWN_KEYS
+from toolcrib.config import parser, server_entry
+from toolcrib.config.clients import file_writes
+from toolcrib.config.fields import SettingField, list_settings
+from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS
 from toolcrib.config.settings import (
     AccessProfile,
     EmbeddingConfig,
@@ -49,8 +50,7 @@ def _shown(value: object) -> str:
 
 
 def _row(one: SettingField) -> str:
-    told = one.setting
-    return f"| `{told.key}` | `{_shown(one.default)}` | {one.expected} | {told.description} |\n"
+    return f"| `{one.key}` | `{_shown(one.default)}` | {one.expected} | {one.description} |\n"
 
 
 def _table(part: type) -> str:
@@ -76,12 +76,12 @@ def test_every_key_of_the_file_is_told() -> None:
 
 def test_every_limit_is_told() -> None:
     for limit in (
-        reading.MAX_SERVERS,
-        reading.MAX_PROFILES,
-        reading.MAX_KEYS,
-        reading.MAX_UPSTREAMS,
-        reading.MIN_KEY_CHARS,
-        server.MAX_NAME_CHARS,
+        parser.MAX_SERVERS,
+        parser.MAX_PROFILES,
+        parser.MAX_KEYS,
+        parser.MAX_UPSTREAMS,
+        parser.MIN_KEY_CHARS,
+        server_entry.MAX_NAME_CHARS,
         file_writes.MAX_BACKUPS,
     ):
         assert f" {limit:,} " in _text(), limit

@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from toolcrib.config.kind import list_settings
-from toolcrib.config.reading import FOREIGN_KEYS, KNOWN_KEYS, parse_config
+from toolcrib.config.fields import list_settings
+from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS, parse_config
 from toolcrib.config.schema import build_config_schema
 from toolcrib.config.settings import (
     AccessProfile,
@@ -52,8 +52,8 @@ def test_every_setting_is_described_with_its_default(part: type) -> None:
     for step in _PARTS[part]:
         schema = schema[step]
     for one in list_settings(part):
-        described = schema["properties"][one.setting.key]
-        assert described["description"] == one.setting.description
+        described = schema["properties"][one.key]
+        assert described["description"] == one.description
         default = list(one.default) if isinstance(one.default, tuple) else one.default
         assert described["default"] == default
 

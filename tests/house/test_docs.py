@@ -15,8 +15,7 @@ import toolcrib
 from tests.support.scripted_page import run_page_model
 from toolcrib.config.expansion import collect_required_variables
 from toolcrib.config.jsonc import parse_jsonc
-from toolcrib.config.reading import KNOWN_KEYS, parse_config
-from toolcrib.errors import InvalidConfig
+from toolcrib.config.parser import KNOWN_KEYS, parse_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -53,9 +52,7 @@ def test_every_python_block_runs(
 
 def _configurations(page: Path) -> list[dict[str, Any]]:
     """The JSON blocks of a page that have a key of toolcrib.json."""
-    blocks = [
-        parse_jsonc(page.name, block, InvalidConfig).value for block in _JSON.findall(_read(page))
-    ]
+    blocks = [parse_jsonc(page.name, block).value for block in _JSON.findall(_read(page))]
     return [one for one in blocks if isinstance(one, dict) and one.keys() & set(KNOWN_KEYS)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.embedders.endpoint import Endpoint, error_reply, serve_endpoint
-from toolcrib.config.reading import parse_config
+from toolcrib.config.parser import parse_config
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.gateway.secrets import collect_config_secrets

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,11 +48,8 @@ def command(config_file: str | None, no_start: bool, as_json: bool) -> None:
         )
         findings += [one for report in reports for one in report.findings]
     if as_json:
-        document = {"config": str(path), "findings": [asdict(one) for one in findings]}
-        servers = [
-            {name: value for name, value in asdict(report).items() if name != "findings"}
-            for report in reports
-        ]
+        document = {"config": str(path), "findings": [one.to_json() for one in findings]}
+        servers = [report.to_json() for report in reports]
         print_json(document if no_start else {**document, "servers": servers})
     else:
         _print_report(path, reports, findings)

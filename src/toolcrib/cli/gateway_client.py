@@ -11,7 +11,7 @@ from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolcrib.config.server import check_url
+from toolcrib.config.server_entry import check_url
 from toolcrib.errors import GatewayUnreachable, InvalidConfig
 from toolcrib.gateway.hosts import is_loopback
 

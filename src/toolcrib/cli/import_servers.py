@@ -14,6 +14,7 @@ import click
 
 from toolcrib.cli.options import config_option, json_option
 from toolcrib.cli.printing import ToolTable, print_json, print_note, sanitize, wrap
+from toolcrib.config.clients.file_writes import check_writable, replace_file
 from toolcrib.config.clients.importing import (
     ImportedServer,
     ImportPlan,
@@ -30,10 +31,9 @@ from toolcrib.config.clients.write_back import (
     plan_restore,
     plan_rewrite,
 )
-from toolcrib.config.file_writes import check_writable, write_atomically
 from toolcrib.config.loader import find_config_path, user_config_path
-from toolcrib.config.problems import JsonPath
 from toolcrib.errors import InvalidConfig
+from toolcrib.files.json_file import JsonPath
 
 # A client's file with our entry, and where a copy of what it was is kept, once it is written.
 _Written = tuple[RewritePlan, Path | None]
@@ -147,7 +147,7 @@ def _write(
         if dry_run:
             check_writable(merger.path, merger.before)
         else:
-            write_atomically(merger.path, merger.after, merger.before)
+            replace_file(merger.path, merger.after, merger.before)
     written: list[_Written] = []
     for planned in rewrites:
         try:

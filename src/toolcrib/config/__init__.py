@@ -1,1 +1,1 @@
-"""The gateways' configuration: one file read into one frozen `Config`, and what is asked of it."""
+"""The configuration of the gateways: one JSON file, parsed into one frozen `GatewayConfig`."""

@@ -1,4 +1,4 @@
-"""What looks wrong with a configuration before anything is started, and what to do about it. Pure."""
+"""Check a configuration for problems that show before a server is started. Does no I/O."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from toolcrib.config.expansion import collect_required_variables
-from toolcrib.config.reading import SERVERS_KEY, VSCODE_SERVERS_KEY
+from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 
 Severity = Literal["error", "warning", "note"]
 FindProgram = Callable[[str, str | None], str | None]
 IsFolder = Callable[[str], bool]
 
-# A tool's name as most clients and model APIs take it.
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
+# The tool names that most clients and LLM APIs accept.
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _SEPARATOR = "___"
-# A client may put its own prefix before a name, and a tool's own name needs room too.
 _MIN_TOOL_NAME_CHARS = 30
 
 _INSTALL_HINTS: Mapping[str, str] = {
-    "npx": "install Node.js (https://nodejs.org), which brings npx",
-    "npm": "install Node.js (https://nodejs.org), which brings npm",
+    "npx": "install Node.js (https://nodejs.org), which includes npx",
+    "npm": "install Node.js (https://nodejs.org), which includes npm",
     "node": "install Node.js (https://nodejs.org)",
     "bunx": "install Bun (https://bun.sh)",
     "bun": "install Bun (https://bun.sh)",
     "deno": "install Deno (https://deno.com)",
-    "uvx": "install uv (https://docs.astral.sh/uv), which brings uvx",
+    "uvx": "install uv (https://docs.astral.sh/uv), which includes uvx",
     "uv": "install uv (https://docs.astral.sh/uv)",
     "pipx": "install pipx (https://pipx.pypa.io)",
-    "python": "install Python, or write python3",
+    "python": "install Python, or use python3",
     "python3": "install Python (https://python.org)",
     "docker": "install Docker (https://docs.docker.com/get-docker), and start it",
     "podman": "install Podman (https://podman.io)",
@@ -53,194 +52,196 @@ _PASSWORD_IN_URL = re.compile(r"\w+://[^/\s:@]+:[^/\s@]+@")
 
 @dataclass(frozen=True, slots=True)
 class ConfigFinding:
-    """One thing that is, or may be, wrong: with which server, what, and the cure."""
+    """A problem of the configuration or of one server, and how to fix it."""
 
     severity: Severity
     problem: str
     fix: str
     server: str = ""
 
+    def to_json(self) -> dict[str, str]:
+        """Return the finding as `toolcrib doctor --json` prints it."""
+        return {
+            "severity": self.severity,
+            "what": self.problem,
+            "cure": self.fix,
+            "server": self.server,
+        }
+
 
 def check_config(
     config: GatewayConfig, find_program: FindProgram, is_folder: IsFolder
 ) -> tuple[ConfigFinding, ...]:
-    """Everything that can be found wrong without starting a server, the worst first.
+    """Return the problems that can be found without starting a server, errors first.
 
-    `which(program, path)` says where a program is, as `shutil.which` does, or None;
-    `is_folder(path)`, whether there is such a folder.
+    `find_program(program, path)` is `shutil.which`; `is_folder(path)` is `os.path.isdir`.
     """
-    found = [ConfigFinding("note", note, "nothing, if that is meant") for note in config.notes]
+    findings = [ConfigFinding("note", note, "none, if this is intended") for note in config.notes]
     for server in config.servers.values():
         if server.enabled:
-            found += _check_program(server, find_program, is_folder)
-            found += _check_connection(server)
-            found += _check_secrets(server)
-        found += _check_server_name(server, config.tool_search.max_name_chars)
-    found += _check_duplicates(config)
-    found += _check_exposure(config)
-    found += _check_patterns(config)
+            findings += _check_program(server, find_program, is_folder)
+            findings += _check_connection(server)
+            findings += _check_secrets(server)
+        findings += _check_server_name(server, config.tool_search.max_name_chars)
+    findings += _check_duplicates(config)
+    findings += _check_exposure(config)
+    findings += _check_patterns(config)
     order = ("error", "warning", "note")
-    return tuple(sorted(found, key=lambda one: order.index(one.severity)))
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def find_unset_variables(
     document: object, environment: Mapping[str, str]
 ) -> tuple[ConfigFinding, ...]:
-    """The variables a configuration needs that are not set, of all servers that are switched on.
-
-    Reading the configuration stops at the first; people want to know of all.
-    """
-    parts = dict(document) if isinstance(document, Mapping) else {}
+    """Return a finding for every required variable that is not set, except of disabled servers."""
+    sections = dict(document) if isinstance(document, Mapping) else {}
     servers: dict[str, object] = {}
     for key in (SERVERS_KEY, VSCODE_SERVERS_KEY):
-        section = parts.pop(key, None)
+        section = sections.pop(key, None)
         servers.update(section if isinstance(section, Mapping) else {})
-    found = [("", name) for name in collect_required_variables(parts)]
+    required = [("", name) for name in collect_required_variables(sections)]
     for server, entry in servers.items():
-        off = isinstance(entry, Mapping) and (
+        is_disabled = isinstance(entry, Mapping) and (
             entry.get("enabled") is False or entry.get("disabled") is True
         )
-        found += [] if off else [(server, name) for name in collect_required_variables(entry)]
+        if not is_disabled:
+            required += [(server, name) for name in collect_required_variables(entry)]
     return tuple(
         ConfigFinding(
             "error",
             f"the environment variable {name} is not set",
-            f"set it, or give a default: ${{{name}:-…}}",
+            f"set it, or add a default: ${{{name}:-…}}",
             server,
         )
-        for server, name in found
+        for server, name in required
         if name not in environment
     )
 
 
 def _check_program(
-    server: ServerConfig, which: FindProgram, is_folder: IsFolder
+    server: ServerConfig, find_program: FindProgram, is_folder: IsFolder
 ) -> Iterator[ConfigFinding]:
-    """A program that is not there, or the folder it is to be started in."""
     if not server.command:
         return
     if server.cwd and not is_folder(server.cwd):
-        what = f"the folder {server.cwd!r:.200}, to start it in, is not there"
-        yield ConfigFinding(
-            "error", what, 'make it, or correct "cwd"; ~ is not read there', server.name
-        )
+        problem = f"its working directory {server.cwd!r:.200} does not exist"
+        fix = 'create it, or correct "cwd"; ~ is not expanded there'
+        yield ConfigFinding("error", problem, fix, server.name)
         return
 
-    def is_there(command: str) -> bool:
+    def is_installed(command: str) -> bool:
         is_path = "/" in command or "\\" in command
         path = str(PurePath(server.cwd) / command) if server.cwd and is_path else command
-        return which(path, server.env.get("PATH")) is not None
+        return find_program(path, server.env.get("PATH")) is not None
 
-    if not is_there(server.command):
-        what = f"the program {server.command!r:.200} is not found"
-        yield ConfigFinding(
-            "error", what, _suggest_program_fix(server.command, is_there), server.name
-        )
+    if not is_installed(server.command):
+        problem = f"the program {server.command!r:.200} was not found"
+        fix = _suggest_program_fix(server.command, is_installed)
+        yield ConfigFinding("error", problem, fix, server.name)
 
 
-def _suggest_program_fix(command: str, is_there: Callable[[str], bool]) -> str:
-    """What to do about a program that is not found."""
-    first, *others = command.split(maxsplit=1) or [command]
+def _suggest_program_fix(command: str, is_installed: Callable[[str], bool]) -> str:
+    first, *arguments = command.split(maxsplit=1) or [command]
     is_path = "/" in command or "\\" in command
-    if others and (is_there(first) or first in _INSTALL_HINTS or not is_path):
+    if arguments and (is_installed(first) or first in _INSTALL_HINTS or not is_path):
         return f'put its arguments into "args", and only {first!r:.100} into "command"'
     program = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
-    cure = _INSTALL_HINTS.get(program, "install it, or give its full path as the command")
-    return (
-        f"{cure}, or correct the path" if program != command and program in _INSTALL_HINTS else cure
-    )
+    if program not in _INSTALL_HINTS:
+        return "install it, or use its full path as the command"
+    hint = _INSTALL_HINTS[program]
+    return hint if program == command else f"{hint}, or correct the path"
 
 
 def _check_connection(server: ServerConfig) -> Iterator[ConfigFinding]:
     if server.url and urlsplit(server.url).scheme == "http" and not _is_local(server.url):
-        what = "it is reached over plain http on another machine: anybody between can read along"
+        problem = "its URL uses plain http to another machine, so others can read the traffic"
         severity: Severity = "error" if server.headers else "warning"
-        yield ConfigFinding(severity, what, "use https", server.name)
+        yield ConfigFinding(severity, problem, "use https", server.name)
     if server.transport == "sse":
-        what = "it is reached by SSE, which MCP has replaced"
-        cure = 'ask for its streamable HTTP address, often ending in /mcp, with "type": "http"'
-        yield ConfigFinding("note", what, cure, server.name)
+        problem = "it uses the SSE transport, which MCP has replaced"
+        fix = 'use its streamable HTTP URL, which often ends in /mcp, with "type": "http"'
+        yield ConfigFinding("note", problem, fix, server.name)
 
 
 def _check_secrets(server: ServerConfig) -> Iterator[ConfigFinding]:
-    """Secrets where every program on the machine, or every log on the way, can see them."""
-    for number, argument in enumerate(server.args):
-        name, _, value = argument.partition("=")
-        before = server.args[number - 1] if number else ""
-        named = _SECRET_NAME.search(name) and value
-        follows = before.startswith("-") and "=" not in before and _SECRET_NAME.search(before)
-        if (
-            named
-            or (follows and not argument.startswith("-"))
-            or _SECRET_VALUE.search(argument)
-            or _PASSWORD_IN_URL.search(argument)
-        ):
-            what = f"argument {number + 1} looks like a secret, which every process here can read"
-            cure = "pass it in env, if the program takes it from there"
-            yield ConfigFinding("warning", what, cure, server.name)
+    """Yield the secrets that other processes or logs can read."""
+    for index, argument in enumerate(server.args):
+        if _is_secret_argument(argument, server.args[index - 1] if index else ""):
+            problem = f"argument {index + 1} looks like a secret, and other processes can read it"
+            fix = "pass it in env, if the program supports that"
+            yield ConfigFinding("warning", problem, fix, server.name)
     if server.url:
         parts = urlsplit(server.url)
         names = [name for name, _ in parse_qsl(parts.query)]
         if parts.password or any(_SECRET_NAME.search(name) for name in names):
-            what = "its address holds a secret, which ends up in logs on the way"
-            yield ConfigFinding("warning", what, "pass it in headers", server.name)
+            problem = "its URL contains a secret, which may be logged"
+            yield ConfigFinding("warning", problem, "pass it in headers", server.name)
+
+
+def _is_secret_argument(argument: str, previous: str) -> bool:
+    name, _, value = argument.partition("=")
+    is_assigned = bool(value) and _SECRET_NAME.search(name)
+    is_option = previous.startswith("-") and "=" not in previous and _SECRET_NAME.search(previous)
+    return bool(
+        is_assigned
+        or (is_option and not argument.startswith("-"))
+        or _SECRET_VALUE.search(argument)
+        or _PASSWORD_IN_URL.search(argument)
+    )
 
 
 def _check_server_name(server: ServerConfig, max_name_chars: int) -> Iterator[ConfigFinding]:
-    known = server.alias or server.name
-    if not _NAME.fullmatch(known):
-        what = "its name has characters that tool names cannot have; they will be replaced"
-        yield ConfigFinding(
-            "note", what, 'give it an "alias" of letters, digits and _', server.name
-        )
-    elif _SEPARATOR in known:
-        what = f"its name has {_SEPARATOR} in it, which stands between server and tool"
-        yield ConfigFinding("warning", what, 'give it an "alias"', server.name)
-    room = max_name_chars - len(known) - len(_SEPARATOR)
+    prefix = server.alias or server.name
+    if not _TOOL_NAME.fullmatch(prefix):
+        problem = "its name contains characters that tool names cannot have; they are replaced"
+        fix = 'give it an "alias" of letters, digits and _'
+        yield ConfigFinding("note", problem, fix, server.name)
+    elif _SEPARATOR in prefix:
+        problem = f"its name contains {_SEPARATOR}, which separates server and tool"
+        yield ConfigFinding("warning", problem, 'give it an "alias"', server.name)
+    room = max_name_chars - len(prefix) - len(_SEPARATOR)
     if room < _MIN_TOOL_NAME_CHARS:
-        what = f"its name leaves {max(room, 0)} characters for tool names; longer ones are cut"
-        yield ConfigFinding("warning", what, 'give it a short "alias"', server.name)
+        problem = f"its name leaves {max(room, 0)} characters for tool names; longer ones are cut"
+        yield ConfigFinding("warning", problem, 'give it a short "alias"', server.name)
 
 
 def _check_duplicates(config: GatewayConfig) -> Iterator[ConfigFinding]:
-    """Servers that are the same but for their names."""
-    first: dict[object, str] = {}
+    first_names: dict[object, str] = {}
     for server in config.servers.values():
         if not server.enabled:
             continue
         env, headers = sorted(server.env.items()), sorted(server.headers.items())
-        same = (server.command, server.args, server.cwd, server.url, str(env), str(headers))
-        if same in first:
-            what = f"it is the same server as {first[same]}, so its tools are there twice"
-            yield ConfigFinding("warning", what, "remove one", server.name)
-        first.setdefault(same, server.name)
+        identity = (server.command, server.args, server.cwd, server.url, str(env), str(headers))
+        first = first_names.setdefault(identity, server.name)
+        if first != server.name:
+            problem = f"it is the same server as {first}, so its tools appear twice"
+            yield ConfigFinding("warning", problem, "remove one", server.name)
 
 
 def _check_exposure(config: GatewayConfig) -> Iterator[ConfigFinding]:
-    """A gateway that others can reach."""
     if config.http.host == "localhost" or _is_loopback(config.http.host):
         return
-    what = f"the gateway listens on {config.http.host}, which others can reach"
+    problem = f"the gateway listens on {config.http.host}, which other machines can reach"
     if not config.auth.keys:
-        yield ConfigFinding("error", f"{what}, without keys", 'add "auth": {"keys": […]}')
+        yield ConfigFinding("error", f"{problem}, without keys", 'add "auth": {"keys": […]}')
     elif not config.http.allowed_hosts:
-        cure = 'name the host it is called by in "http": {"allowedHosts": […]}'
-        yield ConfigFinding("warning", f"{what}, under no name it knows", cure)
+        fix = 'add its host name to "http": {"allowedHosts": […]}'
+        yield ConfigFinding("warning", f"{problem}, without an allowed host name", fix)
 
 
 def _check_patterns(config: GatewayConfig) -> Iterator[ConfigFinding]:
-    """Tools to be shown always whose server is not there."""
+    """Yield the `alwaysExpose` patterns of unknown servers."""
     known = {server.alias or server.name for server in config.servers.values()}
     known |= set(config.servers)
-    pins = {"toolSearch.alwaysExpose": config.tool_search.always_expose}
+    settings = {"toolSearch.alwaysExpose": config.tool_search.always_expose}
     for profile in config.profiles.values():
-        pins[f"profiles.{profile.name}.alwaysExpose"] = profile.always_expose
-    for where, patterns in pins.items():
+        settings[f"profiles.{profile.name}.alwaysExpose"] = profile.always_expose
+    for key, patterns in settings.items():
         for pattern in patterns:
             server, separator, _ = pattern.partition(_SEPARATOR)
             if separator and server not in known and not set(server) & set("*?["):
-                what = f"{where} names {pattern!r:.80}, but there is no server {server!r:.60}"
-                yield ConfigFinding("warning", what, "correct the name, or remove it")
+                problem = f"{key} names {pattern!r:.80}, but there is no server {server!r:.60}"
+                yield ConfigFinding("warning", problem, "correct the name, or remove it")
 
 
 def _is_local(url: str) -> bool:

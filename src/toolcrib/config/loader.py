@@ -1,4 +1,4 @@
-"""Where the configuration is, and reading it from there: the only reader of that file."""
+"""Find the configuration file, read it and parse it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 
 from toolcrib.config.jsonc import JsoncDocument, parse_jsonc
-from toolcrib.config.problems import InvalidSetting, format_path
-from toolcrib.config.reading import parse_config
+from toolcrib.config.parser import parse_config
+from toolcrib.config.problems import InvalidSetting
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import read_json_file
@@ -22,10 +22,10 @@ EXPECTED_CONTENT = 'a configuration such as {"mcpServers": {}}'
 def list_config_paths(
     config: str | PathLike[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Where the configuration is looked for, first to last.
+    """Return the paths to search for the configuration, in order.
 
-    The option `--config` or the variable `TOOLCRIB_CONFIG` name the one file; without them it is
-    `toolcrib.json` in this folder, then in the user's folder of configurations.
+    The option `--config` or the variable `TOOLCRIB_CONFIG` names the only path. Otherwise it is
+    `toolcrib.json` in the working directory, then in the user's configuration folder.
     """
     variables = os.environ if environment is None else environment
     named = config or variables.get(CONFIG_VARIABLE)
@@ -35,7 +35,7 @@ def list_config_paths(
 
 
 def user_config_path(environment: Mapping[str, str]) -> Path:
-    """The file of this user, whatever the folder."""
+    """Return the path of the user's own configuration file."""
     base = environment.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "toolcrib" / FILE_NAME
 
@@ -43,9 +43,9 @@ def user_config_path(environment: Mapping[str, str]) -> Path:
 def find_config_path(
     config: str | PathLike[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Path | None:
-    """The file the configuration is read from, or None where there is none.
+    """Return the path of the configuration file, or None if there is none.
 
-    One that was named is given back even if it is not there: reading it says so.
+    A path that was named explicitly is returned even if the file does not exist.
     """
     candidates = list_config_paths(config, environment)
     if len(candidates) == 1:
@@ -56,42 +56,29 @@ def find_config_path(
 def require_config_path(
     config: str | PathLike[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Path:
-    """The file the configuration is read from; where there is none, that is the error."""
+    """Return the path of the configuration file, or raise `InvalidConfig`."""
     path = find_config_path(config, environment)
     if path is None:
-        looked = " or ".join(str(one) for one in list_config_paths(config, environment))
-        raise InvalidConfig(f"there is no configuration at {looked}; make one: toolcrib import")
+        candidates = " or ".join(map(str, list_config_paths(config, environment)))
+        raise InvalidConfig(f"no configuration found at {candidates}; run: toolcrib import")
     return path
 
 
 def load_config(
-    path: str | PathLike[str],
-    environment: Mapping[str, str] | None = None,
-    *,
-    allow_unset_variables: bool = False,
+    path: str | PathLike[str], environment: Mapping[str, str] | None = None
 ) -> GatewayConfig:
-    """The configuration in a file; what is wrong raises `InvalidConfig` with line and cure.
-
-    Where it is `tolerant`, a server whose variables are not set is switched off and noted.
-    """
-    return parse_document(
-        read_document(path), Path(path), environment, allow_unset_variables=allow_unset_variables
-    )
+    """Return the configuration in a file; raise `InvalidConfig` with the line of the problem."""
+    return parse_document(read_document(path), Path(path), environment)
 
 
 def read_document(path: str | PathLike[str]) -> JsoncDocument:
-    """The JSON of a configuration file, not yet understood."""
-    text = read_json_file(path, InvalidConfig, EXPECTED_CONTENT)
-    document = parse_jsonc(text.file, text.text, InvalidConfig)
+    """Return the JSON document in a configuration file, without interpreting it."""
+    source = read_json_file(path, InvalidConfig, EXPECTED_CONTENT)
+    document = parse_jsonc(source.file, source.text)
     if document.duplicates:
-        steps = document.duplicates[0]
-        raise document.error_at(
-            InvalidSetting(
-                steps,
-                f'"{format_path(steps[-1:])}" is here twice, and only one would be read; '
-                "rename or remove one",
-            )
-        )
+        key_path = document.duplicates[0]
+        reason = f'the key "{key_path[-1]}" appears twice; rename or remove one'
+        raise document.locate_error(InvalidSetting(key_path, reason))
     return document
 
 
@@ -102,11 +89,14 @@ def parse_document(
     *,
     allow_unset_variables: bool = False,
 ) -> GatewayConfig:
-    """The configuration a document tells."""
+    """Return the configuration in a document.
+
+    With `allow_unset_variables`, a server with an unset variable is disabled and noted.
+    """
     variables = os.environ if environment is None else environment
     try:
         return parse_config(
             document.value, variables, path, allow_unset_variables=allow_unset_variables
         )
-    except InvalidSetting as fault:
-        raise document.error_at(fault) from fault
+    except InvalidSetting as error:
+        raise document.locate_error(error) from error

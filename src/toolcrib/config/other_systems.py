@@ -1,18 +1,20 @@
-"""How two other systems tell what `toolSearch` tells: MCProxy's middleware, everruns' capabilities."""
+"""Read the tool search and HTTP settings of MCProxy and everruns in their own formats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolcrib.config.problems import InvalidSetting, JsonPath
-from toolcrib.config.section import ConfigSection
+from toolcrib.config.fields import ConfigSection
+from toolcrib.config.problems import InvalidSetting
 from toolcrib.config.settings import ToolSearchConfig
+from toolcrib.files.json_file import JsonPath
 
 TOOL_SEARCH = "tool_search"
 EVERRUNS_THRESHOLD = 15
 
-_ENTRY_KEYS = ("type", "enabled", "config")
+_HTTP_KEYS = ("host", "port", "corsEnabled", "corsOrigins", "shutdownTimeout", "middleware")
+_MIDDLEWARE_KEYS = ("type", "enabled", "config")
 _IGNORED_MIDDLEWARE = ("logging", "description_enricher")
 _ALTERNATIVES = {
     "tool_filter": 'use "toolsAllowed" and "toolsBlocked" of the server',
@@ -20,109 +22,106 @@ _ALTERNATIVES = {
 }
 
 
-def http_from_mcproxy(server: ConfigSection, notes: list[str]) -> dict[str, Any]:
-    """What MCProxy's `httpServer` tells that `http` tells here, in our keys."""
-    known = ("host", "port", "corsEnabled", "corsOrigins", "shutdownTimeout", "middleware")
-    for key in server.members:
-        if key not in known:
-            raise InvalidSetting((*server.path, key), f"unknown key; there are: {', '.join(known)}")
-    own = {key: server.members[key] for key in ("host", "port") if key in server.members}
+def http_from_mcproxy(server: ConfigSection, notes: list[str]) -> ConfigSection:
+    """Return MCProxy's `httpServer` section with the keys of `http`."""
+    _check_keys(server, _HTTP_KEYS, "known")
+    members = {key: server.members[key] for key in ("host", "port") if key in server.members}
     if server.members.get("corsEnabled") is not False and "corsOrigins" in server.members:
-        own["allowedOrigins"] = server.members["corsOrigins"]
+        members["allowedOrigins"] = server.members["corsOrigins"]
     if "shutdownTimeout" in server.members:
         notes.append("httpServer.shutdownTimeout has no effect here")
-    return own
+    return ConfigSection(server.path, members, server.environment)
 
 
-def search_from_mcproxy(
-    value: object, within: ConfigSection, notes: list[str]
-) -> dict[str, Any] | None:
-    """The fields of `ToolSearch` in MCProxy's middleware, if its search is among them."""
-    found: dict[str, Any] | None = None
-    for steps, one in _iter_middleware(value, (*within.path, "middleware")):
-        entry = ConfigSection.from_value(one, steps, within.environment)
-        for key in entry.members:
-            if key not in _ENTRY_KEYS:
-                keys = ", ".join(_ENTRY_KEYS)
-                raise InvalidSetting((*steps, key), f"unknown key; a middleware has: {keys}")
-        kind = entry.read_text(entry.members.get("type"), (*steps, "type"))
-        if kind == TOOL_SEARCH:
-            found = _read_search_entry(entry)
+def search_from_mcproxy(parent: ConfigSection, notes: list[str]) -> dict[str, Any] | None:
+    """Return the fields of `ToolSearchConfig` in MCProxy's `middleware`, or None without a search.
+
+    A filter raises `InvalidSetting`: ignoring it would expose the tools that it hides.
+    """
+    settings: dict[str, Any] | None = None
+    for path, value in _iter_middleware(parent.members["middleware"], (*parent.path, "middleware")):
+        entry = ConfigSection.from_value(value, path, parent.environment)
+        _check_keys(entry, _MIDDLEWARE_KEYS, "a middleware has")
+        name = entry.read_string(entry.members.get("type"), (*path, "type"))
+        if name == TOOL_SEARCH:
+            settings = _read_search_entry(entry)
         elif entry.members.get("enabled") is False:
             continue
-        elif kind in _IGNORED_MIDDLEWARE:
-            notes.append(f"the middleware {kind} has no effect here")
+        elif name in _IGNORED_MIDDLEWARE:
+            notes.append(f"the middleware {name} has no effect here")
         else:
-            # Whoever relies on a filter must not lose it without being told.
-            cure = _ALTERNATIVES.get(kind, "remove it")
-            raise InvalidSetting(steps, f"there is no middleware {kind!r:.60} here; {cure}")
-    return found
+            hint = _ALTERNATIVES.get(name, "remove it")
+            raise InvalidSetting(path, f"the middleware {name!r:.60} is not supported; {hint}")
+    return settings
+
+
+def _check_keys(section: ConfigSection, known: tuple[str, ...], label: str) -> None:
+    for key in section.members:
+        if key not in known:
+            raise InvalidSetting((*section.path, key), f"unknown key; {label}: {', '.join(known)}")
 
 
 def _read_search_entry(entry: ConfigSection) -> dict[str, Any]:
-    settings = entry.members.get("config")
-    config = ConfigSection.from_value(
-        {} if settings is None else settings, (*entry.path, "config"), entry.environment
-    )
-    fields = config.read_settings(ToolSearchConfig, others=("enabled",))
-    if entry.members.get("enabled") is False or config.members.get("enabled") is False:
-        return {"mode": "direct"}
-    return fields
+    value = entry.members.get("config")
+    path = (*entry.path, "config")
+    section = ConfigSection.from_value({} if value is None else value, path, entry.environment)
+    settings = section.read_settings(ToolSearchConfig, extra_keys=("enabled",))
+    is_disabled = any(part.members.get("enabled") is False for part in (entry, section))
+    return {"mode": "direct"} if is_disabled else settings
 
 
-def _iter_middleware(value: object, steps: JsonPath) -> Iterator[tuple[JsonPath, object]]:
-    """The middleware of a list, or of the lists for the proxy and for its clients."""
+def _iter_middleware(value: object, path: JsonPath) -> Iterator[tuple[JsonPath, object]]:
+    """Yield the entries of a list, or of the nested lists for the proxy and its clients."""
     if isinstance(value, list):
         for number, entry in enumerate(value):
-            yield (*steps, number), entry
+            yield (*path, number), entry
     elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _iter_middleware(inner, (*steps, name))
+        for name, nested in value.items():
+            yield from _iter_middleware(nested, (*path, name))
     else:
-        raise InvalidSetting(steps, "should be a list of middleware")
+        raise InvalidSetting(path, "must be a list of middleware")
 
 
-def search_from_everruns(value: object, steps: JsonPath, notes: list[str]) -> dict[str, Any] | None:
-    """The fields of `ToolSearch` in everruns' capabilities, if its search is among them.
+def search_from_everruns(value: object, path: JsonPath, notes: list[str]) -> dict[str, Any] | None:
+    """Return the fields of `ToolSearchConfig` in everruns' capabilities, or None without a search.
 
-    What cannot be used in it is passed over, as everruns does.
+    Invalid values are ignored, as everruns does.
     """
-    found: dict[str, Any] | None = None
-    for name, config in _iter_capabilities(value, steps):
+    settings: dict[str, Any] | None = None
+    for name, config in _iter_capabilities(value, path):
         if name == TOOL_SEARCH:
-            found = _read_deferral(config if isinstance(config, Mapping) else {})
+            settings = _read_deferral(config if isinstance(config, Mapping) else {})
         else:
             notes.append(f"the capability {name!r:.60} has no effect here")
-    return found
+    return settings
 
 
-def _iter_capabilities(value: object, steps: JsonPath) -> Iterator[tuple[str, object]]:
-    """Names with their configurations: of a list, a map, or a list of references."""
+def _iter_capabilities(value: object, path: JsonPath) -> Iterator[tuple[str, object]]:
+    """Yield each capability's name and configuration from a list, an object or references."""
     if isinstance(value, Mapping):
         yield from value.items()
         return
     if not isinstance(value, list):
-        raise InvalidSetting(steps, "should be a list of capabilities, or an object of them")
-    for number, one in enumerate(value):
-        name = one.get("ref") if isinstance(one, Mapping) else one
+        raise InvalidSetting(path, "must be a list or an object of capabilities")
+    for number, item in enumerate(value):
+        name = item.get("ref") if isinstance(item, Mapping) else item
         if not isinstance(name, str):
-            raise InvalidSetting((*steps, number), 'should be a name, or an object with a "ref"')
-        yield name, one.get("config") if isinstance(one, Mapping) else None
+            raise InvalidSetting((*path, number), 'must be a name, or an object with a "ref"')
+        yield name, item.get("config") if isinstance(item, Mapping) else None
 
 
 def _read_deferral(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Their threshold is the first number of tools that is too many; ours the last that is not."""
     threshold, names = config.get("threshold"), config.get("never_defer")
     if isinstance(threshold, bool) or not isinstance(threshold, int) or threshold < 0:
         threshold = EVERRUNS_THRESHOLD
-    fields: dict[str, Any] = {"max_tools_limit": min(threshold - 1, 1_000_000)}
+    # everruns defers from `threshold` tools on; `maxToolsLimit` is the last number that does not.
+    settings: dict[str, Any] = {"max_tools_limit": min(threshold - 1, 1_000_000)}
     if threshold < 2:
-        fields = {"mode": "search"}
-    listed = names if isinstance(names, list) else []
-    pinned = tuple(
-        # They know a tool by its bare name, whatever server it is on.
+        settings = {"mode": "search"}
+    # everruns names tools without their server.
+    exposed = tuple(
         name if "___" in name else f"*___{name}"
-        for name in listed
+        for name in (names if isinstance(names, list) else [])
         if isinstance(name, str)
     )
-    return {**fields, "always_expose": pinned} if pinned else fields
+    return {**settings, "always_expose": exposed} if exposed else settings

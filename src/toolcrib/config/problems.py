@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where in it: names and numbers that lead to the value."""
+"""The error for an invalid setting, with its path in the file and the nearest known name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable
 
 from toolcrib.errors import InvalidConfig
-
-JsonPath = tuple[str | int, ...]
+from toolcrib.files.json_file import JsonPath
 
 _PLAIN_KEY = re.compile(r"[\w$-]+")
 _MAX_KEY_CHARS = 80
@@ -16,17 +15,16 @@ _MIN_SIMILARITY = 0.6
 
 
 class InvalidSetting(InvalidConfig):
-    """A fault at a place of a configuration; the reader of the file adds file and line."""
+    """A setting that cannot be used; `JsoncDocument.locate_error` adds the file and the line."""
 
-    def __init__(self, path: JsonPath, message: str) -> None:
-        place = format_path(path)
-        super().__init__(f"{place}: {message}" if place else message)
+    def __init__(self, path: JsonPath, reason: str) -> None:
+        super().__init__(f"{format_path(path)}: {reason}" if path else reason)
         self.path = path
-        self.reason = message
+        self.reason = reason
 
 
 def format_path(path: JsonPath) -> str:
-    """A place as it is written, such as `mcpServers.github.args[2]`."""
+    """Return a path as text, such as `mcpServers.github.args[2]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -34,29 +32,31 @@ def format_path(path: JsonPath) -> str:
         elif _PLAIN_KEY.fullmatch(step):
             text += f".{step[:_MAX_KEY_CHARS]}"
         else:
-            # A name with a dot or a line break in it is quoted, so that it can't pass for another.
+            # Quoted, so that a key with a dot or a line break is not read as two keys.
             text += f"[{step[:_MAX_KEY_CHARS]!r}]"
     return text.removeprefix(".")
 
 
-def unknown_name(steps: JsonPath, what: str, name: str, known: Iterable[str]) -> InvalidSetting:
-    """The fault that a name is none of the known ones, with the nearest, or with all if few."""
+def unknown_name(path: JsonPath, what: str, name: str, known: Iterable[str]) -> InvalidSetting:
+    """Return the error for an unknown name: it suggests the nearest known name or lists them all."""
     names = list(known)
-    near = find_nearest_name(name, names)
-    if near:
-        cure = f'did you mean "{near}"?'
+    nearest = find_nearest_name(name, names)
+    if nearest:
+        hint = f'did you mean "{nearest}"?'
     elif names:
-        cure = "there are: " + ", ".join(sorted(names))
+        hint = "known: " + ", ".join(sorted(names))
     else:
-        cure = "there are none"
-    return InvalidSetting(steps, f"unknown {what}; {cure}")
+        hint = "none are defined"
+    return InvalidSetting(path, f"unknown {what}; {hint}")
 
 
 def find_nearest_name(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like this one, whatever its case and underscores, or none."""
-    spelled = {_normalize_name(one): one for one in known}
-    found = difflib.get_close_matches(_normalize_name(name), spelled, n=1, cutoff=_MIN_SIMILARITY)
-    return spelled[found[0]] if found else ""
+    """Return the most similar known name, ignoring case and underscores, or an empty string."""
+    by_normalized = {_normalize_name(one): one for one in known}
+    matches = difflib.get_close_matches(
+        _normalize_name(name), by_normalized, n=1, cutoff=_MIN_SIMILARITY
+    )
+    return by_normalized[matches[0]] if matches else ""
 
 
 def _normalize_name(name: str) -> str:

@@ -1,24 +1,30 @@
-"""What can be configured: one frozen value for each part, every setting with its default and limit.
+"""Every section of the configuration as a frozen dataclass, with defaults, ranges and descriptions.
 
-A setting is told once, here: its JSON key, what it means, its default and its range. The reader,
-the JSON Schema and the reference page follow. Times are in seconds. What may hold a secret is left
-out of `repr`, so that a configuration can be logged.
+The parser, the JSON Schema and the tables of the reference page are derived from these
+declarations. Times are in seconds. Fields that may hold a secret are left out of `repr`, so that a
+configuration can be logged.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from toolcrib.config.setting import mapping, setting
+from toolcrib.config.fields import setting
 
 MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * MIB
 _DAY: Final = 86_400.0
-_MANY: Final = 1_000_000
+_MILLION: Final = 1_000_000
+
+# A host name or address with an optional port, as in a `Host` header.
+HOST_PATTERN: Final = re.compile(
+    r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::([0-9]{1,5}))?"
+)
 
 Transport = Literal["stdio", "http", "sse"]
 DeferTools = Literal["auto", "always", "never"]
@@ -37,135 +43,129 @@ LlmSearchRanking = Literal["default", "exact", "hybrid"]
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """An MCP server to draw tools from. The order of the servers in the file is their priority."""
+    """An MCP server whose tools are offered. Servers that come first in the file have priority."""
 
     name: str
-    command: str = setting("command", "", "The program to start, for a server on standard input.")
-    args: tuple[str, ...] = setting("args", (), "The program's arguments.", secret=True)
-    env: Mapping[str, str] = mapping("env", "Environment variables for the program.")
-    cwd: str | None = setting("cwd", None, "The folder to start the program in.")
-    url: str = setting("url", "", "The address of a server on HTTP.", secret=True)
-    headers: Mapping[str, str] = mapping("headers", "HTTP headers to send with every request.")
+    command: str = setting("", "The program to start, for a server on standard input and output.")
+    args: tuple[str, ...] = setting((), "The arguments of the program.", secret=True)
+    env: Mapping[str, str] = setting({}, "Environment variables for the program.", secret=True)
+    cwd: str | None = setting(None, "The working directory of the program.")
+    url: str = setting("", "The URL of a server on HTTP.", secret=True)
+    headers: Mapping[str, str] = setting(
+        {}, "HTTP headers to send with every request.", secret=True
+    )
     oauth_client_id: str = setting(
-        "oauthClientId", "", "For `toolcrib login`, where a server lets nobody register by itself."
+        "", "The client id for `toolcrib login`, if the server does not allow registration."
     )
-    oauth_client_secret: str = setting(
-        "oauthClientSecret", "", "The secret that belongs to `oauthClientId`.", secret=True
-    )
+    oauth_client_secret: str = setting("", "The secret of `oauthClientId`.", secret=True)
     transport: Transport = setting(
-        "type", "stdio", "How to reach it. With a `url`, `http` unless told otherwise."
+        "stdio", "The transport. The default for a server with a `url` is `http`.", key="type"
     )
-    enabled: bool = setting("enabled", True, "Whether the server is used at all.")
-    alias: str = setting("alias", "", "A short id to use in tool names in place of its name.")
+    enabled: bool = setting(True, "Whether to use the server.")
+    alias: str = setting("", "A short name that replaces the server's name in tool names.")
     defer_tools: DeferTools = setting(
-        "deferTools",
-        "auto",
-        "Whether its tools wait to be searched for: by the mode's rule, always, or never.",
+        "auto", "Whether to defer its tools until a search: as the mode does, always, or never."
     )
     start: StartPolicy = setting(
-        "start", "eager", "Start it with the gateway, or on the first call of one of its tools."
+        "eager", "Start the server with the gateway, or on the first call to one of its tools."
     )
-    idle_seconds: float = setting(
-        "idleSeconds", 300.0, "A lazy server is stopped when it is unused for so long.", 1, _DAY
-    )
-    connect_seconds: float = setting(
-        "connectSeconds", 30.0, "How long starting and connecting may take.", 0.1, 3600
-    )
-    call_seconds: float = setting("callSeconds", 120.0, "How long one call may take.", 0.1, _DAY)
+    idle_seconds: float = setting(300.0, "Stop a lazy server after this idle time.", 1, _DAY)
+    connect_seconds: float = setting(30.0, "Timeout for starting and connecting.", 0.1, 3600)
+    call_seconds: float = setting(120.0, "Timeout of a call.", 0.1, _DAY)
     answer_seconds: float = setting(
-        "answerSeconds",
         600.0,
-        "How long a client may take to answer what the server asks it during a call; this does not "
-        "count as time of the call.",
+        "Timeout for a client to answer a request of the server during a call. The timeout of the "
+        "call is paused meanwhile.",
         0.1,
         _DAY,
     )
-    max_result_bytes: int = setting(
-        "maxResultBytes", 8 * MIB, "A larger answer is refused.", 1024, _GIB
+    max_result_bytes: int = setting(8 * MIB, "A larger result is rejected.", 1024, _GIB)
+    protocol: ProtocolChoice = setting(
+        "auto", "The protocol revision to use; `auto` negotiates it.", key="era"
     )
-    protocol: ProtocolChoice = setting("era", "auto", "Which protocol to speak; `auto` finds out.")
     tools_allowed: tuple[str, ...] = setting(
-        "toolsAllowed", (), "Only tools whose names fit one of these patterns; empty for all."
+        (), "Offer only the tools that match one of these patterns; empty for all."
     )
     tools_blocked: tuple[str, ...] = setting(
-        "toolsBlocked", (), "No tools whose names fit one of these patterns."
+        (), "Do not offer the tools that match one of these patterns."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSearchConfig:
-    """What an MCP client is shown, and how searches are answered."""
+    """Which tools an MCP client sees, and how it searches the others."""
 
     max_tools_limit: int = setting(
-        "maxToolsLimit", 50, "Show at most so many tools before a search; 0 shows all.", 0, _MANY
+        50, "The maximum number of tools listed before a search; 0 lists all.", 0, _MILLION
     )
-    search_threshold: float = setting(
-        "searchThreshold", 0.1, "Finds that score below this are left out.", 0, 1
-    )
+    search_threshold: float = setting(0.1, "Leave out results with a lower score.", 0, 1)
     confident_from: float = setting(
-        "confidentFrom", 0.5, "A search that is less sure than this says that nothing fits.", 0, 1
+        0.5, "A search with a lower confidence reports that no tool fits.", 0, 1
     )
     tool_selection_order: tuple[SelectionOrder, ...] = setting(
-        "toolSelectionOrder",
-        ("server_priority",),
-        "Which tools are shown first; the later ones decide ties of the earlier.",
+        ("server_priority",), "Which tools to list first; later entries break ties of earlier ones."
     )
     always_expose: tuple[str, ...] = setting(
-        "alwaysExpose", (), "Tools that are always shown: `server___tool`, or a pattern."
+        (), "Tools to list always: `server___tool`, or a pattern."
     )
     mode: ExposureMode = setting(
-        "mode",
         "auto",
-        "`direct` shows all tools, `search` a constant few with a search tool, `dynamic` a list "
-        "that searches change; `auto` decides by client and number of tools.",
+        "`direct` lists all tools, `search` lists a search tool and a few others, `dynamic` lists "
+        "the tools that searches found, and `auto` chooses by client and number of tools.",
     )
     on_search: OnSearch = setting(
-        "onSearch", "replace", "In `dynamic` mode, what finds do to the list of the session."
+        "replace", "In `dynamic` mode, whether results replace or extend the list of the session."
     )
-    debug: bool = setting("debug", False, "Log how each search came about.")
+    debug: bool = setting(False, "Log how each search was ranked.")
     detail: Detail = setting(
-        "detail", "summary", "What a find tells: one line with its signature, its name, or all."
+        "summary", "What a search result shows: a line with the signature, the name, or the schema."
     )
     max_result_chars: int = setting(
-        "maxResultChars", 20_000, "How long the answer of a search may be.", 500, _MANY
+        20_000, "The maximum length of a search response.", 500, _MILLION
     )
-    validate_arguments: bool = setting(
-        "validateArguments", True, "Check the arguments of a call before it is passed on."
-    )
-    prefix: bool = setting(
-        "prefix", True, "Put the server before the tool's own name: `server___tool`."
-    )
-    max_name_chars: int = setting(
-        "maxNameChars", 64, "Longer tool names are shortened to this.", 20, 256
-    )
+    validate_arguments: bool = setting(True, "Validate the arguments of a call before forwarding.")
+    prefix: bool = setting(True, "Prefix tool names with the server: `server___tool`.")
+    max_name_chars: int = setting(64, "Shorten longer tool names to this length.", 20, 256)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessProfile:
-    """What some clients may see: chosen by the address `/mcp/p/<name>` or by an API key."""
+    """What some clients may use, selected by the path `/mcp/p/<name>` or by an API key."""
 
     name: str
-    servers: tuple[str, ...] | None = setting("servers", None, "Only these servers; null for all.")
+    servers: tuple[str, ...] | None = setting(None, "Allow only these servers; null for all.")
     tools: tuple[str, ...] | None = setting(
-        "tools", None, "Only tools that fit one of these patterns of `server___tool`; null for all."
+        None, "Allow only tools that match one of these `server___tool` patterns; null for all."
     )
     always_expose: tuple[str, ...] = setting(
-        "alwaysExpose", (), "Tools that are always shown, besides those of `toolSearch`."
+        (), "Tools to list always, in addition to those of `toolSearch`."
     )
-    mode: ExposureMode | None = setting("mode", None, "The mode; null for that of `toolSearch`.")
+    mode: ExposureMode | None = setting(None, "The mode; null for the mode of `toolSearch`.")
     confident_from: float | None = setting(
-        "confidentFrom", None, "How sure a search must be; null for that of `toolSearch`.", 0, 1
+        None, "The confidence threshold; null for that of `toolSearch`.", 0, 1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyEntry:
+    """An API key as the file defines it: the key or its hash, and the rights of its owner."""
+
+    key: str = setting("", "The key.", secret=True)
+    hash: str = setting("", "The SHA-256 of the key, in place of the key.", secret=True)
+    profile: str | None = setting(None, "The access profile of the key; null for full access.")
+    name: str | None = setting(None, "A name for logs and the audit.")
+    tool_search: LlmSearchSwitch | None = setting(
+        None, "Overrides `toolSearch` of the LLM upstream; null leaves it."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key that opens the gateway, kept as its SHA-256 in hexadecimal only."""
+    """An API key that gives access to the gateway. Only its SHA-256 in hexadecimal is kept."""
 
     hash: str = field(repr=False)
     profile: str | None = None
     name: str = ""
-    # How tool search is switched on the model gateway; None leaves it to the upstream's setting.
     tool_search: LlmSearchSwitch | None = None
 
     @classmethod
@@ -176,166 +176,145 @@ class ApiKey:
         name: str = "",
         tool_search: LlmSearchSwitch | None = None,
     ) -> ApiKey:
-        """The key that is this secret."""
+        """Return the key for a secret."""
         digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
         return cls(digest, profile, name, tool_search)
 
 
 @dataclass(frozen=True, slots=True)
 class AuthConfig:
-    """Who may use the gateway; without keys, whoever reaches it."""
+    """Who may use the gateway. Without keys, everyone who can reach it."""
 
     keys: tuple[ApiKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SafetyConfig:
-    """What to do about tools that are not what they were, or that look hostile."""
+    """How to treat tools whose definition changed or looks malicious."""
 
     changed: ChangedAction = setting(
-        "changed", "block", "When the definition of a tool is not the one that was approved."
+        "block", "What to do when the definition of a tool differs from the approved one."
     )
-    scan: ScanAction = setting("scan", "flag", "When a definition has hidden text or gives orders.")
+    scan: ScanAction = setting(
+        "flag", "What to do when a definition contains hidden text or instructions to the model."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """How the gateway listens."""
+    """The HTTP server of the gateway."""
 
-    host: str = setting("host", "127.0.0.1", "The address to listen on.")
-    port: int = setting("port", 8787, "The port to listen on; 0 for any that is free.", 0, 65_535)
+    host: str = setting("127.0.0.1", "The address to listen on.")
+    port: int = setting(8787, "The port to listen on; 0 for any free port.", 0, 65_535)
     allowed_hosts: tuple[str, ...] = setting(
-        "allowedHosts", (), "Names it may be called by, besides those of this machine."
+        (), "Host names to accept requests for, in addition to those of this machine."
     )
     allowed_origins: tuple[str, ...] = setting(
-        "allowedOrigins", (), "Web pages that may call it, such as `https://example.com`."
+        (), "Web origins to accept requests from, such as `https://example.com`."
     )
-    max_body_bytes: int = setting(
-        "maxBodyBytes", 16 * MIB, "A larger request is refused.", 1024, _GIB
-    )
+    max_body_bytes: int = setting(16 * MIB, "A larger request is rejected.", 1024, _GIB)
     requests_per_minute: int | None = setting(
-        "requestsPerMinute", None, "For each API key; null for no limit.", 1, _MANY
+        None, "The rate limit of each API key; null for no limit.", 1, _MILLION
     )
-    max_sessions: int = setting(
-        "maxSessions", 10_000, "How many MCP sessions may be open at once.", 1, _MANY
-    )
+    max_sessions: int = setting(10_000, "The maximum number of open MCP sessions.", 1, _MILLION)
     session_idle_seconds: float = setting(
-        "sessionIdleSeconds", 1800.0, "An MCP session is closed when unused for so long.", 1, _DAY
+        1800.0, "Close an MCP session after this idle time.", 1, _DAY
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LlmUpstreamConfig:
-    """A model API that requests are passed on to."""
+    """An LLM API that requests are forwarded to."""
 
     name: str
     api: LlmApi = setting(
-        "api",
         "messages",
-        "Anthropic's Messages API, or OpenAI's two; one that is named `openai` has the latter.",
+        "`messages` for Anthropic's API, `openai` for OpenAI's two. The default for an upstream "
+        "named `openai` is `openai`.",
     )
     url: str = setting(
-        "url",
-        "",
-        "The base address, without the path of the API; a `/v1` at its end is left out.",
-        secret=True,
+        "", "The base URL, without the path of the API; a trailing `/v1` is removed.", secret=True
     )
-    key: str = setting(
-        "key", "", "The API key to use; empty passes on the one of the client.", secret=True
-    )
+    key: str = setting("", "The API key; empty forwards the key of the client.", secret=True)
     models: tuple[str, ...] = setting(
-        "models", ("*",), "Patterns of model names that go here; the first upstream that fits."
+        ("*",), "Patterns of model names. The first upstream with a matching pattern is used."
     )
-    headers: Mapping[str, str] = mapping("headers", "HTTP headers to send with every request.")
+    headers: Mapping[str, str] = setting(
+        {}, "HTTP headers to send with every request.", secret=True
+    )
     tool_search: LlmSearchSwitch = setting(
-        "toolSearch",
         "auto",
-        "Search here when tools are many, always, or never; `native` leaves it to the API.",
+        "Search tools in the gateway when there are many, always, or never; `native` leaves the "
+        "search to the API.",
     )
     search: LlmSearchRanking = setting(
-        "search",
         "default",
-        "How tools are found: as the API's own search does, or by words and meaning; `default` is "
-        "`exact` for patterns and `hybrid` for plain language.",
+        "How to rank tools: `exact` like the API's own search, or `hybrid`; `default` is `exact` "
+        "for patterns and `hybrid` for natural language.",
     )
-    connect_seconds: float = setting(
-        "connectSeconds", 10.0, "How long connecting may take.", 0.1, 600
-    )
-    read_seconds: float = setting(
-        "readSeconds", 600.0, "How long the API may be silent.", 0.1, _DAY
-    )
-    retries: int = setting(
-        "retries", 2, "How often a request is sent again when nothing came back.", 0, 10
-    )
+    connect_seconds: float = setting(10.0, "Timeout for connecting.", 0.1, 600)
+    read_seconds: float = setting(600.0, "Timeout while no data arrives.", 0.1, _DAY)
+    retries: int = setting(2, "How often to retry a request that got no response.", 0, 10)
     max_response_bytes: int = setting(
-        "maxResponseBytes", 64 * MIB, "A larger answer is cut off with an error.", 1024, _GIB
+        64 * MIB, "A larger response is cut off with an error.", 1024, _GIB
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LlmGatewayConfig:
-    """Tool search in front of model APIs. The order of the upstreams is the order of the file."""
+    """Tool search in front of LLM APIs. Upstreams are tried in the order of the file."""
 
     upstreams: tuple[LlmUpstreamConfig, ...] = ()
-    threshold_tools: int = setting(
-        "thresholdTools", 31, "Search when a request has at least so many tools.", 0, _MANY
-    )
+    threshold_tools: int = setting(31, "Search from this number of tools on.", 0, _MILLION)
     threshold_tokens: int = setting(
-        "thresholdTokens", 10_000, "Or when its tools take at least so many tokens.", 0, 100 * _MANY
+        10_000, "Search from this number of tokens in tool definitions on.", 0, 100 * _MILLION
     )
-    max_rounds: int = setting(
-        "maxRounds", 10, "How many searches in a row one request may make.", 1, 100
-    )
-    max_tools: int = setting("maxTools", 10_000, "A request with more tools is refused.", 1, _MANY)
+    max_rounds: int = setting(10, "The maximum number of searches in a row in a request.", 1, 100)
+    max_tools: int = setting(10_000, "A request with more tools is rejected.", 1, _MILLION)
     max_conversations: int = setting(
-        "maxConversations", 4096, "How many conversations are remembered.", 1, _MANY
+        4096, "The maximum number of conversations to remember.", 1, _MILLION
     )
-    engine_cache: int = setting(
-        "engineCache", 64, "How many sets of tools are kept ready to search.", 1, 10_000
-    )
+    engine_cache: int = setting(64, "The number of tool indexes to cache.", 1, 10_000)
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """An embedder of your own for what MCP clients search; ours answers while it is down."""
+    """Your own embedder for the searches of MCP clients; the built-in encoder is the fallback."""
 
     url: str = setting(
-        "url",
         "",
-        "The address of an embeddings API like OpenAI's, such as `http://localhost:11434/v1`; empty "
-        "for the encoder that comes with Toolcrib.",
+        "The URL of an OpenAI-compatible embeddings API, such as `http://localhost:11434/v1`; empty "
+        "for the built-in encoder.",
         secret=True,
     )
-    model: str = setting("model", "", "The model's name, as the server knows it.")
-    key: str = setting("key", "", "The API key, sent as a bearer token.", secret=True)
+    model: str = setting("", "The name of the embedding model.")
+    key: str = setting("", "The API key, sent as a bearer token.", secret=True)
     dimensions: int | None = setting(
-        "dimensions", None, "Ask for shorter vectors; null for the model's own.", 1, 100_000
+        None, "The number of dimensions to request; null for the default of the model.", 1, 100_000
     )
-    query_prefix: str = setting("queryPrefix", "", "Put before what is searched for.")
-    tool_prefix: str = setting("toolPrefix", "", "Put before what tools say of themselves.")
-    timeout_seconds: float = setting(
-        "timeoutSeconds", 5.0, "How long one request may take.", 0.1, 600
-    )
+    query_prefix: str = setting("", "A prefix for queries.")
+    tool_prefix: str = setting("", "A prefix for the texts of tools.")
+    timeout_seconds: float = setting(5.0, "Timeout of a request.", 0.1, 600)
     threshold: float = setting(
-        "floor", 0.3, "The likeness from which on a tool fits; every model has its own.", 0, 1
+        0.3, "The similarity from which a tool matches; it depends on the model.", 0, 1, key="floor"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """Everything a gateway is told, read from one file; `path` is that file."""
+    """The complete configuration; `path` is the file it was read from."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     tool_search: ToolSearchConfig = ToolSearchConfig()
     profiles: Mapping[str, AccessProfile] = field(default_factory=dict)
     llm_gateway: LlmGatewayConfig = LlmGatewayConfig()
     store: str = setting(
-        "store", "sqlite:///toolcrib.db", "Where what must last is kept.", secret=True
+        "sqlite:///toolcrib.db", "The URL of the database: `sqlite:///…`.", secret=True
     )
     auth: AuthConfig = AuthConfig()
     safety: SafetyConfig = SafetyConfig()
     http: HttpConfig = HttpConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
     path: Path | None = None
-    # What stands in the file but has no effect here, in words, for people to be told.
+    # Messages about settings in the file that have no effect.
     notes: tuple[str, ...] = field(default=(), compare=False)

@@ -1,4 +1,4 @@
-"""Watching the file of the configuration: what an edit changed, told as a difference."""
+"""Watch the configuration file and report what each edit changed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ POLL_SECONDS = 1.0
 class ConfigDifference:
     """What changed from one configuration to the next.
 
-    `rest` names the other parts of `Config` that are not the same, such as `tool_search`.
-    `order` says whether the servers that are in both stand in another order.
+    `sections` names the other changed fields of `GatewayConfig`, such as `tool_search`.
+    `is_reordered` is true if the servers in both configurations have a different order.
     """
 
     added: tuple[ServerConfig, ...] = ()
@@ -32,31 +32,31 @@ class ConfigDifference:
     is_reordered: bool = False
 
     def __bool__(self) -> bool:
-        return bool(
-            self.added or self.changed or self.removed or self.sections or self.is_reordered
-        )
+        return self != ConfigDifference()
 
 
 def diff_configs(old: GatewayConfig, new: GatewayConfig) -> ConfigDifference:
-    """What has to be done to come from one configuration to another; the path is no matter."""
-    kept = [name for name in new.servers if name in old.servers]
+    """Return the difference between two configurations, ignoring their paths and notes."""
+    common = [name for name in new.servers if name in old.servers]
     return ConfigDifference(
         added=tuple(server for name, server in new.servers.items() if name not in old.servers),
-        changed=tuple(new.servers[name] for name in kept if new.servers[name] != old.servers[name]),
+        changed=tuple(
+            new.servers[name] for name in common if new.servers[name] != old.servers[name]
+        ),
         removed=tuple(name for name in old.servers if name not in new.servers),
         sections=tuple(
-            one.name
-            for one in fields(GatewayConfig)
-            if one.name not in ("servers", "path", "notes")
-            and getattr(old, one.name) != getattr(new, one.name)
+            section.name
+            for section in fields(GatewayConfig)
+            if section.name not in ("servers", "path", "notes")
+            and getattr(old, section.name) != getattr(new, section.name)
         ),
-        is_reordered=kept != [name for name in old.servers if name in new.servers],
+        is_reordered=common != [name for name in old.servers if name in new.servers],
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """A configuration that was edited, and what changed; with `fault` set, the old one stays."""
+    """The configuration after an edit and the difference; with an `error`, the old one is kept."""
 
     config: GatewayConfig
     difference: ConfigDifference = ConfigDifference()
@@ -65,7 +65,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class _FileSnapshot:
-    """What one look at the file saw, and whether the look before it saw the same bytes."""
+    """The state of the file at a check; `is_stable` if the check before found the same bytes."""
 
     stat_key: tuple[int, int, int] | None = None
     digest: bytes | None = None
@@ -73,10 +73,10 @@ class _FileSnapshot:
 
 
 class ConfigWatcher:
-    """Looks at the file of a configuration again and again.
+    """Polls a configuration file for edits.
 
-    A broken edit, or a file that is gone, keeps the configuration there was and says why, once.
-    Variables of the environment are those of the start: a process cannot be given others.
+    An invalid edit or a missing file keeps the previous configuration and is reported once.
+    Environment variables keep the values from the start of the process.
     """
 
     def __init__(
@@ -85,61 +85,62 @@ class ConfigWatcher:
         path: str | PathLike[str],
         *,
         environment: Mapping[str, str] | None = None,
-        allow_unset_variables: bool = False,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.config = config
         self._path = Path(path)
         self._environment = environment
         self._poll_seconds = poll_seconds
-        self._allow_unset_variables = allow_unset_variables
         self._snapshot = _FileSnapshot()
         self._error = ""
         self._has_unreported_error = False
 
     def check_once(self) -> ConfigChange | None:
-        """Look once: what an edit did, or None where there is nothing new."""
-        stamp = _get_stat_key(self._path)
-        # Two edits can share a time stamp, so the bytes are compared once more before it is relied on.
-        if stamp is not None and stamp == self._snapshot.stat_key and self._snapshot.is_stable:
+        """Return the change since the last check, or None."""
+        stat_key = _get_stat_key(self._path)
+        # Two edits can have the same timestamp, so a new timestamp is trusted only after a second
+        # check found the same bytes.
+        if (
+            stat_key is not None
+            and stat_key == self._snapshot.stat_key
+            and self._snapshot.is_stable
+        ):
             return None
         digest = _hash_file(self._path)
-        settled = digest == self._snapshot.digest
-        self._snapshot = _FileSnapshot(stamp, digest, settled)
-        return self._load_change(settled) if self._has_unreported_error or not settled else None
+        is_stable = digest == self._snapshot.digest
+        self._snapshot = _FileSnapshot(stat_key, digest, is_stable)
+        return self._load_change(is_stable) if self._has_unreported_error or not is_stable else None
 
     async def iter_changes(self) -> AsyncIterator[ConfigChange]:
-        """Every edit, for as long as it is asked for. Cancel the task to stop."""
+        """Yield every change until the task is cancelled."""
         while True:
-            edit = await asyncio.to_thread(self.check_once)
-            if edit is not None:
-                yield edit
+            change = await asyncio.to_thread(self.check_once)
+            if change is not None:
+                yield change
             await asyncio.sleep(self._poll_seconds)
 
-    def _load_change(self, settled: bool) -> ConfigChange | None:
+    def _load_change(self, is_stable: bool) -> ConfigChange | None:
         try:
-            config = load_config(
-                self._path, self._environment, allow_unset_variables=self._allow_unset_variables
-            )
-        except InvalidConfig as fault:
-            # An editor may write in steps: what is broken is told when it has stayed so.
-            self._has_unreported_error = not settled
-            if not settled or str(fault) == self._error:
+            config = load_config(self._path, self._environment)
+        except InvalidConfig as error:
+            # An editor may write in steps, so an error is reported when the file is stable.
+            self._has_unreported_error = not is_stable
+            if not is_stable or str(error) == self._error:
                 return None
-            self._error = str(fault)
+            self._error = str(error)
             return ConfigChange(self.config, error=self._error)
-        mended, self._error, self._has_unreported_error = bool(self._error), "", False
-        changes = diff_configs(self.config, config)
+        had_error, self._error, self._has_unreported_error = bool(self._error), "", False
+        difference = diff_configs(self.config, config)
         self.config = config
-        return ConfigChange(config, changes) if changes or mended else None
+        return ConfigChange(config, difference) if difference or had_error else None
 
 
 def _get_stat_key(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _hash_file(path: Path) -> bytes:

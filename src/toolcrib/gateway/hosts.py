@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from toolcrib.config.address import HOST_PATTERN
+from toolcrib.config.settings import HOST_PATTERN
 
 _ORIGIN: Final = re.compile(r"(https?)://([^/\s]{1,300})", re.IGNORECASE)
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})

@@ -8,8 +8,9 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from tests.config.clients.client_files import machine, put, put_all
-from toolcrib.config.clients.importing import DiscoveredServer, discover_servers, plan_import
+from toolcrib.config.clients.importing import discover_servers, plan_import
 from toolcrib.config.clients.locations import CLIENTS, HostSystem, list_client_files
+from toolcrib.config.clients.translation import DiscoveredServer
 from toolcrib.config.loader import load_config
 from toolcrib.errors import InvalidConfig
 
@@ -120,7 +121,7 @@ def test_claude_code_is_read(made: HostSystem) -> None:
     assert found["needy"].entry["enabled"] is False
     assert found["needy"].notes == (
         "not set: UNSET_KEY",
-        'switched off: correct that, then remove "enabled": false',
+        'disabled: correct this, then remove "enabled": false',
     )
 
 
@@ -145,9 +146,9 @@ def test_cursor_is_read(made: HostSystem) -> None:
         "enabled": False,
     }
     assert found["files"].notes == (
-        "${workspaceFolder} means nothing here: write what it stands for",
-        "envFile is not taken over; see how the server gets its secrets",
-        'switched off: correct that, then remove "enabled": false',
+        "${workspaceFolder} is not supported: replace it with its value",
+        "envFile is not read here; put its variables into env",
+        'disabled: correct this, then remove "enabled": false',
     )
 
 
@@ -167,7 +168,7 @@ def test_vscode_is_read(made: HostSystem) -> None:
     assert found["perplexity"].entry["env"] == {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"}
     assert found["perplexity"].entry["enabled"] is False
     assert found["perplexity"].notes[0] == (
-        "the client asks for perplexity-key: set the variable PERPLEXITY_KEY"
+        "the client prompts for perplexity-key: set the variable PERPLEXITY_KEY"
     )
     assert found["learn"].entry == {"type": "http", "url": "https://learn.microsoft.com/api/mcp"}
     assert found["old"].entry == {"command": "uvx", "args": ["old-server"]}
@@ -235,11 +236,11 @@ def test_gemini_is_read(made: HostSystem) -> None:
 @pytest.mark.parametrize(
     ("entry", "fault"),
     [
-        ("[]", "it is no object"),
+        ("[]", "it is not an object"),
         ("{}", 'has neither "command" nor "url"'),
-        ('{"command": 1}', "should be a text, not a number"),
-        ('{"command": "x", "timeout": "long"}', "should be a number of milliseconds"),
-        ('{"url": "unix:/x"}', "should be an address"),
+        ('{"command": 1}', "must be a string, not a number"),
+        ('{"command": "x", "timeout": "long"}', "must be a number of milliseconds"),
+        ('{"url": "unix:/x"}', "must be a URL"),
     ],
 )
 def test_an_entry_that_cannot_be_used_says_why(tmp_path: Path, entry: str, fault: str) -> None:
@@ -254,7 +255,7 @@ def test_what_a_client_has_and_we_do_not_know_is_left_out_and_told(tmp_path: Pat
     put(made.home / ".cursor" / "mcp.json", text)
     found = _found(made)["a"]
     assert found.entry == {"url": "${GITHUB_TOKEN}"}
-    assert found.notes == ("left out what is unknown here: magic",)
+    assert found.notes == ("unknown keys were left out: magic",)
 
 
 def test_our_own_entry_is_not_a_server_to_bring(tmp_path: Path) -> None:
@@ -274,8 +275,8 @@ def test_our_own_entry_is_not_a_server_to_bring(tmp_path: Path) -> None:
     ("name", "text", "fault"),
     [
         (".cursor/mcp.json", "{", "line 1: column 2: the text ends in the middle"),
-        (".cursor/mcp.json", "[]", "mcpServers should be in an object; correct the file"),
-        (".cursor/mcp.json", '{"mcpServers": 1}', "mcpServers should be an object of servers"),
+        (".cursor/mcp.json", "[]", "mcpServers must be in an object; correct the file"),
+        (".cursor/mcp.json", '{"mcpServers": 1}', "mcpServers must be an object of servers"),
         (".codex/config.toml", "[", "not valid TOML"),
     ],
 )

@@ -20,8 +20,8 @@ from toolcrib.config.clients.write_back import (
     plan_restore,
     plan_rewrite,
 )
-from toolcrib.config.problems import JsonPath
 from toolcrib.errors import InvalidConfig
+from toolcrib.files.json_file import JsonPath
 
 _COMMAND = ["/bin/toolcrib", "stdio", "--config", "/home/me/toolcrib.json"]
 
@@ -252,6 +252,6 @@ def test_a_write_that_fails_leaves_no_backup_behind(made: HostSystem) -> None:
     place = _place(made, "cursor")
     planned = plan_rewrite(place, {place.section: ["github"]}, _COMMAND)
     put(place.path, "{}")
-    with pytest.raises(InvalidConfig, match="somebody else changed it meanwhile"):
+    with pytest.raises(InvalidConfig, match="another program changed it meanwhile"):
         apply_rewrite(planned)
     assert [path.name for path in place.path.parent.iterdir()] == ["mcp.json"]

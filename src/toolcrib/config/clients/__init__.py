@@ -1,0 +1,1 @@
+"""Import servers from the configuration files of MCP clients, and add Toolcrib to those files."""

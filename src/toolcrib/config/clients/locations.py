@@ -1,4 +1,4 @@
-"""Where MCP clients keep their servers, on every system. Pure: the machine is described."""
+"""List the files in which MCP clients keep their servers, on every operating system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from toolcrib.config.problems import JsonPath
+from toolcrib.files.json_file import JsonPath
 
 FileFormat = Literal["json", "toml"]
 FileScope = Literal["user", "project"]
@@ -21,16 +21,16 @@ CLIENTS: Mapping[str, str] = {
     "codex": "Codex",
     "gemini": "Gemini CLI",
 }
-CLAUDE_CODE_USER_PATH: JsonPath = ("mcpServers",)
+SERVERS: JsonPath = ("mcpServers",)
 MAX_EDITOR_PROFILES = 20
 
-# The package of Claude Desktop from the Microsoft Store, which has folders of its own.
+# Claude Desktop from the Microsoft Store has folders of its own.
 _STORE_PACKAGE = "Claude_pzs8sxrjxfjjc"
 
 
 @dataclass(frozen=True, slots=True)
 class HostSystem:
-    """What decides where files are: the system, the user's folder, variables, this folder."""
+    """What determines the location of files: operating system, home, environment and project."""
 
     system: Literal["darwin", "win32", "linux"]
     home: Path
@@ -38,13 +38,13 @@ class HostSystem:
     project_folder: Path
 
     def folder_from_variable(self, variable: str, default: Path) -> Path:
-        """The folder a variable names, or another."""
-        named = self.environment.get(variable)
-        return Path(named) if named else default
+        """Return the folder in an environment variable, or the default."""
+        value = self.environment.get(variable)
+        return Path(value) if value else default
 
     @property
     def application_folder(self) -> Path:
-        """Where applications keep their settings."""
+        """The folder for the settings of applications."""
         if self.system == "darwin":
             return self.home / "Library" / "Application Support"
         if self.system == "win32":
@@ -54,7 +54,7 @@ class HostSystem:
 
 @dataclass(frozen=True, slots=True)
 class ClientFile:
-    """A file of a client, and where in it the servers are: name by name, in an object."""
+    """A configuration file of a client, and the path of the servers in it."""
 
     client: str
     path: Path
@@ -64,32 +64,30 @@ class ClientFile:
 
     @property
     def title(self) -> str:
-        """The client as people call it."""
+        """The name of the client."""
         return CLIENTS[self.client]
 
 
-def list_client_files(machine: HostSystem) -> list[ClientFile]:
-    """Every file in which a client may keep servers, for this user and for this folder."""
-    return [*_iter_user_files(machine), *_iter_project_files(machine)]
+def list_client_files(system: HostSystem) -> list[ClientFile]:
+    """Return every file in which a client may keep servers, for this user and this project."""
+    return [*_iter_user_files(system), *_iter_project_files(system)]
 
 
-def _iter_user_files(machine: HostSystem) -> Iterator[ClientFile]:
-    home, applications = machine.home, machine.application_folder
-    servers: JsonPath = ("mcpServers",)
-    name = "claude_desktop_config.json"
-    yield ClientFile("claude-desktop", applications / "Claude" / name, servers)
-    if machine.system == "win32":
-        local = machine.folder_from_variable("LOCALAPPDATA", home / "AppData" / "Local")
+def _iter_user_files(system: HostSystem) -> Iterator[ClientFile]:
+    home, applications = system.home, system.application_folder
+    desktop_name = "claude_desktop_config.json"
+    yield ClientFile("claude-desktop", applications / "Claude" / desktop_name, SERVERS)
+    if system.system == "win32":
+        local = system.folder_from_variable("LOCALAPPDATA", home / "AppData" / "Local")
         roaming = local / "Packages" / _STORE_PACKAGE / "LocalCache" / "Roaming"
-        yield ClientFile("claude-desktop", roaming / "Claude" / name, servers)
-    claude = machine.folder_from_variable("CLAUDE_CONFIG_DIR", home) / ".claude.json"
-    yield ClientFile("claude-code", claude, CLAUDE_CODE_USER_PATH)
-    # It writes folders with slashes, on Windows too.
-    for folder in dict.fromkeys((str(machine.project_folder), machine.project_folder.as_posix())):
-        yield ClientFile(
-            "claude-code", claude, ("projects", folder, *CLAUDE_CODE_USER_PATH), "project"
-        )
-    yield ClientFile("cursor", home / ".cursor" / "mcp.json", servers)
+        yield ClientFile("claude-desktop", roaming / "Claude" / desktop_name, SERVERS)
+    claude = system.folder_from_variable("CLAUDE_CONFIG_DIR", home) / ".claude.json"
+    yield ClientFile("claude-code", claude, SERVERS)
+    # Claude Code writes folders with slashes, also on Windows.
+    project = system.project_folder
+    for folder in dict.fromkeys((str(project), project.as_posix())):
+        yield ClientFile("claude-code", claude, ("projects", folder, *SERVERS), "project")
+    yield ClientFile("cursor", home / ".cursor" / "mcp.json", SERVERS)
     for edition in ("Code", "Code - Insiders"):
         user = applications / edition / "User"
         profiles = sorted(user.glob("profiles/*/mcp.json"))[:MAX_EDITOR_PROFILES]
@@ -97,21 +95,20 @@ def _iter_user_files(machine: HostSystem) -> Iterator[ClientFile]:
             yield ClientFile("vscode", path, ("servers",))
         yield ClientFile("vscode", user / "settings.json", ("mcp", "servers"))
     for edition in ("windsurf", "windsurf-next"):
-        yield ClientFile("windsurf", home / ".codeium" / edition / "mcp_config.json", servers)
-    codex = machine.folder_from_variable("CODEX_HOME", home / ".codex")
+        yield ClientFile("windsurf", home / ".codeium" / edition / "mcp_config.json", SERVERS)
+    codex = system.folder_from_variable("CODEX_HOME", home / ".codex")
     yield ClientFile("codex", codex / "config.toml", ("mcp_servers",), format="toml")
-    yield ClientFile("gemini", home / ".gemini" / "settings.json", servers)
+    yield ClientFile("gemini", home / ".gemini" / "settings.json", SERVERS)
 
 
-def _iter_project_files(machine: HostSystem) -> Iterator[ClientFile]:
-    folder = machine.project_folder
-    servers: JsonPath = ("mcpServers",)
-    yield ClientFile("claude-code", folder / ".mcp.json", servers, "project")
-    if folder == machine.home:
-        # There the files of the folder are those of the user.
+def _iter_project_files(system: HostSystem) -> Iterator[ClientFile]:
+    folder = system.project_folder
+    yield ClientFile("claude-code", folder / ".mcp.json", SERVERS, "project")
+    if folder == system.home:
+        # These files are the user's files, which are listed already.
         return
-    yield ClientFile("cursor", folder / ".cursor" / "mcp.json", servers, "project")
+    yield ClientFile("cursor", folder / ".cursor" / "mcp.json", SERVERS, "project")
     yield ClientFile("vscode", folder / ".vscode" / "mcp.json", ("servers",), "project")
     codex = folder / ".codex" / "config.toml"
     yield ClientFile("codex", codex, ("mcp_servers",), "project", "toml")
-    yield ClientFile("gemini", folder / ".gemini" / "settings.json", servers, "project")
+    yield ClientFile("gemini", folder / ".gemini" / "settings.json", SERVERS, "project")

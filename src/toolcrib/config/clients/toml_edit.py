@@ -1,4 +1,4 @@
-"""Changing tables of a TOML text and nothing else: comments, order and layout stay. Pure."""
+"""Add and remove tables of a TOML text, keeping comments, order and layout."""
 
 from __future__ import annotations
 
@@ -12,90 +12,85 @@ from toolcrib.errors import InvalidConfig
 
 _HEADER = re.compile(r"[ \t]*\[\[?[^\[\]\n]*\]\]?[ \t]*(?:#.*)?$")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_CONTROL = re.compile(r"[\x7f\ud800-\udfff]")
+_UNESCAPED = re.compile(r"[\x7f\ud800-\udfff]")
 
 
 def remove_tables(text: str, parent: str, names: Collection[str]) -> str:
-    """The text without the tables `[parent.name]` and those below them.
+    """Return the text without the tables `[parent.name]` and their subtables.
 
-    Only tables under their own header are found; whoever asks compares what is left with what
-    should be left.
+    Only tables with their own header are removed, so the caller must check the result.
     """
     kept: list[str] = []
-    taken: list[str] = []
-    taking = False
+    removed: list[str] = []
+    is_removing = False
     for line in text.splitlines(keepends=True):
-        steps = _parse_header(line)
-        if steps is not None:
-            was, taking = taking, steps[:1] == [parent] and len(steps) > 1 and steps[1] in names
-            # What is written above a header belongs to it.
-            kept += _trailing_comments(taken) if was and not taking else []
-            taken = []
-        (taken if taking else kept).append(line)
+        keys = _parse_header(line)
+        if keys is not None:
+            was_removing = is_removing
+            is_removing = keys[:1] == [parent] and len(keys) > 1 and keys[1] in names
+            if was_removing and not is_removing:
+                # Comments above a header belong to its table.
+                kept += _trailing_comments(removed)
+            removed = []
+        (removed if is_removing else kept).append(line)
     return "".join(kept)
 
 
 def append_table(text: str, parent: str, name: str, values: Mapping[str, object]) -> str:
-    """The text with one more table at its end."""
-    line = "\r\n" if "\r\n" in text else "\n"
+    """Return the text with the table `[parent.name]` at its end."""
+    newline = "\r\n" if "\r\n" in text else "\n"
     key = name if _BARE_KEY.fullmatch(name) else _format_toml(name)
-    rows = [
-        f"[{parent}.{key}]",
-        *(f"{word} = {_format_toml(value)}" for word, value in values.items()),
-    ]
+    rows = [f"{word} = {_format_toml(value)}" for word, value in values.items()]
     before = text.rstrip()
-    return (f"{before}{line}{line}" if before else "") + line.join(rows) + line
+    separator = newline * 2 if before else ""
+    return before + separator + newline.join([f"[{parent}.{key}]", *rows]) + newline
 
 
 def parse_toml(file: str, text: str) -> dict[str, object]:
-    """What a TOML text holds; what is wrong raises `InvalidConfig`."""
+    """Return the content of a TOML text; raise `InvalidConfig` if it is invalid."""
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as fault:
-        raise InvalidConfig(f"{file}: not valid TOML: {fault}") from fault
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidConfig(f"{file}: not valid TOML: {error}") from error
 
 
 def _parse_header(line: str) -> list[str] | None:
-    """The names in a header, or None for any other line."""
+    """Return the keys of a table header, or None for another line."""
     if not _HEADER.match(line.rstrip("\r\n")):
         return None
     try:
         value: object = tomllib.loads(line)
     except tomllib.TOMLDecodeError:
         return None
-    steps: list[str] = []
+    keys: list[str] = []
     while isinstance(value, dict | list) and value:
         if isinstance(value, list):
             value = value[0]
             continue
         name = next(iter(value))
-        steps.append(name)
+        keys.append(name)
         value = value[name]
-    return steps
+    return keys
 
 
 def _trailing_comments(lines: list[str]) -> list[str]:
-    """The comments and blank lines that end a table."""
+    """Return the comments and blank lines at the end of a table, from the first blank line on."""
     start = len(lines)
     while start and (not lines[start - 1].strip() or lines[start - 1].lstrip().startswith("#")):
         start -= 1
-    tail = lines[start:]
-    # A comment that follows right after the last value is about the table that goes.
-    while tail and tail[0].strip():
-        tail = tail[1:]
-    return tail
+    # A comment directly after the last value belongs to the removed table.
+    while start < len(lines) and lines[start].strip():
+        start += 1
+    return lines[start:]
 
 
 def _format_toml(value: object) -> str:
-    """A value as TOML writes it."""
     if isinstance(value, Mapping):
-        inner = ", ".join(
-            f"{_format_toml(key)} = {_format_toml(one)}" for key, one in value.items()
-        )
-        return f"{{ {inner} }}" if inner else "{}"
+        members = ", ".join(f"{_format_toml(k)} = {_format_toml(v)}" for k, v in value.items())
+        return f"{{ {members} }}" if members else "{}"
     if isinstance(value, list):
-        return f"[{', '.join(_format_toml(one) for one in value)}]"
+        return f"[{', '.join(map(_format_toml, value))}]"
     if isinstance(value, date | time):
         return value.isoformat()
     text = json.dumps(value, ensure_ascii=False)
-    return _CONTROL.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
+    return _UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -1,34 +1,34 @@
-"""Putting our one entry into a client's file in place of the servers we took over, and undoing it."""
+"""Replace the imported servers in a client's file by one Toolcrib entry, and undo it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from toolcrib.config.clients.file_writes import (
+    check_backup_possible,
+    check_writable,
+    create_backup,
+    encode_like,
+    find_latest_backup,
+    replace_file,
+)
 from toolcrib.config.clients.importing import parse_servers
 from toolcrib.config.clients.locations import ClientFile
 from toolcrib.config.clients.toml_edit import append_table, remove_tables
 from toolcrib.config.clients.translation import starts_toolcrib
-from toolcrib.config.file_writes import (
-    check_backup_possible,
-    check_writable,
-    create_backup,
-    find_latest_backup,
-    write_atomically,
-)
-from toolcrib.config.json_edit import remove_members, set_member
-from toolcrib.config.problems import JsonPath
+from toolcrib.config.jsonc import remove_members, set_member
 from toolcrib.errors import InvalidConfig
+from toolcrib.files.json_file import JsonPath
 
 ENTRY_NAME = "toolcrib"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class RewritePlan:
-    """A client's file with our entry in it, and what it was before."""
+    """The content of a client's file before and after Toolcrib replaces its servers."""
 
     source: ClientFile
     removed: tuple[str, ...]
@@ -38,9 +38,9 @@ class RewritePlan:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A client's file without our entry, and the copy its servers come from.
+    """The content of a client's file before and after its servers are restored from a backup.
 
-    It is `whole` where no byte of it differs from that copy.
+    `is_exact` is true if the result equals the backup byte by byte.
     """
 
     source: ClientFile
@@ -51,178 +51,155 @@ class RestorePlan:
 
 
 def plan_rewrite(
-    place: ClientFile, sections: Mapping[JsonPath, Collection[str]], command: list[str]
+    source: ClientFile, sections: Mapping[JsonPath, Collection[str]], command: list[str]
 ) -> RewritePlan:
-    """Plan to take servers out of sections of a file and to put our entry into its first one.
+    """Plan to remove servers from sections of a file and to add our entry to its first section.
 
-    Whatever else is in the file stays as it is. Where its layout does not allow that, this is
-    refused, with what to do by hand.
+    Raises `InvalidConfig` if the layout of the file does not allow it.
     """
-    before = _read_content(place.path)
-    text = _decode_content(place.path, before)
-    after = _rewrite_text(place, text, sections, _build_entry(place, command))
+    before = _read_content(source.path)
+    text = _decode_content(source.path, before)
+    entry: dict[str, Any] = {"command": command[0], "args": command[1:]}
+    if source.client in ("vscode", "claude-code"):
+        entry = {"type": "stdio", **entry}
+    after = _rewrite_text(source, text, sections, entry)
     removed = tuple(name for names in sections.values() for name in names)
-    return RewritePlan(place, removed, before, _encode_content(before, after))
+    return RewritePlan(source, removed, before, encode_like(before, after))
 
 
-def check_rewrite(planned: RewritePlan) -> None:
-    """Refuse what `apply` would refuse, and write nothing."""
-    check_backup_possible(planned.source.path)
-    check_writable(planned.source.path, planned.before)
+def check_rewrite(plan: RewritePlan) -> None:
+    """Raise the errors that `apply_rewrite` would raise, without writing."""
+    check_backup_possible(plan.source.path)
+    check_writable(plan.source.path, plan.before)
 
 
-def apply_rewrite(planned: RewritePlan) -> Path:
-    """Keep what the file held beside it, then write it; gives where it was kept."""
-    backup = create_backup(planned.source.path, planned.before)
+def apply_rewrite(plan: RewritePlan) -> Path:
+    """Create a backup of the file, write it, and return the path of the backup."""
+    backup = create_backup(plan.source.path, plan.before)
     try:
-        write_atomically(planned.source.path, planned.after, planned.before)
+        replace_file(plan.source.path, plan.after, plan.before)
     except BaseException:
         backup.unlink(missing_ok=True)
         raise
     return backup
 
 
-def plan_restore(place: ClientFile, others: Iterable[JsonPath] = ()) -> RestorePlan | None:
-    """Plan to take our entry out of a file and to put back what it stood for; None with no backup.
+def plan_restore(source: ClientFile, other_sections: Iterable[JsonPath] = ()) -> RestorePlan | None:
+    """Plan to remove our entry and to restore the servers; return None without a backup.
 
-    A file that nobody touched since comes back byte by byte. In one that was changed since, such
-    as the file in which Claude Code keeps its state, only the servers are put back. What cannot be
-    restored is refused here, before anything is written.
+    A file that was not edited since is restored byte by byte. In an edited file, such as the state
+    file of Claude Code, only the servers are restored.
     """
-    backup = find_latest_backup(place.path)
+    backup = find_latest_backup(source.path)
     if backup is None:
         return None
-    kept = _read_content(backup)
-    now = _read_content(place.path) if place.path.is_file() else None
-    after = kept if now is None else _undo_rewrite(place, _sections(place, others), now, kept)
-    check_writable(place.path, now)
-    return RestorePlan(place, backup, now, after, is_exact=after == kept)
+    saved = _read_content(backup)
+    current = _read_content(source.path) if source.path.is_file() else None
+    sections = [source.section, *other_sections]
+    after = saved if current is None else _undo_rewrite(source, sections, current, saved)
+    check_writable(source.path, current)
+    return RestorePlan(source, backup, current, after, is_exact=after == saved)
 
 
-def apply_restore(planned: RestorePlan) -> None:
-    """Write a file as it was planned, then let go of the copy."""
-    write_atomically(planned.source.path, planned.after, planned.before)
-    planned.backup.unlink()
+def apply_restore(plan: RestorePlan) -> None:
+    """Write the restored file and delete the backup."""
+    replace_file(plan.source.path, plan.after, plan.before)
+    plan.backup.unlink()
 
 
-def _sections(place: ClientFile, others: Iterable[JsonPath]) -> list[JsonPath]:
-    return [place.section, *others]
-
-
-def _undo_rewrite(place: ClientFile, sections: list[JsonPath], now: bytes, kept: bytes) -> bytes:
-    text, old = _decode_content(place.path, now), _decode_content(place.path, kept)
-    entry = _parse_section(place, place.section, text).get(ENTRY_NAME)
-    wanted = {steps: dict(_parse_section(place, steps, text)) for steps in sections}
-    taken = {steps: _parse_section(place, steps, old) for steps in sections}
+def _undo_rewrite(
+    source: ClientFile, sections: list[JsonPath], current: bytes, saved: bytes
+) -> bytes:
+    text, old_text = _decode_content(source.path, current), _decode_content(source.path, saved)
+    entry = _parse_section(source, source.section, text).get(ENTRY_NAME)
+    kept = {path: dict(_parse_section(source, path, text)) for path in sections}
     if starts_toolcrib(entry):
-        del wanted[place.section][ENTRY_NAME]
-    taken = {steps: _filter_unknown(taken[steps], wanted[steps]) for steps in sections}
-    if isinstance(entry, Mapping) and _is_unedited(place, old, taken, dict(entry), text):
-        return kept
+        del kept[source.section][ENTRY_NAME]
+    removed = {
+        path: {
+            name: server
+            for name, server in _parse_section(source, path, old_text).items()
+            if name not in kept[path]
+        }
+        for path in sections
+    }
+    if isinstance(entry, Mapping):
+        try:
+            if _rewrite_text(source, old_text, removed, dict(entry)) == text:
+                return saved
+        except InvalidConfig:
+            pass  # The file was edited since.
     restored = text
     if starts_toolcrib(entry):
-        restored = _remove_servers(place, restored, place.section, [ENTRY_NAME])
-    for steps in sections:
-        for name, server in taken[steps].items():
-            restored = _add_server(place, restored, steps, name, server)
-        if _parse_section(place, steps, restored) != {**wanted[steps], **taken[steps]}:
-            raise _layout_error(place, "put the servers back by hand from the copy beside it")
-    return _encode_content(now, restored)
-
-
-def _is_unedited(
-    place: ClientFile,
-    old: str,
-    taken: Mapping[JsonPath, Collection[str]],
-    entry: dict[str, Any],
-    text: str,
-) -> bool:
-    """Whether a text is what we made of the old one, and nobody wrote in it since."""
-    try:
-        return _rewrite_text(place, old, taken, entry) == text
-    except InvalidConfig:
-        return False
+        restored = _remove_servers(source, restored, source.section, [ENTRY_NAME])
+    for path in sections:
+        for name, server in removed[path].items():
+            restored = _add_server(source, restored, path, name, server)
+        if _parse_section(source, path, restored) != {**kept[path], **removed[path]}:
+            raise _layout_error(source, "copy the servers by hand from the backup beside it")
+    return encode_like(current, restored)
 
 
 def _rewrite_text(
-    place: ClientFile,
+    source: ClientFile,
     text: str,
     sections: Mapping[JsonPath, Collection[str]],
     entry: dict[str, Any],
 ) -> str:
-    own = _parse_section(place, place.section, text).get(ENTRY_NAME)
-    leaving = sections.get(place.section, ())
-    if own is not None and not starts_toolcrib(own) and ENTRY_NAME not in leaving:
+    existing = _parse_section(source, source.section, text).get(ENTRY_NAME)
+    removed_names = sections.get(source.section, ())
+    if existing is not None and not starts_toolcrib(existing) and ENTRY_NAME not in removed_names:
         raise InvalidConfig(
-            f"{place.path}: there is another server called {ENTRY_NAME}; rename it, and try again"
+            f"{source.path}: there is another server called {ENTRY_NAME}; rename it, and try again"
         )
     after = text
-    for steps, names in sections.items():
-        after = _remove_servers(place, after, steps, names)
-    if own is not None and ENTRY_NAME not in leaving:
-        after = _remove_servers(place, after, place.section, [ENTRY_NAME])
-    after = _add_server(place, after, place.section, ENTRY_NAME, entry)
-    for steps in {place.section, *sections}:
-        names = {*sections.get(steps, ()), *([ENTRY_NAME] if steps == place.section else [])}
-        wanted = {k: v for k, v in _parse_section(place, steps, text).items() if k not in names}
-        if steps == place.section:
-            wanted[ENTRY_NAME] = entry
-        if _parse_section(place, steps, after) != wanted:
-            raise _layout_error(place, f"take the servers out by hand, and put in {entry}")
+    for path, names in sections.items():
+        after = _remove_servers(source, after, path, names)
+    if existing is not None and ENTRY_NAME not in removed_names:
+        after = _remove_servers(source, after, source.section, [ENTRY_NAME])
+    after = _add_server(source, after, source.section, ENTRY_NAME, entry)
+    for path in {source.section, *sections}:
+        own = {ENTRY_NAME: entry} if path == source.section else {}
+        names = {*sections.get(path, ()), *own}
+        members = _parse_section(source, path, text).items()
+        expected = {name: server for name, server in members if name not in names}
+        if _parse_section(source, path, after) != {**expected, **own}:
+            raise _layout_error(source, f"remove the servers by hand, and add {entry}")
     return after
 
 
-def _build_entry(place: ClientFile, command: list[str]) -> dict[str, Any]:
-    """Our entry, in the words of the client."""
-    entry: dict[str, Any] = {"command": command[0], "args": command[1:]}
-    return {"type": "stdio", **entry} if place.client in ("vscode", "claude-code") else entry
+def _parse_section(source: ClientFile, path: JsonPath, text: str) -> Mapping[str, Any]:
+    return parse_servers(replace(source, section=path), text)
 
 
-def _parse_section(place: ClientFile, steps: JsonPath, text: str) -> Mapping[str, Any]:
-    return parse_servers(
-        ClientFile(place.client, place.path, steps, place.scope, place.format), text
-    )
-
-
-def _remove_servers(place: ClientFile, text: str, steps: JsonPath, names: Collection[str]) -> str:
+def _remove_servers(source: ClientFile, text: str, path: JsonPath, names: Collection[str]) -> str:
     if not names:
         return text
-    if place.format == "toml":
-        return remove_tables(text, str(steps[0]), names)
-    return remove_members(text, steps, names)
+    if source.format == "toml":
+        return remove_tables(text, str(path[0]), names)
+    return remove_members(text, path, names)
 
 
-def _add_server(place: ClientFile, text: str, steps: JsonPath, name: str, entry: Any) -> str:
-    if place.format == "toml":
-        return append_table(text, str(steps[0]), name, entry)
-    return set_member(text, steps, name, entry)
-
-
-def _filter_unknown(members: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    return {name: member for name, member in members.items() if name not in known}
+def _add_server(source: ClientFile, text: str, path: JsonPath, name: str, entry: Any) -> str:
+    if source.format == "toml":
+        return append_table(text, str(path[0]), name, entry)
+    return set_member(text, path, name, entry)
 
 
 def _read_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as fault:
-        reason = fault.strerror or fault
-        raise InvalidConfig(f"{path}: cannot be read: {reason}; check who may read it") from fault
+    except OSError as error:
+        reason = error.strerror or error
+        raise InvalidConfig(f"{path}: cannot be read: {reason}; check its permissions") from error
 
 
 def _decode_content(path: Path, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
-    except UnicodeDecodeError as fault:
-        raise InvalidConfig(f"{path}: is not UTF-8 text; save it as UTF-8") from fault
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{path}: is not UTF-8 text; save it as UTF-8") from error
 
 
-def _encode_content(before: bytes, text: str) -> bytes:
-    # Half a character, which UTF-8 has no bytes for, becomes the escape JSON has for it.
-    return (_BYTE_ORDER_MARK if before.startswith(_BYTE_ORDER_MARK) else b"") + text.encode(
-        "utf-8", "backslashreplace"
-    )
-
-
-def _layout_error(place: ClientFile, cure: str) -> InvalidConfig:
-    return InvalidConfig(f"{place.path}: is left as it is, as its layout cannot be edited; {cure}")
+def _layout_error(source: ClientFile, hint: str) -> InvalidConfig:
+    return InvalidConfig(f"{source.path}: unchanged, because its layout cannot be edited; {hint}")

@@ -18,7 +18,7 @@ from tests.gateway.mcp.harness import (
     with_search_settings,
 )
 from tests.golden import golden_vectors, load_golden
-from toolcrib.config.reading import parse_config
+from toolcrib.config.parser import parse_config
 from toolcrib.core.tool import Tool
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.profiles import mcproxy

@@ -16,7 +16,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from toolcrib.config.reading import read
+from toolcrib.config.parser import read
 from toolcrib.gateway.mcp.gateway import running
 from toolcrib.hub.startup import open_service
 

@@ -38,6 +38,16 @@ class ServerReport:
     tokens: int = 0
     findings: list[ConfigFinding] = field(default_factory=list)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `toolcrib doctor --json` prints it, without the findings."""
+        return {
+            "server": self.server,
+            "is_up": self.is_running,
+            "protocol": self.protocol,
+            "tools": self.tools,
+            "tokens": self.tokens,
+        }
+
 
 async def check_servers(
     config: GatewayConfig, pins: Mapping[str, Iterable[Pin]], on_started: OnServerStart

@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
+from toolcrib.config.parser import parse_config
 from toolcrib.config.problems import InvalidSetting
-from toolcrib.config.reading import parse_config
 from toolcrib.config.settings import (
     MIB,
     AccessProfile,
@@ -191,7 +191,7 @@ def test_a_key_may_switch_tool_search_for_whoever_has_it() -> None:
     with pytest.raises(InvalidConfig, match=r"auth\.keys\[0\]\.toolSearch.*did you mean \"on\""):
         parse_config({"auth": {"keys": [{"key": "a long secret", "toolSearch": "One"}]}}, {})
     twins = [{**one, "name": "ci"} for one in keys[:2]]
-    with pytest.raises(InvalidConfig, match="a name of its own"):
+    with pytest.raises(InvalidConfig, match="its own name"):
         parse_config({"auth": {"keys": twins}}, {})
 
 
@@ -209,8 +209,8 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ([], "should be an object, not a list"),
-        ("x", "should be an object, not a text"),
+        ([], "must be an object, not a list"),
+        ("x", "must be an object, not a string"),
         ({"mcpServer": {}}, 'mcpServer: unknown key; did you mean "mcpServers"?'),
         ({"tool_search": {}}, 'tool_search: unknown key; did you mean "toolSearch"?'),
         (
@@ -219,85 +219,85 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
         ),
         (
             {"safety": {"xyzzy": 5}},
-            "safety.xyzzy: unknown key; there are: changed, scan",
+            "safety.xyzzy: unknown key; known: changed, scan",
         ),
         (
             {"toolSearch": {"maxToolsLimit": "many"}},
-            "toolSearch.maxToolsLimit: should be a whole number from 0 to 1,000,000, not a text",
+            "toolSearch.maxToolsLimit: must be an integer from 0 to 1,000,000, not a string",
         ),
         (
             {"toolSearch": {"maxToolsLimit": True}},
-            "toolSearch.maxToolsLimit: should be a whole number from 0 to 1,000,000, not true",
+            "toolSearch.maxToolsLimit: must be an integer from 0 to 1,000,000, not true",
         ),
         (
             {"toolSearch": {"maxToolsLimit": 1.5}},
-            "toolSearch.maxToolsLimit: should be a whole number from 0 to 1,000,000, not a number",
+            "toolSearch.maxToolsLimit: must be an integer from 0 to 1,000,000, not a number",
         ),
         (
             {"toolSearch": {"searchThreshold": 1.5}},
-            "toolSearch.searchThreshold: should be a number from 0 to 1",
+            "toolSearch.searchThreshold: must be a number from 0 to 1",
         ),
         (
             {"toolSearch": {"searchThreshold": float("nan")}},
-            "toolSearch.searchThreshold: should be a number from 0 to 1",
+            "toolSearch.searchThreshold: must be a number from 0 to 1",
         ),
         (
             {"toolSearch": {"mode": "dynamik"}},
-            'toolSearch.mode: should be one of "auto", "direct", "search", "dynamic"; '
+            'toolSearch.mode: must be one of "auto", "direct", "search", "dynamic"; '
             'did you mean "dynamic"?',
         ),
         (
             {"toolSearch": {"mode": None}},
-            'toolSearch.mode: should be one of "auto", "direct", "search", "dynamic", not null',
+            'toolSearch.mode: must be one of "auto", "direct", "search", "dynamic", not null',
         ),
         (
             {"toolSearch": {"toolSelectionOrder": ["usage"]}},
-            "toolSearch.toolSelectionOrder[0]: should be a list of "
+            "toolSearch.toolSelectionOrder[0]: must be a list of "
             '"server_priority", "alphabetical", "random"',
         ),
         (
             {"toolSearch": {"toolSelectionOrder": "random"}},
-            "toolSearch.toolSelectionOrder: should be a list of "
-            '"server_priority", "alphabetical", "random", not a text',
+            "toolSearch.toolSelectionOrder: must be a list of "
+            '"server_priority", "alphabetical", "random", not a string',
         ),
         (
             {"toolSearch": {"debug": "yes"}},
-            "toolSearch.debug: should be true or false, not a text",
+            "toolSearch.debug: must be true or false, not a string",
         ),
         (
             {"toolSearch": {"alwaysExpose": "x"}},
-            "toolSearch.alwaysExpose: should be a list of texts, not a text",
+            "toolSearch.alwaysExpose: must be a list of strings, not a string",
         ),
         (
             {"http": {"requestsPerMinute": 0}},
-            "http.requestsPerMinute: should be a whole number from 1 to 1,000,000, or null",
+            "http.requestsPerMinute: must be an integer from 1 to 1,000,000, or null",
         ),
-        ({"http": {"host": 1}}, "http.host: should be a text, not a number"),
-        ({"http": []}, "http: should be an object, not a list"),
-        ({"mcpServers": {"x": None}}, "mcpServers.x: should be an object, not null"),
+        ({"http": {"host": 1}}, "http.host: must be a string, not a number"),
+        ({"http": []}, "http: must be an object, not a list"),
+        ({"mcpServers": {"x": None}}, "mcpServers.x: must be an object, not null"),
         (
             {"mcpServers": {"x": {}}},
-            'mcpServers.x: has neither "command" nor "url"; say how to start or where to reach it',
+            'mcpServers.x: has neither "command" nor "url"; add one of the two',
         ),
         (
             {"mcpServers": {"x": {"command": "a", "url": "https://b"}}},
-            'mcpServers.x: has both "command" and "url"; keep the one that is meant',
+            'mcpServers.x: has both "command" and "url"; keep one of the two',
         ),
         (
             {"mcpServers": {"x": {"command": "a", "type": "http"}}},
-            'mcpServers.x.type: a server with a "command" is of type "stdio"',
+            'mcpServers.x.type: a server with a "command" has the type "stdio"',
         ),
         (
             {"mcpServers": {"x": {"url": "https://b", "type": "stdio"}}},
-            'mcpServers.x.type: a server with a "url" is of type "http" or "sse"',
+            'mcpServers.x.type: a server with a "url" has the type "http" or "sse"',
         ),
         (
             {"mcpServers": {"x": {"url": "ftp://user:secret@b"}}},
-            "mcpServers.x.url: should be an address such as https://example.com/mcp",
+            "mcpServers.x.url: must be a URL such as https://example.com/mcp",
         ),
         (
             {"mcpServers": {"x": {"url": "https://[b"}}},
-            "mcpServers.x.url: should be an address such as https://example.com/mcp",
+            "mcpServers.x.url: must be a URL such as https://example.com/mcp",
         ),
         (
             {"mcpServers": {"x": {"comand": "a"}}},
@@ -305,29 +305,29 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
         ),
         (
             {"mcpServers": {"x": {"command": "a", "args": ["b", 1]}}},
-            "mcpServers.x.args[1]: should be a text, not a number",
+            "mcpServers.x.args[1]: must be a string, not a number",
         ),
         (
             {"mcpServers": {"x": {"command": "a", "env": {"A": ["secret"]}}}},
-            "mcpServers.x.env.A: should be a text, not a list",
+            "mcpServers.x.env.A: must be a string, not a list",
         ),
         (
             {"mcpServers": {"x": {"command": "a", "env": "secret"}}},
-            "mcpServers.x.env: should be an object of texts, not a text",
+            "mcpServers.x.env: must be an object of strings, not a string",
         ),
         (
             {"mcpServers": {"a.b": {"command": "a", "alias": "a b"}}},
-            "mcpServers['a.b'].alias: should be 1 to 32 letters, digits, underscores, "
+            "mcpServers['a.b'].alias: must be 1 to 32 letters, digits, underscores, "
             "dots or hyphens",
         ),
         (
             {"mcpServers": {"a\nb": {"command": "a"}}},
-            "mcpServers['a\\nb']: a server's name should be a line of text; rename it",
+            "mcpServers['a\\nb']: the name of a server must be a line of text; rename it",
         ),
         (
             {"mcpServers": {"a": {"command": "a"}, "b": {"command": "a", "alias": "a"}}},
-            'mcpServers.b.alias: tools of this server and of "a" would share the prefix "a"; '
-            "give one another alias",
+            'mcpServers.b.alias: the tools of this server and of "a" would have the same prefix "a"; '
+            "give one of them another alias",
         ),
         (
             {
@@ -338,20 +338,20 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
         ),
         (
             {"profiles": {"p": {"servers": ["githup"]}}},
-            "profiles.p.servers[0]: unknown server; there are none",
+            "profiles.p.servers[0]: unknown server; none are defined",
         ),
         (
             {"profiles": {"a/b": {}}},
-            "profiles['a/b']: a profile's name is part of an address: use at most 64 letters, "
+            "profiles['a/b']: the name of a profile is part of a URL: use at most 64 letters, "
             "digits, underscores, dots and hyphens",
         ),
         ({"auth": {"key": []}}, 'auth.key: unknown key; did you mean "keys"?'),
-        ({"auth": {"keys": "secret"}}, "auth.keys: should be a list of keys"),
-        ({"auth": {"keys": ["short"]}}, "auth.keys[0]: a key should have at least 8 characters"),
-        ({"auth": {"keys": [{}]}}, 'auth.keys[0]: should have either "key" or "hash"'),
+        ({"auth": {"keys": "secret"}}, "auth.keys: must be a list of keys"),
+        ({"auth": {"keys": ["short"]}}, "auth.keys[0]: a key must have at least 8 characters"),
+        ({"auth": {"keys": [{}]}}, 'auth.keys[0]: must have either "key" or "hash"'),
         (
             {"auth": {"keys": [{"hash": "secret"}]}},
-            "auth.keys[0].hash: should be the SHA-256 of a key, 64 hexadecimal digits",
+            "auth.keys[0].hash: must be the SHA-256 of a key, 64 hexadecimal digits",
         ),
         (
             {"auth": {"keys": [{"key": "a secret key", "profil": "x"}]}},
@@ -359,15 +359,15 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
         ),
         (
             {"auth": {"keys": [{"key": "a secret key", "profile": "x"}]}},
-            "auth.keys[0].profile: unknown profile; there are none",
+            "auth.keys[0].profile: unknown profile; none are defined",
         ),
         (
             {"auth": {"keys": ["a secret key", "a secret key"]}},
-            "auth.keys[1]: is the same key as another; remove one",
+            "auth.keys[1]: is the same as another key; remove one",
         ),
         (
             {"models": {"mine": {"api": "openai"}}},
-            "models.mine.url: should be an address such as https://api.openai.com",
+            "models.mine.url: must be a URL such as https://api.openai.com",
         ),
         ({"store": "foo.db"}, "store: is not a URL; for a file use sqlite:///toolcrib.db"),
         (
@@ -376,26 +376,25 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
         ),
         (
             {"http": {"host": ""}},
-            "http.host: is empty; write 127.0.0.1 for this machine alone, or 0.0.0.0 for all that "
-            "reach it",
+            "http.host: is empty; use 127.0.0.1 for this machine only, or 0.0.0.0 for all "
+            "interfaces",
         ),
         (
             {"http": {"allowedHosts": ["a.example", "https://tools.example.com"]}},
-            "http.allowedHosts[1]: should be a name such as tools.example.com, without https:// and "
-            "without a path",
+            "http.allowedHosts[1]: must be a host name such as tools.example.com, without https:// or a "
+            "path",
         ),
         (
             {"http": {"allowedOrigins": ["example.com"]}},
-            "http.allowedOrigins[0]: should be the start of an address such as https://example.com, "
-            "without a path",
+            "http.allowedOrigins[0]: must be an origin such as https://example.com, without a path",
         ),
         (
             {"mcpServers": {}, "servers": {}},
-            'servers: tells servers besides "mcpServers"; put all into one',
+            'servers: defines servers in addition to "mcpServers"; keep one of the two',
         ),
         (
             {"http": {}, "httpServer": {}},
-            'httpServer: tells what "http" tells already; keep one of them',
+            'httpServer: repeats "http"; keep one of the two',
         ),
     ],
 )
@@ -407,9 +406,9 @@ def test_a_mistake_is_told_with_its_place_and_the_cure(document: object, message
 
 def test_too_many_of_anything_are_refused() -> None:
     servers = {f"s{number}": {"command": "a"} for number in range(1001)}
-    assert str(_fault({"mcpServers": servers})) == "mcpServers: at most 1,000 servers are read"
+    assert str(_fault({"mcpServers": servers})) == "mcpServers: at most 1,000 servers are allowed"
     keys = [f"a secret key {number}" for number in range(10_001)]
-    assert str(_fault({"auth": {"keys": keys}})) == "auth.keys: at most 10,000 keys are read"
+    assert str(_fault({"auth": {"keys": keys}})) == "auth.keys: at most 10,000 keys are allowed"
     long = {"x" * 129: {"command": "a"}}
     assert "at most 128 characters" in str(_fault({"mcpServers": long}))
 
@@ -423,13 +422,13 @@ def test_a_missing_variable_is_named_with_its_place_and_with_all_others() -> Non
         "auth": {"keys": ["${THIRD}"]},
     }
     assert str(_fault(document)) == (
-        "mcpServers.a.env.T: the environment variable FIRST is not set; set it, or write "
-        "${FIRST:-} with what to use without it after the dash; not set either: SECOND, THIRD"
+        "mcpServers.a.env.T: the environment variable FIRST is not set; set it, or add a "
+        "default: ${FIRST:-…}; also not set: SECOND, THIRD"
     )
     assert _fault(document).path == ("mcpServers", "a", "env", "T")
     assert str(_fault(document, FIRST="1", SECOND="2")) == (
-        "auth.keys[0]: the environment variable THIRD is not set; set it, or write ${THIRD:-} "
-        "with what to use without it after the dash"
+        "auth.keys[0]: the environment variable THIRD is not set; set it, or add a "
+        "default: ${THIRD:-…}"
     )
 
 
@@ -444,9 +443,9 @@ def test_a_variable_may_stand_for_a_number_or_a_flag() -> None:
     assert config.tool_search.debug is True
     assert config.tool_search.mode == "search"
     fault = _fault(document, PORT="secret", DEBUG="false", MODE="auto")
-    assert str(fault) == "http.port: should be a whole number from 0 to 65,535, not a text"
+    assert str(fault) == "http.port: must be an integer from 0 to 65,535, not a string"
     fault = _fault(document, PORT="99999", DEBUG="false", MODE="auto")
-    assert str(fault) == "http.port: should be a whole number from 0 to 65,535"
+    assert str(fault) == "http.port: must be an integer from 0 to 65,535"
     assert "toolSearch.debug" in str(_fault(document, PORT="1", DEBUG="1", MODE=""))
 
 
@@ -493,7 +492,7 @@ def test_tolerance_switches_off_servers_whose_variables_are_not_set() -> None:
     config = parse_config(document, {"SET": "1"}, allow_unset_variables=True)
     assert [server.enabled for server in config.servers.values()] == [False, True]
     assert config.servers["a"].alias == "y"
-    assert config.notes == ("server a is switched off: the environment variable UNSET is not set",)
+    assert config.notes == ("server a is disabled: the environment variable UNSET is not set",)
     with pytest.raises(InvalidConfig, match="KEY is not set"):
         parse_config(
             {**document, "auth": {"keys": ["${KEY}"]}}, {"SET": "1"}, allow_unset_variables=True

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.config.clients.toml_edit import append_table, parse_toml, remove_tables
-from toolcrib.config.json_edit import remove_members, set_member
-from toolcrib.config.jsonc import parse_jsonc
+from toolcrib.config.jsonc import parse_jsonc, remove_members, set_member
 from toolcrib.errors import InvalidConfig
 
 
 def _value(text: str) -> Any:
-    return parse_jsonc("text", text, InvalidConfig).value
+    return parse_jsonc("text", text).value
 
 
 _TEXT = """\
@@ -93,7 +92,7 @@ def test_objects_on_the_way_are_made() -> None:
 
 
 def test_what_is_no_object_is_not_made_one() -> None:
-    with pytest.raises(InvalidConfig, match="no object where one is needed"):
+    with pytest.raises(InvalidConfig, match="must be an object; correct it"):
         set_member('{"s": []}', ("s",), "n", 1)
 
 

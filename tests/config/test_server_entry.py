@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.reading import parse_config
+from toolcrib.config.parser import parse_config
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig
 
@@ -68,17 +68,17 @@ def test_settings_of_other_clients_are_converted() -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"httpUrl": "https://b"}, 'httpUrl: tells "url" a second time; keep one of them'),
-        ({"disabled": "no"}, "disabled: should be true or false"),
-        ({"timeout": "1s"}, "timeout: should be a number of milliseconds"),
+        ({"httpUrl": "https://b"}, 'httpUrl: repeats "url"; keep one of the two'),
+        ({"disabled": "no"}, "disabled: must be true or false"),
+        ({"timeout": "1s"}, "timeout: must be a number of milliseconds"),
         (
             {"timeout": 60},
-            "timeout: should be from 100 to 86,400,000 milliseconds; for seconds, use callSeconds",
+            "timeout: must be from 100 to 86,400,000 milliseconds; for seconds, use callSeconds",
         ),
-        ({"authorizationToken": 1}, "authorizationToken: should be a text"),
+        ({"authorizationToken": 1}, "authorizationToken: must be a string"),
         (
             {"authorizationToken": "x", "headers": []},
-            "headers: should be an object of texts",
+            "headers: must be an object of strings",
         ),
     ],
 )
@@ -90,7 +90,7 @@ def test_settings_of_other_clients_can_be_wrong_too(extra: dict[str, Any], messa
 def test_what_a_client_has_and_we_do_not_is_noted() -> None:
     config = _read({"mcpServers": {"a": {"command": "x", "envFile": ".env", "oauth": {}}}})
     assert config.notes == (
-        "server a: envFile is not read here; put what it sets into env",
+        "server a: envFile is not read here; put its variables into env",
         "server a: oauth is not used here; put a token into headers",
     )
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.config import file_writes
-from toolcrib.config.file_writes import (
+from toolcrib.config.clients import file_writes
+from toolcrib.config.clients.file_writes import (
     check_backup_possible,
     check_writable,
     create_backup,
     find_latest_backup,
-    write_atomically,
+    replace_file,
 )
 from toolcrib.errors import InvalidConfig
 
@@ -38,7 +38,7 @@ def _refusal(act: Callable[[], None]) -> str:
 
 def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "f.json"
-    write_atomically(path, b"x", None)
+    replace_file(path, b"x", None)
     assert path.read_bytes() == b"x"
     assert _mode(path) == 0o600
     assert _names(path.parent) == ["f.json"]
@@ -49,7 +49,7 @@ def test_a_file_keeps_its_rights_and_a_link_stays_a_link(tmp_path: Path) -> None
     real.write_bytes(b"old")
     real.chmod(0o644)
     link.symlink_to(real)
-    write_atomically(link, b"new", b"old")
+    replace_file(link, b"new", b"old")
     assert link.is_symlink()
     assert real.read_bytes() == b"new"
     assert _mode(real) == 0o644
@@ -59,16 +59,16 @@ def test_what_somebody_wrote_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
     path = tmp_path / "f"
     path.write_bytes(b"theirs")
     for expected in (b"old", None):
-        with pytest.raises(InvalidConfig, match="somebody else changed it meanwhile; try again"):
-            write_atomically(path, b"new", expected)
+        with pytest.raises(InvalidConfig, match="another program changed it meanwhile; try again"):
+            replace_file(path, b"new", expected)
     assert path.read_bytes() == b"theirs"
     assert _names(tmp_path) == ["f"]
 
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(InvalidConfig, match=r"cannot be written: .*; check who may write there"):
-        write_atomically(tmp_path / "file" / "f", b"x", None)
+    with pytest.raises(InvalidConfig, match=r"cannot be written: .*; check its permissions"):
+        replace_file(tmp_path / "file" / "f", b"x", None)
     with pytest.raises(InvalidConfig, match="cannot be written"):
         create_backup(tmp_path / "none" / "f", b"x")
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_written_is_told_the_same_before_anything_is(
     (tmp_path / "shut").mkdir(mode=0o500)
     path = tmp_path / place
     foretold = _refusal(lambda: check_writable(path, expected))
-    assert _refusal(lambda: write_atomically(path, b"new", expected)) == foretold
+    assert _refusal(lambda: replace_file(path, b"new", expected)) == foretold
     assert foretold or path.read_bytes() == b"new"
 
 
@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(InvalidConfig, match="No space left on device"):
-        write_atomically(path, b"new", b"old")
+        replace_file(path, b"new", b"old")
     with pytest.raises(InvalidConfig, match="No space left on device"):
         create_backup(path, b"old")
     assert _names(tmp_path) == ["f"]
@@ -115,7 +115,7 @@ def test_half_a_backup_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("os.fsync", interrupted)
     for act in (
         lambda: create_backup(path, b"old"),
-        lambda: write_atomically(path, b"new", b"old"),
+        lambda: replace_file(path, b"new", b"old"),
     ):
         with pytest.raises(KeyboardInterrupt):
             act()
@@ -137,7 +137,7 @@ def test_every_backup_is_kept_and_the_latest_is_found(
     second.unlink()
     assert find_latest_backup(path) == first
     monkeypatch.setattr(file_writes, "MAX_BACKUPS", 1)
-    with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):
+    with pytest.raises(InvalidConfig, match="it has 1 backups; remove some"):
         create_backup(path, b"4")
-    with pytest.raises(InvalidConfig, match="there are 1 copies of it already; remove some"):
+    with pytest.raises(InvalidConfig, match="it has 1 backups; remove some"):
         check_backup_possible(path)

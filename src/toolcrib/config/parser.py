@@ -1,0 +1,320 @@
+"""Parse a JSON document and an environment into one frozen `GatewayConfig`. Does no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from toolcrib.config.expansion import MissingVariable, collect_required_variables
+from toolcrib.config.fields import ConfigSection
+from toolcrib.config.other_systems import (
+    http_from_mcproxy,
+    search_from_everruns,
+    search_from_mcproxy,
+)
+from toolcrib.config.problems import InvalidSetting, unknown_name
+from toolcrib.config.server_entry import check_url, read_server
+from toolcrib.config.settings import (
+    HOST_PATTERN,
+    AccessProfile,
+    ApiKey,
+    ApiKeyEntry,
+    AuthConfig,
+    EmbeddingConfig,
+    GatewayConfig,
+    HttpConfig,
+    LlmGatewayConfig,
+    LlmSearchSwitch,
+    LlmUpstreamConfig,
+    SafetyConfig,
+    ServerConfig,
+    ToolSearchConfig,
+)
+from toolcrib.errors import InvalidConfig
+from toolcrib.files.json_file import JsonPath
+from toolcrib.files.sqlite_file import path_from_url
+
+MAX_SERVERS = 1000
+MAX_PROFILES = 1000
+MAX_KEYS = 10_000
+MAX_UPSTREAMS = 100
+MIN_KEY_CHARS = 8
+
+SERVERS_KEY = "mcpServers"
+VSCODE_SERVERS_KEY = "servers"
+KNOWN_KEYS = (
+    SERVERS_KEY,
+    "toolSearch",
+    "profiles",
+    "models",
+    "modelGateway",
+    "store",
+    "auth",
+    "safety",
+    "http",
+    "embedding",
+)
+# Keys of other programs, and the reference to the schema that editors use.
+FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middleware", "capabilities")
+
+# Editors and apps have URL schemes of their own.
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,60}://[^/\s]{1,300}/?")
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_KEY_HASH = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
+_DEFAULT_APIS = {"anthropic": "messages", "openai": "openai"}
+_DEFAULT_URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+_MAX_LISTED_VARIABLES = 8
+
+
+def parse_config(
+    document: object,
+    environment: Mapping[str, str],
+    path: Path | None = None,
+    *,
+    allow_unset_variables: bool = False,
+) -> GatewayConfig:
+    """Return the configuration in a JSON document; raise `InvalidConfig` if it cannot be used.
+
+    With `allow_unset_variables`, a server with an unset variable is disabled and noted, so that the
+    others can be used.
+    """
+    root = ConfigSection.from_value(document, (), environment)
+    try:
+        return _read_config(root, path, allow_unset_variables)
+    except MissingVariable as error:
+        required = collect_required_variables(root.members)
+        others = [name for name in required if name not in environment and name != error.name]
+        if not others:
+            raise
+        names = ", ".join(others[:_MAX_LISTED_VARIABLES])
+        more = ", …" if len(others) > _MAX_LISTED_VARIABLES else ""
+        raise InvalidSetting(error.path, f"{error.reason}; also not set: {names}{more}") from error
+
+
+def _read_config(
+    root: ConfigSection, path: Path | None, allow_unset_variables: bool
+) -> GatewayConfig:
+    notes: list[str] = []
+    for key in root.members:
+        if key not in (*KNOWN_KEYS, *FOREIGN_KEYS):
+            raise unknown_name((key,), "key", key, KNOWN_KEYS)
+    servers = _read_servers(root, notes, allow_unset_variables)
+    profiles = _read_profiles(root.child("profiles"), servers)
+    auth = _read_auth(root.child("auth"), profiles)
+    return GatewayConfig(
+        servers=servers,
+        tool_search=_read_tool_search(root, notes),
+        profiles=profiles,
+        llm_gateway=_read_llm_gateway(root),
+        auth=auth,
+        safety=SafetyConfig(**root.child("safety").read_settings(SafetyConfig)),
+        http=_read_http(root, notes),
+        embedding=_read_embedding(root.child("embedding")),
+        path=path,
+        notes=tuple(notes),
+        **_read_store(root),
+    )
+
+
+def _read_servers(
+    root: ConfigSection, notes: list[str], allow_unset_variables: bool
+) -> dict[str, ServerConfig]:
+    if SERVERS_KEY in root.members and VSCODE_SERVERS_KEY in root.members:
+        reason = f'defines servers in addition to "{SERVERS_KEY}"; keep one of the two'
+        raise InvalidSetting((VSCODE_SERVERS_KEY,), reason)
+    key = VSCODE_SERVERS_KEY if VSCODE_SERVERS_KEY in root.members else SERVERS_KEY
+    section = root.child(key)
+    _check_count(section, MAX_SERVERS, "servers")
+    servers: dict[str, ServerConfig] = {}
+    for name in section.members:
+        entry = section.child(name)
+        try:
+            servers[name] = read_server(name, entry, notes)
+        except MissingVariable as error:
+            if not allow_unset_variables:
+                raise
+            members = {**entry.members, "enabled": False}
+            disabled = ConfigSection(entry.path, members, entry.environment)
+            servers[name] = read_server(name, disabled, [])
+            notes.append(
+                f"server {name} is disabled: the environment variable {error.name} is not set"
+            )
+    owners: dict[str, str] = {}
+    for name, server in servers.items():
+        prefix = server.alias or name
+        if prefix in owners:
+            raise InvalidSetting(
+                (*section.path, name, "alias"),
+                f'the tools of this server and of "{owners[prefix]}" would have the same prefix '
+                f'"{prefix}"; give one of them another alias',
+            )
+        owners[prefix] = name
+    return servers
+
+
+def _read_tool_search(root: ConfigSection, notes: list[str]) -> ToolSearchConfig:
+    """Return the settings of `toolSearch`, or of the section another system has in its place."""
+    sources: dict[str, dict[str, Any] | None] = {}
+    if "toolSearch" in root.members:
+        sources["toolSearch"] = root.child("toolSearch").read_settings(ToolSearchConfig)
+    for key, parent in (("middleware", root), ("httpServer.middleware", root.child("httpServer"))):
+        if "middleware" in parent.members:
+            sources[key] = search_from_mcproxy(parent, notes)
+    if "capabilities" in root.members:
+        capabilities = root.members["capabilities"]
+        sources["capabilities"] = search_from_everruns(capabilities, ("capabilities",), notes)
+    found = {key: settings for key, settings in sources.items() if settings is not None}
+    if len(found) > 1:
+        reason = f"tool search is configured by {' and by '.join(found)}; keep one of them"
+        raise InvalidSetting((), reason)
+    return ToolSearchConfig(**next(iter(found.values()), {}))
+
+
+def _read_profiles(
+    section: ConfigSection, servers: Mapping[str, ServerConfig]
+) -> dict[str, AccessProfile]:
+    _check_count(section, MAX_PROFILES, "profiles")
+    profiles: dict[str, AccessProfile] = {}
+    for name in section.members:
+        entry = section.child(name)
+        if not _PROFILE_NAME.fullmatch(name):
+            raise InvalidSetting(
+                entry.path,
+                "the name of a profile is part of a URL: use at most 64 letters, digits, "
+                "underscores, dots and hyphens",
+            )
+        profile = AccessProfile(name, **entry.read_settings(AccessProfile))
+        for number, server in enumerate(profile.servers or ()):
+            if server not in servers:
+                raise unknown_name((*entry.path, "servers", number), "server", server, servers)
+        profiles[name] = profile
+    return profiles
+
+
+def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) -> AuthConfig:
+    for key in section.members:
+        if key != "keys":
+            raise unknown_name((*section.path, key), "key", key, ["keys"])
+    path: JsonPath = (*section.path, "keys")
+    entries = section.members.get("keys", [])
+    if not isinstance(entries, list):
+        raise InvalidSetting(path, "must be a list of keys")
+    if len(entries) > MAX_KEYS:
+        raise InvalidSetting(path, f"at most {MAX_KEYS:,} keys are allowed")
+    keys: list[ApiKey] = []
+    hashes: set[str] = set()
+    switches: dict[str, LlmSearchSwitch | None] = {}
+    for number, entry in enumerate(entries):
+        api_key = _read_api_key(section, entry, (*path, number), profiles)
+        if api_key.hash in hashes:
+            raise InvalidSetting((*path, number), "is the same as another key; remove one")
+        hashes.add(api_key.hash)
+        # The LLM gateway knows a caller only by the name of the key.
+        if switches.setdefault(api_key.name, api_key.tool_search) != api_key.tool_search:
+            reason = "has the name of another key but another toolSearch; give it its own name"
+            raise InvalidSetting((*path, number), reason)
+        keys.append(api_key)
+    return AuthConfig(tuple(keys))
+
+
+def _read_api_key(
+    auth: ConfigSection, value: object, path: JsonPath, profiles: Mapping[str, AccessProfile]
+) -> ApiKey:
+    """Return a key that is written as a string or as an object with the key or its hash."""
+    name = f"key {path[-1]}"
+    if isinstance(value, str):
+        return ApiKey.from_secret(_check_key(auth.read_string(value, path), path), name=name)
+    section = ConfigSection.from_value(value, path, auth.environment)
+    entry = ApiKeyEntry(**section.read_settings(ApiKeyEntry))
+    if ("key" in section.members) == ("hash" in section.members):
+        raise InvalidSetting(path, 'must have either "key" or "hash"')
+    if entry.profile is not None and entry.profile not in profiles:
+        raise unknown_name((*path, "profile"), "profile", entry.profile, profiles)
+    name = name if entry.name is None else entry.name
+    if "key" in section.members:
+        secret = _check_key(entry.key, (*path, "key"))
+        return ApiKey.from_secret(secret, entry.profile, name, entry.tool_search)
+    match = _KEY_HASH.fullmatch(entry.hash)
+    if match is None:
+        reason = "must be the SHA-256 of a key, 64 hexadecimal digits"
+        raise InvalidSetting((*path, "hash"), reason)
+    return ApiKey(match[1].lower(), entry.profile, name, entry.tool_search)
+
+
+def _check_key(secret: str, path: JsonPath) -> str:
+    """Return the key, unless it is too short. An empty variable gives an empty key."""
+    if len(secret) < MIN_KEY_CHARS:
+        raise InvalidSetting(path, f"a key must have at least {MIN_KEY_CHARS} characters")
+    return secret
+
+
+def _read_store(root: ConfigSection) -> dict[str, Any]:
+    members = {key: value for key, value in root.members.items() if key == "store"}
+    settings = ConfigSection((), members, root.environment).read_settings(GatewayConfig)
+    if "store" in settings:
+        try:
+            path_from_url(settings["store"])
+        except InvalidConfig as error:
+            raise InvalidSetting(("store",), str(error)) from error
+    return settings
+
+
+def _read_http(root: ConfigSection, notes: list[str]) -> HttpConfig:
+    section = root.child("http")
+    if "httpServer" in root.members:
+        if "http" in root.members:
+            raise InvalidSetting(("httpServer",), 'repeats "http"; keep one of the two')
+        section = http_from_mcproxy(root.child("httpServer"), notes)
+    http = HttpConfig(**section.read_settings(HttpConfig))
+    if not http.host.strip():
+        reason = "is empty; use 127.0.0.1 for this machine only, or 0.0.0.0 for all interfaces"
+        raise InvalidSetting((*section.path, "host"), reason)
+    for number, host in enumerate(http.allowed_hosts):
+        if host != "*" and not HOST_PATTERN.fullmatch(host.removeprefix("*.")):
+            reason = "must be a host name such as tools.example.com, without https:// or a path"
+            raise InvalidSetting((*section.path, "allowedHosts", number), reason)
+    for number, origin in enumerate(http.allowed_origins):
+        if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
+            reason = "must be an origin such as https://example.com, without a path"
+            raise InvalidSetting((*section.path, "allowedOrigins", number), reason)
+    return http
+
+
+def _read_embedding(section: ConfigSection) -> EmbeddingConfig:
+    embedding = EmbeddingConfig(**section.read_settings(EmbeddingConfig))
+    if embedding.url:
+        check_url(embedding.url, (*section.path, "url"), "http://localhost:11434/v1")
+    if bool(embedding.url) != bool(embedding.model):
+        missing = "model" if embedding.url else "url"
+        reason = "is missing: an embedder needs a url and a model"
+        raise InvalidSetting((*section.path, missing), reason)
+    return embedding
+
+
+def _read_llm_gateway(root: ConfigSection) -> LlmGatewayConfig:
+    section = root.child("models")
+    _check_count(section, MAX_UPSTREAMS, "models")
+    upstreams = tuple(_read_llm_upstream(name, section.child(name)) for name in section.members)
+    settings = root.child("modelGateway").read_settings(LlmGatewayConfig)
+    return LlmGatewayConfig(upstreams, **settings)
+
+
+def _read_llm_upstream(name: str, section: ConfigSection) -> LlmUpstreamConfig:
+    settings = section.read_settings(LlmUpstreamConfig)
+    if (
+        name in _DEFAULT_APIS
+        and settings.setdefault("api", _DEFAULT_APIS[name]) == _DEFAULT_APIS[name]
+    ):
+        settings.setdefault("url", _DEFAULT_URLS[name])
+    example = _DEFAULT_URLS["openai" if settings.get("api") == "openai" else "anthropic"]
+    check_url(settings.get("url", ""), (*section.path, "url"), example)
+    # OpenAI's own programs expect `/v1` at the end of the URL, Anthropic's do not.
+    settings["url"] = settings["url"].rstrip("/").removesuffix("/v1")
+    return LlmUpstreamConfig(name, **settings)
+
+
+def _check_count(section: ConfigSection, maximum: int, what: str) -> None:
+    if len(section.members) > maximum:
+        raise InvalidSetting(section.path, f"at most {maximum:,} {what} are allowed")
