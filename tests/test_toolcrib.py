@@ -444,7 +444,7 @@ def test_an_unknown_wire_is_refused_with_those_that_are_known() -> None:
 @pytest.mark.parametrize("wire", REPLIES)
 @pytest.mark.parametrize("reply", [None, 7, "text", []])
 def test_what_is_no_reply_is_refused(wire: str, reply: object) -> None:
-    with pytest.raises(InvalidMessage, match="pass it as the provider gave it"):
+    with pytest.raises(InvalidMessage, match="pass it unchanged from the provider"):
         _crib().session().handle(wire, reply)
 
 

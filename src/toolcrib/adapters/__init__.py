@@ -1,1 +1,4 @@
-"""One wire format a file: a provider's JSON in, our tools out. No SDK is imported."""
+"""Convert between provider wire formats and Toolcrib's tools, calls and results; one format a file.
+
+No provider SDK is imported.
+"""

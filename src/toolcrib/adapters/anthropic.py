@@ -1,4 +1,4 @@
-"""Tools, calls and results as the Anthropic Messages API has them."""
+"""Tools, calls and results in the format of the Anthropic Messages API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolcrib.core.tool_names import public_name
 
 HOSTED_SEARCH_TOOL = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 
-# By this word arguments that are no JSON go back to Anthropic, which takes nothing but an object.
+# Anthropic accepts only an object as input; invalid JSON is sent back as the value of this key.
 INVALID_JSON_KEY = "INVALID_JSON"
 
 _SEARCH_RESULT = "tool_search_tool_result"
@@ -31,14 +31,14 @@ _ANTHROPIC_FIELDS = {
 
 
 def is_tool_entry(entry: Mapping[str, Any]) -> bool:
-    """Whether this has fields that only Anthropic has, or nothing but the plain ones."""
+    """Return whether an entry has fields specific to Anthropic, or only the common ones."""
     if "input_schema" not in entry or entry.get("type") not in (None, "custom"):
         return False
     return not _ANTHROPIC_FIELDS.isdisjoint(entry) or _COMMON_FIELDS.issuperset(entry)
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
-    """The tool of one entry of a request's `tools`."""
+    """Return the tool of one entry of a request's `tools`."""
     if entry.get("type") not in (None, "custom"):
         raise not_a_function_error(entry)
     fields = FieldReader(entry)
@@ -53,22 +53,24 @@ def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
 
 
 def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """A request's `tools`."""
+    """Return the `tools` of a request."""
     return [_render_tool(tool) for tool in tools]
 
 
-def deferred_tools_to_wire(held: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Tools that are declared but not shown until a search refers to them."""
-    return [{**_render_tool(tool), "defer_loading": True} for tool in held]
+def deferred_tools_to_wire(deferred: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Return tools that are declared but stay hidden until a search refers to them."""
+    return [{**_render_tool(tool), "defer_loading": True} for tool in deferred]
 
 
-def hosted_search_to_wire(shown: Iterable[Tool], held: Iterable[Tool]) -> list[dict[str, Any]]:
-    """A request's `tools` where Anthropic searches: its search tool, what is shown, the rest."""
-    return [dict(HOSTED_SEARCH_TOOL), *tools_to_wire(shown), *deferred_tools_to_wire(held)]
+def hosted_search_to_wire(
+    visible: Iterable[Tool], deferred: Iterable[Tool]
+) -> list[dict[str, Any]]:
+    """Return the `tools` of a request in which Anthropic searches the deferred tools."""
+    return [dict(HOSTED_SEARCH_TOOL), *tools_to_wire(visible), *deferred_tools_to_wire(deferred)]
 
 
 def calls_from_wire(reply: object) -> list[ToolCall]:
-    """The calls of a message that are not Anthropic's own to run."""
+    """Return the calls of a message, except those that Anthropic runs."""
     return [
         _parse_call(block)
         for block in _content_blocks(to_plain_dict(reply))
@@ -77,34 +79,39 @@ def calls_from_wire(reply: object) -> list[ToolCall]:
 
 
 def loaded_names_from_wire(reply: object) -> list[str]:
-    """The tools that Anthropic's own search has found in a message."""
+    """Return the names of the tools that Anthropic's own search found in a message."""
     results = [
-        one.get("content")
-        for one in _content_blocks(to_plain_dict(reply))
-        if one.get("type") == _SEARCH_RESULT
+        block.get("content")
+        for block in _content_blocks(to_plain_dict(reply))
+        if block.get("type") == _SEARCH_RESULT
     ]
-    found = (dicts_or_empty(one.get("tool_references")) for one in results if isinstance(one, dict))
     return [
-        str_or_empty(reference.get("tool_name")) for references in found for reference in references
+        str_or_empty(reference.get("tool_name"))
+        for result in results
+        if isinstance(result, dict)
+        for reference in dicts_or_empty(result.get("tool_references"))
     ]
 
 
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
-    """The model's message as it is sent back."""
+    """Return the model's message in the form in which it is sent back."""
     return [{"role": "assistant", "content": _content_blocks(to_plain_dict(reply))}]
 
 
 def answers_to_wire(
     answers: Sequence[CallReply], *, as_references: bool = False
 ) -> list[dict[str, Any]]:
-    """The one message that holds all results of a turn; `native` refers to tools that were found."""
+    """Return the one message that holds all results of a turn.
+
+    With `as_references`, a search result refers to the tools it found instead of listing them.
+    """
     return [
         {"role": "user", "content": [_render_result(answer, as_references) for answer in answers]}
     ]
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
-    """What the model called, turn by turn, and what came back."""
+    """Return the calls of each turn of a history, with their results."""
     history = CallHistory()
     for message in to_plain_dicts(messages):
         if message.get("role") == "assistant":
@@ -140,17 +147,19 @@ def _content_blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _parse_call(block: Mapping[str, Any]) -> ToolCall:
-    sent = block.get("input", {})
-    is_json = isinstance(sent, dict) and [*sent] != [INVALID_JSON_KEY]
+    arguments = block.get("input", {})
+    is_json = isinstance(arguments, dict) and [*arguments] != [INVALID_JSON_KEY]
     return ToolCall(
-        str_or_empty(block.get("id")), str_or_empty(block.get("name")), sent if is_json else None
+        str_or_empty(block.get("id")),
+        str_or_empty(block.get("name")),
+        arguments if is_json else None,
     )
 
 
-def _render_result(answer: CallReply, native: bool) -> dict[str, Any]:
+def _render_result(answer: CallReply, as_references: bool) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": answer.call.id}
-    if native and answer.found_tools:
-        # Anthropic takes references alone: with text beside them it refuses the request.
+    if as_references and answer.found_tools:
+        # Anthropic rejects a result that mixes references with text.
         names = map(public_name, answer.found_tools)
         return {**result, "content": [{"type": "tool_reference", "tool_name": n} for n in names]}
     result["content"] = answer.text

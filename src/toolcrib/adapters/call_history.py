@@ -1,4 +1,4 @@
-"""Calls and results in a message history, brought together again."""
+"""Match calls with their results in a message history."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from toolcrib.core.calls import PastCall, ToolCall
 
 
 class CallHistory:
-    """The turns of a history as it is read, from its beginning.
+    """The turns of a message history, built from its first message to its last.
 
-    A result belongs to the latest call with its id, as not everybody's ids differ from turn to turn.
-    Calls without an id are known by their name, and answered in the order in which they were made.
+    A result belongs to the latest call with its id, because some clients reuse ids in later turns.
+    Calls without an id are matched by name, in the order in which they were made.
     """
 
     def __init__(self) -> None:
         self.turns: list[list[PastCall]] = []
         self._open_calls: dict[str, list[tuple[int, int]]] = {}
 
-    def add_turn(self, calls: Iterable[ToolCall], loaded: Iterable[str] = ()) -> None:
-        """The model made these calls, after its provider had loaded tools of these names for it."""
+    def add_turn(self, calls: Iterable[ToolCall], loaded_names: Iterable[str] = ()) -> None:
+        """Add a turn: the model's calls, and the names of tools its provider loaded before them."""
         turn = [PastCall(call) for call in calls]
-        if names := tuple(loaded):
+        if names := tuple(loaded_names):
             turn.insert(0, PastCall(ToolCall("", "", None), names=names, is_hosted_search=True))
-        waiting: dict[str, list[tuple[int, int]]] = {}
-        for place, exchange in enumerate(turn):
-            if exchange.is_hosted_search:
+        open_calls: dict[str, list[tuple[int, int]]] = {}
+        for position, past_call in enumerate(turn):
+            if past_call.is_hosted_search:
                 continue
-            key = exchange.call.id or exchange.call.name
-            waiting.setdefault(key, []).append((len(self.turns), place))
+            key = past_call.call.id or past_call.call.name
+            open_calls.setdefault(key, []).append((len(self.turns), position))
         self.turns.append(turn)
-        self._open_calls |= waiting
+        self._open_calls |= open_calls
 
     def add_result(
         self, key: str, text: str, names: Iterable[str] = (), *, is_error: bool = False
     ) -> None:
-        """This came back for the call with this id. Without such a call it is passed over."""
-        places = self._open_calls.get(key)
-        if places:
-            turn, place = places.pop(0)
-            call = self.turns[turn][place].call
-            self.turns[turn][place] = PastCall(call, text, tuple(names), is_error)
+        """Add the result of the call with this id, or this name; without such a call, ignore it."""
+        positions = self._open_calls.get(key)
+        if positions:
+            turn, position = positions.pop(0)
+            call = self.turns[turn][position].call
+            self.turns[turn][position] = PastCall(call, text, tuple(names), is_error)

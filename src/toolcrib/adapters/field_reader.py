@@ -1,4 +1,4 @@
-"""Reading the fields of one entry: each is what it has to be, or the error names it."""
+"""Read and validate the fields of one tool entry; errors name the entry and the field."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _MAX_QUOTED_CHARS = 60
 
 
 class FieldReader:
-    """The fields of one entry. What is absent or null is empty; what has a wrong type raises.
+    """Typed access to the fields of one entry.
 
-    `within` is what stands before a field's name in an error, such as `function.`.
+    A field that is absent or null reads as empty; a field of a wrong type raises `InvalidTool`.
+    `prefix` precedes the field name in errors, for example `function.`.
     """
 
     def __init__(self, entry: Mapping[str, Any], prefix: str = "") -> None:
         self._entry = entry
-        self._within = prefix
+        self._prefix = prefix
 
     def read_name(self) -> str:
-        """The tool's name, which no tool can do without."""
+        """Return the tool's name, which is required."""
         name = self.read_text("name")
         if not name:
             raise self._error("name", "is missing; add one")
         return name
 
     def read_text(self, field: str) -> str:
-        """A text."""
+        """Return a string field."""
         value = self._entry.get(field)
         if value is None:
             return ""
@@ -40,19 +41,19 @@ class FieldReader:
         return value
 
     def read_texts(self, field: str) -> tuple[str, ...]:
-        """Several texts; one alone need not stand in a list."""
+        """Return a list of strings; a single string is accepted as a list of one."""
         value = self._entry.get(field)
         if isinstance(value, str):
             return (value,)
-        for item in self.read_list(field):
+        items = self.read_list(field)
+        for item in items:
             if not isinstance(item, str):
-                raise self._error(
-                    field, f"must be a list of texts; it holds {describe_json_type(item)}"
-                )
-        return tuple(self.read_list(field))
+                problem = f"must be a list of texts; it holds {describe_json_type(item)}"
+                raise self._error(field, problem)
+        return tuple(items)
 
     def read_object(self, field: str) -> Mapping[str, Any]:
-        """An object, such as a JSON Schema."""
+        """Return an object field, such as a JSON Schema."""
         value = self._entry.get(field)
         if value is None:
             return {}
@@ -61,7 +62,7 @@ class FieldReader:
         return value
 
     def read_list(self, field: str) -> Sequence[Any]:
-        """A list of anything."""
+        """Return a list field with items of any type."""
         value = self._entry.get(field)
         if value is None:
             return ()
@@ -70,31 +71,30 @@ class FieldReader:
         return value
 
     def read_objects(self, field: str) -> Sequence[Mapping[str, Any]]:
-        """A list of objects, such as tools."""
-        for item in self.read_list(field):
+        """Return a list of objects, such as tools."""
+        items = self.read_list(field)
+        for item in items:
             if not isinstance(item, Mapping):
-                raise self._error(
-                    field, f"must be a list of objects; it holds {describe_json_type(item)}"
-                )
-        return self.read_list(field)
+                problem = f"must be a list of objects; it holds {describe_json_type(item)}"
+                raise self._error(field, problem)
+        return items
 
     def read_policy(self) -> Policy:
-        """What `defer_loading` asks for; who does not say leaves the choice to us."""
+        """Return the deferral policy that `defer_loading` stands for; "automatic" if it is absent."""
         value = self._entry.get("defer_loading")
         if value is None:
             return "automatic"
         if not isinstance(value, bool):
-            raise self._error(
-                "defer_loading", f"must be true or false, not {describe_json_type(value)}"
-            )
+            problem = f"must be true or false, not {describe_json_type(value)}"
+            raise self._error("defer_loading", problem)
         return "always" if value else "never"
 
-    def _error(self, field: str, fault: str) -> InvalidTool:
-        return InvalidTool(f"{describe_entry(self._entry)}: {self._within}{field} {fault}")
+    def _error(self, field: str, problem: str) -> InvalidTool:
+        return InvalidTool(f"{describe_entry(self._entry)}: {self._prefix}{field} {problem}")
 
 
 def describe_entry(entry: Mapping[str, Any]) -> str:
-    """How an error speaks of an entry: by its name, else by the fields it has."""
+    """Return a phrase that identifies an entry in an error: its name, or else its field names."""
     name = entry.get("name")
     if isinstance(name, str) and name:
         return f"tool {_shorten(repr(name))}"
@@ -102,13 +102,13 @@ def describe_entry(entry: Mapping[str, Any]) -> str:
 
 
 def format_field_names(entry: Mapping[str, Any]) -> str:
-    """The names of an entry's fields, the first few of them."""
+    """Return the first few field names of an entry, separated by commas."""
     names = [_shorten(str(field)) for field in islice(entry, _MAX_LISTED_FIELDS)]
     return ", ".join(names + ["…"] * (len(entry) > len(names))) or "no fields"
 
 
 def describe_json_type(value: object) -> str:
-    """What a JSON value is, in plain words."""
+    """Return the JSON type of a value as a noun phrase, such as "a number"."""
     match value:
         case None:
             return "null"
@@ -127,7 +127,7 @@ def describe_json_type(value: object) -> str:
 
 
 def not_a_function_error(entry: Mapping[str, Any]) -> InvalidTool:
-    """The error for an entry by which a provider is asked to run a tool of its own."""
+    """Return the error for an entry that declares a tool which the provider runs."""
     return InvalidTool(
         f"{describe_entry(entry)}: type {_shorten(repr(entry.get('type')))} is not a function tool, "
         "so there is nothing to search; leave this entry out"

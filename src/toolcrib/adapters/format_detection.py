@@ -1,4 +1,4 @@
-"""Which wire format an entry is in."""
+"""Detect the wire format of tool definitions and read them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ENTRY_FORMATS = (
     _TOOLCRIB,
 )
 
-# Each format keeps the arguments' schema in a field of another name.
+# The field in which each format keeps the schema of the arguments.
 _SCHEMA_FIELDS = (
     "input_schema",
     "inputSchema",
@@ -59,16 +59,16 @@ _SCHEMA_FIELDS = (
     "functionDeclarations",
     "function_declarations",
 )
-_LISTS = ("tools", "functionDeclarations", "function_declarations")
+_LIST_FIELDS = ("tools", "functionDeclarations", "function_declarations")
 
 
 def tools_from_any(document: object) -> list[Tool]:
-    """The tools of an entry in any known format, or of a list of them, mixed freely."""
+    """Return the tools of an entry in any known format, or of a list that may mix formats."""
     return [tool for _, part in split_document(document) for tool in _parse_entry(part)]
 
 
 def split_document(document: object) -> Iterator[tuple[Path, object]]:
-    """A document taken apart into one tool at a time, each with the path that leads to it."""
+    """Yield each tool entry of a document with its path in the document."""
     if isinstance(document, list | tuple):
         for number, entry in enumerate(document):
             for path, part in _split_entry(entry):
@@ -81,7 +81,7 @@ def _split_entry(entry: object) -> Iterator[tuple[Path, object]]:
     if not isinstance(entry, Mapping):
         yield (), entry
     elif "jsonrpc" in entry and isinstance(entry.get("result"), Mapping):
-        # What an MCP server's answer looks like when it is saved as it came.
+        # A saved JSON-RPC response of an MCP server to `tools/list`.
         for path, part in _split_container(entry["result"]):
             yield ("result", *path), part
     else:
@@ -89,7 +89,7 @@ def _split_entry(entry: object) -> Iterator[tuple[Path, object]]:
 
 
 def _split_container(entry: Mapping[str, Any]) -> Iterator[tuple[Path, object]]:
-    for field in _LISTS:
+    for field in _LIST_FIELDS:
         members = entry.get(field)
         if isinstance(members, list | tuple):
             for number, member in enumerate(members):
@@ -99,22 +99,22 @@ def _split_container(entry: Mapping[str, Any]) -> Iterator[tuple[Path, object]]:
 
 
 def _isolate_member(container: Mapping[str, Any], field: str, member: object) -> object:
-    """One member as if the container held no other."""
+    """Return one member of a container in the form it would have as the only member."""
     if field != "tools" or "type" in container:
         return {**container, field: [member]}
     if not isinstance(member, Mapping):
         return member
-    given = {name: container[name] for name in toolcrib_json.COMMON_FIELDS if name in container}
-    return {**given, **member}
+    inherited = {name: container[name] for name in toolcrib_json.COMMON_FIELDS if name in container}
+    return {**inherited, **member}
 
 
 def _parse_entry(entry: object) -> list[Tool]:
     if not isinstance(entry, Mapping):
         raise InvalidTool(f"a tool is an object, not {describe_json_type(entry)}")
-    wire = _detect_format(entry)
-    tools = wire.tools_from_wire(entry)
-    additions = toolcrib_json.read_common_fields(entry) if wire is not _TOOLCRIB else {}
-    return [tool.replace(**additions) for tool in tools] if additions else tools
+    entry_format = _detect_format(entry)
+    tools = entry_format.tools_from_wire(entry)
+    common_fields = toolcrib_json.read_common_fields(entry) if entry_format is not _TOOLCRIB else {}
+    return [tool.replace(**common_fields) for tool in tools] if common_fields else tools
 
 
 def _detect_format(entry: Mapping[str, Any]) -> _EntryFormat:
@@ -138,7 +138,7 @@ def _detect_format(entry: Mapping[str, Any]) -> _EntryFormat:
 
 
 def _unknown_format_error(entry: Mapping[str, Any]) -> InvalidTool:
-    """The error for a shape we do not know: what was seen, and what we know."""
+    """Return the error for an unknown format; it lists the entry's fields and the known formats."""
     subject, fields = describe_entry(entry), format_field_names(entry)
     if fields not in subject:
         subject = f"{subject} ({fields})"

@@ -1,6 +1,6 @@
-"""Tools, calls and results as the Gemini API has them.
+"""Tools, calls and results in the format of the Gemini API.
 
-What is read may be in camel case, as its JSON, or in snake case, as its SDK.
+Input may be in camel case, like the JSON of the API, or in snake case, like its SDK.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _KEYWORDS = {
     "property_ordering": "propertyOrdering",
     "ref": "$ref",
 }
-# 64-bit numbers, which its JSON has as text.
+# 64-bit numbers, which the JSON of the API has as strings.
 _COUNT_KEYWORDS = (
     "maxItems",
     "maxLength",
@@ -59,12 +59,12 @@ _COUNT_KEYWORDS = (
     "minProperties",
 )
 _MAX_DIGITS = 19
-# What these hold are values, not schemas.
+# Keywords whose values are not schemas.
 _VALUE_KEYWORDS = ("const", "default", "enum", "example", "examples")
 
 
 def is_tool_entry(entry: Mapping[str, Any]) -> bool:
-    """Whether this is a list of declarations, one bare declaration, or a tool that Gemini runs."""
+    """Return whether an entry is a list of declarations, one declaration, or a tool Gemini runs."""
     if any(field in entry for field in (*_DECLARATIONS, *_JSON_SCHEMAS)):
         return True
     if "type" in entry:
@@ -73,7 +73,7 @@ def is_tool_entry(entry: Mapping[str, Any]) -> bool:
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
-    """The tools of one entry of a request's `tools`."""
+    """Return the tools of one entry of a request's `tools`."""
     container = _used_spelling(entry, _DECLARATIONS)
     if entry.get(container) is not None:
         return [
@@ -89,7 +89,7 @@ def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
 
 
 def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """A request's `tools`: one entry with all declarations."""
+    """Return the `tools` of a request: one entry with all declarations."""
     declarations = [
         {
             "name": public_name(tool),
@@ -102,22 +102,22 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
 
 
 def calls_from_wire(reply: object) -> list[ToolCall]:
-    """The calls of a response's first candidate, or of its content."""
+    """Return the calls of a response's first candidate, or of a content."""
     return _parse_calls(_first_content(to_plain_dict(reply)))
 
 
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
-    """The model's content as it is sent back."""
+    """Return the model's content in the form in which it is sent back."""
     return [{**_first_content(to_plain_dict(reply)), "role": "model"}]
 
 
 def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
-    """The one content that holds all results of a turn."""
+    """Return the one content that holds all results of a turn."""
     return [{"role": "user", "parts": [_render_answer(answer) for answer in answers]}]
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
-    """What the model called, turn by turn, and what came back."""
+    """Return the calls of each turn of a history, with their results."""
     history = CallHistory()
     for content in to_plain_dicts(messages):
         if content.get("role") == "model":
@@ -141,46 +141,56 @@ def _parse_declaration(declaration: Mapping[str, Any]) -> Tool:
     )
 
 
-def _read_schema(declaration: Mapping[str, Any], own: str, json_schema: str) -> Mapping[str, Any]:
-    """The JSON Schema, given as such or in Gemini's dialect."""
+def _read_schema(
+    declaration: Mapping[str, Any], dialect_field: str, json_field: str
+) -> Mapping[str, Any]:
+    """Return a JSON Schema, given as such or in Gemini's dialect."""
     fields = FieldReader(declaration)
-    given = fields.read_object(json_schema)
-    if not given:
-        return _to_json_schema(fields.read_object(own), describe_entry(declaration), 0)
-    if fields.read_object(own):
+    schema = fields.read_object(json_field)
+    if not schema:
+        return _to_json_schema(fields.read_object(dialect_field), describe_entry(declaration), 0)
+    if fields.read_object(dialect_field):
         raise InvalidTool(
-            f"{describe_entry(declaration)}: has both {own} and {json_schema}; keep one"
+            f"{describe_entry(declaration)}: has both {dialect_field} and {json_field}; keep one"
         )
-    return given
+    return schema
 
 
-def _to_json_schema(schema: Mapping[str, Any], whose: str, depth: int) -> dict[str, Any]:
-    """A schema of Gemini's dialect in JSON Schema: lower-case types, `null` as a type."""
+def _to_json_schema(schema: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
+    """Convert a schema from Gemini's dialect: lower-case the types, turn `nullable` into a type."""
     if depth > MAX_SCHEMA_DEPTH:
-        raise InvalidSchema(f"{whose}: parameters are nested more than {MAX_SCHEMA_DEPTH} deep")
-    plain: dict[str, Any] = {}
+        raise InvalidSchema(f"{owner}: parameters are nested more than {MAX_SCHEMA_DEPTH} deep")
+    converted: dict[str, Any] = {}
     for keyword, value in schema.items():
         name = _KEYWORDS.get(keyword, keyword)
         if name == "type":
-            plain |= _convert_type(value)
+            converted |= _convert_type(value)
         elif name == "$ref":
-            plain[name] = value.replace("#/defs/", "#/$defs/") if isinstance(value, str) else value
+            converted[name] = (
+                value.replace("#/defs/", "#/$defs/") if isinstance(value, str) else value
+            )
         elif name in ("properties", "$defs") and isinstance(value, Mapping):
-            plain[name] = {key: _convert_inner(one, whose, depth) for key, one in value.items()}
+            converted[name] = {
+                key: _convert_inner(inner, owner, depth) for key, inner in value.items()
+            }
         elif name == "anyOf" and isinstance(value, list | tuple):
-            plain[name] = [_convert_inner(one, whose, depth) for one in value]
+            converted[name] = [_convert_inner(inner, owner, depth) for inner in value]
         elif name in ("items", "additionalProperties"):
-            plain[name] = _convert_inner(value, whose, depth)
+            converted[name] = _convert_inner(value, owner, depth)
         elif name in _COUNT_KEYWORDS:
-            plain[name] = _parse_count(value)
+            converted[name] = _parse_count(value)
         elif name != "nullable":
-            plain[name] = value
-    return {**plain, **dict(_allow_null(plain))} if schema.get("nullable") is True else plain
+            converted[name] = value
+    return (
+        {**converted, **dict(_allow_null(converted))}
+        if schema.get("nullable") is True
+        else converted
+    )
 
 
-def _allow_null(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Those keywords of a schema that would refuse null, so that they take it."""
-    type, choices, values = (plain.get(keyword) for keyword in ("type", "anyOf", "enum"))
+def _allow_null(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keywords of a schema that exclude null, changed so that they accept it."""
+    type, choices, values = (schema.get(keyword) for keyword in ("type", "anyOf", "enum"))
     if isinstance(type, str):
         yield "type", [type, "null"]
     if isinstance(choices, list):
@@ -196,27 +206,27 @@ def _parse_count(value: object) -> object:
 
 
 def _without_null_enums(schema: Any, depth: int) -> Any:
-    """A JSON Schema whose enums hold no null, which Gemini does not take there."""
+    """Return a JSON Schema without null in its enums, which Gemini rejects."""
     if depth > MAX_SCHEMA_DEPTH:
         return schema
     if isinstance(schema, list):
-        return [_without_null_enums(one, depth + 1) for one in schema]
+        return [_without_null_enums(item, depth + 1) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    sent = {
+    converted = {
         keyword: value if keyword in _VALUE_KEYWORDS else _without_null_enums(value, depth + 1)
         for keyword, value in schema.items()
     }
-    match sent:
-        case {"type": [kind, "null"], "enum": [*values, None], **rest} if (
+    match converted:
+        case {"type": [type_name, "null"], "enum": [*values, None], **rest} if (
             values and "anyOf" not in rest
         ):
-            return {**rest, "anyOf": [{"type": kind, "enum": values}, {"type": "null"}]}
-    return sent
+            return {**rest, "anyOf": [{"type": type_name, "enum": values}, {"type": "null"}]}
+    return converted
 
 
-def _convert_inner(value: object, whose: str, depth: int) -> object:
-    return _to_json_schema(value, whose, depth + 1) if isinstance(value, Mapping) else value
+def _convert_inner(value: object, owner: str, depth: int) -> object:
+    return _to_json_schema(value, owner, depth + 1) if isinstance(value, Mapping) else value
 
 
 def _convert_type(value: object) -> dict[str, Any]:
@@ -226,14 +236,14 @@ def _convert_type(value: object) -> dict[str, Any]:
 
 
 def _used_spelling(entry: Mapping[str, Any], spellings: tuple[str, str]) -> str:
-    """The spelling of a field that this entry uses."""
+    """Return the spelling of a field that an entry uses."""
     camel, snake = spellings
     return snake if snake in entry else camel
 
 
 def _is_hosted_tool(entry: Mapping[str, Any]) -> bool:
-    given = (field for field, value in entry.items() if value is not None)
-    return "name" not in entry and any(_to_camel_case(field) in _HOSTED_TOOLS for field in given)
+    fields = (field for field, value in entry.items() if value is not None)
+    return "name" not in entry and any(_to_camel_case(field) in _HOSTED_TOOLS for field in fields)
 
 
 def _to_camel_case(field: object) -> str:
@@ -253,8 +263,8 @@ def _first_content(reply: Mapping[str, Any]) -> dict[str, Any]:
 
 def _select_parts(content: Mapping[str, Any], camel: str, snake: str) -> list[dict[str, Any]]:
     parts = dicts_or_empty(content.get("parts"))
-    found = (part.get(camel, part.get(snake)) for part in parts)
-    return [one for one in found if isinstance(one, dict)]
+    values = (part.get(camel, part.get(snake)) for part in parts)
+    return [value for value in values if isinstance(value, dict)]
 
 
 def _parse_calls(content: Mapping[str, Any]) -> list[ToolCall]:
@@ -262,11 +272,11 @@ def _parse_calls(content: Mapping[str, Any]) -> list[ToolCall]:
 
 
 def _parse_call(call: Mapping[str, Any]) -> ToolCall:
-    sent = call.get("args", {})
+    arguments = call.get("args", {})
     return ToolCall(
         str_or_empty(call.get("id")),
         str_or_empty(call.get("name")),
-        sent if isinstance(sent, dict) else None,
+        arguments if isinstance(arguments, dict) else None,
     )
 
 
@@ -277,5 +287,5 @@ def _render_answer(answer: CallReply) -> dict[str, Any]:
 
 
 def _response_text(response: Mapping[str, Any]) -> str:
-    given = response.get("response")
-    return str_or_empty(given.get("output")) if isinstance(given, dict) else ""
+    output = response.get("response")
+    return str_or_empty(output.get("output")) if isinstance(output, dict) else ""

@@ -1,4 +1,4 @@
-"""Tools, calls and results as MCP has them."""
+"""Tools, calls and results in the format of MCP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolcrib.core.tool_names import public_name
 
 
 def is_tool_entry(entry: Mapping[str, Any]) -> bool:
-    """Whether this is a tool of an MCP server, or its answer to `tools/list`."""
+    """Return whether an entry is a tool of an MCP server, or a result of `tools/list`."""
     tools = entry.get("tools")
     if isinstance(tools, list | tuple):
         return all(isinstance(tool, Mapping) and "inputSchema" in tool for tool in tools)
@@ -25,9 +25,9 @@ def is_tool_entry(entry: Mapping[str, Any]) -> bool:
 def tools_from_wire(
     entry: Mapping[str, Any], *, server: str = "", server_description: str = ""
 ) -> list[Tool]:
-    """The tools of one listed tool, or of a whole answer to `tools/list`."""
-    listed = FieldReader(entry).read_objects("tools") if "tools" in entry else [entry]
-    return [_parse_tool(one, server, server_description) for one in listed]
+    """Return the tool of one entry, or all tools of a `tools/list` result."""
+    entries = FieldReader(entry).read_objects("tools") if "tools" in entry else [entry]
+    return [_parse_tool(item, server, server_description) for item in entries]
 
 
 def _parse_tool(entry: Mapping[str, Any], server: str, server_description: str) -> Tool:
@@ -48,28 +48,28 @@ def _parse_tool(entry: Mapping[str, Any], server: str, server_description: str) 
 
 
 def _read_policy(meta: Mapping[str, Any]) -> Policy:
-    # MCP has no word for deferral; this is the one its clients agreed on.
+    # MCP has no field for deferral; clients agreed on this key.
     return "never" if meta.get("anthropic/alwaysLoad") is True else "automatic"
 
 
 def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """The `tools` of an answer to `tools/list`."""
+    """Return the `tools` of a `tools/list` result."""
     return [_render_tool(tool) for tool in tools]
 
 
 def calls_from_wire(request: object) -> list[ToolCall]:
-    """The call of a `tools/call` request, or of its parameters alone."""
+    """Return the call of a `tools/call` request, or of its parameters alone."""
     call = _parse_call(to_plain_dict(request))
     return [call] if call.name else []
 
 
 def reply_to_messages(request: object) -> list[dict[str, Any]]:
-    """The request itself, which stands in a log as it came."""
+    """Return the request itself, as it is kept in a log."""
     return [to_plain_dict(request)]
 
 
 def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
-    """A response for each call."""
+    """Return one response per call."""
     return [
         {"jsonrpc": "2.0", "id": _decode_id(answer.call.id), "result": result_to_wire(answer)}
         for answer in answers
@@ -77,12 +77,12 @@ def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
 
 
 def result_to_wire(answer: CallReply) -> dict[str, Any]:
-    """The result of one call."""
+    """Return the result of one call."""
     return {"content": [{"type": "text", "text": answer.text}], "isError": answer.is_error}
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
-    """What was called, one call a turn, and what came back, of a log of requests and responses."""
+    """Return the calls of a log of requests and responses, one per turn, with their results."""
     history = CallHistory()
     for message in to_plain_dicts(messages):
         if message.get("method") == "tools/call":
@@ -105,15 +105,15 @@ def _render_tool(tool: Tool) -> dict[str, Any]:
 
 
 def _parse_call(request: Mapping[str, Any]) -> ToolCall:
-    given = request.get("params", request)
-    fields = given if isinstance(given, dict) else {}
-    sent = fields.get("arguments", {})
+    params = request.get("params", request)
+    fields = params if isinstance(params, dict) else {}
+    arguments = fields.get("arguments", {})
     name = str_or_empty(fields.get("name"))
-    return ToolCall(_encode_id(request), name, sent if isinstance(sent, dict) else None)
+    return ToolCall(_encode_id(request), name, arguments if isinstance(arguments, dict) else None)
 
 
 def _encode_id(message: Mapping[str, Any]) -> str:
-    """A message's id as a text. It is a text or a number, and has to come back as it was."""
+    """Return a message's id as a string that `_decode_id` turns back into a string or a number."""
     return json.dumps(message["id"]) if "id" in message else ""
 
 

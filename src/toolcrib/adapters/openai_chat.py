@@ -1,4 +1,4 @@
-"""Tools, calls and results as the OpenAI Chat Completions API has them."""
+"""Tools, calls and results in the format of the OpenAI Chat Completions API."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from toolcrib.core.tool_names import public_name
 
 
 def is_tool_entry(entry: Mapping[str, Any]) -> bool:
-    """Whether this is a function in its wrapper, or bare, as the older `functions` had it."""
+    """Return whether an entry is a wrapped function, or a bare one as in the older `functions`."""
     if "type" in entry:
         return entry["type"] == "function" and "function" in entry
     return "function" in entry or ("parameters" in entry and not _is_gemini_declaration(entry))
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
-    """The tool of one entry of a request's `tools`."""
+    """Return the tool of one entry of a request's `tools`."""
     if entry.get("type") not in (None, "function"):
         raise not_a_function_error(entry)
     wrapper = fields = FieldReader(entry)
@@ -37,7 +37,7 @@ def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
         fields.read_name(),
         fields.read_text("description"),
         fields.read_object("parameters"),
-        # OpenAI has no deferral here; the servers that add it put it inside or beside the function.
+        # OpenAI has no deferral here; servers that add it put it in the function or its wrapper.
         policy=fields.read_policy()
         if fields.read_policy() != "automatic"
         else wrapper.read_policy(),
@@ -51,7 +51,7 @@ def _is_gemini_declaration(entry: Mapping[str, Any]) -> bool:
 
 
 def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """A request's `tools`."""
+    """Return the `tools` of a request."""
     return [
         {
             "type": "function",
@@ -66,17 +66,17 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
 
 
 def calls_from_wire(reply: object) -> list[ToolCall]:
-    """The calls of a completion, or of its message."""
+    """Return the calls of a completion, or of a message."""
     return _parse_calls(_first_message(to_plain_dict(reply)))
 
 
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
-    """The model's message as it is sent back."""
+    """Return the model's message in the form in which it is sent back."""
     return [{"role": "assistant", **_first_message(to_plain_dict(reply))}]
 
 
 def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
-    """A message for each result."""
+    """Return one message per result."""
     return [
         {"role": "tool", "tool_call_id": answer.call.id, "content": answer.text}
         for answer in answers
@@ -84,7 +84,7 @@ def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
-    """What the model called, turn by turn, and what came back."""
+    """Return the calls of each turn of a history, with their results."""
     history = CallHistory()
     for message in to_plain_dicts(messages):
         if message.get("role") == "assistant":
@@ -100,15 +100,17 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
 
 
 def referenced_tool_names(content: object) -> list[str]:
-    """The tools that a result refers to, on the servers that know of such parts."""
+    """Return the tools that a result refers to, for servers that support such references."""
     parts = dicts_or_empty(content)
     return [
-        str_or_empty(one.get("tool_name")) for one in parts if one.get("type") == "tool_reference"
+        str_or_empty(part.get("tool_name"))
+        for part in parts
+        if part.get("type") == "tool_reference"
     ]
 
 
 def _first_message(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """The message of a completion's first choice; a message is itself."""
+    """Return the message of a completion's first choice; a message is returned unchanged."""
     choices = dicts_or_empty(reply.get("choices"))
     message = choices[0].get("message") if choices else reply
     return message if isinstance(message, dict) else {}

@@ -1,4 +1,4 @@
-"""Tools, calls and results as the OpenAI Responses API has them."""
+"""Tools, calls and results in the format of the OpenAI Responses API."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _SEARCH_OUTPUT = "tool_search_output"
 
 
 def is_tool_entry(entry: Mapping[str, Any]) -> bool:
-    """Whether this is a function without a wrapper, or a namespace."""
-    kind = entry.get("type")
-    return kind == "namespace" or (
-        kind == "function" and {"function", "input_schema", "inputSchema"}.isdisjoint(entry)
+    """Return whether an entry is a function without a wrapper, or a namespace."""
+    entry_type = entry.get("type")
+    return entry_type == "namespace" or (
+        entry_type == "function" and {"function", "input_schema", "inputSchema"}.isdisjoint(entry)
     )
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
-    """The tools of one entry of a request's `tools`. A namespace becomes their server."""
+    """Return the tools of one entry of a request's `tools`. A namespace becomes their server."""
     if entry.get("type") != "namespace":
         return [_parse_function(entry)]
     namespace = FieldReader(entry)
@@ -58,12 +58,12 @@ def _parse_function(
 
 
 def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """A request's `tools`."""
+    """Return the `tools` of a request."""
     return [_render_tool(tool) for tool in tools]
 
 
 def search_tool_to_wire(search: Tool) -> dict[str, Any]:
-    """The search tool in OpenAI's own shape, answered by us."""
+    """Return the search tool in OpenAI's own form, for searches that Toolcrib answers."""
     return {
         "type": "tool_search",
         "execution": "client",
@@ -72,13 +72,16 @@ def search_tool_to_wire(search: Tool) -> dict[str, Any]:
     }
 
 
-def hosted_search_to_wire(shown: Iterable[Tool], held: Iterable[Tool]) -> list[dict[str, Any]]:
-    """A request's `tools` where OpenAI searches: what is shown, then namespaces, then its search.
+def hosted_search_to_wire(
+    visible: Iterable[Tool], deferred: Iterable[Tool]
+) -> list[dict[str, Any]]:
+    """Return the `tools` of a request in which OpenAI searches the deferred tools.
 
-    There is a namespace for each category, from A to Z; tools without one follow.
+    Deferred tools are grouped into one namespace per category, in alphabetical order; tools without
+    a category follow.
     """
     categories: dict[str, list[dict[str, Any]]] = {}
-    for tool in held:
+    for tool in deferred:
         categories.setdefault(tool.category, []).append(
             {**_render_tool(tool), "defer_loading": True}
         )
@@ -92,52 +95,52 @@ def hosted_search_to_wire(shown: Iterable[Tool], held: Iterable[Tool]) -> list[d
         for category, members in sorted(categories.items())
         if category
     ]
-    alone = categories.get("", [])
-    return [*tools_to_wire(shown), *namespaces, *alone, {"type": "tool_search"}]
+    uncategorized = categories.get("", [])
+    return [*tools_to_wire(visible), *namespaces, *uncategorized, {"type": "tool_search"}]
 
 
 def calls_from_wire(reply: object) -> list[ToolCall]:
-    """The calls of a response: those of functions, and those that ask us to search."""
+    """Return the function calls of a response, and the searches it leaves to the client."""
     return _parse_calls(dicts_or_empty(to_plain_dict(reply).get("output")))
 
 
 def loaded_names_from_wire(reply: object) -> list[str]:
-    """The tools that OpenAI's own search has found in a response."""
+    """Return the names of the tools that OpenAI's own search found in a response."""
     return _loaded_names(dicts_or_empty(to_plain_dict(reply).get("output")))
 
 
 def reply_to_messages(reply: object) -> list[dict[str, Any]]:
-    """The response's items as they are sent back, namespaces included."""
+    """Return the items of a response in the form in which they are sent back."""
     return list(dicts_or_empty(to_plain_dict(reply).get("output")))
 
 
 def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
-    """An item for each result; a search in OpenAI's shape is answered with definitions."""
+    """Return one item per result; a search in OpenAI's form is answered with definitions."""
     return [_render_answer(answer) for answer in answers]
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
-    """What the model called, turn by turn, and what came back.
+    """Return the calls of each turn of a history, with their results.
 
-    Items have no turns: one is what the model says between what it is told.
+    A turn is a run of consecutive items of the model.
     """
     history = CallHistory()
-    said: list[dict[str, Any]] = []
+    turn_items: list[dict[str, Any]] = []
     for item in to_plain_dicts(messages):
         if item.get("role") in (None, "assistant") and not _is_result(item):
-            said.append(item)
+            turn_items.append(item)
             continue
-        if said:
-            history.add_turn(_parse_calls(said), _loaded_names(said))
-            said = []
+        if turn_items:
+            history.add_turn(_parse_calls(turn_items), _loaded_names(turn_items))
+            turn_items = []
         if _is_result(item):
             history.add_result(
                 str_or_empty(item.get("call_id")),
                 str_or_empty(item.get("output")),
                 _found_names(item),
             )
-    if said:
-        history.add_turn(_parse_calls(said), _loaded_names(said))
+    if turn_items:
+        history.add_turn(_parse_calls(turn_items), _loaded_names(turn_items))
     return history.turns
 
 
@@ -147,7 +150,7 @@ def _render_tool(tool: Tool) -> dict[str, Any]:
         "name": public_name(tool),
         "description": tool.description,
         "parameters": {"type": "object", **tool.input_schema},
-        # Strict would refuse every schema that does not list all its fields as required.
+        # Strict mode rejects every schema that does not mark all its fields as required.
         "strict": False,
     }
 
@@ -184,8 +187,10 @@ def _render_answer(answer: CallReply) -> dict[str, Any]:
 
 
 def _is_result(item: Mapping[str, Any]) -> bool:
-    kind = item.get("type")
-    return kind == "function_call_output" or (kind == _SEARCH_OUTPUT and not _is_hosted(item))
+    item_type = item.get("type")
+    return item_type == "function_call_output" or (
+        item_type == _SEARCH_OUTPUT and not _is_hosted(item)
+    )
 
 
 def _is_hosted(item: Mapping[str, Any]) -> bool:
@@ -197,13 +202,14 @@ def _loaded_names(items: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _found_names(found: Mapping[str, Any]) -> list[str]:
-    """The tools that a search has found. Those of a namespace may be named with it or without."""
+    """Return the names of the tools that a search found; namespace members in both spellings."""
     names: list[str] = []
     for entry in dicts_or_empty(found.get("tools")):
         if entry.get("type") == "namespace":
             server = str_or_empty(entry.get("name"))
-            inside = [str_or_empty(one.get("name")) for one in dicts_or_empty(entry.get("tools"))]
-            names += [each for one in inside for each in (f"{server}{SERVER_SEPARATOR}{one}", one)]
+            for member in dicts_or_empty(entry.get("tools")):
+                name = str_or_empty(member.get("name"))
+                names += [f"{server}{SERVER_SEPARATOR}{name}", name]
         else:
             names.append(str_or_empty(entry.get("name")))
     return names

@@ -1,4 +1,4 @@
-"""Tools in our own words: the keyword arguments of `Tool`."""
+"""Tools in Toolcrib's own JSON format: the keyword arguments of `Tool`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOOL_FIELDS = (
     "policy",
 )
 
-# No wire format has these, so they may stand beside any of them, and on a list of tools.
+# Fields no wire format uses; an entry in any format, or a list of tools, may have them too.
 COMMON_FIELDS = ("server", "server_description", "category", "tags", "hint", "version", "policy")
 
 _OBJECT_FIELDS = ("input_schema", "output_schema", "annotations")
@@ -37,28 +37,27 @@ _FOREIGN_FIELDS = ("type", "function", "parameters", "inputSchema")
 
 
 def is_tool_entry(entry: Mapping[str, Any]) -> bool:
-    """Whether this has a name or a schema as we call it, and nothing that only others have."""
+    """Return whether an entry has our name or schema field and no field of another format."""
     if {"name", "input_schema"}.isdisjoint(entry) or not set(_FOREIGN_FIELDS).isdisjoint(entry):
         return False
-    telling = {"input_schema", "description"}.intersection(entry) or set(TOOL_FIELDS).issuperset(
-        entry
-    )
-    return bool(telling) or any(_suggest_field(str(field)) for field in entry)
+    if {"input_schema", "description"}.intersection(entry) or set(TOOL_FIELDS).issuperset(entry):
+        return True
+    return any(_suggest_field(str(field)) for field in entry)
 
 
 def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
-    """The tool of one entry. Fields we do not know are left aside, unless they look misspelt."""
+    """Return the tool of one entry. Unknown fields are ignored unless they look misspelled."""
     for field in entry:
-        if meant := _suggest_field(str(field)):
+        if suggestion := _suggest_field(str(field)):
             raise InvalidTool(
-                f"{describe_entry(entry)}: unknown field {field!r}; did you mean {meant!r}?"
+                f"{describe_entry(entry)}: unknown field {field!r}; did you mean {suggestion!r}?"
             )
-    given = (field for field in TOOL_FIELDS if entry.get(field) is not None)
-    return [Tool(**{"name": FieldReader(entry).read_name(), **_read_fields(entry, given)})]
+    present = (field for field in TOOL_FIELDS if entry.get(field) is not None)
+    return [Tool(**{"name": FieldReader(entry).read_name(), **_read_fields(entry, present)})]
 
 
 def read_common_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What an entry in another format says in our words: its server, category, tags and so on."""
+    """Return the fields that Toolcrib adds to other formats, such as `server` or `tags`."""
     return _read_fields(entry, (field for field in COMMON_FIELDS if entry.get(field) is not None))
 
 
@@ -79,7 +78,7 @@ def _read_fields(entry: Mapping[str, Any], names: Iterable[str]) -> dict[str, An
 
 @lru_cache(maxsize=256)
 def _suggest_field(field: str) -> str:
-    """The field that was meant by one we do not know; empty when there is none like it."""
+    """Return the known field closest to an unknown one; empty if none is close."""
     if field in TOOL_FIELDS:
         return ""
     return next(iter(difflib.get_close_matches(field, TOOL_FIELDS, n=1, cutoff=0.8)), "")

@@ -1,4 +1,4 @@
-"""The wire formats by name: how tools go out in each, and how calls and results go both ways."""
+"""The wire formats by name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ SearchMode = Literal["ours", "client", "hosted"]
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """One provider's format. `hosted` and `client` are for those that know of deferred tools.
+    """The conversions of one provider's format.
 
-    `hosted`: the tools where the provider searches. `client`: the tools where we search, and answer
-    in the provider's own shape; they take our own tools, those shown, and those held back. `loaded`:
-    what the provider's own search has found in a reply.
+    The last four fields are None for formats without deferred tools. `hosted_search_to_wire` takes
+    the visible and the deferred tools, for searches by the provider. `client_search_to_wire` takes
+    Toolcrib's own tools, the visible and the deferred ones; then Toolcrib searches, and
+    `client_answers_to_wire` answers in the provider's search format. `loaded_names_from_wire`
+    returns the names that the provider's own search loaded in a reply.
     """
 
     name: str
@@ -40,17 +42,20 @@ class WireFormat:
 
 
 def _anthropic_client_search(
-    own: Sequence[Tool], shown: Iterable[Tool], held: Iterable[Tool]
+    own_tools: Sequence[Tool], visible: Iterable[Tool], deferred: Iterable[Tool]
 ) -> JsonObjects:
-    return [*anthropic.tools_to_wire([*own, *shown]), *anthropic.deferred_tools_to_wire(held)]
+    return [
+        *anthropic.tools_to_wire([*own_tools, *visible]),
+        *anthropic.deferred_tools_to_wire(deferred),
+    ]
 
 
 def _openai_client_search(
-    own: Sequence[Tool], shown: Iterable[Tool], held: Iterable[Tool]
+    own_tools: Sequence[Tool], visible: Iterable[Tool], deferred: Iterable[Tool]
 ) -> JsonObjects:
-    # What is held back need not be declared: a search answers with whole definitions.
-    searches = [openai_responses.search_tool_to_wire(tool) for tool in own]
-    return [*openai_responses.tools_to_wire(shown), *searches]
+    # Deferred tools are not declared: the answer to a search has their full definitions.
+    searches = [openai_responses.search_tool_to_wire(tool) for tool in own_tools]
+    return [*openai_responses.tools_to_wire(visible), *searches]
 
 
 WIRE_FORMATS: Final[tuple[WireFormat, ...]] = (
@@ -106,9 +111,9 @@ WIRE_FORMATS: Final[tuple[WireFormat, ...]] = (
 
 
 def get_wire_format(name: str) -> WireFormat:
-    """The wire format of a name."""
-    for wire in WIRE_FORMATS:
-        if wire.name == name:
-            return wire
-    known = ", ".join(wire.name for wire in WIRE_FORMATS)
+    """Return the wire format with this name."""
+    for wire_format in WIRE_FORMATS:
+        if wire_format.name == name:
+            return wire_format
+    known = ", ".join(wire_format.name for wire_format in WIRE_FORMATS)
     raise InvalidConfig(f"no wire format {name!r}; the formats are {known}")
