@@ -173,10 +173,10 @@ def test_a_conversation_goes_on_under_a_system_prompt(wire: str) -> None:
 def test_a_run_that_cannot_end_is_ended(wire: str) -> None:
     endless = [Turn("Hm.", ToolCall("get_weather", {"city": "Bern"}))] * 9
     with ScriptedModel(endless) as model, provider(wire, model.url) as asked:
-        with pytest.raises(AgentUnfinished, match="asked 3 times") as caught:
+        with pytest.raises(AgentUnfinished, match="not done after 3 steps") as caught:
             Agent(asked, crib().session(), max_steps=3).run("x")
         assert caught.value.text == "Hm."
-        with pytest.raises(AgentUnfinished, match=r"tokens are spent, of 10,"):
+        with pytest.raises(AgentUnfinished, match=r"tokens of 10 are used"):
             Agent(asked, crib().session(), max_tokens=10).run("x")
         assert len(model.requests) == 4
 
@@ -307,7 +307,7 @@ def test_what_the_agent_says_is_no_option(wire: str) -> None:
     )
     options: dict[str, Any] = {"config": {name: []}} if wire == "gemini" else {name: []}
     with (
-        pytest.raises(InvalidConfig, match=f"'{name}' of a request is what the agent says"),
+        pytest.raises(InvalidConfig, match=f"'{name}' is set by the agent"),
         provider(wire, "http://127.0.0.1:9", **options),
     ):
         pass

@@ -155,10 +155,10 @@ class _FixedReplyProvider:
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        ({"choices": [{"finish_reason": "length", "message": {}}]}, "give it more room"),
-        ({"choices": [{"finish_reason": "content_filter", "message": {}}]}, "ask in other words"),
-        ({"choices": []}, "without saying why"),
-        ({}, "without saying why"),
+        ({"choices": [{"finish_reason": "length", "message": {}}]}, "raise its token limit"),
+        ({"choices": [{"finish_reason": "content_filter", "message": {}}]}, "rephrase the task"),
+        ({"choices": []}, "without a reason"),
+        ({}, "without a reason"),
     ],
 )
 def test_a_reply_that_is_no_end_says_what_to_do(reply: dict[str, Any], message: str) -> None:

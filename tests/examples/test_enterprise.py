@@ -141,7 +141,7 @@ def test_a_fault_of_a_tool_is_told_and_the_model_goes_on() -> None:
 
 
 def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done() -> None:
-    with pytest.raises(AgentUnfinished, match="asked 3 times and is not done") as caught:
+    with pytest.raises(AgentUnfinished, match="is not done after 3 steps") as caught:
         run([Turn("Hm.", search("x"))] * 5, TASKS[0], max_steps=3)
     assert caught.value.text == "Hm."
     with pytest.raises(AgentUnfinished, match="stopped because of max_tokens") as caught:

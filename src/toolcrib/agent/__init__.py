@@ -1,1 +1,1 @@
-"""An agent: a model that is asked, and whose calls are answered, until its task is done."""
+"""A provider-neutral agent loop: call a model and answer its tool calls until the task is done."""

@@ -1,7 +1,7 @@
-"""Agent: asks a model, answers its calls, and asks again, until its task is done.
+"""Agent: call a model, answer its tool calls, and repeat until the task is done.
 
-The loop is one generator, `_story`, that does nothing itself: it says what it needs done and is sent
-what came of it. `stream` does it for a sync client, `stream_async` for an async one.
+The loop is one generator, `_run_steps`, without I/O: it yields what has to be done and receives the
+result. `stream` does the work with a sync client, `stream_async` with an async one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toolcrib.session.turn import ToolTask
 
 MAX_STEPS: Final = 25
 
-# What the providers say where a reply did not fit.
+# The providers' stop reasons for a reply that exceeded a limit of tokens.
 _LENGTH_STOPS: Final = (
     "max_tokens",
     "model_context_window_exceeded",
@@ -32,42 +32,43 @@ _LENGTH_STOPS: Final = (
 
 
 class AgentSession(Protocol):
-    """Who says which tools there are and answers calls: a session of a `Toolcrib`."""
+    """The tools of a conversation and the answers to their calls, such as a session of `Toolcrib`."""
 
     @property
     def pending(self) -> Sequence[ToolTask]:
-        """Calls that are not ours to answer."""
+        """Calls of the last reply that the program has to answer."""
 
     def tools(self, wire: str) -> list[dict[str, Any]]:
-        """The tools to send with the next request."""
+        """Return the tools to send with the next request."""
 
     def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
-        """What to add to the messages after a reply."""
+        """Return the messages to append after a reply: the reply itself and the answers."""
 
 
 @runtime_checkable
 class AsyncAgentSession(Protocol):
-    """A dialogue that answers calls in the event loop of whoever asks."""
+    """A session that answers calls in the caller's event loop."""
 
     async def handle_async(self, wire: str, reply: object) -> list[dict[str, Any]]:
-        """What to add to the messages after a reply."""
+        """Return the messages to append after a reply: the reply itself and the answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _HandleReply:
-    """Have the calls of a reply answered, which may take a while."""
+    """A step of the loop: have the session answer the calls of a reply."""
 
     reply: dict[str, Any]
 
 
-_AgentSteps = Generator[AgentRequest | _HandleReply | AgentEvent, Any, None]
+_AgentStep = AgentRequest | _HandleReply | AgentEvent
+_AgentSteps = Generator[_AgentStep, Any, None]
 
 
 class Agent:
-    """A model at work with the tools of a dialogue.
+    """A model that works on tasks with the tools of a session.
 
-    `max_steps` is how often the model is asked, `max_tokens` how many tokens all of it may cost, in
-    and out; beyond either, `Unfinished` is raised.
+    `max_steps` limits the number of requests to the model, `max_tokens` the sum of their input and
+    output tokens; beyond either, `AgentUnfinished` is raised.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class Agent:
         max_steps: int = MAX_STEPS,
         max_tokens: int | None = None,
     ) -> None:
-        for name, most in (("max_steps", max_steps), ("max_tokens", max_tokens)):
-            if most is not None and (not isinstance(most, int) or most is True or most < 1):
-                raise InvalidConfig(f"{name} is a whole number from 1, not {most!r}")
+        for name, limit in (("max_steps", max_steps), ("max_tokens", max_tokens)):
+            if limit is not None and (not isinstance(limit, int) or limit is True or limit < 1):
+                raise InvalidConfig(f"{name} must be a whole number from 1, not {limit!r}")
         self._provider = provider
         self._session = session
         self._system = system
@@ -89,154 +90,154 @@ class Agent:
         self._max_tokens = max_tokens
 
     def run(self, task: str = "", messages: Sequence[Message] = ()) -> AgentFinished:
-        """Work on a task; `messages` are what was said before. Gives the end of it.
+        """Work on a task and return the final event; `messages` are the conversation so far.
 
-        Without a task, the messages are gone on with as they are: after results of `pending` calls,
-        or after `Unfinished`.
+        Without a task, continue from the messages: after adding results of `pending` calls, or
+        after `AgentUnfinished`.
         """
         return _last_event(self.stream(task, messages))
 
     async def run_async(self, task: str = "", messages: Sequence[Message] = ()) -> AgentFinished:
-        """The same with an async client."""
+        """Do the same as `run` with an async client."""
         return _last_event([event async for event in self.stream_async(task, messages)])
 
     def stream(self, task: str = "", messages: Sequence[Message] = ()) -> Iterator[AgentEvent]:
-        """Work on a task, and tell everything as it happens; `Finished` comes last."""
-        story = self._run_steps(self._initial_messages(task, messages))
-        came: Any = None
-        while (step := _next_step(story, came)) is not None:
-            came = None
+        """Work on a task and yield the events as they happen; `AgentFinished` is the last."""
+        steps = self._run_steps(self._initial_messages(task, messages))
+        result: Any = None
+        while (step := _next_step(steps, result)) is not None:
+            result = None
             if isinstance(step, AgentRequest):
-                came = self._provider.new_reply()
-                given = self._provider.send(step)
-                if inspect.isawaitable(given):
-                    _close_unawaited(given)
+                result = self._provider.new_reply()
+                response = self._provider.send(step)
+                if inspect.isawaitable(response):
+                    _close_unawaited(response)
                     raise InvalidConfig("this client is async; use run_async or stream_async")
                 if not self._provider.streams:
-                    yield from _text_events(came.set_reply, given)
+                    yield from _text_events(result.set_reply, response)
                     continue
                 try:
-                    for chunk in given:
-                        yield from _text_events(came.add_chunk, chunk)
+                    for chunk in response:
+                        yield from _text_events(result.add_chunk, chunk)
                 finally:
-                    given.close()
+                    response.close()
             elif isinstance(step, _HandleReply):
-                came = self._session.handle(self._provider.wire, step.reply)
+                result = self._session.handle(self._provider.wire, step.reply)
             else:
                 yield step
 
     async def stream_async(
         self, task: str = "", messages: Sequence[Message] = ()
     ) -> AsyncIterator[AgentEvent]:
-        """The same with an async client. Async functions run on its loop, others beside it."""
-        story = self._run_steps(self._initial_messages(task, messages))
-        came: Any = None
-        while (step := _next_step(story, came)) is not None:
-            came = None
+        """Do the same as `stream` with an async client.
+
+        Async functions run in the caller's event loop, other functions in threads.
+        """
+        steps = self._run_steps(self._initial_messages(task, messages))
+        result: Any = None
+        while (step := _next_step(steps, result)) is not None:
+            result = None
             if isinstance(step, AgentRequest):
-                came = self._provider.new_reply()
-                given = self._provider.send(step)
-                if not inspect.isawaitable(given):
+                result = self._provider.new_reply()
+                response = self._provider.send(step)
+                if not inspect.isawaitable(response):
                     raise InvalidConfig("this client is not async; use run or stream")
-                given = await given
+                response = await response
                 if not self._provider.streams:
-                    for event in _text_events(came.set_reply, given):
+                    for event in _text_events(result.set_reply, response):
                         yield event
                     continue
                 try:
-                    async for chunk in given:
-                        for event in _text_events(came.add_chunk, chunk):
+                    async for chunk in response:
+                        for event in _text_events(result.add_chunk, chunk):
                             yield event
                 finally:
-                    await (getattr(given, "aclose", None) or given.close)()
+                    await (getattr(response, "aclose", None) or response.close)()
             elif isinstance(step, _HandleReply):
-                came = await self._handle_reply_async(step.reply)
+                result = await self._handle_reply_async(step.reply)
             else:
                 yield step
 
     async def _handle_reply_async(self, reply: dict[str, Any]) -> list[Message]:
-        wire, dialogue = self._provider.wire, self._session
-        if isinstance(dialogue, AsyncAgentSession):
-            return await dialogue.handle_async(wire, reply)
-        return await asyncio.to_thread(dialogue.handle, wire, reply)
+        wire, session = self._provider.wire, self._session
+        if isinstance(session, AsyncAgentSession):
+            return await session.handle_async(wire, reply)
+        return await asyncio.to_thread(session.handle, wire, reply)
 
     def _initial_messages(self, task: str, messages: Sequence[Message]) -> list[Message]:
         if task:
             return [*messages, self._provider.user_message(task)]
         if not messages:
-            raise InvalidConfig(
-                "there is nothing to work on; give a task, or messages to go on with"
-            )
+            raise InvalidConfig("nothing to work on; pass a task, or messages to continue from")
         return list(messages)
 
     def _run_steps(self, messages: list[Message]) -> _AgentSteps:
         wire = get_wire_format(self._provider.wire)
-        spent = AgentTokenUsage()
-        assembly: ReplyBuilder
+        usage = AgentTokenUsage()
+        reply: ReplyBuilder
         for step in range(1, self._max_steps + 1):
-            assembly = yield AgentRequest(messages, self._session.tools(wire.name), self._system)
-            spent += assembly.usage
-            if assembly.stop_reason not in ("done", "calls", "again"):
-                raise AgentUnfinished(_describe_stop(assembly.stop_reason), assembly.text, messages)
-            for call in wire.calls_from_wire(assembly.reply):
+            reply = yield AgentRequest(messages, self._session.tools(wire.name), self._system)
+            usage += reply.usage
+            if reply.stop_reason not in ("done", "calls", "again"):
+                raise AgentUnfinished(_describe_stop(reply.stop_reason), reply.text, messages)
+            for call in wire.calls_from_wire(reply.reply):
                 yield ToolCalled(call)
-            added: list[Message] = yield _HandleReply(assembly.reply)
+            added: list[Message] = yield _HandleReply(reply.reply)
             messages = [*messages, *added]
             pending = tuple(self._session.pending)
-            if pending or assembly.stop_reason == "done":
-                yield AgentFinished(assembly.text, messages, step, spent, pending)
+            if pending or reply.stop_reason == "done":
+                yield AgentFinished(reply.text, messages, step, usage, pending)
                 return
-            for exchange in _exchanges(wire.turns_from_wire(added)):
-                if not exchange.is_hosted_search:
-                    yield ToolAnswered(exchange.call, exchange.text)
-            if self._max_tokens is not None and spent.total_tokens >= self._max_tokens:
+            for turn in wire.turns_from_wire(added):
+                for past_call in turn:
+                    if not past_call.is_hosted_search:
+                        yield ToolAnswered(past_call.call, past_call.text)
+            if self._max_tokens is not None and usage.total_tokens >= self._max_tokens:
                 raise AgentUnfinished(
-                    f"{spent.total_tokens:,} tokens are spent, of {self._max_tokens:,}, and the model is "
-                    "not done; allow more, or give a smaller task",
-                    assembly.text,
+                    f"{usage.total_tokens:,} tokens of {self._max_tokens:,} are used and the model "
+                    "is not done; raise max_tokens, or give a smaller task",
+                    reply.text,
                     messages,
                 )
         raise AgentUnfinished(
-            f"the model was asked {self._max_steps} times and is not done; "
-            "allow more steps, or give a smaller task",
-            assembly.text,
+            f"the model is not done after {self._max_steps} steps; "
+            "raise max_steps, or give a smaller task",
+            reply.text,
             messages,
         )
 
 
-def _describe_stop(stop: str) -> str:
-    """Why a reply is no end, and what to do about it."""
-    if stop in _LENGTH_STOPS:
-        return f"the model stopped because of {stop}; give it more room, or a smaller task"
-    reason = f"because of {stop}" if stop else "without saying why"
-    return f"the model stopped {reason}; ask in other words, or try again later"
+def _describe_stop(reason: str) -> str:
+    """Return the error text for a reply that ended early, with advice."""
+    if reason in _LENGTH_STOPS:
+        return f"the model stopped because of {reason}; raise its token limit, or shorten the task"
+    cause = f"because of {reason}" if reason else "without a reason"
+    return f"the model stopped {cause}; rephrase the task, or try again later"
 
 
-def _next_step(story: _AgentSteps, came: Any) -> AgentRequest | _HandleReply | AgentEvent | None:
-    """The next step of a story, None at its end."""
+def _next_step(steps: _AgentSteps, result: Any) -> _AgentStep | None:
+    """Send the result of the last step and return the next step; None at the end."""
     try:
-        return story.send(came)
+        return steps.send(result)
     except StopIteration:
         return None
 
 
-def _text_events(take: Callable[[dict[str, Any]], str], given: object) -> Iterator[TextDelta]:
-    if words := take(to_plain_dict(given, "what the client returned")):
-        yield TextDelta(words)
-
-
-def _exchanges(turns: Iterable[Iterable[Any]]) -> Iterator[Any]:
-    return (exchange for turn in turns for exchange in turn)
+def _text_events(
+    add_to_reply: Callable[[dict[str, Any]], str], response: object
+) -> Iterator[TextDelta]:
+    if text := add_to_reply(to_plain_dict(response, "a response of the client")):
+        yield TextDelta(text)
 
 
 def _last_event(events: Iterable[AgentEvent]) -> AgentFinished:
     *_, last = events
-    assert isinstance(last, AgentFinished), "a story ends with it, or raises"
+    assert isinstance(last, AgentFinished), "a stream ends with AgentFinished, or raises"
     return last
 
 
 def _close_unawaited(awaitable: Any) -> None:
-    """Let go of a coroutine that will not be awaited, without a warning."""
+    """Close a coroutine that will not be awaited, so that Python does not warn about it."""
     close = getattr(awaitable, "close", None)
     if callable(close):
         close()

@@ -9,10 +9,9 @@ from toolcrib.adapters.anthropic import INVALID_JSON_KEY
 from toolcrib.agent.provider import (
     AgentRequest,
     AgentTokenUsage,
-    Message,
+    ClientProvider,
     ReplyBuilder,
     StopReason,
-    check_options,
 )
 
 DEFAULT_MAX_TOKENS: Final = 4_096
@@ -23,12 +22,18 @@ _STOP_REASONS: Final = {
     "tool_use": "calls",
     "pause_turn": "again",
 }
+_INPUT_COUNTS: Final = (
+    "input_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
 
 
-class Anthropic:
-    """The Messages API. `options` are those of `client.messages.create`, such as `thinking`.
+class Anthropic(ClientProvider):
+    """The Messages API.
 
-    `tools` among them are tools that Anthropic runs; they go out before those of the session.
+    `options` are those of `client.messages.create`, such as `thinking`. Tools in `options` are run
+    by Anthropic; they are sent before the tools of the session.
     """
 
     wire = "anthropic"
@@ -42,31 +47,21 @@ class Anthropic:
         stream: bool = True,
         **options: Any,
     ) -> None:
-        self._client = client
-        self.streams = stream
-        self._tools = list(options.pop("tools", ()))
-        self._options = {
-            "model": model,
-            "max_tokens": max_tokens,
-            **check_options(options, ["messages"]),
-        }
-
-    def user_message(self, task: str) -> Message:
-        """The user's message."""
-        return {"role": "user", "content": task}
+        options = {"model": model, "max_tokens": max_tokens, **options}
+        super().__init__(client, stream, options, ["messages"])
 
     def send(self, request: AgentRequest) -> Any:
-        """The events of a message."""
+        """Return the message, or its events."""
         system = {"system": request.system} if request.system else {}
         return self._client.messages.create(
             **{**self._options, **system},
             messages=request.messages,
-            tools=[*self._tools, *request.tools],
+            tools=self._all_tools(request),
             stream=self.streams,
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """An empty message."""
+        """Return an empty message."""
         return _AnthropicReply()
 
 
@@ -118,10 +113,8 @@ class _AnthropicReply:
 
     @property
     def usage(self) -> AgentTokenUsage:
-        usage = self.reply.get("usage", {})
-        cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
-        read = sum(usage.get(field) or 0 for field in ("input_tokens", *cached))
-        return AgentTokenUsage(read, usage.get("output_tokens", 0))
+        counts = self.reply.get("usage", {})
+        return AgentTokenUsage.from_counts(counts, _INPUT_COUNTS, ["output_tokens"])
 
     @property
     def stop_reason(self) -> StopReason:
@@ -129,10 +122,10 @@ class _AnthropicReply:
         return _STOP_REASONS.get(reason, reason)
 
 
-def _parse_input(written: str) -> dict[str, Any]:
-    """The arguments of a call. What was cut off or misspelt is kept, as Anthropic asks for it."""
+def _parse_input(text: str) -> dict[str, Any]:
+    """Return the arguments of a call; invalid JSON is kept in the form Anthropic prescribes."""
     try:
-        value = json.loads(written)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {INVALID_JSON_KEY: written}
+    return value if isinstance(value, dict) else {INVALID_JSON_KEY: text}

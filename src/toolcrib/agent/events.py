@@ -1,4 +1,4 @@
-"""What happens while an agent works, for those who want to show it."""
+"""Events that an agent emits while it works, for example to display them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from toolcrib.session.turn import ToolTask
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The model has said some words; more may follow."""
+    """A piece of the model's text; more may follow."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """The model has called a tool, or searched for some."""
+    """The model called a tool, or searched for tools."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswered:
-    """A call has been answered."""
+    """A call was answered with this text."""
 
     call: ToolCall
     text: str
@@ -34,9 +34,9 @@ class ToolAnswered:
 
 @dataclass(frozen=True, slots=True)
 class AgentFinished:
-    """The model is done, or waits for what is `pending`: calls that are the program's to answer.
+    """The model is done, or waits for the `pending` calls, which the program has to answer.
 
-    `messages` are the whole conversation in the provider's words, to go on with.
+    `messages` is the whole conversation in the provider's format, to continue from.
     """
 
     text: str

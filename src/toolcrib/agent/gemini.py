@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from toolcrib.agent.provider import (
     AgentRequest,
     AgentTokenUsage,
+    ClientProvider,
     Message,
     ReplyBuilder,
     StopReason,
-    check_options,
 )
 
+_INPUT_COUNTS: Final = ("promptTokenCount", "toolUsePromptTokenCount")
+_OUTPUT_COUNTS: Final = ("candidatesTokenCount", "thoughtsTokenCount")
 
-class Gemini:
-    """`generate_content`. For async, give `client.aio`. `config` is that of a request, as a mapping.
 
-    `tools` in it are tools that Gemini runs; they go out before those of the session.
+class Gemini(ClientProvider):
+    """The `generate_content` API. For async, pass `client.aio`.
+
+    `config` is the configuration of a request, as a mapping. Tools in it are run by Gemini; they
+    are sent before the tools of the session.
     """
 
     wire = "gemini"
@@ -32,32 +36,28 @@ class Gemini:
         *,
         stream: bool = True,
     ) -> None:
-        self._client = client
+        super().__init__(client, stream, dict(config or {}), ["automatic_function_calling"])
+        # Otherwise the client runs functions itself.
+        self._options["automatic_function_calling"] = {"disable": True}
         self._model = model
-        self.streams = stream
-        options = dict(config or {})
-        self._tools = list(options.pop("tools", ()))
-        # The client would otherwise run functions by itself.
-        automatic = {"automatic_function_calling": {"disable": True}}
-        self._config = {**automatic, **check_options(options, ["automatic_function_calling"])}
 
     def user_message(self, task: str) -> Message:
-        """The user's content."""
+        """Return a task as a content of the user."""
         return {"role": "user", "parts": [{"text": task}]}
 
     def send(self, request: AgentRequest) -> Any:
-        """The chunks of a response."""
+        """Return the response, or its chunks."""
         system = {"system_instruction": request.system} if request.system else {}
         models = self._client.models
-        ask = models.generate_content_stream if self.streams else models.generate_content
-        return ask(
+        generate = models.generate_content_stream if self.streams else models.generate_content
+        return generate(
             model=self._model,
             contents=[_decode_signatures(content) for content in request.messages],
-            config={**self._config, **system, "tools": [*self._tools, *request.tools]},
+            config={**self._options, **system, "tools": self._all_tools(request)},
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """An empty response."""
+        """Return an empty response."""
         return _GeminiReply()
 
 
@@ -72,18 +72,18 @@ class _GeminiReply:
 
     def add_chunk(self, chunk: dict[str, Any]) -> str:
         self._usage = chunk.get("usageMetadata") or self._usage
-        blocked = (chunk.get("promptFeedback") or {}).get("blockReason")
-        self._stop = blocked or self._stop
-        words = ""
+        block_reason = (chunk.get("promptFeedback") or {}).get("blockReason")
+        self._stop = block_reason or self._stop
+        text = ""
         for candidate in (chunk.get("candidates") or [])[:1]:
             self._stop = candidate.get("finishReason") or self._stop
             for part in (candidate.get("content") or {}).get("parts") or []:
                 self._add_part(part)
-                words += "" if part.get("thought") else part.get("text", "")
-        return words
+                text += "" if part.get("thought") else part.get("text", "")
+        return text
 
     def _add_part(self, part: dict[str, Any]) -> None:
-        """Words go on from the words before; everything else is a part of its own."""
+        """Append text to a preceding text part; add any other part to the list."""
         last = self._parts[-1] if self._parts else {}
         if [*part] == ["text"] and [*last] == ["text"]:
             last["text"] += part["text"]
@@ -101,12 +101,7 @@ class _GeminiReply:
 
     @property
     def usage(self) -> AgentTokenUsage:
-        read = ("promptTokenCount", "toolUsePromptTokenCount")
-        written = ("candidatesTokenCount", "thoughtsTokenCount")
-        return AgentTokenUsage(
-            sum(self._usage.get(field) or 0 for field in read),
-            sum(self._usage.get(field) or 0 for field in written),
-        )
+        return AgentTokenUsage.from_counts(self._usage, _INPUT_COUNTS, _OUTPUT_COUNTS)
 
     @property
     def stop_reason(self) -> StopReason:
@@ -116,7 +111,7 @@ class _GeminiReply:
 
 
 def _decode_signatures(content: Message) -> Message:
-    """A content as the client takes it: it reads a signature in JSON, but not in a dictionary."""
+    """Return a content with signatures as bytes: the client does not decode them in dicts."""
     return {**content, "parts": [_decode_signature(part) for part in content["parts"]]}
 
 
@@ -124,5 +119,6 @@ def _decode_signature(part: dict[str, Any]) -> dict[str, Any]:
     signature = part.get("thoughtSignature")
     if not isinstance(signature, str):
         return part
-    plain = signature.replace("+", "-").replace("/", "_")
-    return {**part, "thoughtSignature": urlsafe_b64decode(plain + "=" * (-len(plain) % 4))}
+    url_safe = signature.replace("+", "-").replace("/", "_")
+    padding = "=" * (-len(url_safe) % 4)
+    return {**part, "thoughtSignature": urlsafe_b64decode(url_safe + padding)}

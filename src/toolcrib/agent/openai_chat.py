@@ -7,51 +7,44 @@ from typing import Any, Final
 from toolcrib.agent.provider import (
     AgentRequest,
     AgentTokenUsage,
-    Message,
+    ClientProvider,
     ReplyBuilder,
     StopReason,
-    check_options,
 )
 
 _STOP_REASONS: Final = {"stop": "done", "tool_calls": "calls", "function_call": "calls"}
 
 
-class OpenAIChat:
-    """Chat Completions. `options` are those of `client.chat.completions.create`.
+class OpenAIChat(ClientProvider):
+    """The Chat Completions API.
 
-    `tools` among them are tools that the server runs; they go out before those of the session.
+    `options` are those of `client.chat.completions.create`. Tools in `options` are run by the
+    server; they are sent before the tools of the session.
     """
 
     wire = "openai_chat"
 
     def __init__(self, client: Any, model: str, *, stream: bool = True, **options: Any) -> None:
-        self._client = client
-        self.streams = stream
-        self._tools = list(options.pop("tools", ()))
-        counting = {"stream_options": {"include_usage": True}} if stream else {}
-        self._options = {"model": model, **counting, **check_options(options, ["messages"])}
-
-    def user_message(self, task: str) -> Message:
-        """The user's message."""
-        return {"role": "user", "content": task}
+        usage = {"stream_options": {"include_usage": True}} if stream else {}
+        super().__init__(client, stream, {"model": model, **usage, **options}, ["messages"])
 
     def send(self, request: AgentRequest) -> Any:
-        """The chunks of a completion."""
-        # An empty list of tools is refused.
-        tools = [*self._tools, *request.tools]
-        offered = {"tools": tools} if tools else {}
+        """Return the completion, or its chunks."""
+        all_tools = self._all_tools(request)
+        # The API rejects an empty list of tools.
+        tools = {"tools": all_tools} if all_tools else {}
         system = [{"role": "system", "content": request.system}] if request.system else []
         return self._client.chat.completions.create(
-            **self._options, **offered, messages=[*system, *request.messages], stream=self.streams
+            **self._options, **tools, messages=[*system, *request.messages], stream=self.streams
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """An empty completion."""
+        """Return an empty completion."""
         return _ChatReply()
 
 
 class _ChatReply:
-    """A completion in the making. What servers add to OpenAI's fields goes back as it came."""
+    """A completion under construction. Fields that servers add are sent back unchanged."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {"role": "assistant", "content": None}
@@ -80,7 +73,6 @@ class _ChatReply:
         return self.text
 
     def _add_call_piece(self, piece: dict[str, Any]) -> None:
-        """A piece goes on with the call of its number. Not all servers number calls, or rightly."""
         call = self._find_or_start_call(piece)
         for field, value in piece.items():
             if field == "function":
@@ -90,14 +82,17 @@ class _ChatReply:
                 call[field] = value or call.get(field)
 
     def _find_or_start_call(self, piece: dict[str, Any]) -> dict[str, Any]:
-        id, at = piece.get("id") or "", piece.get("index")
-        same = [call for call in self._calls if call["index"] == at and id in ("", call["id"])]
-        if at is None and not id:
-            same = self._calls
-        if same:
-            return same[-1]
+        """Return the call that a piece continues; some servers number calls wrongly or not at all."""
+        id, index = piece.get("id") or "", piece.get("index")
+        matches = [
+            call for call in self._calls if call["index"] == index and id in ("", call["id"])
+        ]
+        if index is None and not id:
+            matches = self._calls
+        if matches:
+            return matches[-1]
         empty = {"name": "", "arguments": ""}
-        call = {"index": at, "id": id, "type": "function", "function": empty}
+        call = {"index": index, "id": id, "type": "function", "function": empty}
         self._calls.append(call)
         return call
 
@@ -118,17 +113,16 @@ class _ChatReply:
 
     @property
     def usage(self) -> AgentTokenUsage:
-        return AgentTokenUsage(
-            self._usage.get("prompt_tokens") or 0, self._usage.get("completion_tokens") or 0
-        )
+        return AgentTokenUsage.from_counts(self._usage, ["prompt_tokens"], ["completion_tokens"])
 
     @property
     def stop_reason(self) -> StopReason:
-        # Some servers say `stop` also where the model has called.
+        # Some servers report `stop` even if the model called tools.
         return "calls" if self._calls else _STOP_REASONS.get(self._stop, self._stop)
 
 
-def _append_value(before: Any, more: Any) -> Any:
-    """A field with what a piece adds to it."""
-    is_alike = isinstance(before, type(more)) and isinstance(more, str | list)
-    return before + more if is_alike else before if more is None else more
+def _append_value(before: Any, added: Any) -> Any:
+    """Return a field after a delta: strings and lists are concatenated, other values replaced."""
+    if isinstance(before, type(added)) and isinstance(added, str | list):
+        return before + added
+    return before if added is None else added

@@ -7,10 +7,10 @@ from typing import Any, Final
 from toolcrib.agent.provider import (
     AgentRequest,
     AgentTokenUsage,
+    ClientProvider,
     Message,
     ReplyBuilder,
     StopReason,
-    check_options,
 )
 
 _FINAL_EVENTS: Final = ("response.completed", "response.incomplete", "response.failed")
@@ -18,55 +18,49 @@ _CALL_TYPES: Final = ("function_call", "custom_tool_call", "tool_search_call")
 _TYPES_WITH_ID: Final = ("message", *_CALL_TYPES, "tool_search_output")
 
 
-class OpenAIResponses:
-    """The Responses API, nothing stored there. `options` are those of `client.responses.create`.
+class OpenAIResponses(ClientProvider):
+    """The Responses API. OpenAI stores nothing unless `store=True` is among the options.
 
-    `tools` among them are tools that OpenAI runs; they go out before those of the session.
+    `options` are those of `client.responses.create`. Tools in `options` are run by OpenAI; they are
+    sent before the tools of the session.
     """
 
     wire = "openai_responses"
 
     def __init__(self, client: Any, model: str, *, stream: bool = True, **options: Any) -> None:
-        self._client = client
-        self.streams = stream
-        self._tools = list(options.pop("tools", ()))
-        self._options = {"model": model, "store": False, **check_options(options, ["input"])}
-
-    def user_message(self, task: str) -> Message:
-        """The user's item."""
-        return {"role": "user", "content": task}
+        super().__init__(client, stream, {"model": model, "store": False, **options}, ["input"])
 
     def send(self, request: AgentRequest) -> Any:
-        """The events of a response."""
+        """Return the response, or its events."""
         system = {"instructions": request.system} if request.system else {}
         return self._client.responses.create(
             **{**self._options, **system},
             input=request.messages,
-            tools=[*self._tools, *request.tools],
+            tools=self._all_tools(request),
             stream=self.streams,
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """An empty response."""
-        return _ResponsesReply(stored=self._options["store"] is not False)
+        """Return an empty response."""
+        return _ResponsesReply(is_stored=self._options["store"] is not False)
 
 
 class _ResponsesReply:
-    def __init__(self, stored: bool) -> None:
+    def __init__(self, is_stored: bool) -> None:
         self.text = ""
-        self._stored = stored
+        self._is_stored = is_stored
         self._response: dict[str, Any] = {"output": []}
 
     @property
     def reply(self) -> dict[str, Any]:
-        if self._stored:
+        if self._is_stored:
             return self._response
         return {**self._response, "output": _detach_items(self._response.get("output") or [])}
 
     def set_reply(self, reply: dict[str, Any]) -> str:
         self._response = reply
-        said = [item for item in reply.get("output") or [] if item.get("type") == "message"]
-        parts = [part for item in said for part in item.get("content") or []]
+        messages = [item for item in reply.get("output") or [] if item.get("type") == "message"]
+        parts = [part for message in messages for part in message.get("content") or []]
         self.text = "".join(part.get("text") or "" for part in parts)
         return self.text
 
@@ -75,36 +69,35 @@ class _ResponsesReply:
             self.text += chunk["delta"]
             return str(chunk["delta"])
         if chunk.get("type") in _FINAL_EVENTS:
-            # The last event has the whole of it.
+            # The last event contains the complete response.
             self._response = chunk["response"]
         return ""
 
     @property
     def usage(self) -> AgentTokenUsage:
-        usage = self._response.get("usage") or {}
-        return AgentTokenUsage(usage.get("input_tokens") or 0, usage.get("output_tokens") or 0)
+        counts = self._response.get("usage") or {}
+        return AgentTokenUsage.from_counts(counts, ["input_tokens"], ["output_tokens"])
 
     @property
     def stop_reason(self) -> StopReason:
         status = str(self._response.get("status") or "")
         if status != "completed":
-            failed = (self._response.get("error") or {}).get("message")
-            return str(
-                (self._response.get("incomplete_details") or {}).get("reason") or failed or status
-            )
-        made = [
-            item
+            reason = (self._response.get("incomplete_details") or {}).get("reason")
+            error = (self._response.get("error") or {}).get("message")
+            return str(reason or error or status)
+        has_calls = any(
+            item.get("type") in _CALL_TYPES and item.get("execution") != "server"
             for item in self._response.get("output") or []
-            if item.get("type") in _CALL_TYPES and item.get("execution") != "server"
-        ]
-        return "calls" if made else "done"
+        )
+        return "calls" if has_calls else "done"
 
 
 def _detach_items(items: list[Message]) -> list[Message]:
-    """Items of a response that OpenAI has not stored, such that it does not look any of them up.
+    """Return the items of an unstored response in a form that refers to nothing stored.
 
-    Thoughts go back only as a whole, encrypted, which has to be asked for with `include`. The others
-    lose their ids, by which OpenAI would ask for the thoughts that led to them.
+    Reasoning is sent back only if it is complete, that is encrypted, which a request has to ask for
+    with `include`. The other items lose their ids: with an id, OpenAI demands the reasoning that
+    preceded the item.
     """
     return [
         {field: value for field, value in item.items() if field != "id"}

@@ -1,14 +1,13 @@
-"""What an agent has to know of a provider: how to ask, and how to put a streamed reply together.
+"""The interface between the agent and a provider: send a request, build the reply from its chunks.
 
-Requests are streamed, as that is what a person wants to see, unless a provider is told `stream=False`.
-It is given the official client, sync or async, and calls it; nothing here imports an SDK. What comes
-back is a stream of chunks, whichever the colour, and an `Assembly` makes of them the reply that the
-API would have given at once.
+A provider calls the official client it is given, sync or async; no SDK is imported here. Requests
+are streamed unless the provider is created with `stream=False`. A `ReplyBuilder` assembles the
+chunks of a stream into the reply that the API returns without streaming.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -20,7 +19,7 @@ StopReason = Literal["done", "calls", "again"] | str
 
 @dataclass(frozen=True, slots=True)
 class AgentTokenUsage:
-    """Tokens that a provider has counted."""
+    """Token counts as reported by the provider."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -32,13 +31,23 @@ class AgentTokenUsage:
 
     @property
     def total_tokens(self) -> int:
-        """Both together."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
+
+    @classmethod
+    def from_counts(
+        cls, counts: Mapping[str, Any], inputs: Collection[str], outputs: Collection[str]
+    ) -> AgentTokenUsage:
+        """Sum the named fields of a provider's usage object; missing and null counts are zero."""
+        return cls(
+            sum(counts.get(field) or 0 for field in inputs),
+            sum(counts.get(field) or 0 for field in outputs),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """What a model is asked, in the provider's words but for the system prompt."""
+    """One request to the model: messages and tools in the provider's format."""
 
     messages: list[Message]
     tools: list[Message]
@@ -46,29 +55,33 @@ class AgentRequest:
 
 
 class ReplyBuilder(Protocol):
-    """A reply in the making."""
+    """A reply that is built from the chunks of a stream, or from one complete response."""
 
     def add_chunk(self, chunk: dict[str, Any]) -> str:
-        """Take in a chunk. Gives the words in it."""
+        """Add a chunk of the stream and return the text in it."""
 
     def set_reply(self, reply: dict[str, Any]) -> str:
-        """Take in a whole reply, where nothing is streamed. Gives its words."""
+        """Set the complete reply of a request without streaming and return its text."""
 
     @property
     def reply(self) -> dict[str, Any]:
-        """The reply as the API gives it without streaming."""
+        """The reply in the form the API returns without streaming."""
 
     @property
     def text(self) -> str:
-        """All its words."""
+        """The text of the reply."""
 
     @property
     def usage(self) -> AgentTokenUsage:
-        """What it has cost."""
+        """The tokens used by the request."""
 
     @property
     def stop_reason(self) -> StopReason:
-        """Why it ended: `done`, `calls`, `again` (ask once more as it is), or what cut it short."""
+        """Why the reply ended.
+
+        "done", "calls" (the model called tools), "again" (the same request has to be repeated), or
+        the provider's reason for an incomplete reply.
+        """
 
 
 class Provider(Protocol):
@@ -78,20 +91,35 @@ class Provider(Protocol):
     streams: bool
 
     def user_message(self, task: str) -> Message:
-        """The first message."""
+        """Return a task as a message of the user."""
 
     def send(self, request: AgentRequest) -> Any:
-        """The reply, or the stream of one to iterate; with an async client, to be awaited first."""
+        """Return the response, or the stream to iterate; an awaitable of it for async clients."""
 
     def new_reply(self) -> ReplyBuilder:
-        """An empty reply."""
+        """Return an empty reply builder."""
 
 
-def check_options(options: dict[str, Any], reserved: Collection[str]) -> dict[str, Any]:
-    """Options of a request, none of which is the agent's own to say."""
-    for name in reserved:
-        if name in options:
-            raise InvalidConfig(
-                f"{name!r} of a request is what the agent says; leave it out of the options"
-            )
-    return options
+class ClientProvider:
+    """What the providers share: the client, the options of a request and the provider's tools.
+
+    `reserved` names the request fields that the agent sets itself.
+    """
+
+    def __init__(
+        self, client: Any, stream: bool, options: dict[str, Any], reserved: Collection[str]
+    ) -> None:
+        for name in reserved:
+            if name in options:
+                raise InvalidConfig(f"{name!r} is set by the agent; leave it out of the options")
+        self.streams = stream
+        self._client = client
+        self._hosted_tools = list(options.pop("tools", ()))
+        self._options = options
+
+    def user_message(self, task: str) -> Message:
+        """Return a task as a message of the user."""
+        return {"role": "user", "content": task}
+
+    def _all_tools(self, request: AgentRequest) -> list[Message]:
+        return [*self._hosted_tools, *request.tools]
