@@ -22,7 +22,8 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
-from toolcrib.registry.registry import Registry, render_value
+from toolcrib.registry.execution import render_value
+from toolcrib.registry.registry import Registry
 from toolcrib.search.engine import AllowedTools, SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.hosted_search import find_hosting_provider

@@ -138,7 +138,7 @@ def test_a_fault_of_a_tool_is_no_wrong_name_and_no_use() -> None:
     registry.register(Tool("weld"), fail)
     assert plain.answer("weld", {}) == "no gas: is the name right?"
     assert registry.call("weld", {}).text == (
-        "weld was called rightly, and failed: ValueError: no gas"
+        "weld accepted the call and failed: ValueError: no gas"
     )
     assert plain.tools["weld"]["uses"] == 1
     assert (registry.usage("weld").successes, registry.usage("weld").failures) == (0, 1)

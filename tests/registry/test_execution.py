@@ -184,7 +184,7 @@ def test_a_result_that_is_no_json_is_an_error() -> None:
     loop.append(loop)
     result = registry_of(lambda: loop).call("tool", {})
     assert result.is_error
-    assert result.text.startswith("tool ran, but its result is no JSON")
+    assert result.text.startswith("tool ran, but its result cannot be converted to JSON")
 
 
 def test_a_large_result_is_cut_and_says_so() -> None:
@@ -226,7 +226,7 @@ def test_a_fault_of_the_function_is_never_taken_for_one_of_the_call(
 ) -> None:
     registry = registry_of(raising(fault, is_async))
     result = call(registry, "tool", {})
-    assert result == CallResult(f"tool was called rightly, and failed: {text}", is_error=True)
+    assert result == CallResult(f"tool accepted the call and failed: {text}", is_error=True)
     with pytest.raises(ToolFailed) as caught:
         registry.execute("tool", {})
     assert caught.value.__cause__ is fault
@@ -277,7 +277,7 @@ def test_a_function_that_blocks_is_given_up(call: Caller, gate: threading.Event)
     registry = Registry().register(Tool("tool"), gate.wait, timeout_seconds=0.01)
     result = call(registry, "tool", {})
     assert result.is_error
-    assert result.text.startswith("tool took longer than 0.01 seconds and was given up")
+    assert result.text.startswith("tool took longer than 0.01 seconds and was abandoned")
     assert registry.usage("tool").failures == 1
 
 

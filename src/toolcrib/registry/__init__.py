@@ -1,1 +1,1 @@
-"""Tools that are Python functions: kept by name and version, and run."""
+"""Python functions as tools: registered by name and version, validated and run."""

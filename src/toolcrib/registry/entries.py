@@ -1,4 +1,4 @@
-"""What a registry keeps: a tool, its function, and how it has been used."""
+"""The records of a registry: a tool with its function, its usage, and one call of it."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ VersionNumbers = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class RegistryUsage:
-    """How often a tool has done its work, how often it failed, and when it last ran."""
+    """How often a tool succeeded and failed, and when it last ran."""
 
     successes: int = 0
     failures: int = 0
     last_used: datetime | None = None
 
     def __add__(self, other: RegistryUsage) -> RegistryUsage:
-        used = [used for used in (self.last_used, other.last_used) if used]
+        dates = [date for date in (self.last_used, other.last_used) if date]
         return RegistryUsage(
             self.successes + other.successes,
             self.failures + other.failures,
-            max(used, default=None),
+            max(dates, default=None),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryEntry:
-    """One version of a tool, and what does its work.
+    """One version of a tool, and the function behind it.
 
-    `bound` makes of JSON arguments a function that is ready to be called. `successor` is what to
-    use instead, where this version is deprecated.
+    `bind` turns JSON arguments into a callable without parameters. `successor` names the tool to
+    use instead if this version is deprecated.
     """
 
     tool: Tool
@@ -52,18 +52,18 @@ class RegistryEntry:
 
     @property
     def reference(self) -> str:
-        """The name that means this version and no other."""
+        """The name that refers to this version only."""
         return f"{self.tool.id}{VERSION_SEPARATOR}{self.tool.version}"
 
     @property
     def version_numbers(self) -> VersionNumbers:
-        """The version as numbers."""
+        """The version as a tuple of numbers, for comparison."""
         return parse_version(self.tool.version)
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A tool that is about to be run, and with what."""
+    """A tool that is about to run, and its arguments."""
 
     tool: Tool
     arguments: Mapping[str, Any]
@@ -71,7 +71,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class InvocationOutcome:
-    """How a run ended: with a value, or with a fault."""
+    """The result of a run: a value, or an error."""
 
     invocation: Invocation
     value: Any
@@ -80,11 +80,11 @@ class InvocationOutcome:
 
 
 def parse_version(version: str) -> VersionNumbers:
-    """A version as numbers, so that 1.10 comes after 1.9, and 1.0 is 1."""
+    """Return a version as numbers, so that 1.10 sorts after 1.9 and 1.0 equals 1."""
     if not _VERSION_PATTERN.fullmatch(version):
         raise InvalidTool(
-            f"version {version[:40]!r} cannot be put in order; "
-            "use numbers with dots between them, such as 2 or 1.4"
+            f"version {version[:40]!r} is not valid; "
+            "use numbers separated by dots, such as 2 or 1.4"
         )
     numbers = [int(number) for number in version.split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
@@ -93,6 +93,6 @@ def parse_version(version: str) -> VersionNumbers:
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """The name and the version in `name@version`; without one, the version is empty."""
+    """Return the name and the version in `name@version`; the version is empty if there is none."""
     name, _, version = reference.partition(VERSION_SEPARATOR)
     return name, version

@@ -1,7 +1,7 @@
-"""Running a function for either kind of caller, within a time limit.
+"""Run functions for sync and async callers, with a time limit.
 
-There is one way to run: on an event loop, and a function that may block in a thread of its own
-beside it. A caller without a loop borrows that of a background thread.
+Every function runs on an event loop; one that may block runs in a thread, awaited by the loop. A
+caller without an event loop uses the loop of a background thread.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from toolcrib.errors import CallRefused, CallTimeout, ToolFailed
 from toolcrib.registry.function import is_async
 
@@ -24,14 +26,14 @@ MAX_ERROR_CHARS: Final = 2_000
 
 
 class Executor:
-    """Runs functions, at most so many threads at a time."""
+    """Runs functions, with a limit on the number of threads."""
 
     def __init__(self, max_threads: int) -> None:
         self._max_threads = max_threads
         self._free_threads = threading.BoundedSemaphore(max_threads)
 
     async def run(self, name: str, work: Work, timeout_seconds: float | None) -> Any:
-        """What the function returns. Cancelling this cancels the function, if it is async."""
+        """Return the result of the function. Cancelling this cancels an async function."""
         task = asyncio.ensure_future(self._execute(name, work))
         task.add_done_callback(_retrieve_exception)
         try:
@@ -40,7 +42,7 @@ class Executor:
             task.cancel()
         if not finished:
             raise CallTimeout(
-                f"{name} took longer than {timeout_seconds:g} seconds and was given up; "
+                f"{name} took longer than {timeout_seconds:g} seconds and was abandoned; "
                 "ask for less, or try again later"
             )
         if task.cancelled():
@@ -48,18 +50,18 @@ class Executor:
         return task.result()
 
     def run_blocking(self, name: str, work: Work, timeout_seconds: float | None) -> Any:
-        """The same for a caller without an event loop."""
+        """Return the result of the function, for a caller without an event loop."""
         return _run_on_background_loop(self.run(name, work, timeout_seconds))
 
     async def _execute(self, name: str, work: Work) -> Any:
         if is_async(work):
             return await _await_result(name, work)
         value = await asyncio.wrap_future(self._start_thread(name, work))
-        # A decorator without async of its own may hide a function that has it.
+        # A sync wrapper around an async function returns an awaitable.
         return await _await_result(name, lambda: value) if inspect.isawaitable(value) else value
 
     def _start_thread(self, name: str, work: Work) -> Future[Any]:
-        # A thread cannot be stopped: one that was given up keeps its place until it ends.
+        # A thread cannot be stopped: an abandoned one counts towards the limit until it ends.
         if not self._free_threads.acquire(blocking=False):
             raise CallRefused(
                 f"{self._max_threads} calls are still running, which is the limit; try again later"
@@ -71,10 +73,10 @@ class Executor:
         def target() -> None:
             try:
                 value = context.run(work)
-            except BaseException as fault:
-                failed = _tool_failed_error(name, fault)
-                failed.__cause__ = fault
-                future.set_exception(failed)
+            except BaseException as exception:
+                error = _tool_failed_error(name, exception)
+                error.__cause__ = exception
+                future.set_exception(error)
             else:
                 future.set_result(value)
             finally:
@@ -87,30 +89,37 @@ class Executor:
 async def _await_result(name: str, work: Work) -> Any:
     try:
         return await work()
-    except (Exception, SystemExit) as fault:
-        raise _tool_failed_error(name, fault) from fault
+    except (Exception, SystemExit) as exception:
+        raise _tool_failed_error(name, exception) from exception
 
 
-def describe_exception(fault: BaseException) -> str:
-    """Whatever somebody else's code raises, as a model may be told."""
-    text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
+def describe_exception(exception: BaseException) -> str:
+    """Return an exception as text for a model, shortened to `MAX_ERROR_CHARS`."""
+    text = (
+        f"{type(exception).__name__}: {exception}" if str(exception) else type(exception).__name__
+    )
     return text if len(text) <= MAX_ERROR_CHARS else f"{text[:MAX_ERROR_CHARS]}…"
 
 
-def _tool_failed_error(name: str, fault: BaseException) -> ToolFailed:
-    return ToolFailed(f"{name} was called rightly, and failed: {describe_exception(fault)}")
+def render_value(value: object) -> str:
+    """Return the value of a tool as text for a model: a string unchanged, other values as JSON."""
+    if isinstance(value, str):
+        return value
+    return to_json(value, fallback=str, inf_nan_mode="strings").decode()
+
+
+def _tool_failed_error(name: str, exception: BaseException) -> ToolFailed:
+    return ToolFailed(f"{name} accepted the call and failed: {describe_exception(exception)}")
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Look at the exception of a task nobody waits for any more, so that none is logged as lost."""
+    """Retrieve the exception of an abandoned task, so that asyncio does not log it as lost."""
     if not task.cancelled():
         task.exception()
 
 
-# ------------------------------------------------------------------- the loop of those without one
-
 _lock = threading.Lock()
-# By process: after a fork the child has the table, but not the thread.
+# One loop per process: after a fork, the child has this table but not the thread.
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
@@ -128,8 +137,7 @@ def _run_on_background_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
     if asyncio._get_running_loop() is loop:
         coroutine.close()
         raise CallRefused(
-            "an async function must not wait for another call without await: it would wait "
-            "for itself; use call_async"
+            "a blocking call inside an async function would wait for itself; use call_async"
         )
     future = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:

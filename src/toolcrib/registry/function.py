@@ -1,4 +1,4 @@
-"""A Python function as a tool: what it takes from its signature, what it is for from its docstring."""
+"""A Python function as a tool: schema from its signature, description from its docstring."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VARIADIC_PREFIXES: Mapping[object, str] = {
 
 
 class FunctionSignature:
-    """What a function takes: as a JSON Schema, and as Python values made of JSON ones."""
+    """The parameters of a function, as a JSON Schema and for converting JSON arguments."""
 
     def __init__(self, function: Function, name: str = "") -> None:
         self.name = name or _read_name(function)
@@ -40,18 +40,19 @@ class FunctionSignature:
 
     @property
     def tool(self) -> Tool:
-        """The tool a model is shown."""
+        """The tool that describes the function to a model."""
         schema = self._adapter.json_schema(schema_generator=_UntitledJsonSchema)
         schema.pop("title", None)
         return Tool(self.name, _read_description(self._source), schema)
 
     def bind(self, arguments: Mapping[str, Any]) -> Function:
-        """The function with its arguments, ready to be called: dates are dates, models are models."""
+        """Return the function with its arguments, converted to the annotated types."""
         try:
             values: dict[str, Any] = self._adapter.validate_python(dict(arguments))
-        except ValidationError as fault:
+        except ValidationError as error:
             raise InvalidArguments(
-                f"the arguments do not fit {self.name}: {_format_errors(fault)}; call again with that put right"
+                f"the arguments do not fit {self.name}: {_format_errors(error)}; "
+                "correct them and call again"
             ) from None
         positional = [
             values.pop(name, parameter.default)
@@ -65,10 +66,10 @@ class FunctionSignature:
             signature = inspect.signature(self._function)
         except ValueError:
             raise InvalidTool(
-                f"function {self.name!r} does not say what it takes; "
+                f"function {self.name!r} has no readable signature; "
                 "register it with a definition of your own"
             ) from None
-        # What a partial has fixed is the program's own business, and may be a secret.
+        # Arguments that a partial has set stay hidden from the model; they may be secrets.
         fixed = self._function.keywords if isinstance(self._function, partial) else {}
         parameters = {
             name: parameter for name, parameter in signature.parameters.items() if name not in fixed
@@ -76,12 +77,12 @@ class FunctionSignature:
         for name, parameter in parameters.items():
             if stars := _VARIADIC_PREFIXES.get(parameter.kind):
                 raise InvalidTool(
-                    f"function {self.name!r}: {stars}{name} does not say which arguments there are; "
+                    f"function {self.name!r}: {stars}{name} does not name its arguments; "
                     "name each, or register the function with a definition of your own"
                 )
         if next(iter(parameters), "") in ("self", "cls"):
             raise InvalidTool(
-                f"function {self.name!r} is a method without its object; pass that of an instance"
+                f"function {self.name!r} is an unbound method; pass the method of an instance"
             )
         return parameters
 
@@ -98,25 +99,27 @@ class FunctionSignature:
     def _read_hints(self) -> dict[str, Any]:
         source = inspect.unwrap(self._source)
         annotations = getattr(source, "__annotations__", {})
-        # Only those of parameters: what a function returns is often imported for type checkers alone.
-        wanted = SimpleNamespace(
+        # Only the annotations of parameters: return types are often imported only for type checkers.
+        parameters_only = SimpleNamespace(
             __annotations__={
                 name: annotations[name] for name in self._parameters if name in annotations
             }
         )
         try:
-            return get_type_hints(wanted, getattr(source, "__globals__", {}), include_extras=True)
-        except (NameError, TypeError, SyntaxError, AttributeError) as fault:
+            return get_type_hints(
+                parameters_only, getattr(source, "__globals__", {}), include_extras=True
+            )
+        except (NameError, TypeError, SyntaxError, AttributeError) as error:
             raise InvalidTool(
-                f"function {self.name!r}: an annotation cannot be read: {fault}; "
+                f"function {self.name!r}: an annotation cannot be read: {error}; "
                 "what it names has to be importable from the function's module"
             ) from None
 
     def _check_parameter(self, name: str, annotation: Any) -> None:
         try:
             _typed_dict_adapter({name: annotation}).json_schema()
-        except (PydanticUserError, TypeError) as fault:
-            reason = str(fault).splitlines()[0]
+        except (PydanticUserError, TypeError) as error:
+            reason = str(error).splitlines()[0]
             raise InvalidTool(
                 f"function {self.name!r}: no JSON Schema can be made of the type of parameter "
                 f"{name!r}: {reason}; use plain types, dataclasses or pydantic models"
@@ -124,18 +127,18 @@ class FunctionSignature:
 
 
 class _UntitledJsonSchema(GenerateJsonSchema):
-    """Titles that only repeat a parameter's name cost tokens and say nothing."""
+    """A JSON Schema generator that leaves out titles, which only repeat the parameter names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 def is_async(function: Function) -> bool:
-    """Whether calling this gives something to await."""
+    """Return whether calling a function returns an awaitable."""
     if isinstance(function, partial):
         return is_async(function.func)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  an object's own, not whether it has one
+        getattr(function, "__call__", None)  # noqa: B004  the method itself is needed here
     )
 
 
@@ -153,7 +156,7 @@ def _read_name(function: Function) -> str:
 
 
 def _find_source(function: Function) -> Function:
-    """What carries name, annotations and docstring: the function inside a partial or an object."""
+    """Return the function that has the name, annotations and docstring of a callable."""
     if isinstance(function, partial):
         return _find_source(function.func)
     if inspect.isroutine(function):
@@ -163,21 +166,21 @@ def _find_source(function: Function) -> Function:
 
 
 def _build_field(hint: Any, parameter: inspect.Parameter, text: str) -> Any:
-    """The annotation of one parameter; its own description wins over the docstring's."""
-    base, *own = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    text = next((item for item in own if isinstance(item, str)), text)
+    """Return the annotation of a parameter; its own description precedes the docstring's."""
+    base, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    text = next((item for item in metadata if isinstance(item, str)), text)
     extra: dict[str, Any] = {}
     if parameter.default is not inspect.Parameter.empty:
-        # A default that JSON cannot say is still the function's default.
+        # A default that JSON cannot express is left out of the schema; the function still uses it.
         with suppress(ValueError):
             extra["default"] = to_jsonable_python(parameter.default)
-    described = Field(description=text or None, json_schema_extra=extra)
-    annotation = Annotated[base, described, *own]  # type: ignore[valid-type]
+    field_info = Field(description=text or None, json_schema_extra=extra)
+    annotation = Annotated[base, field_info, *metadata]  # type: ignore[valid-type]
     return annotation if parameter.default is inspect.Parameter.empty else NotRequired[annotation]
 
 
 def _typed_dict_adapter(fields: dict[str, Any]) -> TypeAdapter[Any]:
-    # A typed dictionary, since its keys may have any name: a model's may not be `json` or `copy`.
+    # A TypedDict, because its keys may have any name; fields of a model must not be `json` or `copy`.
     arguments = TypedDict("arguments", fields)  # type: ignore[misc]
     arguments.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
     return TypeAdapter(arguments)
@@ -191,20 +194,24 @@ def _parse_docstring(function: Function) -> docstring_parser.Docstring | None:
 
 
 def _read_description(function: Function) -> str:
-    """What a function is for: its docstring without the sections about arguments and results."""
-    parsed = _parse_docstring(function)
-    if parsed is None:
+    """Return the docstring of a function without its sections about arguments and results."""
+    docstring = _parse_docstring(function)
+    if docstring is None:
         return inspect.getdoc(function) or ""
-    return "\n\n".join(filter(None, (parsed.short_description, parsed.long_description)))
+    return "\n\n".join(filter(None, (docstring.short_description, docstring.long_description)))
 
 
 def _parameter_descriptions(function: Function) -> dict[str, str]:
-    parsed = _parse_docstring(function)
-    return {one.arg_name: one.description or "" for one in parsed.params} if parsed else {}
+    docstring = _parse_docstring(function)
+    return (
+        {parameter.arg_name: parameter.description or "" for parameter in docstring.params}
+        if docstring
+        else {}
+    )
 
 
-def _format_errors(fault: ValidationError) -> str:
+def _format_errors(error: ValidationError) -> str:
     return "; ".join(
-        f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
-        for one in fault.errors(include_url=False, include_input=False)
+        f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
+        for detail in error.errors(include_url=False, include_input=False)
     )

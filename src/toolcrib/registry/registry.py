@@ -1,4 +1,4 @@
-"""Registry: tools that are Python functions, found by name and version, validated and run."""
+"""Registry: Python functions as tools, found by name and version, validated and run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from functools import partial
 from itertools import islice
 from types import UnionType
 from typing import Any, Final, TypeVar, overload
-
-from pydantic_core import to_json
 
 from toolcrib.adapters.format_detection import tools_from_any
 from toolcrib.adapters.toolcrib_json import TOOL_FIELDS
@@ -46,7 +44,7 @@ from toolcrib.registry.entries import (
     parse_version,
     split_reference,
 )
-from toolcrib.registry.execution import Executor, describe_exception
+from toolcrib.registry.execution import Executor, describe_exception, render_value
 from toolcrib.registry.function import Function, FunctionSignature
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
@@ -64,13 +62,13 @@ AfterHook = Callable[[InvocationOutcome], None]
 
 
 class Registry:
-    """Tools that are Python functions.
+    """Python functions as tools.
 
-    `catalog` is what there is to search. `execute` gives what a function returns, or raises;
-    `call` gives a text for a model, whatever happens. All of it may be used from any thread.
+    `catalog` has the tools to search. `execute` returns what a function returns, or raises; `call`
+    always returns text for a model. All methods are safe to call from any thread.
 
-    A tool may live in several versions. Its name means the newest one that is not deprecated;
-    `name@2` means that version and no other.
+    A tool may have several versions. Its name refers to the newest version that is not deprecated;
+    `name@2` refers to that version only.
     """
 
     def __init__(
@@ -95,20 +93,18 @@ class Registry:
         self._before: list[BeforeHook] = []
         self._after: list[AfterHook] = []
 
-    # -------------------------------------------------------------------------- what there is
-
     @property
     def catalog(self) -> Catalog:
-        """The tools to be offered: of each the current version, if enabled and not deprecated."""
+        """The current version of each tool, if it is enabled and not deprecated."""
         return self._catalog
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools of the catalog, as anything that offers tools has them."""
+        """The tools of the catalog."""
         return tuple(self._catalog)
 
     def __getitem__(self, name: str) -> RegistryEntry:
-        """The entry that a name, or a name with a version, means; `UnknownTool` if there is none."""
+        """Return the entry of a name or `name@version`; raise `UnknownTool` if there is none."""
         with self._lock:
             return self._get_entry(name)
 
@@ -117,14 +113,14 @@ class Registry:
 
     def __iter__(self) -> Iterator[RegistryEntry]:
         with self._lock:
-            entries = [entry for one in self._versions.values() for entry in one.values()]
+            entries = [entry for versions in self._versions.values() for entry in versions.values()]
         return iter(entries)
 
     def __len__(self) -> int:
         return len(self._versions)
 
     def has_tool(self, name: str) -> bool:
-        """Whether a call of this name would be ours to answer."""
+        """Return whether the registry has a tool with this name or `name@version`."""
         try:
             self[name]
         except UnknownTool:
@@ -132,21 +128,21 @@ class Registry:
         return True
 
     def versions(self, name: str) -> tuple[str, ...]:
-        """The live versions of a tool, oldest first."""
+        """Return the registered versions of a tool, oldest first."""
         with self._lock:
             versions = self._versions[self._get_entry(name).tool.id]
             return tuple(versions[number].tool.version for number in sorted(versions))
 
     def categories(self) -> dict[str, int]:
-        """How many of the offered tools each category has."""
+        """Return the number of tools of the catalog in each category."""
         return dict(Counter(tool.category for tool in self._catalog if tool.category))
 
     def tags(self) -> dict[str, int]:
-        """How many of the offered tools each tag has."""
+        """Return the number of tools of the catalog with each tag."""
         return dict(Counter(tag for tool in self._catalog for tag in dict.fromkeys(tool.tags)))
 
     def usage(self, name: str) -> RegistryUsage:
-        """How a tool has been used, all its versions together; or one version, if it is named."""
+        """Return the usage of one version if the name has one, else of all versions together."""
         with self._lock:
             entry = self._get_entry(name)
             if VERSION_SEPARATOR in name:
@@ -154,13 +150,11 @@ class Registry:
             return sum(map(self._entry_usage, self._versions[name].values()), RegistryUsage())
 
     def most_used(self, limit: int = 10) -> list[tuple[str, RegistryUsage]]:
-        """The tools that have done the most work, with how they were used."""
+        """Return the tools with the most successful calls, with their usage."""
         with self._lock:
-            used = [(name, self.usage(name)) for name in self._versions]
-        used.sort(key=lambda one: -one[1].successes)
-        return [one for one in used if one[1].successes][: max(0, limit)]
-
-    # --------------------------------------------------------------------- what comes and goes
+            rows = [(name, self.usage(name)) for name in self._versions]
+        rows = [row for row in rows if row[1].successes]
+        return sorted(rows, key=lambda row: -row[1].successes)[: max(0, limit)]
 
     @overload
     def tool(self, function: DecoratedFunction, /) -> DecoratedFunction: ...
@@ -187,7 +181,7 @@ class Registry:
         replace: bool = False,
         **fields: Any,
     ) -> Tool:
-        """Register a function, and give the tool that it is. `tool` is the same as a decorator."""
+        """Register a function and return its tool."""
         signature = FunctionSignature(function, name)
         return self._store(signature.tool, signature.bind, timeout_seconds, replace, fields)
 
@@ -200,120 +194,120 @@ class Registry:
         replace: bool = False,
         **fields: Any,
     ) -> Registry:
-        """Register a function under a definition: a tool in any known wire format.
+        """Register a function under a definition: a `Tool`, or a tool in any known wire format.
 
-        `fields` are those of a `Tool` (category, tags, version and so on) and win over the
-        definition's. A version that is there already is only put aside with `replace=True`; its
-        usage stays.
+        `fields` are fields of `Tool` and override those of the definition. Replacing a version that
+        is already registered requires `replace=True`; its usage is kept.
         """
-        tool = (
-            definition if isinstance(definition, Tool) else _single_tool(tools_from_any(definition))
-        )
+        tool = definition if isinstance(definition, Tool) else _read_definition(definition)
         if not callable(function):
             raise InvalidTool(f"tool {tool.name!r}: {function!r} cannot be called; pass a function")
-        self._store(
-            tool, lambda given: partial(function, **given), timeout_seconds, replace, fields
-        )
+
+        def bind(arguments: Mapping[str, Any]) -> Callable[[], Any]:
+            return partial(function, **arguments)
+
+        self._store(tool, bind, timeout_seconds, replace, fields)
         return self
 
     def unregister(self, name: str) -> None:
-        """Take a tool away with all its versions; or one version, if it is named."""
+        """Remove one version if the name has one, else the tool with all its versions."""
         with self._lock:
             entry = self._get_entry(name)
             versions = self._versions[entry.tool.id]
-            gone = [entry] if VERSION_SEPARATOR in name else [*versions.values()]
-            for one in gone:
-                del versions[one.version_numbers]
-                self._usage.pop(one.reference, None)
+            removed = [entry] if VERSION_SEPARATOR in name else [*versions.values()]
+            for version in removed:
+                del versions[version.version_numbers]
+                self._usage.pop(version.reference, None)
             if not versions:
                 del self._versions[entry.tool.id]
             self._update_catalog(entry.tool.id)
 
     def enable(self, name: str) -> None:
-        """Let a tool be offered and called again."""
+        """Add a disabled tool to the catalog again and allow calls of it."""
         self._update_entry(name, enabled=True)
 
     def disable(self, name: str) -> None:
-        """Neither offer nor run a tool, but keep it. Other versions do not take its place."""
+        """Remove a tool from the catalog and refuse calls of it; no other version replaces it."""
         self._update_entry(name, enabled=False)
 
     def deprecate(self, name: str, successor: str) -> None:
-        """Offer a version no more. It still runs, and each result says what to use instead."""
+        """Remove a version from the catalog. It still runs; each result names the successor."""
         with self._lock:
             if self._get_entry(successor) == self._get_entry(name):
                 raise InvalidTool(f"{name!r} cannot be its own successor; name another")
             self._update_entry(name, successor=successor)
 
     def before(self, hook: BeforeHook) -> BeforeHook:
-        """Have this called before each run. It may raise `CallRefused`, which the model is told.
+        """Call this hook before each run.
 
-        Whatever else it raises refuses the call too.
+        It may raise `CallRefused` with a text for the model; other exceptions refuse the call too.
         """
         self._before.append(hook)
         return hook
 
     def after(self, hook: AfterHook) -> AfterHook:
-        """Have this called after each run, however it ended. What it raises is logged."""
+        """Call this hook after each run, successful or not. An exception of the hook is logged."""
         self._after.append(hook)
         return hook
 
-    # ------------------------------------------------------------------------------- running
-
     def execute(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """What a tool's function returns. Raises `UnknownTool`, or a `CallError`."""
+        """Return what a tool's function returns; raise `UnknownTool` or a `CallError`."""
         with self._start_run(name, arguments) as run:
             run.value = self._executor.run_blocking(name, run.work, run.entry.timeout_seconds)
         return run.value
 
     async def execute_async(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """The same in an event loop. Cancelling it cancels the function, if that is async."""
+        """Do the same as `execute` in an event loop. Cancelling this cancels an async function."""
         with self._start_run(name, arguments) as run:
             run.value = await self._executor.run(name, run.work, run.entry.timeout_seconds)
         return run.value
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        """What to tell the model that called a tool: its result, or what went wrong and the cure."""
+        """Return the text for the model that called a tool: its result, or an error with advice."""
         try:
             return self._render_call_result(name, self.execute(name, arguments))
-        except ToolcribError as fault:
-            return CallResult(str(fault), is_error=True)
+        except ToolcribError as error:
+            return CallResult(str(error), is_error=True)
 
     async def call_async(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        """The same in an event loop."""
+        """Do the same as `call` in an event loop."""
         try:
             return self._render_call_result(name, await self.execute_async(name, arguments))
-        except ToolcribError as fault:
-            return CallResult(str(fault), is_error=True)
+        except ToolcribError as error:
+            return CallResult(str(error), is_error=True)
 
     @contextmanager
     def _start_run(self, name: str, arguments: Mapping[str, Any]) -> Iterator[_RegistryRun]:
-        """A call from the moment its tool is known until it has ended, one way or the other."""
+        """Check a call, then count it and run the hooks when the `with` block ends."""
         entry = self[name]
         run = _RegistryRun(entry, Invocation(entry.tool, arguments))
         started = time.monotonic()
-        fault: BaseException | None = None
+        error: BaseException | None = None
         try:
             self._check_call(name, run)
             yield run
-        except BaseException as raised:
-            fault = raised
+        except BaseException as exception:
+            error = exception
             raise
         finally:
-            self._count_call(entry, failed=fault is not None)
+            self._count_call(entry, failed=error is not None)
             outcome = InvocationOutcome(
-                run.invocation, run.value, fault, time.monotonic() - started
+                run.invocation, run.value, error, time.monotonic() - started
             )
             self._run_after_hooks(outcome)
 
     def _check_call(self, name: str, run: _RegistryRun) -> None:
         arguments = run.invocation.arguments
         if not run.entry.enabled:
-            raise ToolDisabled(f"{name} is switched off at present; use another tool")
+            raise ToolDisabled(f"{name} is disabled; use another tool")
         if not isinstance(arguments, Mapping):
-            raise InvalidArguments(f"the arguments of {name} have to be an object; call again so")
-        if faults := find_problems(run.entry.tool.input_schema, arguments):
             raise InvalidArguments(
-                f"the arguments do not fit {name}: {'; '.join(faults)}; call again with that put right"
+                f"the arguments of {name} must be an object; call again with one"
+            )
+        if problems := find_problems(run.entry.tool.input_schema, arguments):
+            raise InvalidArguments(
+                f"the arguments do not fit {name}: {'; '.join(problems)}; "
+                "correct them and call again"
             )
         run.work = run.entry.bind(arguments)
         for hook in self._before:
@@ -321,26 +315,26 @@ class Registry:
                 hook(run.invocation)
             except ToolcribError:
                 raise
-            except Exception as fault:
+            except Exception as error:
                 raise CallRefused(
-                    f"{name} was not run, as a check before it failed: {describe_exception(fault)}; "
+                    f"{name} was not run because a check failed: {describe_exception(error)}; "
                     "try again, or use another tool"
-                ) from fault
+                ) from error
 
     def _run_after_hooks(self, outcome: InvocationOutcome) -> None:
         for hook in self._after:
             try:
                 hook(outcome)
             except Exception:
-                # The run is over, and its result no worse for it.
                 tool = outcome.invocation.tool.id
-                _log.exception("a hook after %s failed; the result stays as it is", tool)
+                _log.exception("a hook after %s failed; the result is unaffected", tool)
 
     def _render_call_result(self, name: str, value: Any) -> CallResult:
         try:
             text = render_value(value)
-        except (ValueError, RecursionError) as fault:
-            return CallResult(f"{name} ran, but its result is no JSON: {fault}", is_error=True)
+        except (ValueError, RecursionError) as error:
+            text = f"{name} ran, but its result cannot be converted to JSON: {error}"
+            return CallResult(text, is_error=True)
         if len(text) > self._max_result_chars:
             text = (
                 f"{text[: self._max_result_chars]}\n\n(These are the first "
@@ -351,36 +345,33 @@ class Registry:
             text += f"\n\n({name} is deprecated. From now on use {entry.successor}.)"
         return CallResult(text, is_error=False)
 
-    # -------------------------------------------------------------------------------- keeping
-
     def _store(
         self,
         tool: Tool,
-        bound: Callable[[Mapping[str, Any]], Callable[[], Any]],
+        bind: Callable[[Mapping[str, Any]], Callable[[], Any]],
         timeout_seconds: float | None,
         replace: bool,
         fields: dict[str, Any],
     ) -> Tool:
         _check_timeout(f"tool {tool.id!r}: timeout_seconds", timeout_seconds)
-        tool = tool.replace(
-            **{"version": tool.version or FIRST_VERSION, **_check_fields(tool, fields)}
-        )
+        _check_fields(tool, fields)
+        tool = tool.replace(**{"version": tool.version or FIRST_VERSION, **fields})
         if VERSION_SEPARATOR in tool.id:
             raise InvalidTool(
-                f"tool {tool.id!r}: {VERSION_SEPARATOR} stands between a name and a version; "
+                f"tool {tool.id!r}: {VERSION_SEPARATOR} separates a name from a version; "
                 "use another character"
             )
         try:
             check_schema(tool.input_schema)
-        except InvalidSchema as fault:
-            raise InvalidSchema(f"tool {tool.id!r}: {fault}") from None
-        entry = RegistryEntry(tool, bound, timeout_seconds or self._timeout_seconds)
+        except InvalidSchema as error:
+            raise InvalidSchema(f"tool {tool.id!r}: {error}") from None
+        entry = RegistryEntry(tool, bind, timeout_seconds or self._timeout_seconds)
         number = entry.version_numbers
         with self._lock:
             versions = self._versions.setdefault(tool.id, {})
             if number in versions and not replace:
                 raise DuplicateTool(
-                    f"{entry.reference} is registered already; give another version, or replace=True"
+                    f"{entry.reference} is already registered; pass another version or replace=True"
                 )
             versions[number] = entry
             self._update_catalog(tool.id)
@@ -393,7 +384,7 @@ class Registry:
             self._update_catalog(entry.tool.id)
 
     def _update_catalog(self, name: str) -> None:
-        """Bring the catalog in line with what is kept under a name."""
+        """Update the catalog after a change of the versions of a name."""
         entry = self._current_entry(name) if name in self._versions else None
         if entry and entry.enabled and not entry.successor:
             self._catalog = self._catalog.with_tools([entry.tool])
@@ -402,7 +393,9 @@ class Registry:
 
     def _current_entry(self, name: str) -> RegistryEntry:
         versions = self._versions[name]
-        return versions[max(versions, key=lambda one: (not versions[one].successor, one))]
+        return versions[
+            max(versions, key=lambda version: (not versions[version].successor, version))
+        ]
 
     def _find_entry(self, reference: str) -> RegistryEntry | None:
         name, version = split_reference(reference)
@@ -413,11 +406,11 @@ class Registry:
 
     def _get_entry(self, reference: str) -> RegistryEntry:
         if not isinstance(reference, str):
-            raise UnknownTool(f"there is no tool {_quote_name(repr(reference))}; a name is text")
+            raise UnknownTool(f"there is no tool {_quote_name(repr(reference))}; pass a string")
         try:
             entry = self._find_entry(reference)
-        except InvalidTool as fault:
-            raise UnknownTool(f"there is no tool {_quote_name(reference)}: {fault}") from None
+        except InvalidTool as error:
+            raise UnknownTool(f"there is no tool {_quote_name(reference)}: {error}") from None
         if entry is None:
             raise UnknownTool(self._unknown_tool_message(reference))
         return entry
@@ -425,18 +418,13 @@ class Registry:
     def _unknown_tool_message(self, reference: str) -> str:
         name, _ = split_reference(reference)
         if name in self._versions:
-            live = ", ".join(one.reference for one in self._versions[name].values())
-            return f"there is no tool {_quote_name(reference)}; there is {live}"
-        near = difflib.get_close_matches(
-            name[:MAX_NAME_CHARS], self._comparable_ids(), _MAX_SUGGESTIONS
-        )
-        hint = (
-            f"the nearest names are {', '.join(near)}" if near else "search for what it should do"
-        )
+            versions = ", ".join(entry.reference for entry in self._versions[name].values())
+            return f"there is no tool {_quote_name(reference)}; there is {versions}"
+        ids = [tool.id for tool in islice(self._catalog, _MAX_COMPARED_NAMES)]
+        hint = "search for what it should do"
+        if nearest := difflib.get_close_matches(name[:MAX_NAME_CHARS], ids, _MAX_SUGGESTIONS):
+            hint = f"the nearest names are {', '.join(nearest)}"
         return f"there is no tool {_quote_name(name)}; {hint}"
-
-    def _comparable_ids(self) -> list[str]:
-        return [tool.id for tool in islice(self._catalog, _MAX_COMPARED_NAMES)]
 
     def _entry_usage(self, entry: RegistryEntry) -> RegistryUsage:
         return self._usage.get(entry.reference, RegistryUsage())
@@ -444,8 +432,8 @@ class Registry:
     def _count_call(self, entry: RegistryEntry, failed: bool) -> None:
         with self._lock:
             if self._find_entry(entry.reference):
-                used = RegistryUsage(not failed, failed, self._now())
-                self._usage[entry.reference] = self._entry_usage(entry) + used
+                usage = RegistryUsage(not failed, failed, self._now())
+                self._usage[entry.reference] = self._entry_usage(entry) + usage
 
 
 @dataclass(slots=True)
@@ -461,37 +449,29 @@ def _check_timeout(name: str, seconds: float | None) -> None:
         _check_positive(name, seconds, int | float)
 
 
-def _check_positive(name: str, value: float, kind: type | UnionType) -> None:
-    is_number = isinstance(value, kind) and not isinstance(value, bool)
+def _check_positive(name: str, value: float, number_type: type | UnionType) -> None:
+    is_number = isinstance(value, number_type) and not isinstance(value, bool)
     if not is_number or not value > 0:
-        whole = "whole " if kind is int else ""
-        raise InvalidConfig(f"{name} has to be a {whole}number of more than 0, not {value!r}")
+        whole = "whole " if number_type is int else ""
+        raise InvalidConfig(f"{name} must be a {whole}number greater than 0, not {value!r}")
 
 
-def _check_fields(tool: Tool, fields: dict[str, Any]) -> dict[str, Any]:
+def _check_fields(tool: Tool, fields: dict[str, Any]) -> None:
     for field in fields:
         if field not in TOOL_FIELDS:
             raise InvalidTool(
                 f"tool {tool.name!r}: unknown field {field!r}; use {', '.join(TOOL_FIELDS)}"
             )
-    return fields
 
 
 def _quote_name(name: str) -> str:
-    """A name that a model made up, which may be of any length and hold any character."""
-    return repr(
-        name if len(name) <= _MAX_QUOTED_NAME_CHARS else f"{name[:_MAX_QUOTED_NAME_CHARS]}…"
-    )
+    """Return a name in quotes, shortened: a model may send a name of any length."""
+    limit = _MAX_QUOTED_NAME_CHARS
+    return repr(name if len(name) <= limit else f"{name[:limit]}…")
 
 
-def render_value(value: object) -> str:
-    """What a tool gave back, as a model reads it: text as it is, everything else as JSON."""
-    if isinstance(value, str):
-        return value
-    return to_json(value, fallback=str, inf_nan_mode="strings").decode()
-
-
-def _single_tool(tools: list[Tool]) -> Tool:
+def _read_definition(definition: Mapping[str, Any]) -> Tool:
+    tools = tools_from_any(definition)
     if len(tools) != 1:
         raise InvalidTool(f"a definition lists {len(tools)} tools; register them one by one")
     return tools[0]
