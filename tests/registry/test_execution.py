@@ -292,7 +292,7 @@ def test_an_async_function_is_cancelled_when_its_time_is_up(call: Caller) -> Non
             ended.set()
 
     registry = registry_of(wait, timeout_seconds=0.01)
-    assert "given up" in call(registry, "tool", {}).text
+    assert "abandoned" in call(registry, "tool", {}).text
     assert ended.wait(5)
 
 

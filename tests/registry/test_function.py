@@ -186,7 +186,7 @@ def test_a_rule_that_no_schema_can_say_is_still_a_rule() -> None:
 def test_a_fault_in_the_arguments_names_the_field() -> None:
     def send(to: Address) -> None: ...
 
-    with pytest.raises(InvalidArguments, match=r"to\.number: .*; call again"):
+    with pytest.raises(InvalidArguments, match=r"to\.number: .*; correct them and call again"):
         called(send, to={"street": "High", "number": 0})
     with pytest.raises(InvalidArguments, match="subject"):
         called(send, to={"street": "High", "number": 1}, subject="x")
@@ -292,8 +292,8 @@ def keywords(**names: str) -> None: ...
         (functools.partial(lambda city: city), "has no name; give one"),
         (missing, r"function 'missing': an annotation cannot be read: name 'Adress'"),
         (opaque, r"function 'opaque': .* parameter 'thing': .*Opaque"),
-        (many, r"function 'many': \*names does not say"),
-        (keywords, r"function 'keywords': \*\*names does not say"),
+        (many, r"function 'many': \*names does not name"),
+        (keywords, r"function 'keywords': \*\*names does not name"),
         (max, "function 'max' has no readable signature"),
         (7, "7 is not a function"),
         (Shop, "is not a function"),

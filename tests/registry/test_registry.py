@@ -90,7 +90,7 @@ def test_what_cannot_be_registered_says_why() -> None:
     registry = shop()
     with pytest.raises(InvalidTool, match="tool 'x': 'not a function' cannot be called"):
         registry.register({"name": "x", "input_schema": {}}, "not a function")  # type: ignore[arg-type]
-    with pytest.raises(InvalidTool, match="tool 'a@b': @ stands between"):
+    with pytest.raises(InvalidTool, match="tool 'a@b': @ separates"):
         registry.register(Tool("a@b"), print)
     with pytest.raises(InvalidTool, match="version 'beta' is not valid"):
         registry.register(Tool("x"), print, version="beta")
@@ -139,7 +139,7 @@ def test_a_disabled_tool_is_neither_offered_nor_run() -> None:
     registry.disable("ship")
     assert offered(registry) == ["refund"]
     assert registry.has_tool("ship")
-    with pytest.raises(ToolDisabled, match="ship is switched off"):
+    with pytest.raises(ToolDisabled, match="ship is disabled"):
         registry.execute("ship", {"parcel": "x"})
     registry.enable("ship")
     assert registry.execute("ship", {"parcel": "x"}) == "x"
@@ -371,9 +371,9 @@ def test_a_timeout_that_is_none_is_refused_where_it_is_given(seconds: Any) -> No
     with pytest.raises(InvalidConfig, match="timeout_seconds must be a number greater than 0"):
         Registry(timeout_seconds=seconds)
     registry = Registry()
-    with pytest.raises(InvalidConfig, match="tool 'shop': timeout_seconds has to be a number"):
+    with pytest.raises(InvalidConfig, match="tool 'shop': timeout_seconds must be a number"):
         registry.add(shop, timeout_seconds=seconds)
-    with pytest.raises(InvalidConfig, match="tool 'x': timeout_seconds has to be a number"):
+    with pytest.raises(InvalidConfig, match="tool 'x': timeout_seconds must be a number"):
         registry.register(Tool("x"), shop, timeout_seconds=seconds)
     assert len(registry) == 0
 

@@ -1,1 +1,1 @@
-"""Toolcrib inside agent frameworks: one file each, behind an extra of its name."""
+"""Toolcrib inside agent frameworks: one module per framework, behind an extra of its name."""

@@ -25,16 +25,16 @@ from toolcrib.search.engine import AllowedTools
 
 
 class ToolcribState(TypedDict):
-    """What the middleware adds to an agent's state: what its model was shown, as a stored session."""
+    """What the middleware adds to an agent's state: the stored session with the revealed tools."""
 
     toolcrib: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
 
 
 class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
-    """The model sees a search tool and the tools it has found; the agent keeps all its tools.
+    """Show the model a search tool and the tools it found; the agent keeps all its tools.
 
-    What was found is part of the agent's state, so a thread that a checkpointer keeps goes on with
-    it. `allowed` says, of a run's context, which of the tools it may use.
+    Revealed tools are part of the agent's state, so a thread with a checkpointer keeps them.
+    `allowed` returns, for the runtime of a run, the tools that it may use.
     """
 
     state_schema = ToolcribState
@@ -56,7 +56,7 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         request: ModelRequest[ContextT],
         handler: Callable[[ModelRequest[ContextT]], ModelResponse[Any]],
     ) -> ExtendedModelResponse[Any]:
-        """Send what this conversation was shown; answer its searches."""
+        """Send the revealed tools of this conversation and answer its searches."""
         step = self._start_step(request)
         return _build_response(step, handler(_override_tools(request, step)))
 
@@ -65,7 +65,7 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         request: ModelRequest[ContextT],
         handler: Callable[[ModelRequest[ContextT]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
-        """The same for an agent that runs on an event loop."""
+        """Do the same as `wrap_model_call` in an event loop."""
         step = self._start_step(request)
         return _build_response(step, await handler(_override_tools(request, step)))
 
@@ -74,7 +74,7 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
-        """Tell with a tool's result what was put away to make room for it."""
+        """Add the names of evicted tools to the result of the tool that replaced them."""
         return append_note(request, handler(request))
 
     async def awrap_tool_call(
@@ -82,36 +82,37 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
-        """The same for an agent that runs on an event loop."""
+        """Do the same as `wrap_tool_call` in an event loop."""
         return append_note(request, await handler(request))
 
     def _start_step(self, request: ModelRequest[ContextT]) -> ModelStep:
-        listed = [
+        pairs = [
             (self._reader.read_tool(tool), tool)
             for tool in request.tools
             if isinstance(tool, BaseTool)
         ]
         return ModelStep(
             self._index,
-            {tool.id: given for tool, given in listed},
-            [tool for tool, _ in listed],
+            {tool.id: langchain_tool for tool, langchain_tool in pairs},
+            [tool for tool, _ in pairs],
             self._allowed and self._allowed(request.runtime),
             request.state.get("toolcrib"),
         )
 
 
 def _override_tools(request: ModelRequest[ContextT], step: ModelStep) -> ModelRequest[ContextT]:
-    """The request with the step's tools. Those that the provider runs are not ours to hold back."""
+    """Return the request with the tools of the step; tools that the provider runs are kept."""
     hosted = [tool for tool in request.tools if not isinstance(tool, BaseTool)]
     return request.override(tools=[*hosted, *step.tools])
 
 
 def _build_response(step: ModelStep, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
-    """The reply with the results that are ours; the agent runs what is left."""
-    done = [one.tool_call_id for one in response.result if isinstance(one, ToolMessage)]
-    reply = next((one for one in response.result if isinstance(one, AIMessage)), AIMessage(""))
-    messages, stored = step.answer_calls(reply, done)
+    """Return the response with Toolcrib's own tool results; the agent runs the other calls."""
+    result = response.result
+    answered_ids = [message.tool_call_id for message in result if isinstance(message, ToolMessage)]
+    reply = next((message for message in result if isinstance(message, AIMessage)), AIMessage(""))
+    messages, stored = step.answer_calls(reply, answered_ids)
     return ExtendedModelResponse(
-        ModelResponse([*response.result, *messages], response.structured_response),
+        ModelResponse([*result, *messages], response.structured_response),
         Command(update={"toolcrib": stored}),
     )

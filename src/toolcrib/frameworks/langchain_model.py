@@ -1,4 +1,4 @@
-"""One step of a chat model in langchain-core's words, which LangChain and LangGraph share."""
+"""One model step in terms of langchain-core, shared by LangChain and LangGraph."""
 
 from __future__ import annotations
 
@@ -19,82 +19,82 @@ from toolcrib.search.engine import AllowedTools
 from toolcrib.session.session import Session
 
 MAX_CACHED_TOOLS: Final = 20_000
-# Beside the stored session: what the results of the last turn's calls are still to be told with.
+# Stored with the session: the notes to append to the results of the last turn's calls.
 _NOTES_KEY: Final = "notes"
 
 ToolResultT = TypeVar("ToolResultT")
 
 
 class LangChainToolReader:
-    """Tools out of langchain-core's, each read once: making a schema of a function is slow."""
+    """Converts langchain-core tools, each only once: building a schema from a function is slow."""
 
     def __init__(self) -> None:
-        # The tool is kept beside what was read of it, so that its address is nobody else's.
+        # The original is kept too, so that its id is not reused while it is in the cache.
         self._cache: dict[int, tuple[BaseTool, Tool]] = {}
 
-    def read_tool(self, given: BaseTool) -> Tool:
-        """What a tool is to a model. One that its maker wants deferred is held back."""
-        known = self._cache.get(id(given))
-        if known:
-            return known[1]
-        function = convert_to_openai_tool(given)["function"]
-        deferred = bool((given.extras or {}).get("defer_loading"))
+    def read_tool(self, langchain_tool: BaseTool) -> Tool:
+        """Return a langchain-core tool as a `Tool`, deferred if its extras say so."""
+        cached = self._cache.get(id(langchain_tool))
+        if cached:
+            return cached[1]
+        function = convert_to_openai_tool(langchain_tool)["function"]
+        is_deferred = bool((langchain_tool.extras or {}).get("defer_loading"))
         tool = Tool(
             function["name"],
             function.get("description", ""),
             function.get("parameters"),
-            tags=given.tags or (),
-            policy="always" if deferred else "automatic",
+            tags=langchain_tool.tags or (),
+            policy="always" if is_deferred else "automatic",
         )
         if len(self._cache) >= MAX_CACHED_TOOLS:
             self._cache.clear()
-        self._cache[id(given)] = given, tool
+        self._cache[id(langchain_tool)] = langchain_tool, tool
         return tool
 
 
 class ModelStep:
-    """One request to a model: the tools to send, and what its calls then mean."""
+    """One request to a model: the tools to send, and the handling of its calls."""
 
     def __init__(
         self,
-        shelf: FrameworkToolIndex,
+        index: FrameworkToolIndex,
         tools: Mapping[str, BaseTool],
-        listed: Sequence[Tool],
+        core_tools: Sequence[Tool],
         allowed: AllowedTools | None,
         stored: Mapping[str, Any] | None,
     ) -> None:
-        self._turn_handler = shelf.build_turn_handler(listed, allowed)
+        self._turn_handler = index.build_turn_handler(core_tools, allowed)
         try:
             self._session = self._turn_handler.resume_session(Session.from_dict(stored or {}))
         except InvalidConfig:
-            # Nothing stored yet, or by another version: a thread must not end for that.
-            self._session = self._turn_handler.start_session(shelf.budget)
+            # Nothing is stored yet, or by another version; start a new session.
+            self._session = self._turn_handler.start_session(index.budget)
         self._langchain_tools = tools
 
     @property
     def tools(self) -> list[BaseTool | dict[str, Any]]:
-        """What to bind: our own tools first, then what this conversation was shown, in order."""
+        """The tools to bind: Toolcrib's own tools, then the revealed tools in order."""
         catalog = self._turn_handler.engine.catalog
-        shown: list[BaseTool | dict[str, Any]] = []
+        visible: list[BaseTool | dict[str, Any]] = []
         for tool in self._turn_handler.tools(self._session):
-            # What is not in the catalog is our own, or a stub.
+            # A tool that is not in the catalog is one of Toolcrib's own, or a stub.
             whole = catalog.get(tool.id) is tool
-            shown += (
+            visible += (
                 [self._langchain_tools[tool.id]] if whole else openai_chat.tools_to_wire([tool])
             )
-        return shown
+        return visible
 
     def answer_calls(
-        self, reply: AIMessage, done: Sequence[str] = ()
+        self, reply: AIMessage, answered_ids: Sequence[str] = ()
     ) -> tuple[list[ToolMessage], dict[str, Any]]:
-        """The results of those calls that are not for tools to answer, and the session to keep.
+        """Return the results of the calls that Toolcrib answers, and the session to store.
 
-        `done` are the ids of calls that have their results already.
+        `answered_ids` are the ids of calls that already have results.
         """
         calls = [
             ToolCall(str(call["id"]), call["name"], call["args"])
             for call in reply.tool_calls
-            if call["id"] not in done
+            if call["id"] not in answered_ids
         ]
         turn = self._turn_handler.handle_calls(self._session, calls)
         notes = {task.call.id: task.note for task in turn.tasks if task.note}
@@ -103,20 +103,20 @@ class ModelStep:
 
 
 def append_note(request: ToolCallRequest, result: ToolResultT) -> ToolResultT | ToolMessage:
-    """A tool's result, and after it what was put away to make room for the tool.
+    """Return a tool's result with the note about evicted tools appended.
 
-    One that goes to the user as it is stays as it is, and so does a command to the graph.
+    Results that go directly to the user, and commands to the graph, are returned unchanged.
     """
     stored = request.state.get("toolcrib") if isinstance(request.state, Mapping) else None
     note = ((stored or {}).get(_NOTES_KEY) or {}).get(request.tool_call["id"])
-    for_user = request.tool is not None and request.tool.return_direct
-    if not note or for_user or not isinstance(result, ToolMessage):
+    is_for_user = request.tool is not None and request.tool.return_direct
+    if not note or is_for_user or not isinstance(result, ToolMessage):
         return result
     content = result.content
-    told: Any = [*content, {"type": "text", "text": note}]
+    with_note: Any = [*content, {"type": "text", "text": note}]
     if isinstance(content, str):
-        told = f"{content}\n\n{note}"
-    return result.model_copy(update={"content": told})
+        with_note = f"{content}\n\n{note}"
+    return result.model_copy(update={"content": with_note})
 
 
 def _to_tool_message(answer: CallReply) -> ToolMessage:

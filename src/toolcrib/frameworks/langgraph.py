@@ -1,4 +1,4 @@
-"""LangGraph: an agent's graph over a registry of tools, in place of langgraph-bigtool's."""
+"""LangGraph: the graph of an agent over a registry of tools, in place of langgraph-bigtool's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolcrib.search.engine import AllowedTools
 
 
 class ToolcribGraphState(TypedDict):
-    """The messages, and what the model has been shown, as a stored session."""
+    """The messages, and the stored session with the revealed tools."""
 
     messages: Annotated[list[AnyMessage], add_messages]
     toolcrib: NotRequired[dict[str, Any]]
@@ -35,13 +35,13 @@ def create_agent(
     allowed: Callable[[Runtime[Any]], AllowedTools | None] | None = None,
     **options: Unpack[FrameworkOptions],
 ) -> StateGraph[ToolcribGraphState, Any, ToolcribGraphState, ToolcribGraphState]:
-    """The graph of an agent that searches a registry for its tools; `compile` it.
+    """Return the graph of an agent that searches a registry for its tools; call `compile` on it.
 
-    What was found is part of the graph's state, so a thread that a checkpointer keeps goes on with
-    it. `allowed` says, of a run's context, which of the tools it may use.
+    Revealed tools are part of the graph's state, so a thread with a checkpointer keeps them.
+    `allowed` returns, for the runtime of a run, the tools that it may use.
     """
-    given = tool_registry.values() if isinstance(tool_registry, Mapping) else tool_registry
-    tools = [one if isinstance(one, BaseTool) else tool(one) for one in given]
+    registered = tool_registry.values() if isinstance(tool_registry, Mapping) else tool_registry
+    tools = [item if isinstance(item, BaseTool) else tool(item) for item in registered]
     model = _ModelNode(llm, tools, allowed, FrameworkToolIndex(**options))
     graph = StateGraph(ToolcribGraphState)
     graph.add_node("agent", RunnableLambda(model.reply, model.areply, name="agent"))
@@ -53,22 +53,22 @@ def create_agent(
 
 
 class _ModelNode:
-    """The node in which the model is asked."""
+    """The node that calls the model."""
 
     def __init__(
         self,
         llm: BaseChatModel,
         tools: Iterable[BaseTool],
         allowed: Callable[[Runtime[Any]], AllowedTools | None] | None,
-        shelf: FrameworkToolIndex,
+        index: FrameworkToolIndex,
     ) -> None:
         reader = LangChainToolReader()
-        listed = [(reader.read_tool(one), one) for one in tools]
+        pairs = [(reader.read_tool(tool), tool) for tool in tools]
         self._llm = llm
-        self._tools = [one for one, _ in listed]
-        self._langchain_tools = {one.id: given for one, given in listed}
+        self._tools = [tool for tool, _ in pairs]
+        self._langchain_tools = {tool.id: langchain_tool for tool, langchain_tool in pairs}
         self._allowed = allowed
-        self._index = shelf
+        self._index = index
 
     def reply(self, state: ToolcribGraphState, config: RunnableConfig) -> dict[str, Any]:
         step = self._start_step(state)
@@ -107,14 +107,14 @@ async def _arun_tool(
 
 
 def _route_after_reply(state: ToolcribGraphState) -> str | list[Send]:
-    """Where to go after a reply: to the tools it calls, back to the model, or to the end."""
-    answered: set[str] = set()
+    """Return the next node: the tools that were called, the model again, or the end."""
+    answered_ids: set[str] = set()
     for message in reversed(state["messages"]):
         if isinstance(message, AIMessage):
-            waiting = [call for call in message.tool_calls if call["id"] not in answered]
-            if waiting:
-                return [Send("tools", [call]) for call in waiting]
+            open_calls = [call for call in message.tool_calls if call["id"] not in answered_ids]
+            if open_calls:
+                return [Send("tools", [call]) for call in open_calls]
             return "agent" if message.tool_calls else END
         if isinstance(message, ToolMessage):
-            answered.add(message.tool_call_id)
+            answered_ids.add(message.tool_call_id)
     return END

@@ -29,11 +29,11 @@ from toolcrib.session.turn import TurnHandler
 
 @dataclass
 class ToolcribAgent(Agent[TContext]):
-    """The model sees a search tool and the tools it has found; the agent keeps all its tools.
+    """Show the model a search tool and the tools it found; the agent keeps all its tools.
 
-    What was found is read from the run's items, so a run that is given those of an earlier one, or
-    a session of the SDK, goes on with it. `allowed` says, of a run's context, which of the tools it
-    may use; `disclosure`, `budget` and `engine` are as in every framework.
+    Revealed tools are read from the items of the run, so a run that continues from earlier items,
+    or from a session of the SDK, keeps them. `allowed` returns, for the context of a run, the tools
+    that it may use; `disclosure`, `budget` and `engine` are the same for every framework.
     """
 
     allowed: Callable[[RunContextWrapper[TContext]], AllowedTools | None] | None = None
@@ -52,24 +52,30 @@ class ToolcribAgent(Agent[TContext]):
             agent.model = _FilteringModel(agent.model)
 
     async def get_all_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
-        """All tools of the agent that this run may use, and the one that searches them."""
-        given = await super().get_all_tools(run_context)
+        """Return all tools that this run may use, and the search tool."""
+        agent_tools = await super().get_all_tools(run_context)
         allowed = self.allowed and self.allowed(run_context)
-        listed = [_to_core_tool(one) for one in given if isinstance(one, FunctionTool)]
+        core_tools = [_to_core_tool(tool) for tool in agent_tools if isinstance(tool, FunctionTool)]
         run = self._runs.setdefault(run_context, _AgentRun(self._index))
-        run.turn_handler = self._index.build_turn_handler(listed, allowed)
+        run.turn_handler = self._index.build_turn_handler(core_tools, allowed)
         usable = [
-            one
-            for one in given
-            if not isinstance(one, FunctionTool) or run.turn_handler.find_tool(one.name)
+            tool
+            for tool in agent_tools
+            if not isinstance(tool, FunctionTool) or run.turn_handler.find_tool(tool.name)
         ]
-        return [*(_RunSearchTool.create(own, run) for own in run.turn_handler.own_tools), *usable]
+        return [
+            *(
+                _RunSearchTool.create(search_tool, run)
+                for search_tool in run.turn_handler.own_tools
+            ),
+            *usable,
+        ]
 
     def run_config(self, base: RunConfig | None = None) -> RunConfig:
-        """Settings for `Runner.run` under which a model is told what was wrong with its call.
+        """Return settings for `Runner.run` that send errors of calls to the model.
 
-        Without them, a call to a tool that does not exist ends the run with a ModelBehaviorError,
-        and arguments that do not fit are answered without saying which.
+        Without them, a call to an unknown tool ends the run with a ModelBehaviorError, and the
+        answer to invalid arguments does not name the field.
         """
         return replace(
             base or RunConfig(),
@@ -77,29 +83,29 @@ class ToolcribAgent(Agent[TContext]):
             tool_error_formatter=self._format_tool_error,
         )
 
-    def _format_tool_error(self, fault: ToolErrorFormatterArgs[Any]) -> str | None:
-        """Our answer to a call; without one, the SDK's own words stand."""
-        # What the SDK hands over is another wrapper of the same run; what it spends is the same.
-        usage = fault.run_context.usage
+    def _format_tool_error(self, error: ToolErrorFormatterArgs[Any]) -> str | None:
+        """Return Toolcrib's answer to a call; None keeps the text of the SDK."""
+        # The SDK passes another wrapper of the same run; both share the usage object.
+        usage = error.run_context.usage
         runs = [run for context, run in [*self._runs.items()] if context.usage is usage]
         return next(
-            (run.answers[fault.call_id] for run in runs if fault.call_id in run.answers), None
+            (run.answers[error.call_id] for run in runs if error.call_id in run.answers), None
         )
 
 
 class _AgentRun:
-    """One run: what it has been shown, and the answers to the calls of its last turn."""
+    """The state of one run: its session, and the answers to the calls of its last turn."""
 
-    def __init__(self, shelf: FrameworkToolIndex) -> None:
-        self._budget = shelf.budget
+    def __init__(self, index: FrameworkToolIndex) -> None:
+        self._budget = index.budget
         self.turn_handler: TurnHandler
         self.session: Session | None = None
         self.answers: dict[str, str] = {}
         self.notes: dict[str, str] = {}
 
-    def prepare_turn(self, items: Iterable[object], is_whole: bool) -> Session:
-        """The session before a turn. Where the provider keeps the items, ours is from this run."""
-        if self.session is None or is_whole:
+    def prepare_turn(self, items: Iterable[object], is_complete: bool) -> Session:
+        """Return the session before a turn, rebuilt if all items of the conversation are given."""
+        if self.session is None or is_complete:
             turns = openai_responses.turns_from_wire(items)
             self.session = self.turn_handler.replay_history(turns, self._budget)
             self.notes = (
@@ -108,7 +114,7 @@ class _AgentRun:
         return self.session
 
     def record_reply(self, reply: object) -> None:
-        """Find out what the calls of a reply mean."""
+        """Resolve the calls of a reply."""
         session = self.session or self.turn_handler.start_session(self._budget)
         turn = self.turn_handler.handle_calls(session, openai_responses.calls_from_wire(reply))
         self.session = turn.session
@@ -116,19 +122,19 @@ class _AgentRun:
         self.notes |= {task.call.id: task.note for task in turn.tasks if task.note}
 
     def answer_search(self, call: ToolCall) -> str:
-        """The answer to a search. A run that was resumed has not seen the reply it was in."""
-        known = self.answers.get(call.id)
-        if known is None:
+        """Return the answer to a search, also in a resumed run that has not seen the reply."""
+        answer = self.answers.get(call.id)
+        if answer is None:
             turn = self.turn_handler.handle_calls(
                 self.turn_handler.start_session(self._budget), [call]
             )
-            known = turn.answers[0].text
-        return known
+            answer = turn.answers[0].text
+        return answer
 
 
 @dataclass
 class _RunSearchTool(FunctionTool):
-    """The search tool of one run: it takes the run to where the model is asked."""
+    """The search tool of one run; it carries the run to the model wrapper."""
 
     run: _AgentRun = field(kw_only=True, repr=False)
 
@@ -149,30 +155,30 @@ class _RunSearchTool(FunctionTool):
 
 
 class _FilteringModel(Model):
-    """A model that is sent, of all tools, those which its conversation has been shown."""
+    """A model wrapper that sends only the revealed tools of the conversation."""
 
     def __init__(self, model: str | Model | None) -> None:
         self._model = model
 
     @property
     def inner(self) -> Model:
-        """The model itself; one that is only named is looked up when it is first needed."""
+        """The wrapped model; a model name is resolved on first use."""
         if not isinstance(self._model, Model):
             self._model = MultiProvider().get_model(self._model)
         return self._model
 
-    async def get_response(self, *given: Any, **named: Any) -> ModelResponse:
-        asked, run = _prepare_request(given, named)
-        response = await self.inner.get_response(**asked)
+    async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
+        request, run = _prepare_request(args, kwargs)
+        response = await self.inner.get_response(**request)
         if run:
             run.record_reply({"output": response.output})
         return response
 
     async def stream_response(
-        self, *given: Any, **named: Any
+        self, *args: Any, **kwargs: Any
     ) -> AsyncIterator[TResponseStreamEvent]:
-        asked, run = _prepare_request(given, named)
-        async for event in self.inner.stream_response(**asked):
+        request, run = _prepare_request(args, kwargs)
+        async for event in self.inner.stream_response(**request):
             if run and event.type == "response.completed":
                 run.record_reply(event.response)
             yield event
@@ -184,7 +190,7 @@ class _FilteringModel(Model):
         await self.inner.close()
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
-        # The SDK asks this of the model it ran, which is this one.
+        # The SDK calls this on the model it ran, which is this wrapper.
         await self.inner._cleanup_on_run_end(owner)
 
 
@@ -200,33 +206,36 @@ _PARAMETERS = (
 
 
 def _prepare_request(
-    given: Iterable[Any], named: Mapping[str, Any]
+    args: Iterable[Any], kwargs: Mapping[str, Any]
 ) -> tuple[dict[str, Any], _AgentRun | None]:
-    """A request with the tools that its run was shown, and the run, if it has anything to search."""
-    asked = {**dict(zip(_PARAMETERS, given, strict=False)), **named}
-    tools: list[Tool] = asked["tools"]
-    search = next((one for one in tools if isinstance(one, _RunSearchTool)), None)
+    """Return the request with only the revealed tools, and its run if there is a search tool."""
+    request = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+    tools: list[Tool] = request["tools"]
+    search = next((tool for tool in tools if isinstance(tool, _RunSearchTool)), None)
     if search is None:
-        return asked, None
-    items: str | list[TResponseInputItem] = asked["input"]
-    kept_elsewhere = asked.get("previous_response_id") or asked.get("conversation_id")
-    session = search.run.prepare_turn([] if isinstance(items, str) else items, not kept_elsewhere)
-    functions = {one.name: one for one in tools if isinstance(one, FunctionTool)}
-    hosted = [one for one in tools if not isinstance(one, FunctionTool)]
-    shown = [
-        _to_revealed_tool(functions[one.id], one) for one in search.run.turn_handler.tools(session)
+        return request, None
+    items: str | list[TResponseInputItem] = request["input"]
+    is_stored_by_provider = request.get("previous_response_id") or request.get("conversation_id")
+    session = search.run.prepare_turn(
+        [] if isinstance(items, str) else items, not is_stored_by_provider
+    )
+    functions = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
+    hosted = [tool for tool in tools if not isinstance(tool, FunctionTool)]
+    visible = [
+        _to_revealed_tool(functions[tool.id], tool)
+        for tool in search.run.turn_handler.tools(session)
     ]
-    asked |= {"tools": [*hosted, *shown], "input": _append_notes(items, search.run.notes)}
-    return asked, search.run
+    request |= {"tools": [*hosted, *visible], "input": _append_notes(items, search.run.notes)}
+    return request, search.run
 
 
 def _append_notes(
     items: str | list[TResponseInputItem], notes: Mapping[str, str]
 ) -> str | list[TResponseInputItem]:
-    """The items, with what was put away to make room for a tool after the tool's result.
+    """Return the items with the notes about evicted tools after the results of the calls.
 
-    The SDK has no place for that where tools are run. It follows from the items, so it is the same
-    in every request, and the items of the run stay as they are.
+    The SDK has no hook for this where tools run. The notes follow from the items, so every request
+    has the same text, and the items of the run are not changed.
     """
     if isinstance(items, str) or not notes:
         return items
@@ -241,22 +250,26 @@ def _append_note(item: Any, notes: Mapping[str, str]) -> Any:
     output = item.get("output")
     if isinstance(output, list):
         return {**item, "output": [*output, {"type": "input_text", "text": note}]}
-    # Our own answer to a faulty call says it already.
+    # Toolcrib's own answer to an invalid call already contains the note.
     return item if note in str(output) else {**item, "output": f"{output}\n\n{note}"}
 
 
-def _to_core_tool(given: FunctionTool) -> core.Tool:
+def _to_core_tool(function_tool: FunctionTool) -> core.Tool:
     return core.Tool(
-        given.name,
-        given.description,
-        given.params_json_schema,
-        policy="always" if given.defer_loading else "automatic",
+        function_tool.name,
+        function_tool.description,
+        function_tool.params_json_schema,
+        policy="always" if function_tool.defer_loading else "automatic",
     )
 
 
-def _to_revealed_tool(given: FunctionTool, tool: core.Tool) -> FunctionTool:
-    """A tool as far as it is to be seen: whole, or without parameters; and not deferred once more."""
+def _to_revealed_tool(function_tool: FunctionTool, tool: core.Tool) -> FunctionTool:
+    """Return a tool with its full or stubbed schema, and without deferral by the SDK."""
     schema = tool.input_schema
-    if schema != given.params_json_schema:
-        return replace(given, params_json_schema=schema, strict_json_schema=False)
-    return replace(given, defer_loading=False) if given.defer_loading else given
+    if schema != function_tool.params_json_schema:
+        return replace(function_tool, params_json_schema=schema, strict_json_schema=False)
+    return (
+        replace(function_tool, defer_loading=False)
+        if function_tool.defer_loading
+        else function_tool
+    )

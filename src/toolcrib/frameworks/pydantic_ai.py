@@ -26,7 +26,7 @@ from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.session import Session
 from toolcrib.session.turn import Turn, TurnHandler
 
-# Pydantic AI keeps the usual name to itself where tools wait for a capability to be loaded.
+# Pydantic AI uses the default name itself if there are tools that a capability has to load.
 FALLBACK_SEARCH_NAME: Final = "find_tools"
 
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
@@ -34,11 +34,11 @@ _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 
 @dataclass
 class ToolcribCapability(AbstractCapability[AgentDepsT]):
-    """The model sees a search tool and the tools it has found; the agent keeps all its tools.
+    """Show the model a search tool and the tools it found; the agent keeps all its tools.
 
-    What was found is read from the message history, so a run with `message_history` goes on with
-    it. `allowed` says, of a run's context, which of the tools it may use; `disclosure`, `budget`
-    and `engine` are as in every framework.
+    Revealed tools are read from the message history, so a run with `message_history` keeps them.
+    `allowed` returns, for the context of a run, the tools that it may use; `disclosure`, `budget`
+    and `engine` are the same for every framework.
     """
 
     allowed: Callable[[RunContext[AgentDepsT]], AllowedTools | None] | None = None
@@ -46,9 +46,9 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
     budget: int | None = None
     engine: Callable[[Catalog], SearchEngine] = SearchEngine
     _index: FrameworkToolIndex = field(init=False, repr=False)
-    # What is listed in the step a run is at. Every run has a capability of its own, see `for_run`.
+    # For the current step of a run; every run has its own capability, see `for_run`.
     _turn_handler: TurnHandler | None = field(init=False, repr=False, default=None)
-    # The reply whose calls are being run, and what they mean.
+    # The reply whose calls are being run, and the turn they belong to.
     _current_turn: tuple[ModelMessage, Turn] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -57,38 +57,40 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
         )
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> Self:
-        """One of its own for a run. The shelf is that of all runs."""
-        own = replace(self)
-        own._index = self._index
-        return own
+        """Return a copy for one run; all runs share the index."""
+        copy = replace(self)
+        copy._index = self._index
+        return copy
 
     def get_wrapper_toolset(
         self, toolset: AbstractToolset[AgentDepsT]
     ) -> AbstractToolset[AgentDepsT]:
-        """The agent's tools, and the one that searches them."""
+        """Return the agent's tools together with the search tool."""
         return _SearchToolset(toolset, self)
 
     async def before_model_request(
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Send only what this conversation was shown; the agent can still run the rest."""
+        """Send only the revealed tools of this conversation; the agent can still run the others."""
         if self._turn_handler is None:
             return request_context
         parameters = request_context.model_request_parameters
-        given = {tool.name: tool for tool in parameters.function_tools}
-        shown = [
-            _to_revealed_definition(given[tool.id], tool)
-            for tool in self._turn_handler.tools(
-                self._replay_session(self._turn_handler, ctx.messages)
-            )
-            if tool.id in given
+        definitions = {tool.name: tool for tool in parameters.function_tools}
+        handler = self._turn_handler
+        session = self._replay_session(handler, ctx.messages)
+        revealed = [
+            _to_revealed_definition(definitions[tool.id], tool)
+            for tool in handler.tools(session)
+            if tool.id in definitions
         ]
-        own = {tool.name for tool in self._turn_handler.own_tools}
+        own_names = {tool.name for tool in handler.own_tools}
         others = [
-            name for name in given if name not in own and not self._turn_handler.find_tool(name)
+            definition
+            for name, definition in definitions.items()
+            if name not in own_names and not handler.find_tool(name)
         ]
-        sent = replace(parameters, function_tools=[*map(given.__getitem__, others), *shown])
-        return replace(request_context, model_request_parameters=sent)
+        parameters = replace(parameters, function_tools=[*others, *revealed])
+        return replace(request_context, model_request_parameters=parameters)
 
     async def after_model_request(
         self,
@@ -97,36 +99,36 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
         request_context: ModelRequestContext,
         response: ModelResponse,
     ) -> ModelResponse:
-        """See to it that a call to a tool that does not exist is answered with the nearest names.
+        """Route calls to unknown tools to Toolcrib, which answers with the nearest names.
 
-        Pydantic AI would answer with the names of all tools there are.
+        Pydantic AI would answer with the names of all tools.
         """
         tools = ctx.tool_manager and ctx.tool_manager.tools
         search = tools and self._turn_handler and tools.get(self._turn_handler.search_tool.name)
         if tools and search:
             for call in response.tool_calls:
                 if call.tool_name not in tools:
-                    named = replace(search.tool_def, name=call.tool_name)
-                    tools[call.tool_name] = replace(search, tool_def=named)
+                    definition = replace(search.tool_def, name=call.tool_name)
+                    tools[call.tool_name] = replace(search, tool_def=definition)
         return response
 
     def start_step(
         self, ctx: RunContext[AgentDepsT], tools: Iterable[ToolDefinition], search_name: str
     ) -> TurnHandler:
-        """The rules for a step in which there are these tools."""
+        """Build and return the turn handler for a step with these tools."""
         allowed = self.allowed and self.allowed(ctx)
-        now = self._index.build_turn_handler(map(_to_core_tool, tools), allowed)
-        self._turn_handler = replace(now, search_name=search_name)
+        handler = self._index.build_turn_handler(map(_to_core_tool, tools), allowed)
+        self._turn_handler = replace(handler, search_name=search_name)
         return self._turn_handler
 
     def answer_call(self, ctx: RunContext[AgentDepsT], name: str, arguments: dict[str, Any]) -> str:
-        """What a call means that no tool of the agent is to answer."""
+        """Return the answer to a call that no tool of the agent handles."""
         call = ToolCall(ctx.tool_call_id or "", name, arguments)
         answers = self._resolve_turn(ctx, call).answers
         return next(answer.text for answer in answers if answer.call.id == call.id)
 
     def get_note(self, ctx: RunContext[AgentDepsT], name: str, arguments: dict[str, Any]) -> str:
-        """What the model is to be told beside the result of a tool; nothing if that is nothing."""
+        """Return the note to add to the result of a tool; empty if there is none."""
         if self._index.budget is None:
             return ""
         call = ToolCall(ctx.tool_call_id or "", name, arguments)
@@ -134,42 +136,44 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
         return next((task.note for task in tasks if task.call.id == call.id), "")
 
     def _resolve_turn(self, ctx: RunContext[AgentDepsT], call: ToolCall) -> Turn:
-        """What the calls of the reply mean in which this one is."""
+        """Return the turn of the reply that contains this call."""
         assert self._turn_handler, "tools are listed before they are called"
-        # The calls of this very turn stand last, without results yet.
-        before = [*ctx.messages]
-        reply = before.pop() if before and isinstance(before[-1], ModelResponse) else None
+        # The reply with the calls of this turn is the last message; it has no results yet.
+        history = [*ctx.messages]
+        reply = history.pop() if history and isinstance(history[-1], ModelResponse) else None
         if self._current_turn and self._current_turn[0] is reply:
             return self._current_turn[1]
         calls = _parse_calls(reply) if isinstance(reply, ModelResponse) else []
-        is_whole = any(one.id == call.id for one in calls)
+        is_in_reply = any(made.id == call.id for made in calls)
         turn = self._turn_handler.handle_calls(
-            self._replay_session(self._turn_handler, before), calls if is_whole else [call]
+            self._replay_session(self._turn_handler, history), calls if is_in_reply else [call]
         )
-        if reply is not None and is_whole:
+        if reply is not None and is_in_reply:
             self._current_turn = reply, turn
         return turn
 
-    def _replay_session(self, now: TurnHandler, messages: Iterable[ModelMessage]) -> Session:
-        return now.replay_history(_parse_turns(messages), self._index.budget)
+    def _replay_session(self, handler: TurnHandler, messages: Iterable[ModelMessage]) -> Session:
+        return handler.replay_history(_parse_turns(messages), self._index.budget)
 
 
 @dataclass
 class _SearchToolset(WrapperToolset[AgentDepsT]):
-    """The tools of an agent together with the search tool, which answers for itself."""
+    """The tools of an agent together with the search tool, which Toolcrib answers."""
 
     capability: ToolcribCapability
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         tools = await self.wrapped.get_tools(ctx)
-        kept = {
+        searchable = {
             name: tool
             for name, tool in tools.items()
             if not _is_waiting_for_capability(tool.tool_def)
         }
-        name = SEARCH_NAME if len(kept) == len(tools) else FALLBACK_SEARCH_NAME
-        now = self.capability.start_step(ctx, [tool.tool_def for tool in kept.values()], name)
-        found: dict[str, ToolsetTool[AgentDepsT]] = {
+        name = SEARCH_NAME if len(searchable) == len(tools) else FALLBACK_SEARCH_NAME
+        handler = self.capability.start_step(
+            ctx, [tool.tool_def for tool in searchable.values()], name
+        )
+        toolset_tools: dict[str, ToolsetTool[AgentDepsT]] = {
             tool.name: ToolsetTool(
                 toolset=self,
                 tool_def=ToolDefinition(
@@ -180,15 +184,17 @@ class _SearchToolset(WrapperToolset[AgentDepsT]):
                 max_retries=1,
                 args_validator=_ANY_OBJECT,
             )
-            for tool in now.own_tools
+            for tool in handler.own_tools
         }
         for name, tool in tools.items():
-            if name not in kept:
-                found[name] = tool
-            elif now.find_tool(name):
-                # Deferring is done here; Pydantic AI's own tool search would do it once more.
-                found[name] = replace(tool, tool_def=replace(tool.tool_def, defer_loading=False))
-        return found
+            if name not in searchable:
+                toolset_tools[name] = tool
+            elif handler.find_tool(name):
+                # Toolcrib does the deferral; Pydantic AI's own tool search would defer again.
+                toolset_tools[name] = replace(
+                    tool, tool_def=replace(tool.tool_def, defer_loading=False)
+                )
+        return toolset_tools
 
     async def call_tool(
         self,
@@ -205,36 +211,38 @@ class _SearchToolset(WrapperToolset[AgentDepsT]):
 
 
 def _is_waiting_for_capability(tool: ToolDefinition) -> bool:
-    """Whether a tool waits for a capability to be loaded: that is not ours to decide."""
+    """Return whether a capability has to load the tool; Toolcrib leaves such tools alone."""
     return tool.defer_loading and tool.capability_id is not None
 
 
-def _to_core_tool(given: ToolDefinition) -> Tool:
+def _to_core_tool(definition: ToolDefinition) -> Tool:
     return Tool(
-        given.name,
-        given.description or "",
-        given.parameters_json_schema,
-        policy="always" if given.defer_loading else "automatic",
+        definition.name,
+        definition.description or "",
+        definition.parameters_json_schema,
+        policy="always" if definition.defer_loading else "automatic",
     )
 
 
-def _to_revealed_definition(given: ToolDefinition, tool: Tool) -> ToolDefinition:
-    """A definition as far as it is to be seen: whole, or without parameters."""
+def _to_revealed_definition(definition: ToolDefinition, tool: Tool) -> ToolDefinition:
+    """Return a definition with its full or stubbed schema."""
     schema = tool.input_schema
-    if schema == given.parameters_json_schema:
-        return given
-    return replace(given, parameters_json_schema=schema, strict=False)
+    if schema == definition.parameters_json_schema:
+        return definition
+    return replace(definition, parameters_json_schema=schema, strict=False)
 
 
 def _append_note(result: Any, note: str) -> Any:
-    """A tool's result with a note: after its text, or as Pydantic AI has it for what is no text."""
+    """Return a tool's result with a note: after its text, or as extra content for other types."""
     if isinstance(result, str):
         return f"{result}\n\n{note}"
-    whole = result if isinstance(result, ToolReturn) else ToolReturn(result)
-    if isinstance(whole.return_value, str):
-        return replace(whole, return_value=f"{whole.return_value}\n\n{note}")
-    said = [whole.content] if isinstance(whole.content, str) else whole.content or ()
-    return replace(whole, content=[*said, note])
+    tool_return = result if isinstance(result, ToolReturn) else ToolReturn(result)
+    if isinstance(tool_return.return_value, str):
+        return replace(tool_return, return_value=f"{tool_return.return_value}\n\n{note}")
+    content = (
+        [tool_return.content] if isinstance(tool_return.content, str) else tool_return.content or ()
+    )
+    return replace(tool_return, content=[*content, note])
 
 
 def _parse_calls(reply: ModelResponse) -> list[ToolCall]:
@@ -245,7 +253,7 @@ def _parse_calls(reply: ModelResponse) -> list[ToolCall]:
 
 
 def _parse_turns(messages: Iterable[ModelMessage]) -> list[list[PastCall]]:
-    """What the model called, turn by turn, and what came back."""
+    """Return the calls of each turn of a history, with their results."""
     history = CallHistory()
     for message in messages:
         if isinstance(message, ModelRequest):

@@ -1,4 +1,4 @@
-"""shipit_agent: `ToolSearchTool` in place of its own, for `Agent(…, tools=[ToolSearchTool(), …])`."""
+"""shipit_agent: a replacement for its search tool: `Agent(…, tools=[ToolcribSearchTool(), …])`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from toolcrib.profiles.shipit import ShipitContext, ShipitEntry, ShipitMatch
 
 
 class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
-    """shipit's search tool on Toolcrib's engine: same name, same answers, other ranking.
+    """shipit's search tool on Toolcrib's engine: same name and answers, different ranking.
 
-    The agent finds it by its class and loads what it finds. Parameters of tools are searched too,
-    where the agent tells them. What the agent's permissions hide is not among what it is given.
+    The agent finds it by its class and loads the tools it finds. Parameters are searched too if the
+    agent provides the schemas. Tools that the agent's permissions hide are not searched.
     """
 
     def __init__(
@@ -42,35 +42,37 @@ class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
         self._index = FrameworkToolIndex(**options)
 
     def run(self, context: ToolContext, **arguments: Any) -> ToolOutput:
-        """Answer one call with the shortlist, and load what of it is deferred."""
-        answer = super().run(context, **arguments)
-        return ToolOutput(answer.text, answer.metadata)
+        """Answer one call with the shortlist, and load the deferred tools in it."""
+        output = super().run(context, **arguments)
+        return ToolOutput(output.text, output.metadata)
 
     def _rank(
         self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
     ) -> list[ShipitMatch]:
-        """The tools that fit, the best first. Where none does, the nearest, which score nothing."""
+        """Return the matching tools, best first; if none match, the nearest tools with score 0."""
         schemas = context.state.get(SCHEMAS_BY_NAME_KEY) or {}
-        listed = {entry.name: entry for entry in entries if entry.name != self.name}
-        tools = (_to_core_tool(entry, schemas.get(name)) for name, entry in listed.items())
+        entries_by_name = {entry.name: entry for entry in entries if entry.name != self.name}
+        tools = (_to_core_tool(entry, schemas.get(name)) for name, entry in entries_by_name.items())
         result = self._index.build_turn_handler(tools).search(query, self.max_limit)
         return [
-            ShipitMatch(listed[hit.tool.name], round(hit.score, 4) if result.is_confident else 0.0)
+            ShipitMatch(
+                entries_by_name[hit.tool.name], round(hit.score, 4) if result.is_confident else 0.0
+            )
             for hit in result
         ]
 
     def _load(
         self, context: ShipitContext, matches: Sequence[ShipitMatch]
     ) -> tuple[list[str], dict[str, list[str]]]:
-        """Have the agent load what it has deferred."""
+        """Load the deferred tools of the matches into the agent."""
         names = [match.entry.name for match in matches]
-        before = set(context.state.get(LOADED_NAMES_KEY) or ())
-        known = [name for name in names if name in before]
+        loaded_names = set(context.state.get(LOADED_NAMES_KEY) or ())
+        already_loaded = [name for name in names if name in loaded_names]
         lines: list[str] = []
-        new = self._load_deferred(context, [{"name": name} for name in names], lines)
-        if known:
-            lines.append(shipit.ALREADY_LOADED.format(names=", ".join(known)))
-        return lines, {"loaded": new, "already_loaded": known}
+        newly_loaded = self._load_deferred(context, [{"name": name} for name in names], lines)
+        if already_loaded:
+            lines.append(shipit.ALREADY_LOADED.format(names=", ".join(already_loaded)))
+        return lines, {"loaded": newly_loaded, "already_loaded": already_loaded}
 
 
 def _to_core_tool(entry: ShipitEntry, schema: Any) -> Tool:
@@ -79,7 +81,7 @@ def _to_core_tool(entry: ShipitEntry, schema: Any) -> Tool:
         entry.name,
         entry.description,
         (function or {}).get("parameters"),
-        # A name is unique within an agent, whichever server it came from.
+        # Names are unique within an agent, across servers.
         id=entry.name,
         server=entry.server,
         category=entry.category,

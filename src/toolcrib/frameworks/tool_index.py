@@ -1,8 +1,8 @@
-"""What the doors of all frameworks have in common: the tools that a framework lists, searchable.
+"""A search index over the tools that a framework passes to Toolcrib, shared by all integrations.
 
-A framework lists its tools anew for every step and every user. A shelf keeps one engine over
-whatever it was ever shown, so that two users by turns fit nothing twice; what a listing does not
-hold is, for that conversation, not there.
+A framework passes its tools again for every step and every user. The index keeps one engine over
+all tools it has seen, so that alternating users do not cause a rebuild; tools that are not passed
+in a step do not exist for that step.
 """
 
 from __future__ import annotations
@@ -17,26 +17,31 @@ from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import DuplicateTool
 from toolcrib.search.engine import AllowedTools, SearchEngine
 from toolcrib.session.disclosure import Disclosure
-from toolcrib.session.turn import Style, TurnHandler
+from toolcrib.session.turn import TurnHandler
 from toolcrib.toolcrib import validate_budget
 
 MAX_INDEXED_TOOLS: Final = 20_000
 
 
-class FrameworkOptions(TypedDict, total=False):
-    """What can be chosen in every framework.
+class IndexOptions(TypedDict, total=False):
+    """Options of every integration.
 
-    `disclosure`: what is shown from the start. `budget`: how many tokens the revealed tools may
-    take. `engine`: how to make the search engine of a catalog.
+    `disclosure` selects the tools that are visible from the start; `engine` builds the search
+    engine of a catalog.
     """
 
     disclosure: Disclosure | None
-    budget: int | None
     engine: Callable[[Catalog], SearchEngine]
 
 
+class FrameworkOptions(IndexOptions, total=False):
+    """Options of integrations that keep sessions; `budget` limits the tokens of revealed tools."""
+
+    budget: int | None
+
+
 class FrameworkToolIndex:
-    """The tools of one agent, and the rules of its conversations."""
+    """The tools of one agent; builds the turn handler of each step."""
 
     def __init__(
         self,
@@ -44,60 +49,61 @@ class FrameworkToolIndex:
         disclosure: Disclosure | None = None,
         budget: int | None = None,
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
-        style: Style = "reveal",
     ) -> None:
         self.budget = validate_budget(budget)
         self._disclosure = disclosure or Disclosure()
         self._build_engine = engine
-        self._style: Style = style
-        # One value, replaced as a whole: whoever runs in another thread sees the old or the new.
+
+        # Replaced in one assignment, so that other threads never see half an update.
         self._engine_and_names: tuple[SearchEngine, ToolNames] | None = None
 
     def build_turn_handler(
         self, tools: Iterable[Tool], allowed: AllowedTools | None = None
     ) -> TurnHandler:
-        """The rules of a conversation in which there are these tools, of which these may be used."""
-        listed = _index_by_id(tools)
-        engine, names = self._fit_engine(listed.values())
-        rights = _build_filter(listed, allowed)
-        plan = self._disclosure.plan(filter(rights, listed.values()))
-        seen = None if allowed is None and len(listed) == len(engine.catalog) else rights
-        return TurnHandler(engine, plan, names, self._style, seen, self._disclosure.count)
+        """Return the turn handler for a step with these tools; `allowed` restricts them further."""
+        tools_by_id = _index_by_id(tools)
+        engine, names = self._fit_engine(tools_by_id.values())
+        is_usable = _build_filter(tools_by_id, allowed)
+        plan = self._disclosure.plan(filter(is_usable, tools_by_id.values()))
+        accepts = None if allowed is None and len(tools_by_id) == len(engine.catalog) else is_usable
+        return TurnHandler(engine, plan, names, "reveal", accepts, self._disclosure.count)
 
     def _fit_engine(self, tools: Iterable[Tool]) -> tuple[SearchEngine, ToolNames]:
-        """An engine over a catalog in which at least these tools stand as they are."""
-        given = list(tools)
-        fitted = self._engine_and_names
-        if fitted is None:
-            return self._store_engine(self._build_engine(Catalog(given)))
-        engine, _ = fitted
-        new = [tool for tool in given if engine.catalog.get(tool.id) != tool]
+        """Return an engine whose catalog contains these tools in their current form."""
+        current = list(tools)
+        stored = self._engine_and_names
+        if stored is None:
+            return self._store_engine(self._build_engine(Catalog(current)))
+        engine, _ = stored
+        new = [tool for tool in current if engine.catalog.get(tool.id) != tool]
         if not new:
-            return fitted
-        if len(engine.catalog) + len(new) > max(MAX_INDEXED_TOOLS, len(given)):
-            return self._store_engine(self._build_engine(Catalog(given)))
+            return stored
+        if len(engine.catalog) + len(new) > max(MAX_INDEXED_TOOLS, len(current)):
+            return self._store_engine(self._build_engine(Catalog(current)))
         return self._store_engine(engine.with_catalog(engine.catalog.with_tools(new)))
 
     def _store_engine(self, engine: SearchEngine) -> tuple[SearchEngine, ToolNames]:
-        # A framework sends each tool under its own name, so that is what the model has to be told.
-        fitted = engine, ToolNames(engine.catalog, attrgetter("id"))
-        self._engine_and_names = fitted
-        return fitted
+        # Frameworks send each tool under its own name, so names must not be changed for the model.
+        stored = engine, ToolNames(engine.catalog, attrgetter("id"))
+        self._engine_and_names = stored
+        return stored
 
 
 def _index_by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
-    listed: dict[str, Tool] = {}
+    tools_by_id: dict[str, Tool] = {}
     for tool in tools:
-        if listed.setdefault(tool.id, tool) is not tool:
+        if tools_by_id.setdefault(tool.id, tool) is not tool:
             raise DuplicateTool(f"two tools are called {tool.id!r}; rename one")
-    return listed
+    return tools_by_id
 
 
-def _build_filter(listed: dict[str, Tool], allowed: AllowedTools | None) -> Callable[[Tool], bool]:
-    """Whether a tool is in this listing, and the caller may use it."""
+def _build_filter(
+    tools_by_id: dict[str, Tool], allowed: AllowedTools | None
+) -> Callable[[Tool], bool]:
+    """Return a predicate: the tool is among those listed, and the caller may use it."""
     if allowed is None:
-        return lambda tool: tool.id in listed
+        return lambda tool: tool.id in tools_by_id
     if callable(allowed):
-        return lambda tool: tool.id in listed and allowed(tool)
+        return lambda tool: tool.id in tools_by_id and allowed(tool)
     ids = frozenset([allowed] if isinstance(allowed, str) else allowed)
-    return lambda tool: tool.id in listed and tool.id in ids
+    return lambda tool: tool.id in tools_by_id and tool.id in ids
