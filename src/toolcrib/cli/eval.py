@@ -1,4 +1,4 @@
-"""`toolcrib eval`: how well search answers questions whose answers are known."""
+"""`toolcrib eval`: measure search quality on eval sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from typing import Any, TypeVar
 
 import click
 
-from toolcrib.cli.eval_report import print_legend, print_means, print_summary
+from toolcrib.cli.eval_report import (
+    means_to_json,
+    print_legend,
+    print_means,
+    print_summary,
+    result_to_json,
+    summary_to_json,
+)
 from toolcrib.cli.options import json_option
 from toolcrib.cli.printing import (
     format_count,
@@ -27,9 +34,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
-from toolcrib.evaluation.chart import picture
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, read_eval_sets
-from toolcrib.evaluation.json_report import means_to_json, result_to_json, summary_to_json
 from toolcrib.evaluation.pool import ToolPool, build_pool
 from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
 from toolcrib.evaluation.summary import EvalSummary, summarize
@@ -39,47 +44,75 @@ from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.ranker import Ranker
 
 _MAX_NAME_COLUMNS = 30
-# What a bar takes at least beside its label: brackets, a few signs, the percentage and the time left.
+# The columns of a progress bar without its label.
 _BAR_COLUMNS = 40
-# Tools that are read between two steps of the bar.
+# How many tools are encoded per step of the progress bar.
 _WARM_UP_BATCH = 64
 
 _Item = TypeVar("_Item")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EvalOptions:
+    folders: tuple[str, ...]
+    modes: tuple[str, ...]
+    pool_files: tuple[str, ...]
+    limit_queries: int | None
+    vectors_file: str | None
+    dump_file: Path | None
+    as_json: bool
+
+    def check_files(self) -> None:
+        """Raise if an output file is also an input or another output."""
+        inputs = [
+            Path(folder) / file for folder in self.folders for file in (TOOLS_FILE, QUERIES_FILE)
+        ]
+        input_paths = {resolve_links(path) for path in [*inputs, *map(Path, self.pool_files)]}
+        outputs = [Path(file) for file in (self.vectors_file, self.dump_file) if file is not None]
+        for file in outputs:
+            if resolve_links(file) in input_paths:
+                raise click.UsageError(
+                    f"{sanitize(str(file))} is an input file and would be overwritten; "
+                    "choose another file."
+                )
+        if len(outputs) == 2 and resolve_links(outputs[0]) == resolve_links(outputs[1]):
+            raise click.UsageError(
+                f"--vectors and --dump are the same file, {sanitize(str(outputs[0]))}; "
+                "choose different files."
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class _SetOutcome:
-    """A set, what it was searched in, and how the modes did."""
+    """An eval set with the tools it was searched in and the results of each mode."""
 
     eval_set: EvalSet
     pool: ToolPool
-    answers: dict[str, list[EvalResult]]
+    results: dict[str, list[EvalResult]]
     summary: EvalSummary
 
 
 def _check_writable(
     context: click.Context, parameter: click.Parameter, name: str | None
 ) -> Path | None:
-    """A file to write to. Looked at before anything is measured: that may take long."""
+    """Return the path of an output file, or raise before the evaluation starts."""
     if name is None:
         return None
     path = Path(name)
     if name == "-":
-        raise click.BadParameter("- is no file; name one, or take standard output with --json.")
-    if parameter.name == "picture_file" and path.suffix.lower() not in ("", ".svg"):
-        raise click.BadParameter(
-            f"{sanitize(name)}: it is drawn as SVG; name a file that ends in .svg."
-        )
+        raise click.BadParameter("- is not a file; choose a file, or use --json.")
     if path.is_dir():
-        raise click.BadParameter(f"{sanitize(name)} is a folder; name a file in it.")
+        raise click.BadParameter(f"{sanitize(name)} is a folder; choose a file in it.")
     if not path.parent.is_dir():
-        raise click.BadParameter(f"There is no folder {sanitize(str(path.parent))}; make it first.")
+        raise click.BadParameter(
+            f"There is no folder {sanitize(str(path.parent))}; create it first."
+        )
     needed = [path] if path.exists() else []
     if not path.exists() or path.is_file():
-        # It is replaced by another, which is made beside it.
+        # An atomic write creates a new file in the same folder.
         needed.append(resolve_links(path).parent)
-    if not all(os.access(place, os.W_OK) for place in needed):
-        raise click.BadParameter(f"{sanitize(name)} may not be written; choose another file.")
+    if not all(os.access(item, os.W_OK) for item in needed):
+        raise click.BadParameter(f"{sanitize(name)} is not writable; choose another file.")
     return path
 
 
@@ -90,7 +123,7 @@ def _check_writable(
     "modes",
     multiple=True,
     type=click.Choice(tuple(RANKERS)),
-    help="How to search; repeat it to compare modes with the first.  "
+    help="Search mode; repeat it to compare other modes with the first.  "
     f"[default: {next(iter(RANKERS))}]",
 )
 @click.option(
@@ -98,107 +131,57 @@ def _check_writable(
     "pool_files",
     multiple=True,
     metavar="CATALOG",
-    help="Search each set's tools among those of this catalog file; may be repeated.",
+    help="Add the tools of this catalog file to each set; may be repeated.",
 )
 @click.option(
     "--limit-queries",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Ask only N queries of each set, evenly spread.",
+    help="Use only N queries of each set, evenly spaced.",
 )
 @click.option(
     "--vectors",
     "vectors_file",
     metavar="FILE",
-    help="Keep what was read of the tools in this file: the next run does not read them again.",
+    help="Cache the tool vectors in this file, so that the next run is faster.",
 )
 @click.option(
     "--dump",
     "dump_file",
     metavar="FILE",
     callback=_check_writable,
-    help="Write every answer to a file, as JSON Lines.",
-)
-@click.option(
-    "--picture",
-    "picture_file",
-    metavar="FILE",
-    callback=_check_writable,
-    help="Draw the figures into a file, as SVG.",
+    help="Write the result of every query to this file, as JSON Lines.",
 )
 @json_option
-def command(
-    folders: tuple[str, ...],
-    modes: tuple[str, ...],
-    pool_files: tuple[str, ...],
-    limit_queries: int | None,
-    vectors_file: str | None,
-    dump_file: Path | None,
-    picture_file: Path | None,
-    as_json: bool,
-) -> None:
+def command(**options: Any) -> None:
     """Measure how well search finds the right tools.
 
-    FOLDER is an eval set: tools.jsonl (id, name, description, input_schema, and perhaps server,
-    category, title) and queries.jsonl (id, query, relevant, and perhaps groups, any_of, kind,
-    subset, lang).
+    FOLDER is an eval set with two files: tools.jsonl (id, name, description, input_schema;
+    optionally server, category, title) and queries.jsonl (id, query, relevant; optionally groups,
+    any_of, kind, subset, lang).
     """
-    _refuse_one_file_twice(vectors=vectors_file, dump=dump_file, picture=picture_file)
-    read = [Path(folder) / name for folder in folders for name in (TOOLS_FILE, QUERIES_FILE)]
-    _refuse_to_overwrite([*read, *map(Path, pool_files)], vectors_file, dump_file, picture_file)
-    # Everything is read before anything is measured, so that a mistake is told at once.
-    sets = read_eval_sets(folders)
-    foreign = [tool for file in pool_files for tool in read_catalog_file(file)]
-    kept = (
-        None
-        if vectors_file is None
-        else CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors_file)
-    )
-    rankers = build_rankers(kept)
-    outcomes = [
-        _evaluate(one.sample(limit_queries) if limit_queries else one, foreign, modes, rankers)
-        for one in sets
-    ]
-    if kept is not None and vectors_file is not None:
-        _report_cache_errors(kept, vectors_file)
-    summaries = [outcome.summary for outcome in outcomes]
-    faults = []
-    if dump_file is not None:
-        faults += _write(dump_file, _render_dump(outcomes))
-    if picture_file is not None:
-        faults += _write(picture_file, picture(summaries))
-    if as_json:
+    request = _EvalOptions(**options)
+    request.check_files()
+    # Read all input first, so that errors are reported before the evaluation starts.
+    sets = read_eval_sets(request.folders)
+    foreign = [tool for file in request.pool_files for tool in read_catalog_file(file)]
+    cache = None
+    if request.vectors_file is not None:
+        cache = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, request.vectors_file)
+    rankers = build_rankers(cache)
+    if request.limit_queries:
+        sets = [eval_set.sample(request.limit_queries) for eval_set in sets]
+    outcomes = [_evaluate(eval_set, foreign, request.modes, rankers) for eval_set in sets]
+    if cache is not None and request.vectors_file is not None:
+        _report_cache_errors(cache, request.vectors_file)
+    error = "" if request.dump_file is None else _write_dump(request.dump_file, outcomes)
+    if request.as_json:
         print_json(_outcomes_to_json(outcomes))
     else:
-        for outcome in outcomes:
-            _print_outcome(outcome)
-        if len(outcomes) > 1:
-            print_means(summaries)
-        print_legend(summaries)
-    # Told last: what was measured is not thrown away for a file.
-    if faults:
-        raise click.ClickException("\n".join(faults))
-
-
-def _refuse_one_file_twice(**files: str | Path | None) -> None:
-    options: dict[Path, str] = {}
-    for option, file in files.items():
-        if (
-            file is not None
-            and (first := options.setdefault(resolve_links(Path(file)), option)) != option
-        ):
-            raise click.UsageError(
-                f"--{first} and --{option} name the same file, {sanitize(str(file))}; give each its own."
-            )
-
-
-def _refuse_to_overwrite(read: Sequence[Path], *written: str | Path | None) -> None:
-    kept = set(map(resolve_links, read))
-    for file in written:
-        if file is not None and resolve_links(Path(file)) in kept:
-            raise click.UsageError(
-                f"{sanitize(str(file))} is read here, and would be overwritten; name another file."
-            )
+        _print_outcomes(outcomes)
+    # Raised last, so that a full disk does not lose the printed metrics.
+    if error:
+        raise click.ClickException(error)
 
 
 def _evaluate(
@@ -210,81 +193,79 @@ def _evaluate(
     pool = build_pool(eval_set.catalog, foreign)
     catalog = Catalog(pool.tools) if foreign else eval_set.catalog
     engine = SearchEngine(catalog, rankers)
-    # A mode that was named twice is searched once.
-    asked = {
+    results = {
         mode: list(_run_mode(engine, eval_set, mode))
         for mode in dict.fromkeys(modes or engine.modes[:1])
     }
-    return _SetOutcome(eval_set, pool, asked, summarize(eval_set.name, len(catalog), asked))
+    return _SetOutcome(eval_set, pool, results, summarize(eval_set.name, len(catalog), results))
 
 
-def _report_cache_errors(kept: CachedEmbedder, path: str) -> None:
-    """Say what was wrong with the file of vectors: nobody would see why each run takes long."""
-    if kept.damaged_count and not kept.file_error:
+def _report_cache_errors(cache: CachedEmbedder, path: str) -> None:
+    if cache.file_error:
         print_note(
-            f"{path}: {format_count(kept.damaged_count, 'vector was', 'vectors were')} damaged; they were "
-            "read anew and replaced. If that happens again, see whether the disk is sound."
+            f"{cache.file_error}. The metrics are correct, but every run encodes the tools again."
         )
-    if kept.file_error:
+    elif cache.damaged_count:
+        damaged = format_count(cache.damaged_count, "vector was", "vectors were")
         print_note(
-            f"{kept.file_error}. Until then the figures are right, but every run reads the tools anew."
+            f"{path}: {damaged} damaged and have been replaced. If this happens again, check the "
+            "disk."
         )
 
 
 def _run_mode(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[EvalResult]:
-    """A mode's answers, with a bar on standard error if somebody is watching."""
+    """Yield the results of one mode, with a progress bar on a terminal."""
     label = f"{truncate(sanitize(eval_set.name), _MAX_NAME_COLUMNS)} {mode}"
-    # What is measured is search as it is when every tool has been read.
-    unread = engine.warm_up(mode, 0)
-    if unread:
-        for _ in _show_progress(_warm_up(engine, mode), unread, f"{label}: reading the tools"):
+    # Encode all tools first, so that no query is measured with provisional vectors.
+    remaining = engine.warm_up(mode, 0)
+    if remaining:
+        for _ in _show_progress(_warm_up(engine, mode), remaining, f"{label}: encoding tools"):
             pass
-    questions = eval_set.queries
-    yield from _show_progress(run_queries(engine, questions, mode), len(questions), label)
+    queries = eval_set.queries
+    yield from _show_progress(run_queries(engine, queries, mode), len(queries), label)
 
 
 def _warm_up(engine: SearchEngine, mode: str) -> Iterator[int]:
-    left = engine.warm_up(mode, 0)
-    while left:
-        now = engine.warm_up(mode, _WARM_UP_BATCH)
-        yield from range(left - now)
-        left = now
+    """Encode all tools and yield one item per tool."""
+    remaining = engine.warm_up(mode, 0)
+    while remaining:
+        previous, remaining = remaining, engine.warm_up(mode, _WARM_UP_BATCH)
+        yield from range(previous - remaining)
 
 
-def _show_progress(given: Iterator[_Item], length: int, label: str) -> Iterator[_Item]:
+def _show_progress(items: Iterator[_Item], length: int, label: str) -> Iterator[_Item]:
     if not is_terminal():
-        yield from given
+        yield from items
         return
-    # A line that does not fit is wrapped, and then none is drawn over the one before.
+    # A bar that is wider than the terminal would be repeated on every update.
     room = max(terminal_width() - _BAR_COLUMNS, 0)
-    shown = truncate(label, room) if room else None
-    with click.progressbar(given, length=length, label=shown, width=0, file=sys.stderr) as bar:
-        yield from bar
+    short_label = truncate(label, room) if room else None
+    with click.progressbar(
+        items, length=length, label=short_label, width=0, file=sys.stderr
+    ) as progress_bar:
+        yield from progress_bar
 
 
 def is_terminal() -> bool:
-    """Whether standard error is a terminal."""
+    """Return whether standard error is a terminal."""
     return sys.stderr.isatty()
 
 
-def _render_dump(outcomes: Sequence[_SetOutcome]) -> str:
+def _write_dump(path: Path, outcomes: Sequence[_SetOutcome]) -> str:
+    """Write all results to a file, and return an error message if that fails."""
     rows = (
-        result_to_json(outcome.summary.name, mode, answer)
+        result_to_json(outcome.summary.name, mode, result)
         for outcome in outcomes
-        for mode, given in outcome.answers.items()
-        for answer in given
+        for mode, results in outcome.results.items()
+        for result in results
     )
-    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-
-
-def _write(path: Path, text: str) -> list[str]:
-    """Write a file; gives what went wrong, if anything did."""
+    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     try:
         write_file_atomically(path, text.encode("utf-8", "backslashreplace"))
-    except OSError as fault:
-        reason = fault.strerror or fault
-        return [sanitize(f"{path}: cannot be written: {reason}; choose another file")]
-    return []
+    except OSError as error:
+        reason = error.strerror or error
+        return sanitize(f"{path}: cannot be written: {reason}; choose another file")
+    return ""
 
 
 def _outcomes_to_json(outcomes: Sequence[_SetOutcome]) -> dict[str, Any]:
@@ -298,27 +279,36 @@ def _outcomes_to_json(outcomes: Sequence[_SetOutcome]) -> dict[str, Any]:
     return {"sets": sets, "means": means_to_json([outcome.summary for outcome in outcomes])}
 
 
+def _print_outcomes(outcomes: Sequence[_SetOutcome]) -> None:
+    for outcome in outcomes:
+        _print_outcome(outcome)
+    summaries = [outcome.summary for outcome in outcomes]
+    if len(summaries) > 1:
+        print_means(summaries)
+    print_legend(summaries)
+
+
 def _print_outcome(outcome: _SetOutcome) -> None:
     overall, pool = outcome.summary.overall, outcome.pool
-    own = len(outcome.eval_set.catalog)
     name = click.style(sanitize(outcome.eval_set.name), fg="cyan", bold=True)
     click.echo()
     click.echo(
-        f"{name}: {format_count(own, 'tool')}, "
+        f"{name}: {format_count(len(outcome.eval_set.catalog), 'tool')}, "
         f"{format_count(overall.answerable_count, 'query', 'queries')} with an answer, "
         f"{overall.impossible_count:,} without"
     )
     if pool.added_count or pool.duplicate_count:
         click.echo(
             wrap(
-                f"searched among {pool.added_count:,} more tools; {pool.duplicate_count:,} others of the pool "
-                "were left out: they have the name and a similar description of one that is there"
+                f"searched together with {pool.added_count:,} tools of the pool; "
+                f"{pool.duplicate_count:,} were left out, because a tool with the same name has "
+                "a similar description"
             )
         )
     for mode, count in outcome.summary.unsearchable.items():
         if count:
-            fault = next(answer.error for answer in outcome.answers[mode] if answer.error)
+            error = next(result.error for result in outcome.results[mode] if result.error)
             print_note(
-                f"{mode} could not search {count:,} of the queries, which count as not found: {fault}"
+                f"{mode} rejected {count:,} of the queries, which count as not found: {error}"
             )
     print_summary(outcome.summary)

@@ -1,1 +1,1 @@
-"""How well searches answer questions whose answers are known."""
+"""Measure search quality on queries with known answers."""

@@ -1,25 +1,25 @@
-"""What an eval set asks, and what would be a right answer."""
+"""A query of an eval set, with the tools that answer it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# What a question may be told apart by; figures are given for each value of each.
+# Metrics are also reported for each value of these fields.
 FACETS = ("kind", "subset", "lang")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalQuery:
-    """A query and, for each thing it needs, the tools any of which will do.
+    """A query with its targets: for each target, one of several tools must be found.
 
-    Without needs it is impossible: the right answer is that nothing fits.
+    A query without targets is impossible: the correct result is that no tool fits.
     """
 
     id: str
     text: str
     targets: tuple[frozenset[str], ...]
-    # The steps were told apart, so that covering all of them can be asked for.
+    # Whether each target is a step of a task, so that covering all steps can be measured.
     has_steps: bool = False
     kind: str = ""
     subset: str = ""
@@ -27,22 +27,22 @@ class EvalQuery:
 
     @property
     def is_impossible(self) -> bool:
-        """Whether no tool serves it."""
+        """Whether no tool answers the query."""
         return not self.targets
 
     @property
     def relevant_ids(self) -> frozenset[str]:
-        """Every tool that serves any of its needs."""
+        """The ids of all tools in any target."""
         return frozenset().union(*self.targets)
 
 
 def build_targets(
     relevant: Sequence[str], groups: Iterable[Iterable[str]] = (), *, any_of: bool = False
 ) -> tuple[frozenset[str], ...]:
-    """What is needed: one of each group, or one of all, or each for itself."""
-    stated = tuple(map(frozenset, groups))
-    if stated or not relevant:
-        return stated
+    """Return the groups if there are any, else one target with all tools or one per tool."""
+    targets = tuple(map(frozenset, groups))
+    if targets or not relevant:
+        return targets
     if any_of:
         return (frozenset(relevant),)
     return tuple(frozenset((id,)) for id in dict.fromkeys(relevant))

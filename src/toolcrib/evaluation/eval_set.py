@@ -1,4 +1,4 @@
-"""Reading an eval set: a folder with tools, and questions to them whose answers are known."""
+"""Read an eval set: a folder with tools and with queries whose answers are known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolcrib.files.json_file import JsonFile, read_json_file
 TOOLS_FILE: Final = "tools.jsonl"
 QUERIES_FILE: Final = "queries.jsonl"
 FIELDS: Final = ("id", "query", "relevant", "groups", "any_of", *FACETS)
-# A longer value of a facet is no name of a group.
+# Facet values are used as names of groups, so they must be short.
 MAX_FACET_CHARS: Final = 100
 
 _MAX_CHARS_SHOWN = 60
@@ -27,98 +27,97 @@ _MAX_CHARS_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class EvalSet:
-    """A catalog, and the questions to it."""
+    """A catalog with its queries."""
 
     name: str
     catalog: Catalog
     queries: tuple[EvalQuery, ...]
 
     def sample(self, count: int) -> EvalSet:
-        """As many of its questions, evenly spread, so that every kind keeps its share."""
+        """Return a set with at most `count` queries, evenly spaced over the list."""
         total = len(self.queries)
         if count >= total:
             return self
-        chosen = tuple(self.queries[number * total // count] for number in range(count))
-        return EvalSet(self.name, self.catalog, chosen)
+        sample = tuple(self.queries[number * total // count] for number in range(count))
+        return EvalSet(self.name, self.catalog, sample)
 
 
 def read_eval_sets(folders: Sequence[str | PathLike[str]]) -> list[EvalSet]:
-    """The eval sets of several folders, those of one name told apart by the folders above."""
-    places = [Path(folder).resolve().parts for folder in folders]
-    for number, place in enumerate(places):
-        if place in places[:number]:
-            raise InvalidEvalSet(f"{Path(folders[number])}: named twice; name it once")
+    """Return the eval sets of several folders, with parent folders in names that are not unique."""
+    paths = [Path(folder).resolve().parts for folder in folders]
+    for number, path in enumerate(paths):
+        if path in paths[:number]:
+            raise InvalidEvalSet(f"{Path(folders[number])}: this folder is given twice; remove one")
     return [
-        replace(read_eval_set(folder), name=_shortest_unique_suffix(place, places))
-        for folder, place in zip(folders, places, strict=True)
+        replace(read_eval_set(folder), name=_shortest_unique_suffix(path, paths))
+        for folder, path in zip(folders, paths, strict=True)
     ]
 
 
 def read_eval_set(folder: str | PathLike[str]) -> EvalSet:
-    """The eval set of a folder.
+    """Return the eval set of a folder.
 
-    Whatever is wrong raises `InvalidEvalSet`, which names the file, the line, the field and the
-    cure.
+    Any problem raises `InvalidEvalSet`, which names the file, the line, the field and the remedy.
     """
     path = Path(folder)
     if not path.is_dir():
-        fault = "is a file, and no folder" if path.exists() else "there is no such folder"
+        problem = "this is a file" if path.exists() else "there is no such folder"
         raise InvalidEvalSet(
-            f"{path}: {fault}; name one with {TOOLS_FILE} and {QUERIES_FILE} in it"
+            f"{path}: {problem}; choose a folder with {TOOLS_FILE} and {QUERIES_FILE}"
         )
     for file in (TOOLS_FILE, QUERIES_FILE):
         if not (path / file).exists():
             raise InvalidEvalSet(
-                f"{path}: there is no {file} in it; an eval set is a folder with {TOOLS_FILE} "
+                f"{path}: there is no {file} in this folder; an eval set has {TOOLS_FILE} "
                 f"and {QUERIES_FILE}"
             )
     try:
         catalog = read_catalog_file(path / TOOLS_FILE)
-    except InvalidCatalogFile as fault:
-        raise InvalidEvalSet(str(fault)) from fault
-    source = read_json_file(path / QUERIES_FILE, InvalidEvalSet, "one query a line, as JSON")
+    except InvalidCatalogFile as error:
+        raise InvalidEvalSet(str(error)) from error
+    source = read_json_file(path / QUERIES_FILE, InvalidEvalSet, "one JSON query per line")
     return EvalSet(path.resolve().name, catalog, _parse_queries(source, catalog))
 
 
 def _parse_queries(source: JsonFile, catalog: Catalog) -> tuple[EvalQuery, ...]:
-    questions: dict[str, EvalQuery] = {}
+    queries: dict[str, EvalQuery] = {}
     starts: dict[str, int] = {}
     for start, value in source.iter_values():
         row = _QueryRow(source, start, value, catalog)
-        question = row.parse()
-        if question.id in questions:
-            first = source.line_number(starts[question.id])
-            raise row.error("id", f"is that of the query on line {first} already; change one")
-        questions[question.id] = question
-        starts[question.id] = start
-    return tuple(questions.values())
+        query = row.parse()
+        if query.id in queries:
+            line = source.line_number(starts[query.id])
+            raise row.error("id", f"is already used by the query on line {line}; change one")
+        queries[query.id] = query
+        starts[query.id] = start
+    return tuple(queries.values())
 
 
 class _QueryRow:
-    """One line of the queries, read field by field."""
+    """Parses one line of the queries file."""
 
     def __init__(self, source: JsonFile, start: int, value: object, catalog: Catalog) -> None:
         self._source = source
         self._start = start
         self._catalog = catalog
         if not isinstance(value, Mapping):
-            raise source.error_at("a query is an object in { }, on a line of its own", start)
+            raise source.error_at("a query must be a JSON object on its own line", start)
         self._entry: Mapping[str, Any] = value
 
     def parse(self) -> EvalQuery:
-        """The question of this line."""
+        """Return the query of this line."""
         for field in self._entry:
-            if meant := _find_nearest_field(field):
-                raise self.error(field, f"is not known; did you mean {meant!r}?")
+            if nearest := _find_nearest_field(field):
+                raise self.error(field, f"is unknown; did you mean {nearest!r}?")
         relevant = self._parse_ids("relevant", self._get_required("relevant"))
         groups = self._parse_groups()
         if groups and {id for group in groups for id in group} != set(relevant):
-            raise self.error("groups", "must name the tools of relevant, all of them and no others")
+            raise self.error("groups", "must contain exactly the tools of relevant")
         any_of = self._entry.get("any_of") or False
         if not isinstance(any_of, bool):
             raise self.error("any_of", "must be true or false")
         if any_of and groups:
-            raise self.error("any_of", "and groups say different things; leave one out")
+            raise self.error("any_of", "and groups contradict each other; remove one of them")
         return EvalQuery(
             id=self._parse_text("id", self._get_required("id")),
             text=self._parse_text("query", self._get_required("query")),
@@ -127,20 +126,20 @@ class _QueryRow:
             **{facet: self._parse_facet(facet) for facet in FACETS},
         )
 
-    def error(self, field: str, fault: str) -> ToolcribError:
-        """The error about a field."""
-        return self._source.error_at(f"{_truncate(field)} {fault}", self._start)
+    def error(self, field: str, problem: str) -> ToolcribError:
+        """Return an error about a field of this line."""
+        return self._source.error_at(f"{_truncate(field)} {problem}", self._start)
 
     def _get_required(self, field: str) -> object:
         value = self._entry.get(field)
         if value is None:
-            cure = " (an empty list means that nothing fits)" if field == "relevant" else ""
-            raise self.error(field, f"is missing; add it{cure}")
+            note = " (an empty list means that no tool fits)" if field == "relevant" else ""
+            raise self.error(field, f"is missing; add it{note}")
         return value
 
     def _parse_text(self, field: str, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            raise self.error(field, "must be a text that is not empty; put it in quotes")
+            raise self.error(field, "must be a string that is not empty")
         return value
 
     def _parse_facet(self, field: str) -> str:
@@ -151,7 +150,7 @@ class _QueryRow:
         if len(text) > MAX_FACET_CHARS:
             raise self.error(
                 field,
-                f"has {len(text):,} characters, and {MAX_FACET_CHARS} at most are taken; shorten it",
+                f"has {len(text):,} characters; shorten it to {MAX_FACET_CHARS}",
             )
         return text
 
@@ -161,7 +160,7 @@ class _QueryRow:
             raise self.error("groups", "must be a list of lists of tool ids, one for each step")
         groups = [self._parse_ids("groups", group) for group in value]
         if not all(groups):
-            raise self.error("groups", "has an empty list; name the tools that do the step")
+            raise self.error("groups", "contains an empty list; add the tools for that step")
         return groups
 
     def _parse_ids(self, field: str, value: object) -> list[str]:
@@ -169,36 +168,35 @@ class _QueryRow:
             raise self.error(field, "must be a list of tool ids")
         for id in value:
             if not isinstance(id, str):
-                raise self.error(field, "must be a list of tool ids, which are texts")
+                raise self.error(field, "must be a list of tool ids, which are strings")
             if self._catalog.slot(id) is None:
                 nearest = _find_nearest_id(id, (tool.id for tool in self._catalog))
-                cure = f"did you mean {nearest!r}?" if nearest else f"add it to {TOOLS_FILE}"
-                raise self.error(field, f"has {_truncate(id)!r}, which is no tool's id; {cure}")
+                remedy = f"did you mean {nearest!r}?" if nearest else f"add it to {TOOLS_FILE}"
+                raise self.error(field, f"contains the unknown id {_truncate(id)!r}; {remedy}")
         return value
 
 
-def _shortest_unique_suffix(place: tuple[str, ...], places: Sequence[tuple[str, ...]]) -> str:
-    """As much of a path's end as no other of the paths has."""
+def _shortest_unique_suffix(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
     count = 1
-    while sum(other[-count:] == place[-count:] for other in places) > 1:
+    while sum(other[-count:] == path[-count:] for other in paths) > 1:
         count += 1
-    return "/".join(place[-count:])
+    return "/".join(path[-count:])
 
 
 def _find_nearest_id(id: str, ids: Iterable[str]) -> str:
-    """The id that was meant, if one is like it."""
-    wanted = id.casefold()
-    alike = {other.casefold(): other for other in ids}
-    if wanted in alike:
-        return alike[wanted]
-    ending = (other for other in alike if other.endswith(f"_{wanted}"))
-    found = next(ending, "") or next(iter(difflib.get_close_matches(wanted, alike, n=1)), "")
-    return alike.get(found, "")
+    """Return the most similar id, or an empty string."""
+    folded = id.casefold()
+    ids_by_folded = {other.casefold(): other for other in ids}
+    if folded in ids_by_folded:
+        return ids_by_folded[folded]
+    with_suffix = (other for other in ids_by_folded if other.endswith(f"_{folded}"))
+    close = iter(difflib.get_close_matches(folded, ids_by_folded, n=1))
+    return ids_by_folded.get(next(with_suffix, "") or next(close, ""), "")
 
 
 @lru_cache(maxsize=256)
 def _find_nearest_field(field: str) -> str:
-    """The field that was meant by one we do not know; empty when there is none like it."""
+    """Return the most similar field of an unknown field, or an empty string."""
     if field in FIELDS:
         return ""
     return next(iter(difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.8)), "")

@@ -1,4 +1,4 @@
-"""How well a ranked list answers a question."""
+"""Score a ranked list of tools against the targets of a query."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TOP: Final = 5
 
 
 class RankingScores(NamedTuple):
-    """The figures of one list, or their means over many; from 0 to 1, more is better.
+    """The metrics of one ranked list, from 0 to 1; higher is better.
 
-    `all_steps_5` is not a number where the question does not tell its steps apart.
+    `all_steps_5` is NaN for a query without steps.
     """
 
     hit_1: float
@@ -29,7 +29,7 @@ class RankingScores(NamedTuple):
     all_steps_5: float
 
 
-# As people call them, in the order of the fields.
+# The usual names of the metrics, in the order of the fields.
 METRIC_NAMES: Final = (
     "hit@1",
     "hit@5",
@@ -43,75 +43,75 @@ METRIC_NAMES: Final = (
 )
 
 
-def score_ranking(found: Sequence[str], question: EvalQuery) -> RankingScores:
-    """The figures of the ids that were found, best first, for a question that has an answer.
+def score_ranking(ids: Sequence[str], query: EvalQuery) -> RankingScores:
+    """Return the metrics of a ranked list of ids for a query that is not impossible.
 
-    A tool meets one need, and a need is met once: a second tool for it gains nothing. Only for
-    `all_steps_5` may one tool serve several steps. The best that there is scores 1, also where
-    the needs have fewer tools than there are needs.
+    Each tool counts for one target and each target counts once; the matching is the best possible.
+    Only `all_steps_5` lets one tool cover several steps. The best possible list scores 1, even if
+    there are fewer tools than targets.
     """
-    needs = question.targets
-    places = _gaining_ranks(found[:DEPTH], needs)
-    reachable = len(_gaining_ranks(sorted(question.relevant_ids), needs))
-    ideal = sum(_discounted_gain(place) for place in range(min(reachable, DEPTH)))
+    targets = query.targets
+    ranks = _gaining_ranks(ids[:DEPTH], targets)
+    reachable = len(_gaining_ranks(sorted(query.relevant_ids), targets))
+    ideal = sum(_discounted_gain(rank) for rank in range(min(reachable, DEPTH)))
     depths = (1, TOP, DEPTH)
-    top = set(found[:TOP])
+    top = set(ids[:TOP])
     return RankingScores._make(
         (
-            *(float(bool(places) and places[0] < depth) for depth in depths),
-            *(sum(place < depth for place in places) / reachable for depth in depths),
-            sum(map(_discounted_gain, places)) / ideal,
-            1 / (places[0] + 1) if places else 0.0,
-            float(all(top & need for need in needs)) if question.has_steps else math.nan,
+            *(float(bool(ranks) and ranks[0] < depth) for depth in depths),
+            *(sum(rank < depth for rank in ranks) / reachable for depth in depths),
+            sum(map(_discounted_gain, ranks)) / ideal,
+            1 / (ranks[0] + 1) if ranks else 0.0,
+            float(all(top & target for target in targets)) if query.has_steps else math.nan,
         )
     )
 
 
-def _gaining_ranks(found: Sequence[str], needs: Sequence[frozenset[str]]) -> list[int]:
-    """Where in the list one more need is met than by all that stands before."""
-    assignment = _TargetMatching(needs)
-    return [place for place, id in enumerate(found) if assignment.try_match(id)]
+def _gaining_ranks(ids: Sequence[str], targets: Sequence[frozenset[str]]) -> list[int]:
+    """Return the ranks (from 0) at which one more target can be matched than before."""
+    matching = _TargetMatching(targets)
+    return [rank for rank, id in enumerate(ids) if matching.try_match(id)]
 
 
 class _TargetMatching:
-    """Which tool meets which need; as many needs are met as the tools can meet together.
+    """A maximum bipartite matching of tools and targets, extended one tool at a time.
 
-    A tool that was assigned stays so, but may go over to another need to make room for the next.
+    A matched tool stays matched but may move to another target (an augmenting path).
     """
 
-    def __init__(self, needs: Sequence[frozenset[str]]) -> None:
-        self._needs_of: dict[str, list[int]] = {}
-        for need, ids in enumerate(needs):
+    def __init__(self, targets: Sequence[frozenset[str]]) -> None:
+        self._targets_by_id: dict[str, list[int]] = {}
+        for target, ids in enumerate(targets):
             for id in ids:
-                self._needs_of.setdefault(id, []).append(need)
-        self._tool_of: dict[int, str] = {}
-        self._need_of: dict[str, int] = {}
+                self._targets_by_id.setdefault(id, []).append(target)
+        self._id_by_target: dict[int, str] = {}
+        self._target_by_id: dict[str, int] = {}
 
     def try_match(self, id: str) -> bool:
-        """Whether there is a need for this tool too, which it then meets."""
-        # Who would go over to each need that can be had, found breadth first.
-        comer_of: dict[int, str] = {}
-        ids = [] if id in self._need_of else [id]
-        for mover in ids:
-            for need in self._needs_of.get(mover, ()):
-                if need in comer_of:
+        """Match the tool with a target if possible, and return whether it was."""
+        # Breadth-first search for a free target; maps each visited target to its new tool.
+        new_ids: dict[int, str] = {}
+        queue = [] if id in self._target_by_id else [id]
+        for candidate in queue:
+            for target in self._targets_by_id.get(candidate, ()):
+                if target in new_ids:
                     continue
-                comer_of[need] = mover
-                if need not in self._tool_of:
-                    self._reassign(need, comer_of)
+                new_ids[target] = candidate
+                if target not in self._id_by_target:
+                    self._reassign(target, new_ids)
                     return True
-                ids.append(self._tool_of[need])
+                queue.append(self._id_by_target[target])
         return False
 
-    def _reassign(self, free: int, comer_of: Mapping[int, str]) -> None:
-        """Fill a free need, and what that leaves free, back to the tool that has none yet."""
-        need: int | None = free
-        while need is not None:
-            mover = comer_of[need]
-            left = self._need_of.get(mover)
-            self._tool_of[need], self._need_of[mover] = mover, need
-            need = left
+    def _reassign(self, free_target: int, new_ids: Mapping[int, str]) -> None:
+        """Move tools along the path that ends at a free target."""
+        target: int | None = free_target
+        while target is not None:
+            id = new_ids[target]
+            previous = self._target_by_id.get(id)
+            self._id_by_target[target], self._target_by_id[id] = id, target
+            target = previous
 
 
-def _discounted_gain(place: int) -> float:
-    return 1 / math.log2(place + 2)
+def _discounted_gain(rank: int) -> float:
+    return 1 / math.log2(rank + 2)

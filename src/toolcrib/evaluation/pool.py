@@ -1,4 +1,4 @@
-"""Searching a small catalog inside a large one, which is what a deployment looks like."""
+"""Combine the tools of an eval set with a larger catalog, as in a real deployment."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 
 from toolcrib.core.tool import Tool
 
-# The share of the shorter description's words that the longer must have too.
+# Descriptions are similar if the longer one has this share of the shorter one's words.
 MIN_WORD_OVERLAP: Final = 0.65
-# Of so many descriptions under one name each newcomer is compared with; bounds the time.
+# A tool is compared with at most this many tools of the same name.
 MAX_NAMESAKES: Final = 200
 
 _WORD = re.compile(r"\w+")
@@ -19,10 +19,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class ToolPool:
-    """Tools to search together, of which the set's come first.
-
-    `added` is how many foreign tools stand behind them, `left_out` how many were twins.
-    """
+    """The tools of an eval set, followed by the tools that were added to them."""
 
     tools: tuple[Tool, ...]
     added_count: int
@@ -30,49 +27,49 @@ class ToolPool:
 
 
 def build_pool(own: Iterable[Tool], foreign: Iterable[Tool]) -> ToolPool:
-    """The own tools, and the foreign ones that are no twins of a tool before them.
+    """Return the own tools and the foreign tools, without duplicates among the latter.
 
-    A twin has the same name and a similar description: as an answer it would be as right, but the
-    set does not say so. A foreign tool whose id is taken gets another.
+    A duplicate has the same name and a similar description. It would be a correct answer that the
+    eval set does not list. A foreign tool whose id is taken gets a new id.
     """
     tools = list(own)
-    count = len(tools)
+    own_count = len(tools)
     ids = {tool.id for tool in tools}
-    known = _DuplicateFilter()
+    seen = _DuplicateFilter()
     for tool in tools:
-        known.add(tool)
-    left_out = 0
+        seen.add(tool)
+    duplicate_count = 0
     for number, tool in enumerate(foreign, 1):
-        if known.has_duplicate(tool):
-            left_out += 1
+        if seen.has_duplicate(tool):
+            duplicate_count += 1
             continue
-        known.add(tool)
+        seen.add(tool)
         if tool.id in ids:
             tool = tool.replace(id=_find_free_id(f"pool-{number}", ids))
         ids.add(tool.id)
         tools.append(tool)
-    return ToolPool(tuple(tools), len(tools) - count, left_out)
+    return ToolPool(tuple(tools), len(tools) - own_count, duplicate_count)
 
 
 @dataclass(slots=True)
 class _DuplicateFilter:
-    """The words of the descriptions that were seen, by name."""
+    """The words of each description, by tool name."""
 
-    by_name: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+    words_by_name: dict[str, list[frozenset[str]]] = field(default_factory=dict)
 
     def add(self, tool: Tool) -> None:
-        namesakes = self.by_name.setdefault(tool.name.casefold(), [])
+        namesakes = self.words_by_name.setdefault(tool.name.casefold(), [])
         if len(namesakes) < MAX_NAMESAKES:
             namesakes.append(_description_words(tool))
 
     def has_duplicate(self, tool: Tool) -> bool:
-        namesakes = self.by_name.get(tool.name.casefold(), ())
+        namesakes = self.words_by_name.get(tool.name.casefold(), ())
         words = _description_words(tool) if namesakes else frozenset()
         return any(words == other or _are_similar(words, other) for other in namesakes)
 
 
 def _are_similar(words: frozenset[str], other: frozenset[str]) -> bool:
-    # Of a tool without a description it is not known whether it is alike.
+    # A tool without a description is similar only to another one without.
     shorter = min(len(words), len(other))
     return shorter > 0 and len(words & other) >= MIN_WORD_OVERLAP * shorter
 

@@ -1,4 +1,4 @@
-"""Asking an engine every question of a set in one mode, and scoring what it answers."""
+"""Run the queries of an eval set in one mode and score the results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.hybrid.fusion import build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
-from toolcrib.search.results import SearchResult
 
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """What a search answered to one question.
+    """The result of one query.
 
-    `confidence` orders answers by how sure the engine is that something fits. `scores` is None
-    for an impossible question. `fault` says why the question could not be searched, if so; that
-    counts as an answer without hits.
+    `hits` are ids and scores. `scores` is None for an impossible query. `error` is the reason if the
+    query was rejected, which counts as a result without hits.
     """
 
     query: EvalQuery
@@ -36,12 +34,12 @@ class EvalResult:
 
 
 def build_engine(catalog: Catalog) -> SearchEngine:
-    """The engine as one would use it on whatever people and models write."""
+    """Return an engine that treats malformed lexical queries as plain words."""
     return SearchEngine(catalog, build_rankers())
 
 
 def build_rankers(embedder: Embedder | None = None) -> Mapping[str, Ranker]:
-    """The rankers of that engine, with our encoder, or with what remembers for it."""
+    """Return the rankers of `build_engine`, with another embedder than the default one."""
     rankers = {**RANKERS, "lexical": LexicalRanker(syntax="lenient")}
     if embedder is not None:
         rankers |= {"hybrid": build_hybrid_ranker(embedder), "dense": DenseRanker(embedder)}
@@ -51,21 +49,17 @@ def build_rankers(embedder: Embedder | None = None) -> Mapping[str, Ranker]:
 def run_queries(
     engine: SearchEngine, queries: Iterable[EvalQuery], mode: str
 ) -> Iterator[EvalResult]:
-    """The engine's answers, one after the other."""
-    for question in queries:
+    """Yield the scored result of each query."""
+    for query in queries:
         try:
-            result = engine.search(question.text, limit=DEPTH, mode=mode)
-        except (InvalidQuery, SearchTimeout) as fault:
-            yield EvalResult(question, (), 0.0, False, _score(question, ()), str(fault))
-        else:
-            yield _build_result(question, result)
+            result = engine.search(query.text, limit=DEPTH, mode=mode)
+        except (InvalidQuery, SearchTimeout) as error:
+            yield EvalResult(query, (), 0.0, False, _score(query, ()), str(error))
+            continue
+        hits = tuple((hit.tool.id, float(hit.score)) for hit in result.hits)
+        scores = _score(query, [id for id, _ in hits])
+        yield EvalResult(query, hits, result.confidence, result.is_confident, scores)
 
 
-def _build_result(question: EvalQuery, result: SearchResult) -> EvalResult:
-    found = tuple((hit.tool.id, float(hit.score)) for hit in result.hits)
-    scored = _score(question, [id for id, _ in found])
-    return EvalResult(question, found, result.confidence, result.is_confident, scored)
-
-
-def _score(question: EvalQuery, found: Sequence[str]) -> RankingScores | None:
-    return None if question.is_impossible else score_ranking(found, question)
+def _score(query: EvalQuery, ids: Sequence[str]) -> RankingScores | None:
+    return None if query.is_impossible else score_ranking(ids, query)

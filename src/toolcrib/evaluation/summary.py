@@ -1,4 +1,4 @@
-"""The figures of a set: for each mode, over all questions and for each kind of them."""
+"""The metrics of an eval set: per mode, for all queries and for each value of each facet."""
 
 from __future__ import annotations
 
@@ -27,74 +27,77 @@ RIGHTLY_REFUSED: Final = "rightly refused"
 REFUSAL_PRECISION: Final = "refusal precision"
 AUC: Final = "AUC"
 
-FIGURES: Final = (*METRIC_NAMES, AUC, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
+METRICS: Final = (*METRIC_NAMES, AUC, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
 LOWER_IS_BETTER: Final = frozenset({WRONGLY_REFUSED})
 MAX_FACET_VALUES: Final = 100
 
 _COLUMNS: Final = (*METRIC_NAMES, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
-# Two modes refuse different questions, so their precisions have no pairs.
+# Two modes refuse different queries, so their precisions cannot be paired.
 _UNPAIRED: Final = frozenset({REFUSAL_PRECISION})
 
-_Figure = TypeVar("_Figure")
+_Statistic = TypeVar("_Statistic")
 ResultsByMode = Mapping[str, Sequence[EvalResult]]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """The figures of some of a set's questions.
+    """The metrics of a group of queries.
 
-    `figures` and `gains` go by mode and then by figure; a gain is that over the first mode. What
-    cannot be told of these questions is absent.
+    `metrics` and `gains` map modes to metric names to values. A gain is the difference from the
+    first mode. Metrics that do not apply to the group are absent.
     """
 
     facet: str
     value: str
     answerable_count: int
     impossible_count: int
-    figures: Mapping[str, Mapping[str, Estimate]]
+    metrics: Mapping[str, Mapping[str, Estimate]]
     gains: Mapping[str, Mapping[str, PairedDifference]]
 
 
 @dataclass(frozen=True, slots=True)
 class EvalSummary:
-    """The figures of one set: over all, and by facet."""
+    """The metrics of one eval set: overall and by facet."""
 
     name: str
     tool_count: int
     modes: tuple[str, ...]
     overall: QueryGroup
     groups: tuple[QueryGroup, ...]
-    # How many questions a mode could not search, such as a pattern that is none.
+    # How many queries a mode rejected, for example as an invalid pattern.
     unsearchable: Mapping[str, int]
 
 
-def summarize(name: str, tools: int, answers: ResultsByMode) -> EvalSummary:
-    """The figures of a set, from each mode's answers to the same questions."""
-    first = next(iter(answers.values()))
-    questions = [answer.query for answer in first]
-    everything = np.arange(len(questions))
-    impossible = np.array([question.is_impossible for question in questions], np.bool_)
-    measured = _ScoreTable(answers, impossible)
-    groups = []
-    for facet in FACETS:
-        for value, places in _rows_by_value(questions, facet).items():
-            groups.append(measured.summarize_group(facet, value, np.array(places, np.intp)))
-    unread = {mode: sum(bool(one.error) for one in given) for mode, given in answers.items()}
-    overall = measured.summarize_group("", "", everything)
-    return EvalSummary(name, tools, tuple(answers), overall, tuple(groups), unread)
+def summarize(name: str, tool_count: int, results: ResultsByMode) -> EvalSummary:
+    """Return the metrics of an eval set, given each mode's results for the same queries."""
+    first = next(iter(results.values()))
+    queries = [result.query for result in first]
+    impossible = np.array([query.is_impossible for query in queries], np.bool_)
+    table = _ScoreTable(results, impossible)
+    groups = tuple(
+        table.summarize_group(facet, value, np.array(rows, np.intp))
+        for facet in FACETS
+        for value, rows in _rows_by_value(queries, facet).items()
+    )
+    overall = table.summarize_group("", "", np.arange(len(queries)))
+    unsearchable = {
+        mode: sum(bool(result.error) for result in mode_results)
+        for mode, mode_results in results.items()
+    }
+    return EvalSummary(name, tool_count, tuple(results), overall, groups, unsearchable)
 
 
 def average_over_sets(summaries: Sequence[EvalSummary]) -> dict[str, dict[str, float]]:
-    """By mode, each figure's mean over the sets that have it, every set counting alike."""
+    """Return, by mode, the mean of each metric over the sets that have it."""
     return {
         mode: {
-            figure: fmean(found)
-            for figure in FIGURES
+            metric: fmean(values)
+            for metric in METRICS
             if (
-                found := [
-                    one.overall.figures[mode][figure].value
-                    for one in summaries
-                    if figure in one.overall.figures[mode]
+                values := [
+                    summary.overall.metrics[mode][metric].value
+                    for summary in summaries
+                    if metric in summary.overall.metrics[mode]
                 ]
             )
         }
@@ -102,71 +105,73 @@ def average_over_sets(summaries: Sequence[EvalSummary]) -> dict[str, dict[str, f
     }
 
 
-def find_best_modes(group: QueryGroup, figure: str) -> frozenset[str]:
-    """The modes whose figure is best as it is printed; none where all are alike."""
-    shown = {
-        mode: round(100 * figures[figure].value, 1)
-        for mode, figures in group.figures.items()
-        if figure in figures
+def find_best_modes(group: QueryGroup, metric: str) -> frozenset[str]:
+    """Return the modes with the best value after rounding; none if all are equal."""
+    rounded = {
+        mode: round(100 * metrics[metric].value, 1)
+        for mode, metrics in group.metrics.items()
+        if metric in metrics
     }
-    if len(set(shown.values())) < 2:
+    if len(set(rounded.values())) < 2:
         return frozenset()
-    best = (min if figure in LOWER_IS_BETTER else max)(shown.values())
-    return frozenset(mode for mode, value in shown.items() if value == best)
+    best = (min if metric in LOWER_IS_BETTER else max)(rounded.values())
+    return frozenset(mode for mode, value in rounded.items() if value == best)
 
 
 class _ScoreTable:
-    """Every mode's answers as rows of numbers, from which groups take theirs."""
+    """The results of every mode as arrays, one row per query."""
 
-    def __init__(self, answers: ResultsByMode, impossible: NDArray[np.bool_]) -> None:
+    def __init__(self, results: ResultsByMode, impossible: NDArray[np.bool_]) -> None:
         self._impossible = impossible
-        self._rows = {mode: _score_rows(given) for mode, given in answers.items()}
+        self._scores = {mode: _score_rows(mode_results) for mode, mode_results in results.items()}
         self._confidences = {
-            mode: np.array([one.confidence for one in given]) for mode, given in answers.items()
+            mode: np.array([result.confidence for result in mode_results])
+            for mode, mode_results in results.items()
         }
 
-    def summarize_group(self, facet: str, value: str, places: NDArray[np.intp]) -> QueryGroup:
-        """The figures of the questions at these places."""
-        rows = {mode: all_rows[places] for mode, all_rows in self._rows.items()}
-        base = next(iter(rows))
-        figures = {mode: _name_columns(bootstrap_means(values)) for mode, values in rows.items()}
+    def summarize_group(self, facet: str, value: str, rows: NDArray[np.intp]) -> QueryGroup:
+        """Return the metrics of the queries in these rows."""
+        scores = {mode: mode_scores[rows] for mode, mode_scores in self._scores.items()}
+        base = next(iter(scores))
+        metrics = {mode: _name_columns(bootstrap_means(values)) for mode, values in scores.items()}
         gains = {
-            mode: _name_columns(paired_differences(values, rows[base]))
-            for mode, values in rows.items()
+            mode: _name_columns(paired_differences(values, scores[base]))
+            for mode, values in scores.items()
             if mode != base
         }
-        for gained in gains.values():
-            for figure in _UNPAIRED:
-                gained.pop(figure, None)
-        asked = places[~self._impossible[places]]
-        if len(asked) in (0, len(places)):
-            # Then none of the refusals can be right, or all must be: that tells nothing.
-            for found in figures.values():
-                found.pop(REFUSAL_PRECISION, None)
-        if len(asked) and self._impossible.any():
-            # An impossible question belongs to no kind of answerable ones: all of them count.
-            separations = {
-                mode: RocAuc(confidences[asked], confidences[self._impossible])
+        for mode_gains in gains.values():
+            for metric in _UNPAIRED:
+                mode_gains.pop(metric, None)
+        answerable = rows[~self._impossible[rows]]
+        if len(answerable) in (0, len(rows)):
+            # All refusals are right, or all are wrong, so their precision says nothing.
+            for mode_metrics in metrics.values():
+                mode_metrics.pop(REFUSAL_PRECISION, None)
+        if len(answerable) and self._impossible.any():
+            # Compare with all impossible queries: they seldom share a facet with answerable ones.
+            aucs = {
+                mode: RocAuc(confidences[answerable], confidences[self._impossible])
                 for mode, confidences in self._confidences.items()
             }
-            for mode, separation in separations.items():
-                figures[mode][AUC] = separation.estimate()
-                gain = separation.difference_from(separations[base]) if mode != base else None
+            for mode, auc in aucs.items():
+                metrics[mode][AUC] = auc.estimate()
+                gain = auc.difference_from(aucs[base]) if mode != base else None
                 if gain is not None:
                     gains[mode][AUC] = gain
-        return QueryGroup(facet, value, len(asked), len(places) - len(asked), figures, gains)
+        counts = len(answerable), len(rows) - len(answerable)
+        return QueryGroup(facet, value, *counts, metrics, gains)
 
 
-def _score_rows(answers: Sequence[EvalResult]) -> Values:
-    """A row of figures for each answer; what does not apply to it is not a number."""
-    nothing = (np.nan,) * len(METRIC_NAMES)
+def _score_rows(results: Sequence[EvalResult]) -> Values:
+    """Return one row of metrics per result, with NaN where a metric does not apply."""
+    no_scores = (np.nan,) * len(METRIC_NAMES)
     rows = []
-    for answer in answers:
-        refused = not answer.is_confident
-        impossible = answer.query.is_impossible
+    for result in results:
+        refused = not result.is_confident
+        impossible = result.query.is_impossible
         rows.append(
             (
-                *(answer.scores or nothing),
+                *(result.scores or no_scores),
                 np.nan if impossible else refused,
                 refused if impossible else np.nan,
                 impossible if refused else np.nan,
@@ -175,21 +180,20 @@ def _score_rows(answers: Sequence[EvalResult]) -> Values:
     return np.array(rows, np.float64).reshape(len(rows), len(_COLUMNS))
 
 
-def _name_columns(columns: Sequence[_Figure | None]) -> dict[str, _Figure]:
-    """The columns that have a figure, by its name."""
+def _name_columns(columns: Sequence[_Statistic | None]) -> dict[str, _Statistic]:
     named = zip(_COLUMNS, columns, strict=True)
-    return {figure: value for figure, value in named if value is not None}
+    return {metric: value for metric, value in named if value is not None}
 
 
-def _rows_by_value(questions: Sequence[EvalQuery], facet: str) -> dict[str, list[int]]:
-    """Where each value of a facet stands: the most frequent, in their order of appearance.
+def _rows_by_value(queries: Sequence[EvalQuery], facet: str) -> dict[str, list[int]]:
+    """Return the rows of each value of a facet: the most frequent ones, in order of appearance.
 
-    A single value that all questions have would repeat the whole.
+    If all queries share one value, the result is empty: the group would equal the whole set.
     """
-    places: dict[str, list[int]] = {}
-    for place, question in enumerate(questions):
-        places.setdefault(getattr(question, facet), []).append(place)
-    if len(places) == 1:
+    rows: dict[str, list[int]] = {}
+    for row, query in enumerate(queries):
+        rows.setdefault(getattr(query, facet), []).append(row)
+    if len(rows) == 1:
         return {}
-    frequent = sorted(places, key=lambda value: -len(places[value]))[:MAX_FACET_VALUES]
-    return {value: found for value, found in places.items() if value and value in frequent}
+    frequent = sorted(rows, key=lambda value: -len(rows[value]))[:MAX_FACET_VALUES]
+    return {value: found for value, found in rows.items() if value and value in frequent}
