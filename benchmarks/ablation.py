@@ -242,12 +242,12 @@ def table(summaries: Sequence[EvalSummary]) -> list[str]:
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     for row in first.modes:
         cells = [
-            kinds["exact"].figures[row].get("hit@5"),
-            kinds["agent"].figures[row].get("hit@5"),
-            kinds["paraphrase"].figures[row].get("hit@5"),
-            kinds["multi"].figures[row].get("all-steps@5"),
-            first.overall.figures[row].get(AUC),
-            *(one.overall.figures[row].get("nDCG@10") for one in summaries),
+            kinds["exact"].metrics[row].get("hit@5"),
+            kinds["agent"].metrics[row].get("hit@5"),
+            kinds["paraphrase"].metrics[row].get("hit@5"),
+            kinds["multi"].metrics[row].get("all-steps@5"),
+            first.overall.metrics[row].get(AUC),
+            *(one.overall.metrics[row].get("nDCG@10") for one in summaries),
         ]
         told = [f"{100 * cell.value:.1f}" if cell else "" for cell in cells]
         if row == GROUPED:

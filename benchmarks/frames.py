@@ -62,7 +62,7 @@ def figures(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str,
     """The figures of all queries in a frame, in percent."""
     questions = [replace(one, text=frame.replace("…", one.text)) for one in eval_set.queries]
     found = {"hybrid": list(run_queries(engine, questions, "hybrid"))}
-    told = summarize(eval_set.name, len(eval_set.catalog), found).overall.figures["hybrid"]
+    told = summarize(eval_set.name, len(eval_set.catalog), found).overall.metrics["hybrid"]
     return {name: 100 * told[name].value for name in FIGURES}
 
 
