@@ -87,7 +87,7 @@ def _build_starlette_app(
         service.config.llm_gateway,
         switches={key.name: key.tool_search for key in keys if key.tool_search},
         max_body_bytes=service.config.http.max_body_bytes,
-        on_treated=_build_request_counter(service, metrics),
+        on_request=_build_request_counter(service, metrics),
     )
 
     @asynccontextmanager

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
-from toolcrib.gateway.llm.tool_cache import ToolIndexCache, measure_bytes
+from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.tool_index import ToolIndexCache
 from toolcrib.gateway.llm.usage import add_usage
 
 
@@ -47,7 +48,7 @@ def test_tools_are_known_again_if_they_are_the_same_to_the_last_letter() -> None
 
 
 def test_sets_of_tools_make_room_by_number_and_by_size() -> None:
-    kept: ToolIndexCache[int] = ToolIndexCache(2, most_entries=5, max_bytes=100)
+    kept: ToolIndexCache[int] = ToolIndexCache(2, max_tools=5, max_bytes=100)
     for number in range(3):
         kept.put(number, [{"name": str(number)}], size_bytes=10)
     assert len(kept) == 2
@@ -60,13 +61,13 @@ def test_sets_of_tools_make_room_by_number_and_by_size() -> None:
 
 def test_sets_of_tools_make_room_by_their_bytes() -> None:
     tools: list[dict[str, Any]] = [{"name": str(number), "about": "x" * 70} for number in range(3)]
-    kept: ToolIndexCache[int] = ToolIndexCache(10, max_bytes=2 * measure_bytes(tools[:1]))
+    kept: ToolIndexCache[int] = ToolIndexCache(10, max_bytes=2 * len(serialize_json(tools[0])))
     for number, tool in enumerate(tools):
-        kept.put(number, [tool], size_bytes=measure_bytes([tool]))
+        kept.put(number, [tool], size_bytes=len(serialize_json(tool)))
     assert [kept.get([tool]) for tool in tools] == [None, 1, 2]
     # The same set in a larger form takes the place of the smaller, and what is too large is not kept.
     larger = {**tools[1], "more": "x" * 70}
-    kept.put(1, [larger], size_bytes=measure_bytes([larger]))
+    kept.put(1, [larger], size_bytes=len(serialize_json(larger)))
     assert [kept.get([tool]) for tool in (tools[1], tools[2], larger)] == [None, None, 1]
     kept.put(5, [{"name": "5"}], size_bytes=10_000)
     assert kept.get([{"name": "5"}]) is None and len(kept) == 1

@@ -89,10 +89,13 @@ def test_an_upstream_that_dies_in_the_middle_of_a_stream(
     ask: Any, text: bytes, search: bytes
 ) -> None:
     for dying in (answer(text), ScriptedAnswer([text], length=len(text) + 100)):
-        with client_of(dying) as client, pytest.raises(openai.APIError, match="broke"):
+        with (
+            client_of(dying) as client,
+            pytest.raises(openai.APIError, match="broke off|in the middle"),
+        ):
             ask(client, True)
     later = client_of(answer(search), answer(text))
-    with later as client, pytest.raises(openai.APIError, match="broke"):
+    with later as client, pytest.raises(openai.APIError, match="broke off|in the middle"):
         ask(client, True)
 
 

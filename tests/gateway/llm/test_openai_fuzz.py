@@ -146,9 +146,9 @@ def test_responses_take_anything(
         if whole is None:
             continue
         for reply in replies:
-            serialize_json(whole.body())
-            whole.reply({"output": [reply, *replies], "usage": reply.get("usage")})
-            whole.reply(reply)
+            serialize_json(whole.next_request())
+            whole.handle_reply({"output": [reply, *replies], "usage": reply.get("usage")})
+            whole.handle_reply(reply)
         stream = ResponsesStream(talk())
         for reply in replies:
             serialize_json(list(stream.handle_event(reply)))

@@ -17,7 +17,7 @@ from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm.gateway import LlmGateway
-from toolcrib.gateway.llm.response_ids import ResponseIdMap, ResponseIdObserver
+from toolcrib.gateway.llm.openai_responses.response_ids import ResponseIdMap, ResponseIdObserver
 
 Json = dict[str, Any]
 THEIRS = {"authorization": "Bearer theirs"}
@@ -246,7 +246,7 @@ def test_a_streamed_response_of_two_rounds_is_found_whole_by_the_id_of_its_first
 
 
 def test_places_are_forgotten_when_there_are_too_many_and_odd_answers_have_none() -> None:
-    issued = ResponseIdMap(most=2)
+    issued = ResponseIdMap(max_ids=2)
     for number in range(3):
         issued.record(("ann",), "one", f"resp_{number}")
     issued.record(("ann",), "one", "")

@@ -1,6 +1,7 @@
-"""What clients were not shown, so that the next request of a conversation goes on where it was.
+"""Hidden parts of conversations, kept in memory between the requests of a client.
 
-Losing it costs the model a search and nothing else. So it is kept in memory, and is bounded.
+The client never sees the gateway's searches, so it cannot send them back. If an entry is lost, the
+model has to search again; nothing else breaks.
 """
 
 from __future__ import annotations
@@ -16,58 +17,64 @@ MAX_ENTRY_BYTES: Final = 256 << 10
 
 
 class ConversationMemory:
-    """JSON values by their keys: at most so many, and so many bytes. The longest unused go first."""
+    """A thread-safe LRU cache of JSON values, limited by number and by total bytes."""
 
-    def __init__(self, most: int, max_bytes: int = MAX_BYTES) -> None:
-        self._most = most
+    def __init__(self, max_entries: int, max_bytes: int = MAX_BYTES) -> None:
+        self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._kept: dict[str, tuple[Any, int]] = {}
+        self._entries: dict[str, tuple[Any, int]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def get(self, key: str) -> Any:
-        """What was kept under a key; None if nothing was, or if it is forgotten. Not to be changed."""
+        """Return the value of a key, or None if there is none. Do not change the value."""
         with self._lock:
-            found = self._kept.pop(key, None)
-            if found is None:
+            entry = self._entries.pop(key, None)
+            if entry is None:
                 return None
-            self._kept[key] = found
-            return found[0]
+            self._entries[key] = entry
+            return entry[0]
 
     def put(self, key: str, value: Any) -> None:
-        """Keep a value. One that is too large is not kept."""
+        """Store a value, unless it is too large, and evict the least recently used ones."""
         size = len(serialize_json(value)) + len(key)
         if size > min(MAX_ENTRY_BYTES, self._max_bytes):
             return
         with self._lock:
-            self._bytes += size - self._kept.pop(key, (None, 0))[1]
-            self._kept[key] = (value, size)
-            while len(self._kept) > self._most or self._bytes > self._max_bytes:
-                self._bytes -= self._kept.pop(next(iter(self._kept)))[1]
+            self._bytes += size - self._entries.pop(key, (None, 0))[1]
+            self._entries[key] = (value, size)
+            while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
+                self._bytes -= self._entries.pop(next(iter(self._entries)))[1]
+
+    def clear(self) -> None:
+        """Remove all values."""
+        with self._lock:
+            self._entries.clear()
+            self._bytes = 0
 
 
 class ScopedMemory:
-    """One client's part of a memory, within one conversation: nobody is given another's."""
+    """The part of a memory that belongs to one client, or to one conversation of a client."""
 
-    def __init__(self, memory: ConversationMemory, *owner: object) -> None:
+    def __init__(self, memory: ConversationMemory, *scope: object) -> None:
         self._memory = memory
-        # Digested here: what a conversation is known by may be long, and is asked for often.
-        self._owner = _digest(owner)
+        # Hashed once: a scope may contain a long text and is used for every lookup.
+        self._scope = _digest(scope)
 
-    def get(self, *anchor: object) -> Any:
-        """What was kept at an anchor: something that the client will send again."""
-        return self._memory.get(_digest((self._owner, *anchor)))
+    def get(self, *key: object) -> Any:
+        """Return the value of a key in this scope, or None if there is none."""
+        return self._memory.get(_digest((self._scope, *key)))
 
-    def put(self, value: Any, *anchor: object) -> None:
-        """Keep a value at an anchor."""
-        self._memory.put(_digest((self._owner, *anchor)), value)
+    def put(self, value: Any, *key: object) -> None:
+        """Store a value under a key in this scope."""
+        self._memory.put(_digest((self._scope, *key)), value)
 
-    def narrow(self, *part: object) -> ScopedMemory:
-        """The part of it that belongs to something narrower, such as one conversation."""
-        return ScopedMemory(self._memory, self._owner, *part)
+    def narrow(self, *scope: object) -> ScopedMemory:
+        """Return the memory of a smaller scope within this one."""
+        return ScopedMemory(self._memory, self._scope, *scope)
 
 
 def _digest(parts: tuple[object, ...]) -> str:

@@ -1,27 +1,35 @@
-"""What all APIs of the model gateway share: upstreams, toolsets, reveals, threads to search in."""
+"""What the LLM APIs share: upstreams, indexes of tools, remembered conversations, and threads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
-from toolcrib.config.settings import LlmGatewayConfig, LlmSearchSwitch, LlmUpstreamConfig
+from toolcrib.adapters.plain_json import dicts_or_empty
+from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmSearchSwitch, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.conversation_memory import ConversationMemory
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import MAX_BODY_BYTES, TOOL_SEARCH_HEADER, HttpExchange
-from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_upstream_body
+from toolcrib.gateway.llm.json_body import (
+    LARGE_BODY_BYTES,
+    parse_request_body,
+    parse_upstream_body,
+    serialize_json,
+)
 from toolcrib.gateway.llm.response_headers import (
     UPSTREAM_HEADER,
     ResponseHeaders,
+    Treatment,
     sanitize_header_value,
 )
 from toolcrib.gateway.llm.sse import EventBuffer
-from toolcrib.gateway.llm.tool_cache import ToolIndexCache
-from toolcrib.gateway.llm.toolset import Entries, EntryParser, SearchableTools, SearchMethod
+from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
 from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, LlmUpstreams, build_upstream_headers
+from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.session.hosted_search import Provider, find_hosting_provider
 
 SEARCH_THREADS: Final = 4
@@ -29,16 +37,70 @@ READ_THREADS: Final = 2
 PREPARE_DELAY_SECONDS: Final = 0.03
 
 Result = TypeVar("Result")
-# Which switch a client's key comes with, by the principal's name.
+Index = TypeVar("Index", bound=ToolIndex)
+# The tool search setting of each client key, by the name of its principal.
 KeySwitches = Mapping[str, LlmSearchSwitch]
-# Is told every piece of an answer before the client gets it.
+# Called with each piece of a response before it is sent to the client.
 ResponseObserver = Callable[[bytes], None]
-# Is told how each request is treated, and what that saves.
+# Called once per request with what the gateway does for it.
 OnRequest = Callable[[ResponseHeaders], None]
 
 
+@dataclass(frozen=True, slots=True)
+class LlmRequest:
+    """A parsed request, the upstream it goes to, and its tool search setting."""
+
+    exchange: HttpExchange
+    upstream: LlmUpstreamConfig
+    switch: LlmSearchSwitch
+    body: dict[str, Any]
+
+    @property
+    def tool_entries(self) -> list[dict[str, Any]]:
+        """The tools of the request."""
+        return list(dicts_or_empty(self.body.get("tools")))
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self.body.get("model", ""))
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the client asks for a stream."""
+        return self.body.get("stream") is True
+
+    @property
+    def restricts_tools(self) -> bool:
+        """Whether the client itself selects among its tools, with the `allowed_tools` of OpenAI."""
+        choice = self.body.get("tool_choice")
+        return isinstance(choice, dict) and choice.get("type") == "allowed_tools"
+
+    @property
+    def owner(self) -> tuple[str, ...]:
+        """The client that sent the request."""
+        return request_owner(self.exchange)
+
+    def is_well_formed(self, history: str) -> bool:
+        """Return whether the tools and the history are lists of objects.
+
+        The history may also be a text. Other requests are left to the upstream to refuse.
+        """
+        messages = self.body.get(history) or []
+        lists = (self.body.get("tools") or [], [] if isinstance(messages, str) else messages)
+        return all(
+            isinstance(each, list) and len(dicts_or_empty(each)) == len(each) for each in lists
+        )
+
+    def uses_native_search(self, provider: Provider) -> bool:
+        """Return whether the model's own provider searches, so that the request is not changed."""
+        if self.switch == "native":
+            return True
+        return self.switch == "auto" and find_hosting_provider(self.model) == provider
+
+
 class LlmGateway:
-    """The model gateway, between `open` and `close`."""
+    """The LLM gateway. It can be used between `open` and `close`."""
 
     def __init__(
         self,
@@ -46,171 +108,211 @@ class LlmGateway:
         *,
         switches: KeySwitches | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
-        on_treated: OnRequest | None = None,
+        on_request: OnRequest | None = None,
     ) -> None:
         self.settings = settings
         self.max_body_bytes = max_body_bytes
         self.upstreams = LlmUpstreams(settings)
-        # The names of the tools that conversations were shown, oldest first.
-        self.revealed_names = ConversationMemory(settings.max_conversations)
-        self._toolsets: ToolIndexCache[SearchableTools] = ToolIndexCache(settings.engine_cache)
+        self.memory = ConversationMemory(settings.max_conversations)
+        self._indexes: ToolIndexCache[ToolIndex] = ToolIndexCache(settings.engine_cache)
         self._switches = dict(switches or {})
-        self._on_treated = on_treated
-        self._searching: ThreadPoolExecutor | None = None
-        self._reading: ThreadPoolExecutor | None = None
-        self._preparing: ThreadPoolExecutor | None = None
+        self._on_request = on_request
+        self._search_threads: ThreadPoolExecutor | None = None
+        self._read_threads: ThreadPoolExecutor | None = None
+        self._prepare_thread: ThreadPoolExecutor | None = None
 
     async def open(self) -> None:
-        """Make the pool of connections and the threads."""
+        """Open the connection pool and start the threads."""
         await self.upstreams.open()
-        self._searching = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
-        self._reading = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
-        self._preparing = ThreadPoolExecutor(1, "toolcrib-prepare")
+        self._search_threads = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
+        self._read_threads = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
+        self._prepare_thread = ThreadPoolExecutor(1, "toolcrib-prepare")
 
     async def close(self) -> None:
-        """Close every connection and wait for the threads."""
+        """Close all connections and wait for the threads."""
         await self.upstreams.close()
-        for threads in (self._searching, self._reading, self._preparing):
+        for threads in (self._search_threads, self._read_threads, self._prepare_thread):
             if threads is not None:
                 await asyncio.to_thread(threads.shutdown, cancel_futures=True)
-        self._searching = self._reading = self._preparing = None
+        self._search_threads = self._read_threads = self._prepare_thread = None
+
+    async def read_request(self, exchange: HttpExchange, api: LlmApi) -> LlmRequest:
+        """Parse a request and choose its upstream."""
+        return await self.run_for_request(exchange, partial(self._read_request, exchange, api))
+
+    def _read_request(self, exchange: HttpExchange, api: LlmApi) -> LlmRequest:
+        body = parse_request_body(exchange.body)
+        upstream = self.upstreams.match_model(api, str(body.get("model", "")))
+        return LlmRequest(exchange, upstream, self._resolve_switch(exchange, upstream), body)
 
     async def run_for_request(self, exchange: HttpExchange, work: Callable[[], Result]) -> Result:
-        """Make something of a request: at once, or in a thread if others would have to wait."""
+        """Run work that takes longer for a larger request; in a thread if the request is large."""
         if len(exchange.body) <= LARGE_BODY_BYTES:
             return work()
-        # Other threads than those that search: who sends much has to wait for others who do.
-        return await asyncio.get_running_loop().run_in_executor(self._reading, work)
+        # These are not the search threads: large requests only delay other large requests.
+        return await asyncio.get_running_loop().run_in_executor(self._read_threads, work)
 
     async def parse_upstream_body(self, data: bytes) -> dict[str, Any]:
-        """An upstream's answer: at once, or in a thread if it is large."""
+        """Parse the body of an upstream's response; in a thread if it is large."""
         if len(data) <= LARGE_BODY_BYTES:
             return parse_upstream_body(data)
         return await asyncio.get_running_loop().run_in_executor(
-            self._reading, partial(parse_upstream_body, data)
+            self._read_threads, partial(parse_upstream_body, data)
         )
 
     async def run_search(self, work: Callable[[], Result]) -> Result:
-        """Do what may take long in a thread, so that nobody else waits for it."""
-        return await asyncio.get_running_loop().run_in_executor(self._searching, work)
+        """Run work that may take long in a search thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._search_threads, work)
 
-    def get_searchable_tools(self, entries: Entries, reader: EntryParser) -> SearchableTools:
-        """The toolset of these entries; the same one as before, if they are the same as before."""
-        known = self._toolsets.get(entries, reader)
-        if known is None:
-            known = SearchableTools(entries, reader)
-            self._toolsets.put(known, entries, reader, size_bytes=known.size_bytes)
-        return known
+    async def get_tool_index(
+        self, entries: Entries, build: Callable[[], Index], *settings: Hashable
+    ) -> Index:
+        """Return the index of a list of tools, from the cache or built in a thread.
 
-    def prepare(self, toolset: SearchableTools, *ways: SearchMethod) -> None:
-        """Make a toolset ready while the model is still thinking of its first search."""
-        if ways and toolset.claim_preparation():
-            self.run_in_background(partial(toolset.prepare, *ways))
+        `settings` are everything else that `build` depends on.
+        """
+        cached = self._indexes.get(entries, *settings)
+        if cached is not None:
+            return cast(Index, cached)
+        index, size = await self.run_search(lambda: (_load(build()), len(serialize_json(entries))))
+        self._indexes.put(index, entries, *settings, size_bytes=size)
+        return index
 
-    def run_in_background(self, work: Callable[[], None]) -> None:
-        """Do something in a thread, for which nobody waits."""
-        # A little later: threads share one interpreter, and the request should go out first.
-        loop = asyncio.get_running_loop()
-        loop.call_later(PREPARE_DELAY_SECONDS, self._submit_preparation, work)
+    def prepare_index(self, index: ToolIndex) -> None:
+        """Prepare an index for its first search in the background, once."""
+        if index.claim_preparation():
+            # The delay lets the request go out first, as the threads share one interpreter.
+            loop = asyncio.get_running_loop()
+            loop.call_later(PREPARE_DELAY_SECONDS, self._submit_preparation, index)
 
-    def _submit_preparation(self, work: Callable[[], None]) -> None:
-        if self._preparing is not None:
-            self._preparing.submit(work)
+    def _submit_preparation(self, index: ToolIndex) -> None:
+        if self._prepare_thread is not None:
+            self._prepare_thread.submit(index.prepare)
 
-    def resolve_switch(
-        self, exchange: HttpExchange, upstream: LlmUpstreamConfig
-    ) -> LlmSearchSwitch:
-        """How tool search is switched: by the request's header, else its key, else the upstream."""
-        asked = exchange.get_header(TOOL_SEARCH_HEADER).strip().lower()
-        if not asked:
-            name = getattr(exchange.principal, "name", "")
-            return self._switches.get(name, upstream.tool_search)
-        if asked not in get_args(LlmSearchSwitch):
-            known = ", ".join(get_args(LlmSearchSwitch))
-            raise RequestFailed(f"{TOOL_SEARCH_HEADER}: {asked[:40]!r} is not one of {known}")
-        return cast(LlmSearchSwitch, asked)
+    def memory_for(self, request: LlmRequest) -> ScopedMemory:
+        """Return the part of the memory that belongs to the client of a request."""
+        return ScopedMemory(self.memory, request.owner, request.upstream.name)
 
-    def report_request(self, saved: ResponseHeaders) -> None:
-        """A request is treated so; whoever counts is told."""
-        if self._on_treated is not None:
-            self._on_treated(saved)
+    def disclosure_for(self, request: LlmRequest) -> Disclosure:
+        """Return from which size on tools are deferred if the client does not say which."""
+        if request.switch == "on":
+            return Disclosure(Activation(tools=1))
+        return Disclosure(Activation(self.settings.threshold_tools, self.settings.threshold_tokens))
+
+    def check_tool_count(self, request: LlmRequest) -> None:
+        """Refuse a request with more tools than the limit."""
+        count, limit = len(request.tool_entries), self.settings.max_tools
+        if count > limit:
+            raise RequestFailed(
+                f"the request has {count:,} tools; the limit is {limit:,}", param="tools"
+            )
+
+    def report_request(self, headers: ResponseHeaders) -> None:
+        """Report what is done for a request to the callback."""
+        if self._on_request is not None:
+            self._on_request(headers)
 
     def find_named_upstream(
-        self, exchange: HttpExchange, known: Sequence[LlmUpstreamConfig]
+        self, exchange: HttpExchange, upstreams: Sequence[LlmUpstreamConfig]
     ) -> LlmUpstreamConfig | None:
-        """Which of these upstreams a request names in its header; None if it names none."""
+        """Return the upstream that a request names in its header, or None if it names none."""
         name = exchange.get_header(UPSTREAM_HEADER).strip()
         if not name:
             return None
-        found = next(
-            (one for one in known if name in (one.name, sanitize_header_value(one.name))), None
+        for upstream in upstreams:
+            if name in (upstream.name, sanitize_header_value(upstream.name)):
+                return upstream
+        names = ", ".join(upstream.name for upstream in upstreams)
+        raise RequestFailed(
+            f"{UPSTREAM_HEADER}: there is no upstream {name[:100]!r}; the upstreams are {names}",
+            404,
         )
-        if found is None:
-            names = ", ".join(one.name for one in known)
-            raise RequestFailed(
-                f"{UPSTREAM_HEADER}: there is no {name[:100]!r} here; there is {names}", 404
-            )
-        return found
+
+    async def forward_request(
+        self,
+        request: LlmRequest,
+        treatment: Treatment,
+        observer: ResponseObserver | None = None,
+    ) -> None:
+        """Forward a request that needs no tool search."""
+        headers = ResponseHeaders(request.upstream.name, treatment)
+        await self.forward(request.exchange, request.upstream, headers, observer=observer)
 
     async def forward(
         self,
         exchange: HttpExchange,
         upstream: LlmUpstreamConfig,
-        saved: ResponseHeaders,
+        added_headers: ResponseHeaders,
         *,
         target: str = "",
-        watch: ResponseObserver | None = None,
+        observer: ResponseObserver | None = None,
     ) -> None:
-        """Ask an upstream what the client asked, byte for byte, and answer what it answers.
+        """Forward a request to an upstream, and its response to the client, byte for byte.
 
-        `target` is another path to ask for; a `watch` sees the answer go by, which is not encoded then.
+        `target` replaces the path. An `observer` sees the response, which is not compressed then.
         """
-        self.report_request(saved)
-        headers = build_upstream_headers(upstream, exchange.headers, keep_encoding=watch is None)
-        reply = await self.upstreams.send(
+        self.report_request(added_headers)
+        headers = build_upstream_headers(upstream, exchange.headers, keep_encoding=observer is None)
+        response = await self.upstreams.send(
             upstream, exchange.method, target or exchange.target, headers, exchange.body
         )
         try:
-            if not reply.is_event_stream:
+            if not response.is_event_stream:
                 pieces = []
-                while piece := await reply.read_raw_chunk():
+                while piece := await response.read_raw_chunk():
                     pieces.append(piece)
                 body = b"".join(pieces)
-                if watch and reply.is_success:
-                    watch(body)
-                headers = [*reply.forwarded_headers(keep_encoding=True), *saved.render()]
-                await exchange.send_response(reply.status, headers, body)
+                if observer and response.is_success:
+                    observer(body)
+                headers = [*response.forwarded_headers(keep_encoding=True), *added_headers.render()]
+                await exchange.send_response(response.status, headers, body)
                 return
-            # Decoded, where that can be: half an event can only be told from a whole one so.
-            as_sent = not reply.is_decodable
-            await exchange.start_response(
-                reply.status, [*reply.forwarded_headers(keep_encoding=as_sent), *saved.render()]
-            )
-            if as_sent:
-                while piece := await reply.read_raw_chunk():
+            # Decoded if possible, because the ends of events are only visible in decoded bytes.
+            keep_encoding = not response.is_decodable
+            headers = response.forwarded_headers(keep_encoding=keep_encoding)
+            await exchange.start_response(response.status, [*headers, *added_headers.render()])
+            if keep_encoding:
+                while piece := await response.read_raw_chunk():
                     await exchange.write(piece)
             else:
                 buffer = EventBuffer()
-                while chunk := await reply.read_chunk():
+                while chunk := await response.read_chunk():
                     if events := buffer.push_chunk(chunk):
-                        if watch:
-                            watch(events)
+                        if observer:
+                            observer(events)
                         await exchange.write(events)
                 await exchange.write(buffer.take_rest())
             await exchange.end_response()
         finally:
-            await reply.close()
+            await response.close()
+
+    def _resolve_switch(
+        self, exchange: HttpExchange, upstream: LlmUpstreamConfig
+    ) -> LlmSearchSwitch:
+        """Return the tool search setting: of the header, else of the key, else of the upstream."""
+        switch = exchange.get_header(TOOL_SEARCH_HEADER).strip().lower()
+        if not switch:
+            name = getattr(exchange.principal, "name", "")
+            return self._switches.get(name, upstream.tool_search)
+        if switch not in get_args(LlmSearchSwitch):
+            known = ", ".join(get_args(LlmSearchSwitch))
+            raise RequestFailed(f"{TOOL_SEARCH_HEADER}: {switch[:40]!r} is not one of {known}")
+        return cast(LlmSearchSwitch, switch)
 
 
 def request_owner(exchange: HttpExchange) -> tuple[str, ...]:
-    """Whose a request is: the key that let it in, and those that it brings for an upstream."""
-    brought = sorted(
+    """Return what identifies the client: its gateway key and the credentials for the upstream."""
+    credentials = sorted(
         f"{name} {value}" for name, value in exchange.headers if name in CREDENTIAL_HEADERS
     )
     principal = exchange.principal
-    return (getattr(principal, "name", ""), getattr(principal, "profile", None) or "", *brought)
+    name, profile = getattr(principal, "name", ""), getattr(principal, "profile", None)
+    return (name, profile or "", *credentials)
 
 
-def uses_native_search(switch: LlmSearchSwitch, provider: Provider, model: str) -> bool:
-    """Whether a model's own provider searches, so that nothing is to be touched."""
-    return switch == "native" or (switch == "auto" and find_hosting_provider(model) == provider)
+def _load(index: Index) -> Index:
+    """Compute the tokens and names of an index, which takes long for many tools."""
+    if index.deferred:
+        index.count_saved_tokens()
+        index.find_deferred("")
+    return index

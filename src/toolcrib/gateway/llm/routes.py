@@ -15,7 +15,7 @@ from toolcrib.gateway.llm.api_errors import render_messages_error, render_openai
 from toolcrib.gateway.llm.endpoint import LlmEndpoint
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.models import MODELS_PATH, handle_models
-from toolcrib.gateway.llm.openai_chat.endpoint import ChatCompletions
+from toolcrib.gateway.llm.openai_chat.endpoint import create_completion
 from toolcrib.gateway.llm.openai_responses.endpoint import ResponsesEndpoint
 
 
@@ -31,7 +31,7 @@ def build_llm_routes(gateway: LlmGateway) -> list[Route]:
             partial(messages.count_tokens, gateway), render_messages_error, most
         ),
         "/v1/chat/completions": LlmEndpoint(
-            ChatCompletions(gateway).create_completion, render_openai_error, most
+            partial(create_completion, gateway), render_openai_error, most
         ),
         "/v1/responses": LlmEndpoint(responses.create_response, render_openai_error, most),
     }

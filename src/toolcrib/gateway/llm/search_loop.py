@@ -1,56 +1,71 @@
-"""Asking an upstream until the answer is one for the client, whole or as a stream."""
+"""Send a request to an upstream, run the searches of the reply, and repeat until the reply is final.
+
+The loop is the same for all APIs. A `RequestRewriter` says what to send and what a reply means; a
+`ReplyStream` does the same for a reply that is streamed. Neither does any I/O.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.endpoint import HttpExchange
-from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.response_headers import ResponseHeaders, Treatment
 from toolcrib.gateway.llm.sse import SseEvent, SseParser
-from toolcrib.gateway.llm.tool_index import ToolSelection
+from toolcrib.gateway.llm.tool_index import ToolIndex
 from toolcrib.gateway.llm.upstreams import build_upstream_headers
 
 Body = dict[str, Any]
+Result = TypeVar("Result")
 
 _DONE: Final = "[DONE]"
-# A comment, which every reader of events passes over.
-_PING_COMMENT: Final = b": searching\n\n"
 _log = logging.getLogger(__name__)
 
 
 class RequestRewriter(Protocol):
-    """One request and its rounds; nothing in it is sent or received."""
+    """One request of a client, over all its rounds with the upstream."""
 
     rounds: int
     searches: int
-    selection: ToolSelection
+
+    @property
+    def index(self) -> ToolIndex:
+        """The tools of the request."""
 
     @property
     def treatment(self) -> Treatment:
-        """What is done for the client."""
+        """What the gateway does for this request."""
+
+    @property
+    def revealed_ids(self) -> list[str]:
+        """The ids of the deferred tools that the model is sent."""
 
     def next_request(self) -> Body:
-        """The next request to the upstream."""
+        """Return the body to send to the upstream next."""
+
+    def has_searches(self, reply: Body) -> bool:
+        """Return whether `handle_reply` will search, and so has to run in a thread."""
 
     def handle_reply(self, reply: Body) -> Body | None:
-        """What the client is answered; None if the upstream is to be asked again."""
+        """Return the reply for the client, or None if the upstream has to be asked again."""
 
 
 class ReplyStream(Protocol):
-    """The same, as a stream of events."""
+    """The streamed replies to one request of a client, over all its rounds."""
+
+    @property
+    def ping(self) -> bytes:
+        """What keeps an idle connection open; empty while nothing may be sent."""
 
     @property
     def needs_search(self) -> bool:
-        """Whether `search` is to be called before the next event."""
+        """Whether `run_search` has to be called before the next event."""
 
     @property
     def is_ended(self) -> bool:
@@ -58,180 +73,210 @@ class ReplyStream(Protocol):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing can follow in this round."""
+        """Whether no event can follow in this round."""
+
+    @property
+    def has_final_searches(self) -> bool:
+        """Whether `finish_round` will search, and so has to run in a thread."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the round that was finished last is the last one."""
 
     def handle_event(self, event: Body) -> Iterable[Body]:
-        """What to send of an event of the upstream's."""
+        """Return the events for the client that follow from an event of the upstream."""
 
     def run_search(self) -> list[Body]:
-        """What comes of the search. This takes its time."""
+        """Run the search that is due and return its events. Slow: run it in a thread."""
 
-    def finish_round(self) -> list[Body] | None:
-        """What ends the answer; None if the upstream is to be asked again. This takes its time."""
+    def finish_round(self) -> list[Body]:
+        """End the round and return its last events."""
 
     def encode_event(self, event: Body) -> bytes:
-        """An event as it is sent."""
+        """Return an event as bytes."""
 
-    def encode_error(self, fault: RequestFailed, said: object) -> bytes:
-        """How a stream ends that broke off; `said` is the upstream's own error, if it has one."""
+    def encode_error(self, error: RequestFailed, upstream_body: Body | None) -> bytes:
+        """Return the event that ends a stream after an error.
+
+        `upstream_body` is the response of the upstream, if it has caused the error.
+        """
 
     def encode_end(self) -> bytes:
-        """What follows the last event."""
+        """Return what follows the last event."""
 
 
-class SearchLoop:
-    """One exchange with a client, and what the upstream is asked for it."""
+def build_response_headers(request: LlmRequest, rewriter: RequestRewriter) -> ResponseHeaders:
+    """Return the headers that describe what the gateway does for a request."""
+    index, revealed = rewriter.index, rewriter.revealed_ids
+    always_sent = len(index.always_sent)
+    return ResponseHeaders(
+        request.upstream.name,
+        rewriter.treatment,
+        always_sent + len(index.deferred),
+        always_sent + len(revealed),
+        index.count_saved_tokens(revealed),
+    )
+
+
+async def answer_request(
+    gateway: LlmGateway, request: LlmRequest, rewriter: RequestRewriter, stream: ReplyStream
+) -> None:
+    """Answer a request; `stream` is used if the client asks for a stream."""
+    gateway.prepare_index(rewriter.index)
+    headers = build_response_headers(request, rewriter)
+    gateway.report_request(headers)
+    loop = _SearchLoop(gateway, request, rewriter, headers)
+    is_answered = await (loop.run_streamed(stream) if request.is_streaming else loop.run_whole())
+    if is_answered:
+        _log.info(
+            "%s, %s: %d of %d tools sent, about %d tokens saved, %d searches in %d more rounds",
+            request.upstream.name,
+            headers.treatment,
+            headers.revealed_count,
+            headers.tool_count,
+            headers.saved_tokens,
+            rewriter.searches,
+            rewriter.rounds,
+        )
+
+
+class _SearchLoop:
+    """The rounds of one request."""
 
     def __init__(
         self,
         gateway: LlmGateway,
-        exchange: HttpExchange,
-        upstream: LlmUpstreamConfig,
-        saved: ResponseHeaders,
+        request: LlmRequest,
+        rewriter: RequestRewriter,
+        headers: ResponseHeaders,
     ) -> None:
         self._gateway = gateway
-        self._exchange = exchange
-        self._upstream = upstream
-        self._saved = saved
-        self._headers = build_upstream_headers(upstream, exchange.headers)
+        self._exchange = request.exchange
+        self._upstream = request.upstream
+        self._rewriter = rewriter
+        self._added_headers = headers
 
-    async def run_whole(self, talk: RequestRewriter) -> None:
-        """Answer at once."""
+    async def run_whole(self) -> bool:
+        """Answer with one JSON body; return false if it is an error of the upstream."""
+        rewriter = self._rewriter
         while True:
-            reply = await self._send_request(talk)
-            data = await reply.read()
-            if not reply.is_success:
-                await self._exchange.send_response(
-                    reply.status, self._response_headers(reply, talk), data
-                )
-                return
-            said = await self._gateway.parse_upstream_body(data)
-            answer = await self._gateway.run_search(partial(talk.handle_reply, said))
+            response = await self._send_request()
+            data = await response.read()
+            if not response.is_success:
+                await self._send(response, data)
+                return False
+            reply = await self._gateway.parse_upstream_body(data)
+            answer = await self._run(
+                partial(rewriter.handle_reply, reply), rewriter.has_searches(reply)
+            )
             if answer is not None:
-                await self._exchange.send_response(
-                    reply.status, self._response_headers(reply, talk), serialize_json(answer)
-                )
-                self._log_outcome(talk)
-                return
+                counts = {"rounds": rewriter.rounds, "searches": rewriter.searches}
+                await self._send(response, serialize_json(answer), **counts)
+                return True
 
-    async def run_streamed(self, talk: RequestRewriter, stream: ReplyStream) -> None:
-        """Answer piece by piece; what the client may have at once, it gets at once."""
+    async def run_streamed(self, stream: ReplyStream) -> bool:
+        """Answer with a stream of events; return false if it ends in an error."""
+        exchange = self._exchange
         try:
-            while True:
-                reply = await self._send_request(talk)
+            while not stream.is_complete:
+                response = await self._send_request()
                 try:
-                    if not await self._start_stream(talk, stream, reply):
-                        return
-                    await self._stream_round(stream, reply)
+                    if not await self._start_stream(stream, response):
+                        return False
+                    await self._stream_round(stream, response)
                 finally:
-                    await reply.close()
-                last = await self._gateway.run_search(stream.finish_round)
-                if last is not None:
-                    await self._write_events(stream, last, stream.encode_end())
-                    await self._exchange.end_response()
-                    self._log_outcome(talk)
-                    return
-        except RequestFailed as fault:
-            if not self._exchange.has_started:
+                    await response.close()
+                events = await self._run(stream.finish_round, stream.has_final_searches)
+                await self._write(
+                    stream, events, stream.encode_end() if stream.is_complete else b""
+                )
+        except RequestFailed as error:
+            if not exchange.has_started:
                 raise
-            await self._exchange.write(stream.encode_error(fault, None))
-            await self._exchange.end_response()
+            await exchange.write(stream.encode_error(error, None))
+            await exchange.end_response()
+            return False
+        await exchange.end_response()
+        return True
 
-    async def _send_request(self, talk: RequestRewriter) -> UpstreamResponse:
-        # A client can ask again while it has got nothing; in later rounds only we can.
+    async def _run(self, work: Callable[[], Result], in_thread: bool) -> Result:
+        return await self._gateway.run_search(work) if in_thread else work()
+
+    async def _send_request(self) -> UpstreamResponse:
         return await self._gateway.upstreams.send(
             self._upstream,
-            "POST",
+            self._exchange.method,
             self._exchange.target,
-            self._headers,
-            serialize_json(talk.next_request()),
-            retry_transient=talk.rounds > 0,
+            build_upstream_headers(self._upstream, self._exchange.headers),
+            serialize_json(self._rewriter.next_request()),
+            # A client can repeat the first round itself, but none of the later ones.
+            retry_transient=self._rewriter.rounds > 0,
         )
 
-    async def _start_stream(
-        self, talk: RequestRewriter, stream: ReplyStream, reply: UpstreamResponse
-    ) -> bool:
-        """Whether a stream of the upstream's has begun; if not, the client was told why."""
-        if reply.is_success and reply.is_event_stream:
+    async def _send(self, response: UpstreamResponse, body: bytes, **counts: int) -> None:
+        headers = [*response.forwarded_headers(), *self._added_headers.render(**counts)]
+        await self._exchange.send_response(response.status, headers, body)
+
+    async def _start_stream(self, stream: ReplyStream, response: UpstreamResponse) -> bool:
+        """Return whether the upstream sends a stream; if not, send its error to the client."""
+        if response.is_success and response.is_event_stream:
             if not self._exchange.has_started:
-                await self._exchange.start_response(
-                    reply.status, self._response_headers(reply, talk)
-                )
-                self._exchange.ping = _PING_COMMENT
+                headers = [*response.forwarded_headers(), *self._added_headers.render()]
+                await self._exchange.start_response(response.status, headers)
+                self._exchange.ping = stream.ping
             return True
-        data = await reply.read()
+        data = await response.read()
         if not self._exchange.has_started:
-            if reply.is_success:
+            if response.is_success:
                 raise RequestFailed("the upstream did not answer with a stream of events", 502)
-            await self._exchange.send_response(
-                reply.status, self._response_headers(reply, talk), data
-            )
+            await self._send(response, data)
             return False
-        said = _parse_upstream_error(data)
-        fault = RequestFailed(f"the upstream answered with status {reply.status}", reply.status)
-        await self._exchange.write(stream.encode_error(fault, said))
+        error = RequestFailed(
+            f"the upstream answered with status {response.status}; try again", response.status
+        )
+        await self._exchange.write(stream.encode_error(error, _parse_error(data)))
         await self._exchange.end_response()
         return False
 
-    async def _stream_round(self, stream: ReplyStream, reply: UpstreamResponse) -> None:
-        """Send on what a round says, to its end."""
+    async def _stream_round(self, stream: ReplyStream, response: UpstreamResponse) -> None:
+        """Forward the events of one round, and run the searches between them."""
         parser = SseParser()
-        waiting: deque[SseEvent] = deque()
-        while chunk := await reply.read_chunk():
-            waiting.extend(parser.parse_chunk(chunk))
-            is_done = await self._handle_events(stream, waiting)
+        events: deque[SseEvent] = deque()
+        while chunk := await response.read_chunk():
+            events.extend(parser.parse_chunk(chunk))
+            is_done = await self._handle_events(stream, events)
             while stream.needs_search:
-                # The client has received everything before the search.
-                await self._write_events(stream, await self._gateway.run_search(stream.run_search))
-                is_done = await self._handle_events(stream, waiting)
+                await self._write(stream, await self._gateway.run_search(stream.run_search))
+                is_done = await self._handle_events(stream, events)
             if is_done or stream.is_final:
-                await reply.discard_rest()
+                await response.discard_rest()
                 break
         if not stream.is_ended:
-            raise RequestFailed("the upstream broke off its answer; try again", 502)
+            raise RequestFailed("the upstream ended its answer in the middle; try again", 502)
 
-    async def _handle_events(self, stream: ReplyStream, waiting: deque[SseEvent]) -> bool:
-        """Forward the events up to the next search; return whether the upstream's stream ended."""
-        forwarded: list[Body] = []
+    async def _handle_events(self, stream: ReplyStream, events: deque[SseEvent]) -> bool:
+        """Forward the events up to the next search; return whether the stream is done."""
+        output: list[Body] = []
         is_done = False
-        while waiting and not stream.needs_search:
-            data = waiting.popleft().data
+        while events and not (stream.needs_search or stream.is_final):
+            data = events.popleft().data
             if data == _DONE:
                 is_done = True
             else:
-                forwarded += stream.handle_event(parse_upstream_body(data))
-        await self._write_events(stream, forwarded)
+                output += stream.handle_event(parse_upstream_body(data))
+        if output:
+            await self._write(stream, output)
+            self._exchange.ping = stream.ping
         return is_done
 
-    async def _write_events(
-        self, stream: ReplyStream, events: Iterable[Body], closing: bytes = b""
-    ) -> None:
-        data = b"".join([*map(stream.encode_event, events), closing])
-        if data:
+    async def _write(self, stream: ReplyStream, events: Iterable[Body], end: bytes = b"") -> None:
+        if data := b"".join([*map(stream.encode_event, events), end]):
             await self._exchange.write(data)
 
-    def _response_headers(
-        self, reply: UpstreamResponse, talk: RequestRewriter
-    ) -> list[tuple[str, str]]:
-        counts = {"rounds": talk.rounds, "searches": talk.searches} if talk.rounds else {}
-        return [*reply.forwarded_headers(), *self._saved.render(**counts)]
 
-    def _log_outcome(self, talk: RequestRewriter) -> None:
-        saved = self._saved
-        _log.info(
-            "%s: %d of %d tools shown, %d tokens saved, %d searches in %d more rounds",
-            saved.treatment,
-            saved.revealed_count,
-            saved.tool_count,
-            saved.saved_tokens,
-            talk.searches,
-            talk.rounds,
-        )
-
-
-def _parse_upstream_error(data: bytes) -> object:
-    """The error in an upstream's answer, if that is what it holds."""
+def _parse_error(data: bytes) -> Body | None:
+    """Return the error that an upstream has sent, or None if it cannot be read."""
     try:
-        return parse_upstream_body(data).get("error")
+        return parse_upstream_body(data)
     except RequestFailed:
         return None

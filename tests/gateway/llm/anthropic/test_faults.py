@@ -106,7 +106,7 @@ def test_an_upstream_that_falls_silent_is_given_up(tools: list[dict[str, Any]]) 
     [
         (b"data: {not json}\n\n", "JSON that cannot be read"),
         (b"data: []\n\n", "not an object"),
-        (event("content_block_delta", index=4, delta={}), "had not begun"),
+        (event("content_block_delta", index=4, delta={}), "a block that is not open"),
         (event("content_block_stop"), "without its index"),
         (b"data: " + b"x" * (17 << 20) + b"\n\n", "more than 16,777,216 bytes"),
     ],
@@ -214,7 +214,10 @@ def test_a_whole_answer_that_makes_no_sense_is_no_failure_of_ours(content: bytes
 def test_an_upstream_that_does_not_stream_is_told_apart() -> None:
     with failing(ScriptedAnswer([b"{}"], content_type="application/json")) as (_, served):
         answer = ask(served, SEARCHABLE)
-    assert answer.status_code == 502 and "sent none" in answer.json()["error"]["message"]
+    assert (
+        answer.status_code == 502
+        and "did not answer with a stream" in answer.json()["error"]["message"]
+    )
 
 
 @either

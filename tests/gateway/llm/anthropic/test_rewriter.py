@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,11 +18,15 @@ from toolcrib.config.settings import LlmGatewayConfig, LlmSearchRanking
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.history import make_server_id, render_plain_messages
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
-from toolcrib.gateway.llm.anthropic.tools import has_deferred_tools, parse_entry, parse_tools
-from toolcrib.gateway.llm.anthropic.usage import MessagesUsage
+from toolcrib.gateway.llm.anthropic.tools import (
+    build_search_index,
+    has_deferred_tools,
+    index_entries,
+    parse_tools,
+)
 from toolcrib.gateway.llm.anthropic.validation import check_request, drop_stale_references
 from toolcrib.gateway.llm.gateway import LlmGateway
-from toolcrib.gateway.llm.toolset import SearchableTools
+from toolcrib.gateway.llm.tool_index import ToolIndex
 
 
 def search(
@@ -28,9 +34,8 @@ def search(
 ) -> ServerSearchRewriter:
     listed = parse_tools(body)
     check_request(body, listed, 10_000)
-    return ServerSearchRewriter(
-        body, listed, SearchableTools(listed.searchable, parse_entry), ranking, rounds
-    )
+    index = build_search_index(listed, ranking)
+    return ServerSearchRewriter(body, listed, index, ranking, rounds)
 
 
 def searched(id: str, *names: str, **more: Any) -> list[dict[str, Any]]:
@@ -119,7 +124,7 @@ def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
     for number, pattern in enumerate(("tide", "boat")):
         call = {"type": "tool_use", "id": f"toolu_{number}", "name": REGEX["name"]}
         block = talk.convert_block({**call, "input": {"pattern": pattern}})
-        talk.append_round([block], talk.run_searches([block]))
+        talk.add_results([block], talk.run_searches([block]))
         sent.append(talk.next_request())
     answers = [one["content"][0] for one in sent[2]["messages"] if one["role"] == "user"][1:]
     # Two of four are the client's, so there is room for both results.
@@ -127,7 +132,7 @@ def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
     for first, second in pairwise(sent):
         for part in ("tools", "messages"):
             assert _unmarked(second[part])[: len(first[part])] == _unmarked(first[part])
-    content = json.loads(json.dumps(talk._content))
+    content = json.loads(json.dumps(talk.content))
     following = search({**body, "messages": [*body["messages"], said(*content), says("On")]})
     *before, last = _unmarked(following.next_request()["messages"])
     *earlier, results = _unmarked(sent[2]["messages"])
@@ -149,7 +154,7 @@ def test_without_a_breakpoint_of_the_client_there_are_none() -> None:
     block = talk.convert_block(
         {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
     )
-    talk.append_round([block], talk.run_searches([block]))
+    talk.add_results([block], talk.run_searches([block]))
     assert "cache_control" not in json.dumps(talk.next_request())
 
 
@@ -161,7 +166,7 @@ def test_a_model_that_was_told_to_search_is_told_so_once() -> None:
     block = talk.convert_block(
         {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
     )
-    talk.append_round([block], talk.run_searches([block]))
+    talk.add_results([block], talk.run_searches([block]))
     later = talk.next_request()["tool_choice"]
     assert later == {"type": "auto", "disable_parallel_tool_use": True}
 
@@ -169,7 +174,7 @@ def test_a_model_that_was_told_to_search_is_told_so_once() -> None:
 def test_a_tool_that_has_to_be_called_is_shown() -> None:
     choice = {"type": "tool", "name": "read_tide"}
     body = {"messages": [says("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
-    assert [one["name"] for one in search(body).revealed_entries] == [REGEX["name"], "read_tide"]
+    assert [one["name"] for one in search(body).sent_entries] == [REGEX["name"], "read_tide"]
 
 
 def test_more_searches_at_once_than_allowed_are_put_off() -> None:
@@ -231,7 +236,7 @@ def test_tools_of_an_mcp_server_are_switched_off_until_they_are_found() -> None:
     block = {"id": "srvtoolu_1", "name": REGEX["name"], "input": {"pattern": "room"}}
     (answer,) = talk.run_searches([block])
     assert [one["tool_name"] for one in answer["content"]["tool_references"]] == ["cal_book"]
-    talk.append_round([{"type": "server_tool_use", **block}], [answer])
+    talk.add_results([{"type": "server_tool_use", **block}], [answer])
     _, toolset = talk.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
     assert LISTED["configs"] == {"now": {"defer_loading": False}, "wipe": {"enabled": False}}
@@ -249,8 +254,8 @@ def test_deferral_is_also_read_where_one_proxy_puts_it() -> None:
     custom = {**tool("flag"), "custom": {"defer_loading": True}}
     shown = {**tool("lamp"), "custom": {"defer_loading": False, "x": 1}}
     talk = search({"messages": [says("Go")], "tools": [REGEX, custom, shown]})
-    assert [one["name"] for one in talk.revealed_entries] == [REGEX["name"], "lamp"]
-    assert talk.revealed_entries[1]["custom"] == {"x": 1}
+    assert [one["name"] for one in talk.sent_entries] == [REGEX["name"], "lamp"]
+    assert talk.sent_entries[1]["custom"] == {"x": 1}
 
 
 # --------------------------------------------------------------------------------- what is left
@@ -313,32 +318,42 @@ def test_other_faults_of_a_history_are_told(messages: list[Any], says_what: str)
 
 
 def test_usage_adds_up_whatever_it_consists_of() -> None:
-    usage = MessagesUsage()
-    usage.add_round(
-        {"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}}
-    )
-    usage.add_round({"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}})
-    usage.add_round(None, {"tier": "y", "list": [2], "input_tokens": None})
-    assert usage.render(searched=False) == {
+    talk = search({"messages": [says("Go")], "tools": [REGEX, *HARBOUR]})
+    talk.add_usage({"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}})
+    talk.add_usage({"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}})
+    talk.add_usage(None, {"tier": "y", "list": [2], "input_tokens": None})
+    assert talk.usage == {
         "input_tokens": 8,
         "output_tokens": 7,
         "cache": {"a": 3, "b": None},
         "tier": "y",
         "list": [1, 2],
     }
-    assert "server_tool_use" in usage.render(searched=True)
+    block = talk.convert_block({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"]})
+    talk.add_results([block], talk.run_searches([block]))
+    assert "server_tool_use" in talk.usage
 
 
 def test_a_toolset_is_kept_for_the_next_request_and_as_many_as_fit() -> None:
-    gateway = LlmGateway(LlmGatewayConfig(engine_cache=2))
-    first = gateway.get_searchable_tools(HARBOUR, parse_entry)
-    assert gateway.get_searchable_tools(deepcopy(HARBOUR), parse_entry) is first
-    changed = [{**HARBOUR[0], "description": "?"}, *HARBOUR[1:]]
-    assert gateway.get_searchable_tools(changed, parse_entry) is not first
-    other = gateway.get_searchable_tools(HARBOUR[:2], parse_entry)
-    gateway.get_searchable_tools(HARBOUR[:3], parse_entry)
-    assert gateway.get_searchable_tools(HARBOUR[:2], parse_entry) is other
-    assert gateway.get_searchable_tools(changed, parse_entry) is not first
+    async def run() -> None:
+        gateway = LlmGateway(LlmGatewayConfig(engine_cache=2))
+        await gateway.open()
+
+        async def get(tools: list[dict[str, Any]]) -> ToolIndex:
+            build = partial(build_search_index, parse_tools({"tools": tools}), "exact")
+            return await gateway.get_tool_index(tools, build)
+
+        first = await get(HARBOUR)
+        assert await get(deepcopy(HARBOUR)) is first
+        changed = [{**HARBOUR[0], "description": "?"}, *HARBOUR[1:]]
+        assert await get(changed) is not first
+        other = await get(HARBOUR[:2])
+        await get(HARBOUR[:3])
+        assert await get(HARBOUR[:2]) is other
+        assert await get(HARBOUR) is not first
+        await gateway.close()
+
+    asyncio.run(run())
 
 
 def test_entries_that_are_no_tools_are_not_found() -> None:
@@ -348,7 +363,7 @@ def test_entries_that_are_no_tools_are_not_found() -> None:
         {"name": "bell", "input_schema": 3},
         {},
     ]
-    assert [one.name for one in SearchableTools(entries, parse_entry).tools] == ["bell"]
+    assert [one.tool.name for one in index_entries(entries, ())] == ["bell"]
 
 
 def test_ids_are_those_of_the_api_whatever_the_upstream_gives() -> None:
@@ -423,7 +438,7 @@ def test_no_request_is_odd_enough_to_be_stumbled_over(messages: Any, tools: Any)
     except RequestFailed as refused:
         assert refused.status == 400
         return
-    calls = talk.pending_searches()
-    talk.append_round((), talk.run_searches(calls))
+    calls = talk.list_pending_searches()
+    talk.add_results((), talk.run_searches(calls))
     json.dumps(talk.next_request())
     assert body == before

@@ -27,8 +27,8 @@ def search(query: str) -> ToolCall:
 @pytest.fixture(autouse=True)
 def _by_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words are enough to find these, and take no model that has to be loaded."""
-    monkeypatch.setattr("toolcrib.gateway.llm.toolset.MAX_ENCODED_TOOLS", 0)
-    monkeypatch.setattr("toolcrib.gateway.llm.toolset.MAX_STATIC_TOOLS", 0)
+    monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_ENCODED_TOOLS", 0)
+    monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_STATIC_TOOLS", 0)
 
 
 @both
@@ -87,7 +87,7 @@ def test_without_the_memory_what_was_called_is_still_there() -> None:
     script = [Turn(search("read_tide")), Turn(ToolCall("read_tide", {})), Turn("Noon.")]
     with asking(script) as asked:
         first = asked.ask(MANY, "Forgetful.")
-        asked.served.gateway.revealed_names = type(asked.served.gateway.revealed_names)(1)
+        asked.served.gateway.memory.clear()
         asked.ask(MANY, result(first["content"][0]["id"]))
         assert asked.upstream[2].tool_names == ("search_tools", "read_tide")
 

@@ -26,11 +26,11 @@ def recall() -> ScopedMemory:
 
 
 def talk(
-    messages: list[Json] | None = None, shelf: ToolIndex | None = None, **more: Any
+    messages: list[Json] | None = None, index: ToolIndex | None = None, **more: Any
 ) -> ChatRewriter:
     body = {"model": "m", "messages": messages or [USER], "tools": [], **more.pop("body", {})}
-    settings: Json = {"recall": recall(), "max_rounds": 10, **more}
-    return ChatRewriter(body, shelf or sparing(), **settings)
+    settings: Json = {"memory": recall(), "max_rounds": 10, **more}
+    return ChatRewriter(body, index or sparing(), **settings)
 
 
 def call(name: str, id: str = "call_1", **arguments: Any) -> Json:
@@ -83,14 +83,14 @@ def test_the_client_sees_one_message_with_what_was_said_and_what_it_cost() -> No
 
 def test_the_next_request_goes_on_from_the_same_messages_byte_for_byte() -> None:
     kept = recall()
-    first = talk(recall=kept)
+    first = talk(memory=kept)
     first.handle_reply(reply(search(), content="I look."))
     asked = first.next_request()
     done = first.handle_reply(reply(call("get_exchange_rate", currency="USD"), content="Found."))
     assert done is not None
     result = {"role": "tool", "tool_call_id": "call_1", "content": "0.9"}
     history = [USER, done["choices"][0]["message"], result]
-    again = talk(history, recall=kept).next_request()
+    again = talk(history, memory=kept).next_request()
     assert again["messages"][: len(asked["messages"])] == asked["messages"]
     assert again["tools"] == asked["tools"]
     assert again["messages"][-1] == result
@@ -108,13 +108,13 @@ def test_a_search_beside_a_call_of_the_client_loses_neither() -> None:
     kept = recall()
     tools = [*chat_functions(), *chat_functions(defer_loading=False)[:1]]
     tools[-1]["function"]["name"] = "now"
-    first = talk(shelf=sparing(tools), recall=kept)
+    first = talk(index=sparing(tools), memory=kept)
     done = first.handle_reply(reply(call("now", currency="x"), search()))
     assert done is not None
     message = done["choices"][0]["message"]
     assert [one["function"]["name"] for one in message["tool_calls"]] == ["now"]
     result = {"role": "tool", "tool_call_id": "call_1", "content": "noon"}
-    body = talk([USER, message, result], sparing(tools), recall=kept).next_request()
+    body = talk([USER, message, result], sparing(tools), memory=kept).next_request()
     assert tool_names(body) == ["now", "search_tools", "get_exchange_rate"]
     whole = body["messages"][1]
     assert [one["id"] for one in whole["tool_calls"]] == ["call_1", "call_s"]
@@ -123,13 +123,13 @@ def test_a_search_beside_a_call_of_the_client_loses_neither() -> None:
 
 def test_somebody_else_with_the_same_words_is_not_given_what_was_hidden() -> None:
     memory = ConversationMemory(100)
-    first = talk(recall=ScopedMemory(memory, "ann"))
+    first = talk(memory=ScopedMemory(memory, "ann"))
     first.handle_reply(reply(search()))
     done = first.handle_reply(reply(call("get_exchange_rate", currency="USD")))
     assert done is not None
     history = [USER, done["choices"][0]["message"]]
-    assert len(talk(history, recall=ScopedMemory(memory, "ann")).next_request()["messages"]) == 4
-    assert len(talk(history, recall=ScopedMemory(memory, "bob")).next_request()["messages"]) == 2
+    assert len(talk(history, memory=ScopedMemory(memory, "ann")).next_request()["messages"]) == 4
+    assert len(talk(history, memory=ScopedMemory(memory, "bob")).next_request()["messages"]) == 2
 
 
 def test_a_call_of_a_tool_that_was_not_shown_goes_through_if_its_arguments_fit() -> None:
@@ -181,7 +181,7 @@ def test_a_tool_that_the_model_has_to_call_is_shown() -> None:
 
 
 def test_references_in_results_load_tools_and_are_spelled_out() -> None:
-    shelf = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
+    index = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
     loads = {"role": "assistant", "content": None, "tool_calls": [call("look", "call_1", q="x")]}
     parts = [
         {"type": "tool_reference", "tool_name": "send_email"},
@@ -189,16 +189,16 @@ def test_references_in_results_load_tools_and_are_spelled_out() -> None:
         {"type": "text", "text": "Here."},
     ]
     result = {"role": "tool", "tool_call_id": "call_1", "content": parts}
-    body = talk([USER, loads, result], shelf).next_request()
+    body = talk([USER, loads, result], index).next_request()
     assert tool_names(body) == ["send_email"]
     told = body["messages"][-1]["content"]
     assert told.startswith("Here.\n") and "send_email" in told and "gone" not in told
 
 
 def test_where_nothing_is_left_to_send_no_empty_list_is_sent() -> None:
-    shelf = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
+    index = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
     body = talk(
-        shelf=shelf, body={"tool_choice": "auto", "parallel_tool_calls": True}
+        index=index, body={"tool_choice": "auto", "parallel_tool_calls": True}
     ).next_request()
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
 
@@ -218,8 +218,8 @@ def test_a_model_that_asks_for_everything_at_once_is_told_that_it_is_enough() ->
 @pytest.mark.parametrize("name", ["3d_print", "-print", "7_" + "x" * 62])
 def test_a_tool_whose_name_begins_with_no_letter_waits_and_is_found_by_it(name: str) -> None:
     odd = {"name": name, "description": "Print a solid body", "parameters": {"type": "object"}}
-    shelf = sparing([*chat_functions(), {"type": "function", "function": odd}])
-    one = talk(shelf=shelf)
+    index = sparing([*chat_functions(), {"type": "function", "function": odd}])
+    one = talk(index=index)
     assert tool_names(one.next_request()) == ["search_tools"]
     assert one.handle_reply(reply(search("print a solid body"))) is None
     later = one.next_request()

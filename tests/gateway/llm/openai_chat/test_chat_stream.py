@@ -56,7 +56,7 @@ def whole(chunks: Iterable[Json]) -> tuple[str, list[Json], Any]:
 
 
 def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
-    stream = ChatStream(talk(shelf=SHELF))
+    stream = ChatStream(talk(index=SHELF))
     assert deltas(said(stream, [chunk(role="assistant", content="")])) == [
         {"role": "assistant", "content": ""}
     ]
@@ -64,14 +64,14 @@ def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
     assert said(stream, pieces(search(), 0)) == []
     assert said(stream, [chunk("tool_calls")]) == []
     assert stream.is_ended
-    assert stream.finish_round() is None
+    assert stream.finish_round() == [] and not stream.is_complete
     second = [chunk(id="c2", role="assistant", content=""), chunk(id="c2", content="Found.")]
     sent = said(stream, [*second, *pieces(call("get_exchange_rate", currency="USD"), 0)])
     assert deltas(sent)[0] == {"content": "\n\nFound."}
     assert {one["id"] for one in sent} == {"c1"}
     sent += said(stream, [chunk("tool_calls")])
     last = stream.finish_round()
-    assert last is not None
+    assert stream.is_complete
     assert whole([*sent, *last]) == (
         "\n\nFound.",
         [
@@ -85,41 +85,41 @@ def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
 
 
 def test_calls_of_the_client_are_numbered_as_if_there_were_no_search() -> None:
-    stream = ChatStream(talk(shelf=SHELF))
+    stream = ChatStream(talk(index=SHELF))
     sent = said(stream, [*pieces(search(), 0), *pieces(call("mine", a=1), 1), chunk("tool_calls")])
     assert sent[0]["choices"][0]["delta"]["tool_calls"][0]["index"] == 0
     last = stream.finish_round()
-    assert last is not None
+    assert stream.is_complete
     _, calls, reason = whole([*sent, *last])
     assert [one["function"]["name"] for one in calls] == ["mine"]
     assert reason == "tool_calls"
 
 
 def test_a_call_that_is_checked_first_comes_whole_at_the_end() -> None:
-    stream = ChatStream(talk(shelf=SHELF))
+    stream = ChatStream(talk(index=SHELF))
     assert said(stream, [*pieces(call("book_flight", destination="Rome"), 0), chunk("stop")]) == []
     last = stream.finish_round()
-    assert last is not None
+    assert stream.is_complete
     assert whole(last)[1][0]["function"]["arguments"] == '{"destination": "Rome"}'
     assert whole(last)[2] == "tool_calls"
 
 
 def test_the_cost_of_all_rounds_is_told_once_at_the_end() -> None:
-    stream = ChatStream(talk(shelf=SHELF))
+    stream = ChatStream(talk(index=SHELF))
     cost: Json = {"id": "c1", "choices": [], "usage": {"total_tokens": 5}}
     empty = {**chunk("tool_calls"), "usage": None}
     assert said(stream, [*pieces(search(), 0), empty, cost]) == []
-    assert stream.finish_round() is None
+    assert stream.finish_round() == [] and not stream.is_complete
     sent = said(stream, [{**chunk(content="Hi"), "usage": None}, chunk("stop"), cost])
     last = stream.finish_round()
-    assert last is not None
+    assert stream.is_complete
     assert sent[0]["usage"] is None
     assert [one.get("usage") for one in last] == [None, {"total_tokens": 10}]
     assert last[-1]["choices"] == []
 
 
 def test_an_error_in_the_stream_goes_through_and_ends_it() -> None:
-    stream = ChatStream(talk(shelf=SHELF))
+    stream = ChatStream(talk(index=SHELF))
     error: Json = {"error": {"message": "overloaded"}}
     assert said(stream, [error]) == [error]
     assert stream.is_ended and stream.is_final
@@ -127,17 +127,17 @@ def test_an_error_in_the_stream_goes_through_and_ends_it() -> None:
 
 
 def test_a_stream_that_breaks_off_says_so_in_the_words_of_whoever_knows_them() -> None:
-    stream = ChatStream(talk(shelf=SHELF))
+    stream = ChatStream(talk(index=SHELF))
     assert not stream.is_ended
     assert b'"message":"gone"' in stream.encode_error(RequestFailed("gone", 502), None)
-    assert stream.encode_error(RequestFailed("gone", 502), {"message": "busy"}) == (
+    assert stream.encode_error(RequestFailed("gone", 502), {"error": {"message": "busy"}}) == (
         b'data: {"error":{"message":"busy"}}\n\n'
     )
     assert stream.encode_end() == b"data: [DONE]\n\n"
 
 
 def test_calls_of_other_kinds_and_without_a_name_lose_nothing() -> None:
-    stream = ChatStream(talk(shelf=SHELF))
+    stream = ChatStream(talk(index=SHELF))
     custom = {"index": 0, "id": "x", "type": "custom", "custom": {"name": "c", "input": "ab"}}
     more = {"index": 0, "custom": {"input": "cd"}}
     nameless = {"index": 1, "id": "y", "type": "function", "function": {"arguments": "{}"}}
@@ -145,7 +145,7 @@ def test_calls_of_other_kinds_and_without_a_name_lose_nothing() -> None:
     assert [one["tool_calls"] for one in deltas(sent)] == [[custom], [more]]
     said(stream, [chunk("tool_calls")])
     last = stream.finish_round()
-    assert last is not None
+    assert stream.is_complete
     late = deltas(last)[0]["tool_calls"]
     assert late == [{"index": 1, "id": "y", "type": "function", "function": {"arguments": "{}"}}]
 
@@ -173,9 +173,9 @@ def test_a_stream_comes_to_the_same_as_a_whole_answer(
     sent = said(stream, [*given, chunk("tool_calls" if calls else "stop")])
     last = stream.finish_round()
     if at_once is None:
-        assert last is None
+        assert last == [] and not stream.is_complete
         return
-    assert last is not None
+    assert stream.is_complete
     words, made, reason = whole([*sent, *last])
     (choice,) = at_once["choices"]
     assert words == (choice["message"].get("content") or "")
@@ -188,4 +188,4 @@ def test_a_stream_comes_to_the_same_as_a_whole_answer(
 
 
 def _talk() -> ChatRewriter:
-    return talk(shelf=SHELF)
+    return talk(index=SHELF)

@@ -26,19 +26,19 @@ def test_a_tool_that_defers_waits_and_the_field_is_not_sent(inside: bool) -> Non
     for tool in tools[1:]:
         (tool["function"] if inside else tool)["defer_loading"] = True
     assert uses_tool_search(tools)
-    shelf = build_deferred_index(tools, client_loads=False)
-    assert names(shelf.always_sent) == NAMES[:1]
-    assert list(shelf.deferred) == NAMES[1:]
-    assert all("defer_loading" not in str(ware.wire_entry) for ware in shelf.deferred.values())
-    assert shelf.offers_search
+    index = build_deferred_index(tools, client_loads=False)
+    assert names(index.always_sent) == NAMES[:1]
+    assert list(index.deferred) == NAMES[1:]
+    assert all("defer_loading" not in str(ware.wire_entry) for ware in index.deferred.values())
+    assert index.offers_search
 
 
 @pytest.mark.parametrize("kind", ["tool_search", "orq:tool_search", "tool_search_tool_bm25"])
 def test_a_search_tool_of_any_maker_asks_us_to_search(kind: str) -> None:
     tools = [{"type": kind}, *chat_functions(defer_loading=True)]
-    shelf = build_deferred_index(tools, client_loads=True)
-    assert shelf.always_sent == ()
-    assert shelf.offers_search
+    index = build_deferred_index(tools, client_loads=True)
+    assert index.always_sent == ()
+    assert index.offers_search
 
 
 def test_who_loads_tools_himself_or_has_a_tool_for_it_gets_no_second_search() -> None:
@@ -56,14 +56,19 @@ def test_few_tools_are_all_shown_and_many_are_held_back() -> None:
     costly = build_transparent_index(chat_functions(), Disclosure(Activation(tokens=50)))
     assert names(few.always_sent) == NAMES and not few.deferred and not few.offers_search
     assert list(many.deferred) == list(costly.deferred) == NAMES
-    assert many.saved_tokens() > many.saved_tokens(NAMES[:2]) > many.saved_tokens(NAMES) == 0
+    assert (
+        many.count_saved_tokens()
+        > many.count_saved_tokens(NAMES[:2])
+        > many.count_saved_tokens(NAMES)
+        == 0
+    )
 
 
 def test_a_tool_that_says_that_it_must_not_wait_does_not() -> None:
     tools = [chat_functions(defer_loading=False)[0], *chat_functions()[1:]]
-    shelf = build_transparent_index(tools, Disclosure(Activation(tools=1)))
-    assert names(shelf.always_sent) == NAMES[:1]
-    assert "defer_loading" not in shelf.always_sent[0]
+    index = build_transparent_index(tools, Disclosure(Activation(tools=1)))
+    assert names(index.always_sent) == NAMES[:1]
+    assert "defer_loading" not in index.always_sent[0]
 
 
 def test_what_cannot_be_read_is_left_to_the_upstream_in_its_place() -> None:
@@ -77,13 +82,13 @@ def test_what_cannot_be_read_is_left_to_the_upstream_in_its_place() -> None:
         *chat_functions(),
         chat_functions()[0],
     ]
-    shelf = build_transparent_index(tools, Disclosure(Activation(tools=1)))
-    assert list(shelf.always_sent) == [*tools[:6], tools[-1]]
-    assert list(shelf.deferred) == NAMES
+    index = build_transparent_index(tools, Disclosure(Activation(tools=1)))
+    assert list(index.always_sent) == [*tools[:6], tools[-1]]
+    assert list(index.deferred) == NAMES
 
 
 def test_our_search_has_a_name_that_no_tool_of_the_client_has() -> None:
     mine = chat_functions()[0]
     mine["function"]["name"] = "search_tools"
-    shelf = build_transparent_index([mine, *chat_functions()], Disclosure(Activation(tools=1)))
-    assert shelf.search_tool.name == "_search_tools"
+    index = build_transparent_index([mine, *chat_functions()], Disclosure(Activation(tools=1)))
+    assert index.search_tool.name == "_search_tools"

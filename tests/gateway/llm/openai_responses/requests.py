@@ -63,9 +63,9 @@ def sparing(tools: list[Json] | None = None) -> ResponsesToolIndex:
 def talk(input: Any = None, tools: list[Json] | None = None, **more: Any) -> ResponsesRewriter:
     """A talk about these tools; by default about six that are deferred."""
     given = deferred() if tools is None else tools
-    rack = more.pop("rack", None) or build_responses_index(given)
+    rack = more.pop("index", None) or build_responses_index(given)
     body = {"model": "m", "input": input or [USER], "tools": given, **more.pop("body", {})}
-    settings: Json = {"recall": recall(), "max_rounds": 10, **more}
+    settings: Json = {"memory": recall(), "max_rounds": 10, **more}
     return ResponsesRewriter(body, rack, **settings)
 
 

@@ -136,7 +136,7 @@ def test_a_client_that_searches_is_asked_and_the_turn_ends() -> None:
 
 def test_a_client_that_knows_nothing_sees_an_ordinary_response() -> None:
     kept = recall()
-    one = talk(rack=sparing(), tools=functions(), recall=kept)
+    one = talk(index=sparing(), tools=functions(), memory=kept)
     assert names(one.next_request()) == ["search_tools"]
     assert one.handle_reply(response(said("I look."), search())) is None
     asked = one.next_request()
@@ -145,10 +145,10 @@ def test_a_client_that_knows_nothing_sees_an_ordinary_response() -> None:
     assert kinds(done["output"]) == ["message", "function_call"]
     assert "namespace" not in done["output"][1]
     history = [USER, *done["output"], RESULT]
-    again = talk(history, functions(), rack=sparing(), recall=kept).next_request()
+    again = talk(history, functions(), index=sparing(), memory=kept).next_request()
     assert again["input"][: len(asked["input"])] == asked["input"]
     assert again["tools"] == asked["tools"]
-    lost = talk(history, functions(), rack=sparing()).next_request()
+    lost = talk(history, functions(), index=sparing()).next_request()
     assert lost["input"] == history
     assert names(lost) == ["search_tools", "get_exchange_rate"]
 
@@ -156,13 +156,13 @@ def test_a_client_that_knows_nothing_sees_an_ordinary_response() -> None:
 def test_reasoning_stays_before_what_it_led_to_or_goes_with_it() -> None:
     kept = recall()
     thought = [{"type": "reasoning", "id": f"rs_{at}", "summary": []} for at in range(2)]
-    one = talk(rack=sparing(), tools=functions(), recall=kept)
+    one = talk(index=sparing(), tools=functions(), memory=kept)
     assert one.handle_reply(response(thought[0], search())) is None
     done = one.handle_reply(response(thought[1], call("get_exchange_rate", currency="USD")))
     assert done is not None
     assert kinds(done["output"]) == ["reasoning", "reasoning", "function_call"]
     history = [USER, *done["output"], RESULT]
-    again = talk(history, functions(), rack=sparing(), recall=kept).next_request()["input"]
+    again = talk(history, functions(), index=sparing(), memory=kept).next_request()["input"]
     assert kinds(again)[1:6] == [
         "reasoning",
         "function_call",
@@ -170,11 +170,11 @@ def test_reasoning_stays_before_what_it_led_to_or_goes_with_it() -> None:
         "reasoning",
         "function_call",
     ]
-    lost = talk(history, functions(), rack=sparing()).next_request()["input"]
+    lost = talk(history, functions(), index=sparing()).next_request()["input"]
     assert kinds(lost)[1:3] == ["reasoning", "function_call"] and lost[1]["id"] == "rs_1"
     bare = [item for item in history if item.get("type") != "reasoning"]
     assert "search_tools" in json.dumps(
-        talk(bare, functions(), rack=sparing(), recall=kept).next_request()["input"]
+        talk(bare, functions(), index=sparing(), memory=kept).next_request()["input"]
     )
 
 
@@ -182,13 +182,13 @@ def test_a_hidden_search_after_the_last_call_is_put_back_before_it() -> None:
     kept = recall()
     now = {**functions(defer_loading=False)[0], "name": "now"}
     tools = [*functions(), now]
-    done = talk(rack=sparing(tools), tools=tools, recall=kept).handle_reply(
+    done = talk(index=sparing(tools), tools=tools, memory=kept).handle_reply(
         response(call("now", currency="x"), search())
     )
     assert done is not None
     assert kinds(done["output"]) == ["function_call"]
     body = talk(
-        [USER, *done["output"], RESULT], tools, rack=sparing(tools), recall=kept
+        [USER, *done["output"], RESULT], tools, index=sparing(tools), memory=kept
     ).next_request()
     assert [one.get("call_id") for one in body["input"]] == [
         None,
@@ -226,13 +226,13 @@ def test_a_response_that_is_incomplete_ends_it() -> None:
 
 def test_what_a_stored_response_has_loaded_is_known_by_its_id() -> None:
     kept = recall()
-    first = talk(recall=kept)
+    first = talk(memory=kept)
     assert first.handle_reply(response(search())) is None
     assert (
         first.handle_reply(response(call("get_exchange_rate", currency="x"), id="resp_2"))
         is not None
     )
-    later = talk([RESULT], recall=kept, body={"previous_response_id": "resp_2"}).next_request()
+    later = talk([RESULT], memory=kept, body={"previous_response_id": "resp_2"}).next_request()
     assert names(later) == ["search_tools", "get_exchange_rate"]
     assert later["previous_response_id"] == "resp_2" and later["input"] == [RESULT]
     lost = talk([RESULT], body={"previous_response_id": "resp_2"}).next_request()
@@ -242,13 +242,13 @@ def test_what_a_stored_response_has_loaded_is_known_by_its_id() -> None:
 def test_a_search_that_the_upstream_has_stored_unanswered_is_answered_next_time() -> None:
     kept = recall()
     tools = [{**functions()[0], "name": "now"}, *deferred()]
-    first = talk(tools=tools, recall=kept)
+    first = talk(tools=tools, memory=kept)
     assert first.handle_reply(response(call("now", currency="x"), search())) is not None
     body = talk(
-        [RESULT], tools, recall=kept, body={"previous_response_id": "resp_1"}
+        [RESULT], tools, memory=kept, body={"previous_response_id": "resp_1"}
     ).next_request()
     assert [item["call_id"] for item in body["input"]] == ["call_s", "call_1"]
-    text = talk("Go on", tools, recall=kept, body={"previous_response_id": "resp_1"}).next_request()
+    text = talk("Go on", tools, memory=kept, body={"previous_response_id": "resp_1"}).next_request()
     assert kinds(text["input"]) == ["function_call_output", "message"]
 
 
@@ -289,7 +289,7 @@ def test_calls_that_the_upstream_answers_itself_wait_for_nobody() -> None:
 
 def test_a_tool_whose_name_begins_with_a_digit_is_found_and_called_by_it() -> None:
     odd = {**functions()[0], "name": "3d_print", "description": "Print a solid body"}
-    one = talk(rack=sparing([*functions(), odd]), tools=[*functions(), odd])
+    one = talk(index=sparing([*functions(), odd]), tools=[*functions(), odd])
     assert names(one.next_request()) == ["search_tools"]
     assert one.handle_reply(response(search("print a solid body"))) is None
     later = one.next_request()

@@ -66,10 +66,10 @@ def story(sent: Iterable[Json]) -> list[tuple[str, Any, str]]:
 def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
     stream = ResponsesStream(talk())
     sent = run(stream, events(search()))
-    assert stream.finish_round() is None
+    assert stream.finish_round() == [] and not stream.is_complete
     sent += run(stream, events(call("get_exchange_rate", currency="x"), id="resp_2"))
     last = stream.finish_round()
-    assert last is not None
+    assert stream.is_complete
     sent += last
     assert story(sent) == [
         ("created", None, ""),
@@ -99,23 +99,23 @@ def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
 
 def test_what_the_upstream_stored_is_found_by_the_id_that_the_client_knows() -> None:
     kept = recall()
-    stream = ResponsesStream(talk(recall=kept))
+    stream = ResponsesStream(talk(memory=kept))
     run(stream, events(search()))
-    assert stream.finish_round() is None
+    assert stream.finish_round() == [] and not stream.is_complete
     run(stream, events(call("get_exchange_rate", currency="x"), id="resp_2"))
-    assert stream.finish_round() is not None
-    later = talk("Go on", recall=kept, body={"previous_response_id": "resp_1"}).next_request()
+    assert stream.finish_round() and stream.is_complete
+    later = talk("Go on", memory=kept, body={"previous_response_id": "resp_1"}).next_request()
     assert later["previous_response_id"] == "resp_2"
     assert [tool["name"] for tool in later["tools"]] == ["search_tools", "get_exchange_rate"]
 
 
 def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
-    stream = ResponsesStream(talk(rack=sparing(), tools=functions()))
+    stream = ResponsesStream(talk(index=sparing(), tools=functions()))
     sent = run(stream, events(said("I look."), search()))
-    assert stream.finish_round() is None
+    assert stream.finish_round() == [] and not stream.is_complete
     sent += run(stream, events(said("Found."), call("get_exchange_rate", currency="x")))
     last = stream.finish_round()
-    assert last is not None
+    assert stream.is_complete
     sent += last
     assert [kind for _, _, kind in story(sent) if kind] == [
         "message",
@@ -132,7 +132,7 @@ def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
 
 
 def test_text_is_not_kept_back_by_a_search_beside_it() -> None:
-    stream = ResponsesStream(talk(rack=sparing(), tools=functions()))
+    stream = ResponsesStream(talk(index=sparing(), tools=functions()))
     seen = [
         one["type"]
         for event in list(events(said("I look."), search()))[:4]
@@ -154,7 +154,7 @@ def test_a_call_that_is_checked_first_is_streamed_whole() -> None:
     assert sent[3]["delta"] == sent[4]["arguments"] == '{"destination": "Rome"}'
     hidden = ResponsesStream(talk())
     assert story(run(hidden, events(call("book_flight", where="Rome")))[2:]) == []
-    assert hidden.finish_round() is None
+    assert hidden.finish_round() == [] and not hidden.is_complete
 
 
 def test_the_search_of_a_client_is_streamed_to_it() -> None:
@@ -165,7 +165,7 @@ def test_the_search_of_a_client_is_streamed_to_it() -> None:
         ("output_item.done", 0, "tool_search_call"),
     ]
     assert sent[3]["item"]["arguments"] == {"goal": "mail"}
-    assert stream.finish_round() is not None
+    assert stream.finish_round() and stream.is_complete
 
 
 def test_errors_and_what_nobody_knows_go_through_with_their_numbers() -> None:
@@ -187,7 +187,9 @@ def test_a_stream_that_breaks_off_says_so_as_the_api_and_as_its_sdk_read_it() ->
     told = json.loads(broke.partition(b"data: ")[2])
     assert told["type"] == "error" and told["message"] == told["error"]["message"] == "gone"
     own = json.loads(
-        stream.encode_error(RequestFailed("x"), {"message": "busy"}).partition(b"data: ")[2]
+        stream.encode_error(RequestFailed("x"), {"error": {"message": "busy"}}).partition(
+            b"data: "
+        )[2]
     )
     assert own["error"] == {"message": "busy"} and own["sequence_number"] == 1
 

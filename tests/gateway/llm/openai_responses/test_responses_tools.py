@@ -28,25 +28,25 @@ NAMES = [name for name, _, _ in WORDS]
 
 def test_deferred_functions_wait_and_are_sent_without_the_field() -> None:
     rack = build_responses_index(deferred())
-    assert rack.tools.always_sent == () and list(rack.tools.deferred) == NAMES
-    assert rack.uses_tool_search and rack.client_search is None and rack.tools.offers_search
-    ware = rack.tools.deferred["send_email"]
+    assert rack.always_sent == () and list(rack.deferred) == NAMES
+    assert rack.uses_tool_search and rack.client_search is None and rack.offers_search
+    ware = rack.deferred["send_email"]
     assert ware.wire_entry == functions()[1]
     assert ware.namespace == "send_email"
 
 
 def test_members_of_a_namespace_are_functions_whose_names_tell_it() -> None:
     rack = build_responses_index([SEARCH, CRM])
-    assert names({"tools": rack.tools.always_sent}) == ["crm___get_profile"]
-    assert list(rack.tools.deferred) == ["crm___list_orders", "crm___cancel_order"]
-    assert rack.namespaces == {"crm": ("crm___list_orders", "crm___cancel_order")}
-    assert {ware.namespace for ware in rack.tools.tools.values()} == {"crm"}
-    assert tool_path(rack.tools.deferred["crm___list_orders"]) == "crm.list_orders"
+    assert names({"tools": rack.always_sent}) == ["crm___get_profile"]
+    assert list(rack.deferred) == ["crm___list_orders", "crm___cancel_order"]
+    assert rack.namespaces == {"crm": ["crm___list_orders", "crm___cancel_order"]}
+    assert {ware.namespace for ware in rack.tools.values()} == {"crm"}
+    assert tool_path(rack.deferred["crm___list_orders"]) == "crm.list_orders"
 
 
 def test_a_deferred_server_waits_as_one_and_its_secret_is_never_told() -> None:
     rack = build_responses_index([SEARCH, MCP])
-    ware = rack.tools.deferred["wiki"]
+    ware = rack.deferred["wiki"]
     assert ware.wire_entry == {name: MCP[name] for name in MCP if name != "defer_loading"}
     assert "a secret" not in json.dumps(render_found_entries([ware]))
 
@@ -71,7 +71,7 @@ def test_a_client_that_searches_gives_its_own_description_and_parameters() -> No
     entry = rack.search_entry
     assert entry["name"] == "tool_search"
     assert (entry["description"], entry["parameters"]) == ("Find tools", CLIENT["parameters"])
-    assert not rack.tools.offers_search
+    assert not rack.offers_search
     mine = {**functions()[0], "name": "tool_search"}
     assert build_responses_index([CLIENT, mine]).search_name == "_tool_search"
 
@@ -136,10 +136,10 @@ def test_a_request_that_asks_for_nothing_has_its_many_tools_held_back() -> None:
     rack = sparing(
         [*functions(), custom, {"type": "web_search"}, {"type": "mcp", "server_label": "w"}]
     )
-    assert names({"tools": rack.tools.always_sent}) == ["shell", "web_search", "mcp"]
-    assert list(rack.tools.deferred) == NAMES
+    assert names({"tools": rack.always_sent}) == ["shell", "web_search", "mcp"]
+    assert list(rack.deferred) == NAMES
     assert not rack.uses_tool_search
-    assert {ware.namespace for ware in rack.tools.deferred.values()} == {None}
+    assert {ware.namespace for ware in rack.deferred.values()} == {None}
     assert rack.search_entry["description"].count("\n") == 0
 
 
@@ -147,16 +147,16 @@ def test_namespaces_work_also_where_nothing_is_searched() -> None:
     space = {**CRM, "tools": CRM["tools"][:1]}
     assert uses_tool_search([space]) and not uses_tool_search(functions())
     rack = build_responses_index([space])
-    assert names({"tools": rack.tools.always_sent}) == ["crm___get_profile"]
-    assert not rack.uses_tool_search and not rack.tools.offers_search
+    assert names({"tools": rack.always_sent}) == ["crm___get_profile"]
+    assert not rack.uses_tool_search and not rack.offers_search
 
 
 def test_a_name_that_begins_with_a_digit_is_as_good_as_any_other() -> None:
     printing = {"type": "function", "name": "3d_print", "parameters": parameters("body")}
-    assert "3d_print" in sparing([*functions(), printing]).tools.deferred
+    assert "3d_print" in sparing([*functions(), printing]).deferred
     space = {**CRM, "name": "3d", "tools": [{**printing, "defer_loading": True}]}
     rack = build_responses_index([SEARCH, {**printing, "defer_loading": True}, space])
-    assert {id: ware.wire_entry["name"] for id, ware in rack.tools.deferred.items()} == {
+    assert {id: ware.wire_entry["name"] for id, ware in rack.deferred.items()} == {
         "3d_print": "3d_print",
         "3d___3d_print": "3d___3d_print",
     }
@@ -165,5 +165,5 @@ def test_a_name_that_begins_with_a_digit_is_as_good_as_any_other() -> None:
 def test_names_that_models_do_not_take_are_changed_where_they_wait_and_left_where_not() -> None:
     odd = {"type": "function", "name": "a.b", "parameters": parameters("x")}
     rack = build_responses_index([SEARCH, {**odd, "defer_loading": True}, {**odd, "name": "c.d"}])
-    assert rack.tools.deferred["a.b"].wire_entry["name"].startswith("a_b_")
-    assert names({"tools": rack.tools.always_sent}) == ["c.d"]
+    assert rack.deferred["a.b"].wire_entry["name"].startswith("a_b_")
+    assert names({"tools": rack.always_sent}) == ["c.d"]

@@ -1,8 +1,7 @@
-"""A history with searches in it, as a model is told it that knows nothing of tool search.
+"""Convert a history with searches for a model that does not know tool search.
 
-A search of the API becomes a call of an ordinary tool and its result, a reference to a tool becomes
-words about it. The same block always becomes the same bytes, so what an upstream has cached stays
-as it was.
+A search of the API becomes a call of an ordinary tool and its result; a reference to a tool becomes
+text. The same block always becomes the same bytes, so the prompt cache of the upstream stays valid.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAX_BREAKPOINTS: Final = 4
 BREAKPOINT: Final = {"type": "ephemeral"}
 
 Block = Mapping[str, Any]
-# What is known of a tool, by its name: the entry of the request, if there is one.
+# Returns the entry of a tool by name, if the request has one.
 Describe = Callable[[str], Mapping[str, Any] | None]
 
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -32,7 +31,7 @@ _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 @dataclass(slots=True)
 class _PlainMessage:
-    """A message that is being put together; `ours` if the client sent none like it."""
+    """A converted message. `is_added` is true if the client has sent no such message."""
 
     original: Mapping[str, Any]
     blocks: list[Any]
@@ -44,25 +43,27 @@ class _PlainMessage:
 
 
 def render_plain_messages(messages: object, describe: Describe) -> Any:
-    """The messages for an upstream that knows nothing of tool search."""
+    """Return the messages for an upstream without tool search."""
     if not isinstance(messages, list):
         return messages
-    told: list[Any] = []
+    plain: list[Any] = []
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
-            _append_unchanged(told, message)
+            _append_unchanged(plain, message)
         elif message.get("role") == "assistant":
-            _append_assistant(told, message, describe)
+            _append_assistant(plain, message, describe)
         else:
-            _append_user(told, message, describe)
+            _append_user(plain, message, describe)
     return [
-        {**one.original, "content": one.blocks} if isinstance(one, _PlainMessage) else one
-        for one in told
+        {**message.original, "content": message.blocks}
+        if isinstance(message, _PlainMessage)
+        else message
+        for message in plain
     ]
 
 
 def is_search_use(block: object) -> bool:
-    """Whether a block is a search of the API's."""
+    """Return whether a block is a search of the API."""
     return (
         isinstance(block, Mapping)
         and block.get("type") == "server_tool_use"
@@ -71,58 +72,61 @@ def is_search_use(block: object) -> bool:
 
 
 def is_search_result(block: object) -> bool:
-    """Whether a block is what such a search found."""
+    """Return whether a block is the result of a search of the API."""
     return isinstance(block, Mapping) and block.get("type") == SEARCH_RESULT
 
 
-def make_server_id(id: str, taken: Collection[str] = ()) -> str:
-    """The id of a search of the API's, made of that of the model's call; none that is taken.
+def make_server_id(id: str, used: Collection[str] = ()) -> str:
+    """Return an unused id for a search of the API, made from the id of the model's call.
 
-    Not every upstream makes ids of this form, nor ids that differ from turn to turn.
+    Some upstreams use other forms of ids, or the same id in every turn.
     """
-    if id.startswith(CLIENT_ID) and f"srv{id}" not in taken:
+    if id.startswith(CLIENT_ID) and f"srv{id}" not in used:
         return f"srv{id}"
     number = 0
     while True:
         digest = hashlib.blake2b(f"{number} {id}".encode(), digest_size=16).digest()
-        made = f"{SERVER_ID}01{_to_base62(int.from_bytes(digest, 'big'))}"
-        if made not in taken:
-            return made
+        server_id = f"{SERVER_ID}01{_to_base62(int.from_bytes(digest, 'big'))}"
+        if server_id not in used:
+            return server_id
         number += 1
 
 
 def strip_server_prefix(id: object) -> str:
-    """The id under which a search is told to a model as an ordinary call."""
+    """Return the id of a search as an ordinary call."""
     return str(id).removeprefix("srv")
 
 
 def iter_search_uses(messages: object) -> Iterator[Block]:
-    """Every search of the API's in a history."""
+    """Yield every search of the API in a history."""
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, Mapping) else None
         yield from filter(is_search_use, content if isinstance(content, list) else ())
 
 
-def add_cache_breakpoints(messages: list[Any], results: Collection[str], used: int) -> list[Any]:
-    """With a cache breakpoint on the results of these calls, the last ones first, while any are left."""
+def add_cache_breakpoints(messages: list[Any], ids: Collection[str], used: int) -> list[Any]:
+    """Return messages with cache breakpoints on the last results of these calls.
+
+    `used` is the number of breakpoints that the request has already; the API allows four.
+    """
     left = MAX_BREAKPOINTS - used
     marked = list(messages)
-    for place in range(len(marked) - 1, -1, -1):
-        content = marked[place].get("content") if isinstance(marked[place], Mapping) else None
+    for at in range(len(marked) - 1, -1, -1):
+        content = marked[at].get("content") if isinstance(marked[at], Mapping) else None
         if not isinstance(content, list):
             continue
         blocks = list(content)
-        for at in range(len(blocks) - 1, -1, -1):
-            block = blocks[at]
-            if left > 0 and isinstance(block, Mapping) and block.get("tool_use_id") in results:
-                blocks[at] = {"cache_control": BREAKPOINT, **block}
+        for place in range(len(blocks) - 1, -1, -1):
+            block = blocks[place]
+            if left > 0 and isinstance(block, Mapping) and block.get("tool_use_id") in ids:
+                blocks[place] = {"cache_control": BREAKPOINT, **block}
                 left -= 1
-        marked[place] = {**marked[place], "content": blocks}
+        marked[at] = {**marked[at], "content": blocks}
     return marked
 
 
-def _append_unchanged(told: list[Any], message: Any) -> None:
-    last = told[-1] if told else None
+def _append_unchanged(plain: list[Any], message: Any) -> None:
+    last = plain[-1] if plain else None
     text = message.get("content") if isinstance(message, Mapping) else None
     if (
         isinstance(last, _PlainMessage)
@@ -130,45 +134,45 @@ def _append_unchanged(told: list[Any], message: Any) -> None:
         and isinstance(text, str)
         and message.get("role") == "user"
     ):
-        # Not every upstream takes two messages of a user after one another.
+        # Some upstreams refuse two user messages in a row.
         last.blocks.append({"type": "text", "text": text})
         return
-    told.append(message)
+    plain.append(message)
 
 
-def _append_assistant(told: list[Any], message: Mapping[str, Any], describe: Describe) -> None:
+def _append_assistant(plain: list[Any], message: Mapping[str, Any], describe: Describe) -> None:
     current: _PlainMessage | None = None
     for block in message["content"]:
         if is_search_result(block):
-            # The model asked, so it is told; a search that had to wait for other results joins them.
-            _get_result_message(told).blocks.append(_render_search_result(block, describe))
+            # The result becomes a user message, together with the results of other calls.
+            _get_result_message(plain).blocks.append(_render_search_result(block, describe))
             current = None
             continue
         if current is None:
             current = _PlainMessage(message, [])
-            told.append(current)
+            plain.append(current)
         current.blocks.append(_convert_assistant_block(block))
     if not message["content"]:
-        told.append(message)
+        plain.append(message)
 
 
-def _get_result_message(told: list[Any]) -> _PlainMessage:
-    """The message that results go into: before what a user says besides."""
-    last = told[-1] if told else None
+def _get_result_message(plain: list[Any]) -> _PlainMessage:
+    """Return the user message for results: the last message, or a new one."""
+    last = plain[-1] if plain else None
     if isinstance(last, _PlainMessage) and last.role == "user":
         return last
     new = _PlainMessage({"role": "user"}, [], is_added=True)
-    told.append(new)
+    plain.append(new)
     return new
 
 
-def _append_user(told: list[Any], message: Mapping[str, Any], describe: Describe) -> None:
+def _append_user(plain: list[Any], message: Mapping[str, Any], describe: Describe) -> None:
     blocks = [_convert_user_block(block, describe) for block in message["content"]]
-    last = told[-1] if told else None
+    last = plain[-1] if plain else None
     if isinstance(last, _PlainMessage) and last.is_added and message.get("role") == "user":
         last.blocks += blocks
         return
-    told.append(_PlainMessage(message, blocks))
+    plain.append(_PlainMessage(message, blocks))
 
 
 def _convert_assistant_block(block: Any) -> Any:
@@ -221,26 +225,26 @@ def _render_search_result(block: Block, describe: Describe) -> dict[str, Any]:
         return {**result, "content": str(reason), "is_error": True, **_get_cache_control(block)}
     references = content.get("tool_references")
     names = [
-        str(one.get("tool_name"))
-        for one in (references if isinstance(references, list) else ())
-        if isinstance(one, Mapping)
+        str(reference.get("tool_name"))
+        for reference in (references if isinstance(references, list) else ())
+        if isinstance(reference, Mapping)
     ]
-    told = {
+    answer = {
         "found": [
             {"name": name, "description": _get_description(name, describe)} for name in names
         ],
         "message": prompts.TOOLS_LOADED if names else prompts.NO_MATCH,
     }
-    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
     return {**result, "content": text, **_get_cache_control(block)}
 
 
 def _get_description(name: str, describe: Describe) -> str:
     entry = describe(name)
-    about = entry.get("description") if entry else None
-    if not isinstance(about, str):
+    text = entry.get("description") if entry else None
+    if not isinstance(text, str):
         return ""
-    return about if len(about) <= DESCRIPTION_CHARS else f"{about[: DESCRIPTION_CHARS - 1]}…"
+    return text if len(text) <= DESCRIPTION_CHARS else f"{text[: DESCRIPTION_CHARS - 1]}…"
 
 
 def _get_cache_control(block: Block) -> dict[str, Any]:

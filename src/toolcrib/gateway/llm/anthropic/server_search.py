@@ -1,15 +1,15 @@
-"""Tool search as the API itself would do it, for an upstream that cannot.
+"""Tool search as Anthropic's API does it, for an upstream that has none.
 
-All state is in blocks as the client sees them: every pass tells the upstream the client's history
-and what was added in this response, by the same rules. So the next request, which brings all of it
-back, begins with the same bytes.
+All state is in blocks as the client sees them. Every round converts the client's history and the
+blocks of this reply by the same rules. So the next request, which sends all of it back, starts with
+the same bytes and the prompt cache of the upstream stays valid.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolcrib.config.settings import LlmSearchRanking
@@ -22,10 +22,11 @@ from toolcrib.gateway.llm.anthropic.history import (
     render_plain_messages,
     strip_server_prefix,
 )
-from toolcrib.gateway.llm.anthropic.rewriter import Body
-from toolcrib.gateway.llm.anthropic.tools import MessagesTools
+from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
+from toolcrib.gateway.llm.anthropic.tools import MessagesToolIndex, MessagesTools
 from toolcrib.gateway.llm.anthropic.validation import list_pending_searches
-from toolcrib.gateway.llm.toolset import SearchableTools
+from toolcrib.gateway.llm.response_headers import Treatment
+from toolcrib.gateway.llm.tool_index import Entry
 from toolcrib.profiles.claude import (
     DEFAULT_LIMIT,
     REGEX,
@@ -35,86 +36,88 @@ from toolcrib.profiles.claude import (
 )
 
 MAX_SEARCHES_PER_ROUND: Final = 8
-DIRECT: Final = {"type": "direct"}
-TOO_MANY_SEARCHES: Final = "at most {most} searches at once; search again for the rest"
+DIRECT_CALLER: Final = {"type": "direct"}
+TOO_MANY_SEARCHES: Final = "at most {limit} searches at once; search again for the rest"
 UNAVAILABLE: Final = "the search failed; try it in other words"
 
 _PUNCTUATION = re.compile(r"[\W_]+")
 _log = logging.getLogger(__name__)
 
 
-class ServerSearchRewriter:
-    """One response with searches that the client sees as the API's own."""
+class ServerSearchRewriter(MessagesRewriter):
+    """One request with searches that the client sees as those of the API."""
 
+    treatment: Treatment = "search"
     shows_searches = True
+    index: MessagesToolIndex
 
     def __init__(
         self,
         body: Body,
-        listing: MessagesTools,
-        toolset: SearchableTools,
+        tools: MessagesTools,
+        index: MessagesToolIndex,
         ranking: LlmSearchRanking,
         max_rounds: int,
     ) -> None:
-        self._body = body
-        self._listing = listing
-        self._toolset = toolset
+        super().__init__(body, index, max_rounds)
+        self._tools = tools
         self._ranking = ranking
-        self._max_rounds = max_rounds
-        self._content: list[Body] = []
-        self._taken = {str(block.get("id")) for block in iter_search_uses(body.get("messages"))}
-        self._answered: list[str] = []
-        self._rounds = 0
+        self._used_ids = {str(block.get("id")) for block in iter_search_uses(body.get("messages"))}
+        self._answered_ids: list[str] = []
         self._breakpoints = _count_breakpoints(body)
-        self._describe = _build_describe(listing)
 
     @property
-    def revealed_entries(self) -> list[Any]:
-        """The tools that the model is shown now."""
-        return self._select_entries(self._messages())
+    def revealed_ids(self) -> list[str]:
+        """The ids of the deferred tools that the model is sent."""
+        return [name for name in self._revealed_names() if name in self.index.deferred]
+
+    @property
+    def sent_entries(self) -> list[Any]:
+        """The tools that the model is sent."""
+        return self._tools.select_entries(self._revealed_names())
 
     def next_request(self) -> Body:
-        """The client's request and what was added to it, for an upstream without tool search."""
-        history = self._messages()
-        messages = render_plain_messages(history, self._describe)
-        if self._breakpoints and self._answered:
-            messages = add_cache_breakpoints(messages, self._answered, self._breakpoints)
+        """Return the request for an upstream without tool search, with the blocks of this reply."""
+        messages = render_plain_messages(self._messages(), self._describe)
+        if self._breakpoints and self._answered_ids:
+            messages = add_cache_breakpoints(messages, self._answered_ids, self._breakpoints)
         request = {**self._body, "messages": messages}
         if "tools" in request:
-            request["tools"] = self._select_entries(history)
+            request["tools"] = self.sent_entries
         choice = self._body.get("tool_choice")
-        if self._rounds and isinstance(choice, Mapping) and self.is_search(str(choice.get("name"))):
-            # It has searched, as it was told to. Told so again it would never end.
-            request["tool_choice"] = {**_without_name(choice), "type": "auto"}
+        if self.rounds and isinstance(choice, Mapping) and self.is_search(str(choice.get("name"))):
+            # The model has searched. If it had to search again, the loop would not end.
+            rest = {key: value for key, value in choice.items() if key != "name"}
+            request["tool_choice"] = {**rest, "type": "auto"}
         return request
 
     def is_search(self, name: str) -> bool:
-        """Whether a name is that of a search tool of this request."""
-        return name in self._listing.search_names
+        """Return whether a name is that of a search tool of this request."""
+        return name in self._tools.search_names
 
     def convert_block(self, block: Mapping[str, Any]) -> Body:
-        """A call of a search tool as the API's own; others with the word of who called."""
+        """Return a call of a search tool as a server tool use, and any other call with a caller."""
         if block.get("type") != "tool_use":
             return dict(block)
         name = str(block.get("name"))
         if not self.is_search(name):
-            return {"caller": dict(DIRECT), **block} if "caller" not in block else dict(block)
-        id = make_server_id(str(block.get("id")), self._taken)
-        self._taken.add(id)
+            return {"caller": dict(DIRECT_CALLER), **block}
+        id = make_server_id(str(block.get("id")), self._used_ids)
+        self._used_ids.add(id)
         return {
             "type": "server_tool_use",
             "id": id,
             "name": name,
             "input": block.get("input", {}),
-            "caller": block.get("caller", dict(DIRECT)),
+            "caller": block.get("caller", dict(DIRECT_CALLER)),
         }
 
-    def pending_searches(self) -> list[Body]:
-        """The searches that the client's last turn left open."""
+    def list_pending_searches(self) -> list[Body]:
+        """Return the searches in the client's history that have no result yet."""
         return [dict(block) for block in list_pending_searches(self._body)]
 
     def run_searches(self, calls: Sequence[Body]) -> list[Body]:
-        """The result blocks of these searches."""
+        """Run some searches and return their result blocks."""
         return [
             {
                 "type": SEARCH_RESULT,
@@ -125,28 +128,25 @@ class ServerSearchRewriter:
         ]
 
     def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
-        """Go on from what the model said and what was found."""
-        self._content += [*blocks, *results]
-        self._answered += [strip_server_prefix(result["tool_use_id"]) for result in results]
-        if blocks and results:
-            self._rounds += 1
+        """Record which searches were answered; the blocks are in `content`."""
+        self._answered_ids += [strip_server_prefix(result["tool_use_id"]) for result in results]
 
     def stop_reason(self) -> str | None:
-        """The client is asked to go on after so many rounds."""
-        return "pause_turn" if self._rounds >= self._max_rounds else None
+        """Return `pause_turn` after the last round, which asks the client to continue."""
+        return "pause_turn" if self.rounds >= self._max_rounds else None
 
-    def _select_entries(self, messages: list[Any]) -> list[Any]:
-        revealed = referenced_tool_names({"messages": messages})
+    def _revealed_names(self) -> list[str]:
+        names = referenced_tool_names({"messages": self._messages()})
         choice = self._body.get("tool_choice")
         if isinstance(choice, Mapping) and choice.get("type") == "tool":
-            # Who has to call a tool has to see it.
-            revealed.append(str(choice.get("name")))
-        return self._listing.select_entries(dict.fromkeys(revealed))
+            names.append(str(choice.get("name")))
+        return list(dict.fromkeys(names))
 
     def _messages(self) -> list[Any]:
-        sent = self._body.get("messages")
-        messages = list(sent) if isinstance(sent, list) else []
-        if not self._content:
+        """Return the client's messages and the content of this reply."""
+        client_messages = self._body.get("messages")
+        messages = list(client_messages) if isinstance(client_messages, list) else []
+        if not self.content:
             return messages
         last = messages[-1] if messages else None
         if (
@@ -154,44 +154,49 @@ class ServerSearchRewriter:
             and last.get("role") == "assistant"
             and isinstance(last.get("content"), list)
         ):
-            return [*messages[:-1], {**last, "content": [*last["content"], *self._content]}]
-        return [*messages, {"role": "assistant", "content": self._content}]
+            return [*messages[:-1], {**last, "content": [*last["content"], *self.content]}]
+        return [*messages, {"role": "assistant", "content": self.content}]
+
+    def _describe(self, name: str) -> Entry | None:
+        indexed = self.index.tools.get(name)
+        return indexed.client_entry if indexed else None
 
     def _run_search(self, call: Mapping[str, Any], number: int) -> dict[str, Any]:
         if number >= MAX_SEARCHES_PER_ROUND:
-            text = TOO_MANY_SEARCHES.format(most=MAX_SEARCHES_PER_ROUND)
+            text = TOO_MANY_SEARCHES.format(limit=MAX_SEARCHES_PER_ROUND)
             return _search_error("too_many_requests", text)
-        sent = call.get("input")
+        input = call.get("input")
         try:
-            return self._search(str(call.get("name")), sent if isinstance(sent, Mapping) else {})
+            return self._search(str(call.get("name")), input if isinstance(input, Mapping) else {})
         except Exception:
-            # Whatever it is, the model can still go on without this search.
+            # The model can continue without this search.
             _log.exception("a search failed")
             return _search_error("unavailable", UNAVAILABLE)
 
     def _search(self, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
         variant = VARIANTS[name]
-        # The older key of a pattern would be refused when the client sends this call back.
+        # The older name of the pattern would be refused when the client sends this call back.
         input = {key: value for key, value in input.items() if key in (variant.keys[0], "limit")}
-        by_meaning = self._ranking != "exact"
+        search = self.index.claude_search
         if variant.name != REGEX:
-            search = (
-                ClaudeToolSearch((), lexical_search=self._toolset.find_best)
-                if by_meaning
-                else self._toolset.anthropic_search
-            )
+            if self._ranking != "exact":
+                search = ClaudeToolSearch((), lexical_search=self.index.find_best)
             return search.search(name, input)
-        found = self._toolset.anthropic_search.search(name, input)
-        if self._ranking == "hybrid" and "tool_references" in found:
+        result = search.search(name, input)
+        if self._ranking == "hybrid" and "tool_references" in result:
             limit = input.get("limit") or DEFAULT_LIMIT
-            words = _PUNCTUATION.sub(" ", input["pattern"]).strip()
-            others = self._toolset.find_best(words, limit) if words else []
-            found["tool_references"] = _merge_references(found["tool_references"], others)[:limit]
-        return found
+            query = _PUNCTUATION.sub(" ", input["pattern"]).strip()
+            others = self.index.find_best(query, limit) if query else []
+            result["tool_references"] = _merge_references(result["tool_references"], others)[:limit]
+        return result
 
 
-def _merge_references(found: list[dict[str, Any]], others: Sequence[Tool]) -> list[dict[str, Any]]:
-    names = dict.fromkeys([*(one["tool_name"] for one in found), *(tool.name for tool in others)])
+def _merge_references(
+    found: Sequence[Mapping[str, Any]], others: Sequence[Tool]
+) -> list[dict[str, Any]]:
+    names = dict.fromkeys(
+        [*(reference["tool_name"] for reference in found), *(tool.name for tool in others)]
+    )
     return [{"type": "tool_reference", "tool_name": name} for name in names]
 
 
@@ -203,23 +208,12 @@ def _search_error(code: str, message: str) -> dict[str, Any]:
     }
 
 
-def _build_describe(listing: MessagesTools) -> Callable[[str], Mapping[str, Any] | None]:
-    known: dict[str, Mapping[str, Any]] = {}
-
-    def describe(name: str) -> Mapping[str, Any] | None:
-        if not known:
-            known.update((str(entry.get("name")), entry) for entry in listing.searchable)
-        return known.get(name)
-
-    return describe
-
-
 def _count_breakpoints(body: Mapping[str, Any]) -> int:
-    """How many cache breakpoints a request has."""
+    """Return the number of cache breakpoints of a request."""
 
     def count(value: object, depth: int) -> int:
         if isinstance(value, list):
-            return sum(count(one, depth) for one in value)
+            return sum(count(item, depth) for item in value)
         if not isinstance(value, Mapping) or depth > 3:
             return 0
         own = value.get("cache_control") is not None
@@ -231,7 +225,3 @@ def _count_breakpoints(body: Mapping[str, Any]) -> int:
         + count(body.get("messages"), 0)
         + (body.get("cache_control") is not None)
     )
-
-
-def _without_name(choice: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in choice.items() if key != "name"}

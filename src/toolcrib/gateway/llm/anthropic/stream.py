@@ -1,24 +1,26 @@
-"""A stream of events on its way to the client: passes joined into one message, searches told.
-
-Nothing is sent or received here: events go in as the upstream sent them, and come out as the client
-is to get them.
-"""
+"""A streamed reply of the Messages API: the rounds joined into one message, with the searches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter, is_gateway_search
-from toolcrib.gateway.llm.anthropic.usage import MessagesUsage
+from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
+from toolcrib.gateway.llm.api_errors import render_messages_error
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
+from toolcrib.gateway.llm.sse import format_event
 
-_TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+_PING: Final = format_event("ping", b'{"type":"ping"}')
+_TEXT_FIELDS: Final = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+}
 
 
 class _OpenBlock:
-    """A block that is being streamed: as the client sees it, and at which index."""
+    """A block that is being streamed. `index` is its index for the client, None if it is hidden."""
 
     __slots__ = ("block", "has_delta", "index", "json", "texts")
 
@@ -30,20 +32,19 @@ class _OpenBlock:
         self.has_delta = False
 
     def add_delta(self, delta: Mapping[str, Any]) -> None:
-        """Remember a piece."""
-        kind = delta.get("type")
-        if kind == "input_json_delta":
+        type = delta.get("type")
+        if type == "input_json_delta":
             self.json.append(str(delta.get("partial_json", "")))
-        elif kind == "citations_delta":
+        elif type == "citations_delta":
             self.block.setdefault("citations", [])
             if isinstance(self.block["citations"], list):
                 self.block["citations"].append(delta.get("citation"))
-        elif kind in _TEXTS:
-            field = _TEXTS[str(kind)]
+        elif type in _TEXT_FIELDS:
+            field = _TEXT_FIELDS[str(type)]
             self.texts.setdefault(field, []).append(str(delta.get(field, "")))
 
     def complete(self) -> Body:
-        """The block with all its pieces."""
+        """Return the block with all its deltas."""
         for field, pieces in self.texts.items():
             self.block[field] = f"{self.block.get(field) or ''}{''.join(pieces)}"
         text = "".join(self.json)
@@ -51,72 +52,168 @@ class _OpenBlock:
             try:
                 self.block["input"] = parse_upstream_body(text)
             except RequestFailed:
-                # Cut off, or not an object: whoever is called will say so.
+                # The input is cut off or not an object; the tool will report what is missing.
                 self.block["input"] = {}
         return self.block
 
 
 class MessagesStream:
-    """One streamed response, pass after pass."""
+    """One streamed reply. Implements `ReplyStream` of the search loop."""
 
-    def __init__(self, talk: MessagesRewriter, waiting: Sequence[Body] = ()) -> None:
-        self._talk = talk
-        # The results of searches that come before anything the model says.
-        self._waiting = list(waiting)
-        self._next = 0
-        self._usage = MessagesUsage()
-        self._searched = False
+    needs_search = False
+
+    def __init__(self, rewriter: MessagesRewriter) -> None:
+        self._rewriter = rewriter
+        # Results of searches that were pending when the request came.
+        self._initial_results = list(rewriter.content)
+        self._next_index = 0
         self._start_usage: object = None
         self._open: dict[int, _OpenBlock] = {}
         self._blocks: list[Body] = []
         self._delta: Body | None = None
-        self._last_delta: Body = {}
-        self.has_started = False
-        self.has_failed = False
-        self.has_ended = False
+        self._has_started = False
+        self._has_stopped = False
+        self._has_failed = False
+        self.is_complete = False
+
+    @property
+    def ping(self) -> bytes:
+        """A ping event, once the message has started."""
+        return _PING if self._has_started else b""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the upstream has said why it stopped, or has failed."""
+        return self._delta is not None or self.is_final
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no event can follow in this round."""
+        return self._has_stopped or self._has_failed
+
+    @property
+    def has_final_searches(self) -> bool:
+        """Whether the round contains searches."""
+        open_blocks = [opened.block for opened in self._open.values()]
+        return any(map(self._rewriter.is_gateway_search, [*self._blocks, *open_blocks]))
 
     def handle_event(self, event: Body) -> list[Body]:
-        """The events for the client that an event of the upstream makes."""
+        """Return the events for the client that follow from an event of the upstream."""
         match event.get("type"):
             case "message_start":
-                return self._message_start(event)
+                return self._start_message(event)
             case "content_block_start":
-                return self._block_start(event)
+                return self._start_block(event)
             case "content_block_delta":
-                return self._block_delta(event)
+                return self._add_delta(event)
             case "content_block_stop":
-                return self._block_stop(event)
+                return self._stop_block(event)
             case "message_delta":
                 self._delta = event
                 return []
             case "message_stop":
-                self.has_ended = True
+                self._has_stopped = True
                 return []
             case "error":
-                self.has_failed = True
+                self._has_failed = True
                 return [event]
             case _:
-                return [event] if self.has_started else []
+                return [event] if self._has_started else []
 
-    def end_pass(self) -> tuple[list[Body], str | None]:
-        """The blocks of the pass that has ended, and why it has; the next pass may begin."""
-        if self._delta is None and not self.has_ended:
-            raise RequestFailed("the upstream ended its answer in the middle; try again", 502)
-        for index in list(self._open):
-            self._blocks.append(self._open.pop(index).complete())
-        # The next pass has to end by itself: what ended this one is no end of that.
-        delta, self._delta = self._delta or {}, None
-        self._last_delta = delta
-        self._usage.add_round(self._start_usage, delta.get("usage"))
-        blocks, self._blocks = self._blocks, []
-        self._start_usage, self.has_ended = None, False
-        reason = _object(delta.get("delta")).get("stop_reason")
-        return blocks, reason if isinstance(reason, str) else None
+    def run_search(self) -> list[Body]:
+        """Return nothing: all searches run in `finish_round`."""
+        return []
 
-    def render_results(self, results: Sequence[Body]) -> list[Body]:
-        """The events of what searches found: each whole, without pieces."""
-        self._searched = True
-        if not self._talk.shows_searches:
+    def finish_round(self) -> list[Body]:
+        """Run the searches of the round and return the events of their results."""
+        if self._has_failed:
+            self.is_complete = True
+            return []
+        delta = self._delta or {"type": "message_delta", "delta": {}}
+        blocks = [*self._blocks, *(opened.complete() for opened in self._open.values())]
+        self._rewriter.add_usage(self._start_usage, delta.get("usage"))
+        self._open, self._blocks, self._delta = {}, [], None
+        self._start_usage, self._has_stopped = None, False
+        reason = _mapping(delta.get("delta")).get("stop_reason")
+        results, stop = self._rewriter.handle_round(
+            blocks, reason if isinstance(reason, str) else None
+        )
+        events = self._render_results(results)
+        if stop is not None:
+            self.is_complete = True
+            events += self._render_end(delta, stop or None)
+        return events
+
+    def encode_event(self, event: Body) -> bytes:
+        """Return an event as bytes."""
+        return format_event(str(event.get("type")), serialize_json(event))
+
+    def encode_error(self, error: RequestFailed, upstream_body: Body | None) -> bytes:
+        """Return an error event: that of the upstream, if it has the form of the API."""
+        body = upstream_body or {}
+        if body.get("type") != "error" or not isinstance(body.get("error"), dict):
+            body = render_messages_error(error)
+        return format_event("error", serialize_json(body))
+
+    def encode_end(self) -> bytes:
+        """Return nothing: `message_stop` is the last event."""
+        return b""
+
+    def _start_message(self, event: Body) -> list[Body]:
+        self._start_usage = _mapping(event.get("message")).get("usage")
+        if self._has_started:
+            return []
+        self._has_started = True
+        return [event, *self._render_results(self._initial_results)]
+
+    def _start_block(self, event: Body) -> list[Body]:
+        upstream_block = _mapping(event.get("content_block"))
+        block = self._rewriter.convert_block(upstream_block)
+        is_search = self._rewriter.is_gateway_search(block)
+        if is_search and not self._rewriter.shows_searches:
+            self._open[_block_index(event)] = _OpenBlock(block, None)
+            return []
+        opened = _OpenBlock(block, self._new_index())
+        self._open[_block_index(event)] = opened
+        start = {"type": "content_block_start", "index": opened.index, "content_block": dict(block)}
+        if not is_search or not upstream_block.get("input"):
+            return [start]
+        # The upstream sends the whole input at once; the API would send it in deltas.
+        text = serialize_json(upstream_block["input"]).decode()
+        opened.has_delta = True
+        return [
+            {**start, "content_block": {**block, "input": {}}},
+            *(_json_delta(opened.index, piece) for piece in ("", text)),
+        ]
+
+    def _add_delta(self, event: Body) -> list[Body]:
+        opened = self._get_open_block(event)
+        delta = _mapping(event.get("delta"))
+        opened.add_delta(delta)
+        if opened.index is None:
+            return []
+        events = [{**event, "index": opened.index}]
+        is_first, opened.has_delta = not opened.has_delta, True
+        if is_first and opened.block.get("type") == "server_tool_use" and delta.get("partial_json"):
+            # The API starts the input of a search with an empty delta.
+            return [_json_delta(opened.index, ""), *events]
+        return events
+
+    def _stop_block(self, event: Body) -> list[Body]:
+        opened = self._get_open_block(event)
+        del self._open[_block_index(event)]
+        self._blocks.append(opened.complete())
+        return [] if opened.index is None else [{**event, "index": opened.index}]
+
+    def _get_open_block(self, event: Body) -> _OpenBlock:
+        opened = self._open.get(_block_index(event))
+        if opened is None:
+            raise RequestFailed("the upstream sent an event of a block that is not open", 502)
+        return opened
+
+    def _render_results(self, results: list[Body]) -> list[Body]:
+        """Return the events of search results, each of which is sent whole."""
+        if not self._rewriter.shows_searches:
             return []
         events: list[Body] = []
         for result in results:
@@ -125,72 +222,16 @@ class MessagesStream:
             events.append({"type": "content_block_stop", "index": index})
         return events
 
-    def render_end(self, stop_reason: str | None) -> list[Body]:
-        """The last events, with the sum of what all passes used."""
-        event = self._last_delta or {"type": "message_delta", "delta": {}}
-        delta = {"stop_reason": None, "stop_sequence": None, **_object(event.get("delta"))}
-        if self._talk.shows_searches:
+    def _render_end(self, event: Body, stop_reason: str | None) -> list[Body]:
+        delta = {"stop_reason": None, "stop_sequence": None, **_mapping(event.get("delta"))}
+        if self._rewriter.shows_searches:
             delta.setdefault("stop_details", None)
         delta["stop_reason"] = stop_reason
-        usage = self._usage.render(searched=self._searched and self._talk.shows_searches)
-        return [{**event, "delta": delta, "usage": usage}, {"type": "message_stop"}]
-
-    def _message_start(self, event: Body) -> list[Body]:
-        self._start_usage = _object(event.get("message")).get("usage")
-        if self.has_started:
-            return []
-        self.has_started = True
-        events = [event]
-        if self._waiting:
-            events += self.render_results(self._waiting)
-        return events
-
-    def _block_start(self, event: Body) -> list[Body]:
-        sent = _object(event.get("content_block"))
-        block = self._talk.convert_block(sent)
-        search = is_gateway_search(self._talk, block)
-        if search and not self._talk.shows_searches:
-            self._open[_index(event)] = _OpenBlock(block, None)
-            return []
-        opened = _OpenBlock(block, self._new_index())
-        self._open[_index(event)] = opened
-        started = {"type": "content_block_start", "index": opened.index, "content_block": block}
-        if not search or not sent.get("input"):
-            return [{**started, "content_block": dict(block)}]
-        # All at once; the client gets it in the pieces in which it would come from the API.
-        text = serialize_json(sent["input"]).decode()
-        opened.has_delta = True
-        return [
-            {**started, "content_block": {**block, "input": {}}},
-            *(_json_delta(opened.index, piece) for piece in ("", text)),
-        ]
-
-    def _block_delta(self, event: Body) -> list[Body]:
-        opened = self._get_open_block(event)
-        delta = _object(event.get("delta"))
-        opened.add_delta(delta)
-        if opened.index is None:
-            return []
-        told = [event if event["index"] == opened.index else {**event, "index": opened.index}]
-        is_first, opened.has_delta = not opened.has_delta, True
-        if is_first and opened.block.get("type") == "server_tool_use" and delta.get("partial_json"):
-            return [_json_delta(opened.index, ""), *told]
-        return told
-
-    def _block_stop(self, event: Body) -> list[Body]:
-        opened = self._get_open_block(event)
-        del self._open[_index(event)]
-        self._blocks.append(opened.complete())
-        return [] if opened.index is None else [{**event, "index": opened.index}]
-
-    def _get_open_block(self, event: Body) -> _OpenBlock:
-        opened = self._open.get(_index(event))
-        if opened is None:
-            raise RequestFailed("the upstream sent a piece of a block that it had not begun", 502)
-        return opened
+        end = {**event, "delta": delta, "usage": self._rewriter.usage}
+        return [end, {"type": "message_stop"}]
 
     def _new_index(self) -> int:
-        index, self._next = self._next, self._next + 1
+        index, self._next_index = self._next_index, self._next_index + 1
         return index
 
 
@@ -199,12 +240,12 @@ def _json_delta(index: int | None, text: str) -> Body:
     return {"type": "content_block_delta", "index": index, "delta": delta}
 
 
-def _index(event: Mapping[str, Any]) -> int:
+def _block_index(event: Mapping[str, Any]) -> int:
     index = event.get("index")
     if not isinstance(index, int):
         raise RequestFailed("the upstream sent an event of a block without its index", 502)
     return index
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

@@ -1,136 +1,99 @@
-"""Tool search for clients that know nothing of it.
+"""Tool search for clients that do not know tool search.
 
-Most tools are held back and a search tool is added. The client sees neither: it sends tools and a
-history as ever, and gets a reply that calls one of its tools.
+Most tools are deferred and a search tool is added. The client sees neither: it sends tools and a
+history as usual, and gets a reply that calls its own tools.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from toolcrib.adapters import anthropic
-from toolcrib.gateway.llm.anthropic.rewriter import Body
-from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.toolset import SearchableTools
+from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
+from toolcrib.gateway.llm.anthropic.tools import index_entries
+from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.response_headers import Treatment
+from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
 
 MAX_REMEMBERED_TOOLS: Final = 1_000
 
 
-class TransparentSearchRewriter:
-    """One response with searches that the client does not see.
+class TransparentSearchRewriter(MessagesRewriter):
+    """One request with searches that the client does not see."""
 
-    `revealed` are the names of the tools that this conversation was shown before, and `remember` is
-    told when there are more.
-    """
-
+    treatment: Treatment = "transparent"
     shows_searches = False
 
-    def __init__(
-        self,
-        body: Body,
-        toolset: SearchableTools,
-        revealed: Sequence[str],
-        remember: Callable[[tuple[str, ...]], None],
-        max_rounds: int,
-    ) -> None:
-        self._body = body
-        self._conversation = toolset.turn_handler
-        self._remember = remember
-        self._max_rounds = max_rounds
-        self._rounds = 0
+    def __init__(self, body: Body, index: ToolIndex, memory: ScopedMemory, max_rounds: int) -> None:
+        super().__init__(body, index, max_rounds)
+        self._memory = memory.narrow(*_conversation_opening(body))
+        self._selection = ToolSelection(index)
+        self._selection.reveal([*(self._memory.get("revealed") or ()), *_called_names(body)])
         self._added: list[Body] = []
-        held = {tool.name for tool in toolset.tools}
-        entries = {str(entry.get("name")): entry for entry in toolset.entries}
-        self._held = {name: entry for name, entry in entries.items() if name in held}
-        called = dict.fromkeys([*revealed, *_called_names(body)])
-        self._revealed = [name for name in called if name in self._held]
-        self._pinned = [entry for entry in body["tools"] if not self._is_held(entry)]
-        self._search_tool = {
-            **anthropic.tools_to_wire([self._conversation.search_tool])[0],
-            **_last_breakpoint(self._held.values()),
+        self._search_entry = {
+            **anthropic.tools_to_wire([index.search_tool])[0],
+            **_last_breakpoint(each.client_entry for each in index.deferred.values()),
         }
-        tools = (self._conversation.find_tool(name) for name in self._revealed)
-        self._session = self._conversation.start_session().reveal(tool for tool in tools if tool)
 
     @property
-    def revealed_entries(self) -> list[Any]:
-        """The tools that the model is shown now: what does not change comes first."""
-        search = [] if self._rounds >= self._max_rounds else [self._search_tool]
-        return [*self._pinned, *search, *self._loaded]
-
-    @property
-    def revealed_client_entries(self) -> list[Any]:
-        """Those of them that the client has sent."""
-        return [*self._pinned, *self._loaded]
-
-    @property
-    def _loaded(self) -> list[Any]:
-        return [_without_cache_control(self._held[name]) for name in self._revealed]
+    def revealed_ids(self) -> list[str]:
+        """The ids of the deferred tools that the model is sent."""
+        return self._selection.revealed_ids
 
     def next_request(self) -> Body:
-        """The client's request with few tools, and what was said since."""
-        tools = self.revealed_entries
-        request = {
-            **self._body,
-            "messages": _append_to_history(self._body.get("messages"), self._added),
-        }
-        if tools:
-            return {**request, "tools": tools}
-        return {key: one for key, one in request.items() if key not in ("tools", "tool_choice")}
+        """Return the request with the revealed tools and the messages of this reply."""
+        search = [] if self.rounds >= self._max_rounds else [self._search_entry]
+        # The tools that never change come first, which keeps the prompt cache valid.
+        tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
+        messages = _append_to_history(self._body.get("messages"), self._added)
+        request = {**self._body, "messages": messages, "tools": tools}
+        if not tools:
+            request.pop("tools")
+            request.pop("tool_choice", None)
+        return request
 
     def is_search(self, name: str) -> bool:
-        """Whether a name is that of our search tool."""
-        return name == self._conversation.search_tool.name
+        """Return whether a name is that of the gateway's search tool."""
+        return name == self.index.search_tool.name
 
     def convert_block(self, block: Mapping[str, Any]) -> Body:
-        """A block, as it is."""
+        """Return a copy of a block."""
         return dict(block)
 
-    def pending_searches(self) -> list[Body]:
-        """Nothing waits: what was searched for is answered at once."""
-        return []
-
     def run_searches(self, calls: Sequence[Body]) -> list[Body]:
-        """What the searches found, told to the model; it is shown the tools from now on."""
-        turn = self._conversation.handle_calls(
-            self._session, anthropic.calls_from_wire({"content": list(calls)})
-        )
-        self._session = turn.session
-        found = [tool.name for answer in turn.answers for tool in answer.found_tools]
-        self._revealed = list(dict.fromkeys([*self._revealed, *found]))
+        """Run some searches, reveal what they find, and return their result blocks."""
+        wire_calls = anthropic.calls_from_wire({"content": list(calls)})
+        turn = self._selection.handle_calls(wire_calls, self.rounds)
         results: list[Body] = anthropic.answers_to_wire(turn.answers)[0]["content"]
         return results
 
     def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
-        """Go on from what the model said and what it was told."""
+        """Add the blocks of the model and the results of its searches to the history."""
         if results:
-            self._rounds += 1
-            self._remember(tuple(self._revealed[-MAX_REMEMBERED_TOOLS:]))
+            self._memory.put(self.revealed_ids[-MAX_REMEMBERED_TOOLS:], "revealed")
             self._added += [
                 {"role": "assistant", "content": list(blocks)},
                 {"role": "user", "content": list(results)},
             ]
 
     def stop_reason(self) -> str | None:
-        """After so many rounds there is one more without the search tool; then it is enough."""
-        return "end_turn" if self._rounds > self._max_rounds else None
-
-    def _is_held(self, entry: object) -> bool:
-        return isinstance(entry, Mapping) and str(entry.get("name")) in self._held
+        """Return the end of the turn after one more round without the search tool."""
+        return "end_turn" if self.rounds > self._max_rounds else None
 
 
-def list_deferrable(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tools that may be held back; none if the request is not as it should be.
+def list_deferrable(body: Mapping[str, Any]) -> list[Entry]:
+    """Return the tools that may be deferred, or none if two tools have the same name.
 
-    Those that the provider defines, those that are told not to be, and the one that the model is
-    told to call, may not.
+    Not deferred are tools that the provider defines, tools that set `defer_loading` to false, and
+    the tool that the model has to call.
     """
     tools = body.get("tools")
     choice = body.get("tool_choice")
     forced = choice.get("name") if isinstance(choice, Mapping) else None
-    entries = [one for one in tools if isinstance(one, Mapping)] if isinstance(tools, list) else []
+    entries = (
+        [entry for entry in tools if isinstance(entry, Mapping)] if isinstance(tools, list) else []
+    )
     names = [str(entry.get("name")) for entry in entries]
     if len(set(names)) != len(names):
         return []
@@ -144,16 +107,28 @@ def list_deferrable(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
-def conversation_key(body: Mapping[str, Any], *whose: str) -> str:
-    """What a conversation is known by from request to request: whose it is, and how it began."""
+def build_transparent_index(body: Mapping[str, Any]) -> ToolIndex:
+    """Build the index of a request, in which all tools are deferred that may be."""
+    deferrable = list_deferrable(body)
+    tools = index_entries(deferrable, (str(entry.get("name")) for entry in deferrable))
+    names = {indexed.tool.name for indexed in tools}
+    always_sent = [
+        entry
+        for entry in body["tools"]
+        if not isinstance(entry, Mapping) or str(entry.get("name")) not in names
+    ]
+    return ToolIndex(always_sent, tools)
+
+
+def _conversation_opening(body: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what all requests of a conversation start with."""
     messages = body.get("messages")
     first = messages[:1] if isinstance(messages, list) else None
-    begun = serialize_json([whose, body.get("model"), body.get("system"), first])
-    return hashlib.blake2b(begun, digest_size=16).hexdigest()
+    return "messages", body.get("model"), body.get("system"), first
 
 
 def _called_names(body: Mapping[str, Any]) -> list[str]:
-    """The tools that were called in the conversation, in order."""
+    """Return the names of the tools that were called in the conversation."""
     messages = body.get("messages")
     return [
         str(block.get("name"))
@@ -164,25 +139,21 @@ def _called_names(body: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _last_breakpoint(entries: Any) -> dict[str, Any]:
-    """The cache breakpoint of the last of these that has one: it moves to the search tool."""
-    marks = [one["cache_control"] for one in entries if one.get("cache_control") is not None]
+def _last_breakpoint(entries: Iterable[Entry]) -> dict[str, Any]:
+    """Return the last cache breakpoint of the deferred tools, which moves to the search tool."""
+    marks = [entry["cache_control"] for entry in entries if entry.get("cache_control") is not None]
     return {"cache_control": marks[-1]} if marks else {}
 
 
-def _without_cache_control(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {key: value for key, value in entry.items() if key != "cache_control"}
-
-
 def _append_to_history(messages: object, added: Sequence[Body]) -> Any:
-    """The history with what was said since, which goes on where the client began an answer."""
+    """Return the history with some messages; a reply that the client has started is continued."""
     if not added:
         return messages
     history = list(messages) if isinstance(messages, list) else []
     last = history[-1] if history else None
     if not isinstance(last, Mapping) or last.get("role") != "assistant":
         return [*history, *added]
-    begun = last.get("content")
-    blocks = [{"type": "text", "text": begun}] if isinstance(begun, str) else begun
+    start = last.get("content")
+    blocks = [{"type": "text", "text": start}] if isinstance(start, str) else start
     content = [*(blocks if isinstance(blocks, list) else []), *added[0]["content"]]
     return [*history[:-1], {**last, "content": content}, *added[1:]]

@@ -1,4 +1,4 @@
-"""The messages of a chat completion: what the client was not shown put back, references spelled out."""
+"""The messages of a chat completion: restore hidden messages and render references to tools."""
 
 from __future__ import annotations
 
@@ -17,76 +17,76 @@ Message = dict[str, Any]
 
 
 def has_references(messages: Sequence[Message]) -> bool:
-    """Whether the client loads tools itself."""
-    return any(
-        one.get("role") == "tool" and referenced_tool_names(one.get("content")) for one in messages
-    )
+    """Return whether the client loads tools itself, with `tool_reference` parts."""
+    return any(map(_referenced_names, messages))
 
 
 def conversation_opening(messages: Sequence[Message]) -> object:
-    """What the messages of one conversation have in common: how it began, and on what terms."""
-    begun: list[object] = []
+    """Return what all requests of a conversation start with, up to the first user message."""
+    opening: list[object] = []
     for message in messages:
         role = message.get("role")
         if role in ("system", "developer", "user"):
-            begun += [role, message.get("content")]
+            opening += [role, message.get("content")]
         if role == "user":
             break
-    return begun
+    return opening
 
 
-def restore_hidden_messages(messages: Sequence[Message], recall: ScopedMemory) -> list[Message]:
-    """The messages with those that the client was not shown, as far as they are remembered."""
-    whole: list[Message] = []
+def restore_hidden_messages(messages: Sequence[Message], memory: ScopedMemory) -> list[Message]:
+    """Return the messages with those that were hidden from the client and are remembered."""
+    restored: list[Message] = []
     for message in messages:
-        hidden = (
-            recall.get(*message_anchor(message)) if message.get("role") == "assistant" else None
-        )
-        whole.extend([message] if hidden is None else hidden)
-    return whole
+        is_reply = message.get("role") == "assistant"
+        hidden = memory.get(*message_anchor(message)) if is_reply else None
+        restored.extend([message] if hidden is None else hidden)
+    return restored
 
 
 def message_anchor(message: Message) -> tuple[object, ...]:
-    """What identifies a message of the model when the client sends it back."""
+    """Return what identifies a message of the model when the client sends it back."""
     calls = [
         [call.get("id"), function.get("name"), function.get("arguments")]
         for call in dicts_or_empty(message.get("tool_calls"))
         for function in dicts_or_empty([call.get("function")])
     ]
     content = message.get("content")
-    words = "".join(
-        str_or_empty(part.get("text")) for part in dicts_or_empty(content)
-    ) or str_or_empty(content)
-    return "chat", words, calls
+    parts = (str_or_empty(part.get("text")) for part in dicts_or_empty(content))
+    return "".join(parts) or str_or_empty(content), calls
 
 
-def render_references(messages: Sequence[Message], shelf: ToolIndex) -> list[Message]:
-    """The messages with references as text, which every model takes."""
-    return [_render_message_references(message, shelf) for message in messages]
+def render_references(messages: Sequence[Message], index: ToolIndex) -> list[Message]:
+    """Return the messages with references to tools as text."""
+    return [_render_message_references(message, index) for message in messages]
 
 
 def list_actions(
-    messages: Sequence[Message], shelf: ToolIndex
+    messages: Sequence[Message], index: ToolIndex
 ) -> Iterator[tuple[ModelAction, ...]]:
-    """What the model and the client did: searches, calls, and references by the client."""
+    """Yield the searches and calls of each turn, with the tools that the client has loaded."""
     turns = turns_from_wire(messages)
-    for exchanges, done in zip(turns, shelf.turn_handler.actions_from_history(turns), strict=True):
+    for calls, actions in zip(turns, index.turn_handler.actions_from_history(turns), strict=True):
         yield tuple(
-            ModelAction(act.type, (*act.names, *exchange.names))
-            for exchange, act in zip(exchanges, done, strict=True)
+            ModelAction(action.type, (*action.names, *call.names))
+            for call, action in zip(calls, actions, strict=True)
         )
 
 
-def _render_message_references(message: Message, shelf: ToolIndex) -> Message:
-    names = referenced_tool_names(message.get("content")) if message.get("role") == "tool" else []
+def _referenced_names(message: Message) -> list[str]:
+    is_result = message.get("role") == "tool"
+    return referenced_tool_names(message.get("content")) if is_result else []
+
+
+def _render_message_references(message: Message, index: ToolIndex) -> Message:
+    names = _referenced_names(message)
     if not names:
         return message
-    known = [name for name in names if name in shelf.tools]
-    found = {"found": [{"name": name} for name in known]}
-    says = prompts.TOOLS_LOADED if known else prompts.NO_MATCH
-    told = json.dumps({**found, "message": says}, ensure_ascii=False, separators=(",", ":"))
-    others = [
-        one for one in dicts_or_empty(message["content"]) if one.get("type") != "tool_reference"
+    known = [{"name": name} for name in names if name in index.tools]
+    result = {"found": known, "message": prompts.TOOLS_LOADED if known else prompts.NO_MATCH}
+    texts = [
+        str_or_empty(part.get("text"))
+        for part in dicts_or_empty(message["content"])
+        if part.get("type") != "tool_reference"
     ]
-    words = [str_or_empty(one.get("text")) for one in others]
-    return {**message, "content": "\n".join(filter(None, [*words, told]))}
+    texts.append(json.dumps(result, ensure_ascii=False, separators=(",", ":")))
+    return {**message, "content": "\n".join(filter(None, texts))}

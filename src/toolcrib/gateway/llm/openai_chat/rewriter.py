@@ -1,7 +1,6 @@
-"""One chat completion through the gateway: what to ask the upstream, and what to make of its replies.
+"""One chat completion over all its rounds: what to send to the upstream, and what its replies mean.
 
-Nothing here is sent or received. `body` is what to ask next; `reply` takes a whole answer. For an
-answer that is streamed see `stream`.
+See `stream` for replies that are streamed.
 """
 
 from __future__ import annotations
@@ -26,148 +25,165 @@ from toolcrib.gateway.llm.usage import add_usage
 
 Message = dict[str, Any]
 
-# Between what the model says before a search and what it says after it.
+# Separates the texts of two rounds.
 PARAGRAPH_BREAK: Final = "\n\n"
-# Texts that a message may have, and that are put together over the rounds.
+# The texts of a message, which are joined over the rounds.
 TEXT_FIELDS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 
 
 class ChatRewriter:
-    """One request and its rounds."""
+    """One request and its rounds. Implements `RequestRewriter` of the search loop."""
 
     def __init__(
         self,
         body: Message,
-        shelf: ToolIndex,
-        recall: ScopedMemory,
+        index: ToolIndex,
+        memory: ScopedMemory,
         max_rounds: int,
         treatment: Treatment = "transparent",
     ) -> None:
-        self._given = body
+        self.index = index
         self.treatment: Treatment = treatment
-        given = list(dicts_or_empty(body.get("messages")))
-        self._recall = recall.narrow(conversation_opening(given))
-        whole = restore_hidden_messages(given, self._recall)
-        self.index = shelf
-        self.selection = ToolSelection(shelf)
-        self.selection.replay_history(list_actions(whole, shelf))
-        self.selection.reveal(_forced_tool_names(body.get("tool_choice")))
-        self._messages = render_references(whole, shelf)
-        self._hidden: list[Message] = []
-        self._spoken: Message = {}
-        self._max_rounds = max_rounds
-        self.searches = 0
         self.rounds = 0
+        self.searches = 0
         self.usage: Any = None
+        self._body = body
+        self._max_rounds = max_rounds
+        client_messages = dicts_or_empty(body.get("messages"))
+        self._memory = memory.narrow("chat", conversation_opening(client_messages))
+        messages = restore_hidden_messages(client_messages, self._memory)
+        self._selection = ToolSelection(index)
+        self._selection.replay_history(list_actions(messages, index))
+        self._selection.reveal(_forced_tool_names(body.get("tool_choice")))
+        self._messages = render_references(messages, index)
+        self._hidden: list[Message] = []
+        self._texts: Message = {}
+
+    @property
+    def revealed_ids(self) -> list[str]:
+        """The ids of the deferred tools that the model is sent."""
+        return self._selection.revealed_ids
 
     def next_request(self) -> Message:
-        """The next request to the upstream."""
-        tools = [*self.index.always_sent, *self._search_entries, *self.selection.wire_entries]
-        body = {**self._given, "messages": [*self._messages, *self._hidden], "tools": tools}
+        """Return the body to send to the upstream next."""
+        offers_search = self.index.offers_search and self.rounds < self._max_rounds
+        search = [render_entry(self.index.search_tool)] if offers_search else []
+        tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
+        body = {**self._body, "messages": [*self._messages, *self._hidden], "tools": tools}
         if not tools:
             for field in ("tools", "tool_choice", "parallel_tool_calls"):
                 body.pop(field, None)
         return body
 
     def is_intercepted(self, name: str) -> bool:
-        """Whether a call is not to be passed on as it comes: a search, or one that we check first."""
-        return self._is_search(name) or self.selection.is_unrevealed(name)
+        """Return whether the gateway handles a call: a search, or a call of an unrevealed tool."""
+        return self._is_search(name) or self._selection.is_unrevealed(name)
+
+    def has_searches(self, reply: Message) -> bool:
+        """Return whether a reply has calls that the gateway handles."""
+        message = _get_message(reply)
+        return message is not None and self.has_intercepted_calls(message)
+
+    def has_intercepted_calls(self, message: Message) -> bool:
+        """Return whether a message has calls that the gateway handles."""
+        calls = dicts_or_empty(message.get("tool_calls"))
+        return any(self.is_intercepted(_call_name(call)) for call in calls)
 
     def handle_reply(self, reply: Message) -> Message | None:
-        """What the client is answered; None if the upstream is to be asked again."""
+        """Return the reply for the client, or None if the upstream has to be asked again."""
         self.add_usage(reply.get("usage"))
-        choices = dicts_or_empty(reply.get("choices"))
-        message = choices[0].get("message") if len(choices) == 1 else None
-        if not isinstance(message, dict):
+        message = _get_message(reply)
+        if message is None:
             return reply
-        reason = choices[0].get("finish_reason")
-        shown = self.handle_message(message, reason)
-        if shown is None:
+        (choice,) = dicts_or_empty(reply["choices"])
+        reason = choice.get("finish_reason")
+        visible = self.handle_message(message, reason)
+        if visible is None:
             return None
-        choice = {
-            **choices[0],
-            "message": shown,
-            "finish_reason": visible_finish_reason(shown, reason),
-        }
+        changes = {"message": visible, "finish_reason": visible_finish_reason(visible, reason)}
         usage = {} if self.usage is None else {"usage": self.usage}
-        return {**reply, "choices": [choice], **usage}
+        return {**reply, "choices": [{**choice, **changes}], **usage}
 
     def add_usage(self, usage: object) -> None:
-        """Count what a round has cost."""
+        """Add the usage of one round."""
         if usage is not None:
             self.usage = add_usage(self.usage, usage)
 
     def handle_message(self, message: Message, reason: object) -> Message | None:
-        """What the client is shown of a message; None if the upstream is to be asked again.
+        """Run the searches of a message, which may take long.
 
-        What is ours in it is answered. This searches, which takes its time.
+        Return the message for the client, or None if the upstream has to be asked again.
         """
         self._collect_texts(message)
-        given = dicts_or_empty(message.get("tool_calls"))
-        ours = [call for call in given if self.is_intercepted(_call_name(call))]
-        if not ours or reason in ("length", "content_filter"):
-            # What broke off asks for nothing that could be known.
-            return self._finish(
-                message, [call for call in given if not _contains_object(call, ours)]
-            )
+        calls = dicts_or_empty(message.get("tool_calls"))
+        intercepted = [call for call in calls if self.is_intercepted(_call_name(call))]
+        if not intercepted or reason in ("length", "content_filter"):
+            # A message that was cut off may have incomplete calls.
+            return self._finish(message, exclude_objects(calls, intercepted))
         if self.rounds >= self._max_rounds:
-            return self._finish(
-                message, [one for one in given if not self._is_search(_call_name(one))]
-            )
-        calls = calls_from_wire({"tool_calls": ours})
-        turn = self.selection.handle_calls(calls, self.rounds)
+            visible = [call for call in calls if not self._is_search(_call_name(call))]
+            return self._finish(message, visible)
+        tool_calls = calls_from_wire({"tool_calls": intercepted})
+        turn = self._selection.handle_calls(tool_calls, self.rounds)
         self.rounds += 1
-        self.searches += sum(self._is_search(call.name) for call in calls)
+        self.searches += sum(self._is_search(call.name) for call in tool_calls)
         answered = [
-            one
-            for one, call in zip(ours, calls, strict=True)
-            if any(answer.call is call for answer in turn.answers)
+            call
+            for call, tool_call in zip(intercepted, tool_calls, strict=True)
+            if any(answer.call is tool_call for answer in turn.answers)
         ]
-        shown = [call for call in given if not _contains_object(call, answered)]
+        visible = exclude_objects(calls, answered)
         results = answers_to_wire(turn.answers)
-        if shown:
-            return self._finish(message, shown, results)
+        if visible:
+            return self._finish(message, visible, results)
         self._hidden += [{"role": "assistant", **message}, *results]
         return None
-
-    @property
-    def _search_entries(self) -> list[Entry]:
-        offered = self.index.offers_search and self.rounds < self._max_rounds
-        return [render_entry(self.index.search_tool)] if offered else []
 
     def _is_search(self, name: str) -> bool:
         return self.index.offers_search and name == self.index.search_tool.name
 
     def _collect_texts(self, message: Message) -> None:
-        """Note what is said, which the client is shown whatever becomes of the calls."""
+        """Record the texts of a round, which the client gets with the last round."""
         for field in TEXT_FIELDS:
-            words = message.get(field)
-            if isinstance(words, str) and words:
-                before = self._spoken.get(field)
-                self._spoken[field] = f"{before}{PARAGRAPH_BREAK}{words}" if before else words
+            text = message.get(field)
+            if isinstance(text, str) and text:
+                before = self._texts.get(field)
+                self._texts[field] = f"{before}{PARAGRAPH_BREAK}{text}" if before else text
 
     def _finish(
-        self, message: Message, shown: Sequence[Entry], results: Sequence[Message] = ()
+        self, message: Message, visible_calls: Sequence[Entry], results: Sequence[Message] = ()
     ) -> Message:
-        visible = {**message, **self._spoken}
+        """Return the message for the client, and remember what is hidden from it."""
+        visible = {**message, **self._texts}
         visible.pop("tool_calls", None)
-        if shown:
-            visible["tool_calls"] = list(shown)
+        if visible_calls:
+            visible["tool_calls"] = list(visible_calls)
         if self._hidden or results:
-            whole = [*self._hidden, {"role": "assistant", **message}, *results]
-            self._recall.put(whole, *message_anchor(visible))
+            hidden = [*self._hidden, {"role": "assistant", **message}, *results]
+            self._memory.put(hidden, *message_anchor(visible))
         return visible
 
 
-def visible_finish_reason(shown: Message, reason: object) -> object:
-    """Why a message ends, as far as the client is shown it."""
+def visible_finish_reason(message: Message, reason: object) -> object:
+    """Return the finish reason that fits the message for the client."""
     if reason in ("tool_calls", "stop"):
-        return "tool_calls" if shown.get("tool_calls") else "stop"
+        return "tool_calls" if message.get("tool_calls") else "stop"
     return reason
 
 
+def exclude_objects(items: Sequence[Message], excluded: Sequence[Message]) -> list[Message]:
+    """Return the items without the excluded ones, by identity: two calls may be equal."""
+    return [item for item in items if not any(item is other for other in excluded)]
+
+
+def _get_message(reply: Message) -> Message | None:
+    choices = dicts_or_empty(reply.get("choices"))
+    message = choices[0].get("message") if len(choices) == 1 else None
+    return message if isinstance(message, dict) else None
+
+
 def _forced_tool_names(choice: object) -> list[str]:
-    """The tools that the model has to call, which it therefore has to be shown."""
+    """Return the tool that the model has to call, and so has to be sent."""
     function = choice.get("function") if isinstance(choice, dict) else None
     return [str_or_empty(function.get("name"))] if isinstance(function, dict) else []
 
@@ -175,8 +191,3 @@ def _forced_tool_names(choice: object) -> list[str]:
 def _call_name(call: Entry) -> str:
     function = call.get("function")
     return str_or_empty(function.get("name")) if isinstance(function, dict) else ""
-
-
-def _contains_object(one: object, others: Sequence[object]) -> bool:
-    """Whether this very object is: two calls may be alike."""
-    return any(one is other for other in others)

@@ -1,8 +1,8 @@
-"""A streamed chat completion: what is the client's goes through at once, what is ours is kept back."""
+"""A streamed chat completion: the rounds joined into one message, without the searches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
@@ -15,125 +15,134 @@ from toolcrib.gateway.llm.openai_chat.rewriter import (
     ChatRewriter,
     visible_finish_reason,
 )
-from toolcrib.gateway.llm.sse import format_event as as_event
+from toolcrib.gateway.llm.sse import format_event
 
 Chunk = dict[str, Any]
 
+# The fields that stay the same in all chunks of a reply.
 _IDENTITY_FIELDS: Final = ("id", "created", "model", "system_fingerprint")
+# The fields of a call that come in pieces.
 _STREAMED_FIELDS: Final = ("arguments", "input")
 
 
 class ChatStream:
-    """The chunks of all rounds of a talk, as one answer."""
+    """One streamed reply. Implements `ReplyStream` of the search loop."""
 
-    def __init__(self, talk: ChatRewriter) -> None:
-        self._talk = talk
-        self._first: Chunk = {}
-        self._said: set[str] = set()
-        self._spoke: set[str] = set()
-        self._calls_sent = 0
+    # A comment, which every parser of events ignores.
+    ping = b": searching\n\n"
+    needs_search = False
+
+    def __init__(self, rewriter: ChatRewriter) -> None:
+        self._rewriter = rewriter
+        self._identity: Chunk = {}
+        self._sent_fields: set[str] = set()
+        self._sent_texts: set[str] = set()
+        self._sent_calls = 0
         self._message: Chunk = {}
-        self._words: dict[str, list[str]] = {}
+        self._texts: dict[str, list[str]] = {}
         self._calls: dict[int, _CallBuilder] = {}
         self._last: Chunk = {}
         self._usage: Any = None
         self._reason: Any = None
-        self._failed = False
-
-    @property
-    def needs_search(self) -> bool:
-        """Never in the middle: calls are complete only when the message is."""
-        return False
+        self._has_failed = False
+        self.is_complete = False
 
     @property
     def is_ended(self) -> bool:
-        """Whether the upstream has said why it ended, or what went wrong."""
-        return self._reason is not None or self._failed
+        """Whether the upstream has sent a finish reason or an error."""
+        return self._reason is not None or self._has_failed
 
     @property
     def is_final(self) -> bool:
-        """Not known: the cost may follow the end."""
-        return self._failed
+        """Whether the upstream has failed; after a finish reason the usage may follow."""
+        return self._has_failed
 
-    def run_search(self) -> list[Chunk]:
-        """Nothing: `end` searches."""
-        return []
-
-    def encode_event(self, event: Chunk) -> bytes:
-        """A chunk as it is sent."""
-        return as_event("", serialize_json(event))
-
-    def encode_error(self, fault: RequestFailed, said: object) -> bytes:
-        """How the stream ends if it broke off."""
-        return self.encode_event(render_openai_error(fault) if said is None else {"error": said})
-
-    def encode_end(self) -> bytes:
-        """What follows the last chunk."""
-        return as_event("", b"[DONE]")
+    @property
+    def has_final_searches(self) -> bool:
+        """Whether the round has calls that the gateway handles."""
+        return any(self._rewriter.is_intercepted(call.name) for call in self._calls.values())
 
     def handle_event(self, chunk: Chunk) -> Iterator[Chunk]:
-        """What to send of a chunk of the upstream's."""
-        if not self._first:
-            self._first = {field: chunk[field] for field in _IDENTITY_FIELDS if field in chunk}
+        """Yield the chunks for the client that follow from a chunk of the upstream."""
+        if not self._identity:
+            self._identity = {field: chunk[field] for field in _IDENTITY_FIELDS if field in chunk}
         if chunk.get("usage") is not None:
             self._usage = chunk["usage"]
         choices = dicts_or_empty(chunk.get("choices"))
         if not choices:
-            # The cost is told at the end. An error, or what nobody knows yet, goes through.
-            self._failed = self._failed or bool(chunk.get("error"))
+            # The usage is sent at the end. An error and unknown chunks are forwarded.
+            self._has_failed = self._has_failed or bool(chunk.get("error"))
             if not chunk.get("usage"):
-                yield self._with_first_identity(chunk)
+                yield self._with_identity(chunk)
             return
         self._last = chunk
         if choices[0].get("finish_reason") is not None:
             self._reason = choices[0]["finish_reason"]
         delta = choices[0].get("delta")
-        sent = dict(self._visible_fields(delta)) if isinstance(delta, dict) else {}
-        if sent:
-            yield self._make_chunk(sent)
+        visible = dict(self._visible_fields(delta)) if isinstance(delta, dict) else {}
+        if visible:
+            yield self._make_chunk(visible)
 
-    def finish_round(self) -> list[Chunk] | None:
-        """At the end of a round, what ends the answer; None if the upstream is to be asked again.
+    def run_search(self) -> list[Chunk]:
+        """Return nothing: calls are complete, and handled, at the end of the round."""
+        return []
 
-        This searches, which takes its time.
-        """
-        if self._failed:
+    def finish_round(self) -> list[Chunk]:
+        """Run the searches of the round and return the last chunks, if the reply is complete."""
+        if self._has_failed:
+            self.is_complete = True
             return []
-        self._talk.add_usage(self._usage)
-        calls = {place: call.value for place, call in sorted(self._calls.items())}
-        words = {field: "".join(pieces) for field, pieces in self._words.items()}
-        message = {**self._message, **words}
+        self._rewriter.add_usage(self._usage)
+        calls = {index: call.value for index, call in sorted(self._calls.items())}
+        texts = {field: "".join(pieces) for field, pieces in self._texts.items()}
+        message = {**self._message, **texts}
         if calls:
             message["tool_calls"] = list(calls.values())
-        shown = self._talk.handle_message(message, self._reason)
-        if shown is None:
+        visible = self._rewriter.handle_message(message, self._reason)
+        if visible is None:
             self._reset_round()
-            return None
-        visible = dicts_or_empty(shown.get("tool_calls"))
+            return []
+        self.is_complete = True
+        return self._last_chunks(visible, calls)
+
+    def encode_event(self, event: Chunk) -> bytes:
+        """Return a chunk as bytes."""
+        return format_event("", serialize_json(event))
+
+    def encode_error(self, error: RequestFailed, upstream_body: Chunk | None) -> bytes:
+        """Return an error chunk: with the error of the upstream, if it has sent one."""
+        sent = (upstream_body or {}).get("error")
+        return self.encode_event(render_openai_error(error) if sent is None else {"error": sent})
+
+    def encode_end(self) -> bytes:
+        """Return the event after the last chunk."""
+        return format_event("", b"[DONE]")
+
+    def _last_chunks(self, visible: Chunk, calls: dict[int, Chunk]) -> list[Chunk]:
+        """Return the calls that were held back until now, the finish reason and the usage."""
+        visible_calls = dicts_or_empty(visible.get("tool_calls"))
         self._last = _without_logprobs(self._last)
-        last = [
+        chunks = [
             self._make_chunk({"tool_calls": [{"index": self._next_call_index(), **call}]})
-            for place, call in calls.items()
-            if not self._calls[place].is_sent and _contains_object(call, visible)
+            for index, call in calls.items()
+            if not self._calls[index].is_sent and any(call is other for other in visible_calls)
         ]
-        last.append(self._make_chunk({}, visible_finish_reason(shown, self._reason)))
-        if self._talk.usage is not None:
-            last.append(
-                {**self._with_first_identity(self._last), "choices": [], "usage": self._talk.usage}
-            )
-        return last
+        chunks.append(self._make_chunk({}, visible_finish_reason(visible, self._reason)))
+        usage = self._rewriter.usage
+        if usage is not None:
+            chunks.append({**self._with_identity(self._last), "choices": [], "usage": usage})
+        return chunks
 
     def _reset_round(self) -> None:
-        """Begin another round."""
-        self._message, self._words, self._calls, self._last = {}, {}, {}, {}
+        self._message, self._texts, self._calls, self._last = {}, {}, {}, {}
         self._usage = self._reason = None
 
     def _visible_fields(self, delta: Chunk) -> Iterator[tuple[str, Any]]:
-        """What a delta holds for the client; all of it is noted."""
+        """Record the fields of a delta and yield those for the client."""
         for field, value in delta.items():
             if field == "tool_calls":
                 calls = [
-                    sent for one in dicts_or_empty(value) for sent in self._add_call_delta(one)
+                    piece for call in dicts_or_empty(value) for piece in self._add_call_delta(call)
                 ]
                 if calls:
                     yield field, calls
@@ -141,57 +150,60 @@ class ChatStream:
                 yield field, self._add_text(field, value)
             elif field == "role" or value in (None, ""):
                 self._message.setdefault(field, value)
-                # Once is enough: for the client there is one message.
-                if field not in self._said:
-                    self._said.add(field)
+                # Only in the first round, because the client gets a single message.
+                if field not in self._sent_fields:
+                    self._sent_fields.add(field)
                     yield field, value
             else:
                 self._message[field] = value
                 yield field, value
 
-    def _add_text(self, field: str, words: str) -> str:
-        goes_on = field in self._spoke and field not in self._words
-        self._words.setdefault(field, []).append(words)
-        self._said.add(field)
-        self._spoke.add(field)
-        return PARAGRAPH_BREAK + words if goes_on else words
+    def _add_text(self, field: str, text: str) -> str:
+        starts_paragraph = field in self._sent_texts and field not in self._texts
+        self._texts.setdefault(field, []).append(text)
+        self._sent_fields.add(field)
+        self._sent_texts.add(field)
+        return PARAGRAPH_BREAK + text if starts_paragraph else text
 
-    def _add_call_delta(self, piece: Chunk) -> Iterator[Chunk]:
-        """What to send of a piece of a call, once its name says whose it is."""
-        index = piece.get("index")
+    def _add_call_delta(self, delta: Chunk) -> Iterator[Chunk]:
+        """Add a delta to its call, and yield what the client gets of it.
+
+        A call is held back until its name shows whether the gateway handles it.
+        """
+        index = delta.get("index")
         call = self._calls.setdefault(index if isinstance(index, int) else 0, _CallBuilder())
-        call.add(piece)
+        call.add_delta(delta)
         if call.is_sent:
-            yield {**piece, "index": call.client_index}
-        elif call.is_known and not self._talk.is_intercepted(call.name):
+            yield {**delta, "index": call.client_index}
+        elif call.is_known and not self._rewriter.is_intercepted(call.name):
             call.client_index = self._next_call_index()
             yield {"index": call.client_index, **call.value}
 
     def _next_call_index(self) -> int:
-        """The next place in the client's list of calls."""
-        self._calls_sent += 1
-        return self._calls_sent - 1
+        self._sent_calls += 1
+        return self._sent_calls - 1
 
     def _make_chunk(self, delta: Chunk, reason: object = None) -> Chunk:
         choices = dicts_or_empty(self._last.get("choices"))
-        kept = choices[0] if choices else {"index": 0}
+        choice = choices[0] if choices else {"index": 0}
         usage = {"usage": None} if "usage" in self._last else {}
-        changed = {**kept, "delta": delta, "finish_reason": reason}
-        return {**self._with_first_identity(self._last), "choices": [changed], **usage}
+        changed = {**choice, "delta": delta, "finish_reason": reason}
+        return {**self._with_identity(self._last), "choices": [changed], **usage}
 
-    def _with_first_identity(self, chunk: Chunk) -> Chunk:
-        """A chunk under the name of the answer, which is that of its first round."""
-        return {**chunk, **{field: self._first[field] for field in self._first if field in chunk}}
+    def _with_identity(self, chunk: Chunk) -> Chunk:
+        """Return a chunk with the identity of the first round."""
+        identity = {field: value for field, value in self._identity.items() if field in chunk}
+        return {**chunk, **identity}
 
 
 class _CallBuilder:
-    """A call as its pieces come. `place` is where the client has it, once it is sent."""
+    """A call that comes in deltas. `client_index` is its index for the client, once it is sent."""
 
     def __init__(self) -> None:
         self.client_index = -1
         self._fields: Chunk = {}
         self._inner: dict[str, Chunk] = {}
-        self._written: dict[tuple[str, str], list[str]] = {}
+        self._streamed: dict[tuple[str, str], list[str]] = {}
 
     @property
     def is_sent(self) -> bool:
@@ -203,30 +215,30 @@ class _CallBuilder:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is clear whose call this is: only functions can be ours."""
+        """Whether it is clear who handles the call; the gateway only handles functions."""
         return bool(self.name) or self._fields.get("type") not in (None, "function")
 
     @property
     def value(self) -> Chunk:
         """The call so far."""
-        whole = {**self._fields, **{kind: dict(inner) for kind, inner in self._inner.items()}}
-        for (kind, field), pieces in self._written.items():
-            whole[kind][field] = "".join(pieces)
-        return whole
+        value = {**self._fields, **{type: dict(inner) for type, inner in self._inner.items()}}
+        for (type, field), pieces in self._streamed.items():
+            value[type][field] = "".join(pieces)
+        return value
 
-    def add(self, piece: Chunk) -> None:
-        """Put a piece to it: what is written grows, everything else is said once."""
-        for field, value in piece.items():
+    def add_delta(self, delta: Chunk) -> None:
+        """Add a delta: streamed fields are joined, the last value of any other field is used."""
+        for field, value in delta.items():
             if isinstance(value, dict):
                 self._add_inner(field, value)
             elif field != "index" and value is not None:
                 self._fields[field] = value
 
-    def _add_inner(self, kind: str, piece: Chunk) -> None:
-        inner = self._inner.setdefault(kind, {})
-        for field, value in piece.items():
+    def _add_inner(self, type: str, delta: Chunk) -> None:
+        inner = self._inner.setdefault(type, {})
+        for field, value in delta.items():
             if field in _STREAMED_FIELDS:
-                self._written.setdefault((kind, field), []).append(str_or_empty(value))
+                self._streamed.setdefault((type, field), []).append(str_or_empty(value))
             elif value:
                 inner[field] = value
 
@@ -237,7 +249,3 @@ def _without_logprobs(chunk: Chunk) -> Chunk:
         for choice in dicts_or_empty(chunk.get("choices"))
     ]
     return {**chunk, "choices": choices}
-
-
-def _contains_object(one: object, others: Sequence[object]) -> bool:
-    return any(one is other for other in others)

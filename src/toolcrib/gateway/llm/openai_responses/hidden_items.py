@@ -1,4 +1,4 @@
-"""Items that a client was not shown, put back where they were when it sends the others again."""
+"""Items that are hidden from the client, and restored when it sends the visible items back."""
 
 from __future__ import annotations
 
@@ -13,96 +13,98 @@ Item = dict[str, Any]
 
 
 def conversation_opening(input: object, instructions: object = None) -> object:
-    """What the requests of one conversation have in common: how it began, and on what terms."""
+    """Return what all requests of a conversation start with, up to the first user message."""
     if isinstance(input, str):
         return [instructions, "user", input]
-    begun = [instructions]
+    opening = [instructions]
     for item in dicts_or_empty(input):
         role = item.get("role")
         if role in ("system", "developer", "user"):
-            begun += [role, _content_text(item.get("content"))]
+            opening += [role, _content_text(item.get("content"))]
         if role == "user":
             break
-    return begun
-
-
-def _content_text(content: object) -> object:
-    """A text and a list with this one text in it are the same to everybody."""
-    return "".join(str_or_empty(part.get("text")) for part in dicts_or_empty(content)) or content
+    return opening
 
 
 def item_anchor(item: Item) -> tuple[object, ...] | None:
-    """What identifies an item of the model when the client sends it back; None if nothing does."""
-    kind = item.get("type", "message")
-    if kind in ("function_call", "custom_tool_call"):
-        sent = item.get("arguments", item.get("input"))
-        return kind, item.get("call_id"), item.get("name"), sent
-    if kind == "reasoning":
-        return (kind, item["id"]) if item.get("id") else None
-    if kind == "message" and item.get("role") == "assistant":
-        content = item.get("content")
-        return kind, "".join(
-            str_or_empty(part.get("text")) for part in dicts_or_empty(content)
-        ) or content
+    """Return what identifies an item of the model when the client sends it back, or None."""
+    type = item.get("type", "message")
+    if type in ("function_call", "custom_tool_call"):
+        arguments = item.get("arguments", item.get("input"))
+        return type, item.get("call_id"), item.get("name"), arguments
+    if type == "reasoning":
+        return (type, item["id"]) if item.get("id") else None
+    if type == "message" and item.get("role") == "assistant":
+        return type, _content_text(item.get("content"))
     return None
 
 
+def _content_text(content: object) -> object:
+    """Return the text of a content, so that a text and a list with this text are equal."""
+    parts = (str_or_empty(part.get("text")) for part in dicts_or_empty(content))
+    return "".join(parts) or content
+
+
 class HiddenItems:
-    """What is not shown of one answer, and between which of the items that are."""
+    """The hidden items of one reply, and the visible items that they precede."""
 
     def __init__(self) -> None:
-        self._waiting: list[Item] = []
+        self._pending: list[Item] = []
         self._anchored: list[tuple[tuple[object, ...], list[Item]]] = []
         self._last: tuple[object, ...] | None = None
 
     def add_hidden(self, items: Iterable[Item]) -> None:
-        """These come next, and are not shown."""
-        self._waiting += items
+        """Add items that the client does not see."""
+        self._pending += items
 
     def add_visible(self, item: Item) -> None:
-        """This comes next, and is shown."""
-        place = item_anchor(item)
-        if place is None:
+        """Add an item that the client sees."""
+        anchor = item_anchor(item)
+        if anchor is None:
             return
-        if self._waiting:
-            self._anchored.append((place, list(self._waiting)))
+        if self._pending:
+            self._anchored.append((anchor, list(self._pending)))
         if item.get("type") != "reasoning":
-            # Not everybody sends reasoning back, so what stands before it is kept there twice.
-            self._waiting = []
-            self._last = place
+            # Some clients do not send reasoning back, so what precedes it is also stored with the
+            # next item.
+            self._pending = []
+            self._last = anchor
 
-    def remember(self, recall: ScopedMemory) -> None:
-        """Remember it for the next request."""
-        for place, items in self._anchored:
-            if place == self._last:
-                items += self._waiting
-                self._waiting = []
-            recall.put(items, *place)
-        if self._waiting and self._last is not None:
-            recall.put(self._waiting, *self._last)
+    def remember(self, memory: ScopedMemory) -> None:
+        """Store the hidden items for the next request."""
+        for anchor, items in self._anchored:
+            if anchor == self._last:
+                items += self._pending
+                self._pending = []
+            memory.put(items, *anchor)
+        if self._pending and self._last is not None:
+            memory.put(self._pending, *self._last)
 
 
-def restore_hidden_items(items: Sequence[Item], recall: ScopedMemory) -> list[Item]:
-    """The items with those that the client was not shown, as far as they are remembered."""
-    whole: list[Item] = []
-    known: set[bytes] = set()
+def restore_hidden_items(items: Sequence[Item], memory: ScopedMemory) -> list[Item]:
+    """Return the items with those that were hidden from the client and are remembered."""
+    restored: list[Item] = []
+    seen: set[bytes] = set()
     for item in items:
-        place = item_anchor(item)
-        for hidden in (recall.get(*place) if place else None) or ():
-            # Not by its call's id: not every upstream gives one.
-            identity = serialize_json(hidden)
-            if identity not in known:
-                known.add(identity)
-                whole.append(hidden)
-        whole.append(item)
-    return whole
+        anchor = item_anchor(item)
+        for hidden in (memory.get(*anchor) if anchor else None) or ():
+            # Compared by content, because some upstreams send no call ids.
+            content = serialize_json(hidden)
+            if content not in seen:
+                seen.add(content)
+                restored.append(hidden)
+        restored.append(item)
+    return restored
 
 
 def drop_orphaned_reasoning(items: Sequence[Item]) -> list[Item]:
-    """The items without reasoning that led to something which is no longer there."""
-    later = [*items[1:], {}]
+    """Return the items without reasoning that is followed by other reasoning.
+
+    The item that belongs to it is missing, and OpenAI refuses such a history.
+    """
+    following = [*items[1:], {}]
     return [
-        one
-        for one, following in zip(items, later, strict=False)
-        if not (one.get("type") == "reasoning" == following.get("type"))
+        item
+        for item, after in zip(items, following, strict=False)
+        if not (item.get("type") == "reasoning" == after.get("type"))
     ]

@@ -1,7 +1,7 @@
-"""The `input` of a response, as a model is sent it that knows no tool search and no namespaces.
+"""Convert the `input` of a response for a model that knows neither tool search nor namespaces.
 
-Searches become calls of a function, namespaces become part of a name, and what was loaded on the
-way is handed out.
+Searches become calls of a function, namespaces become part of a name, and tools that were loaded in
+the history are revealed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolcrib.gateway.llm.openai_responses.tools import (
     render_found_entries,
     tool_path,
 )
-from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection, wire_name
+from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection, to_wire_name
 from toolcrib.session.turn import MAX_DESCRIPTION_CHARS
 
 Item = dict[str, Any]
@@ -33,195 +33,194 @@ NO_NAMESPACE: Final = (
 )
 CALL_TYPES: Final = ("function_call", "custom_tool_call")
 
+_SEARCH_TYPES: Final = ("tool_search_call", "tool_search_output", "additional_tools")
 _SEARCH_ID: Final = "tsc_"
 _CALL_ID: Final = "call_"
 
 
 def uses_tool_search(items: Iterable[Item]) -> bool:
-    """Whether a history tells of tool search."""
-    kinds = ("tool_search_call", "tool_search_output", "additional_tools")
-    return any(one.get("type") in kinds or one.get("namespace") for one in items)
+    """Return whether a history has items of tool search, or calls with a namespace."""
+    return any(item.get("type") in _SEARCH_TYPES or item.get("namespace") for item in items)
 
 
 def make_search_item_id(call_id: str) -> str:
-    """The id of the item that tells of a search, in which that of the model's call is kept."""
+    """Return the id of the item for a search, which contains the id of the model's call."""
     return _SEARCH_ID + call_id.removeprefix(_CALL_ID)
 
 
-def render_search_output(wares: Sequence[IndexedTool]) -> str:
-    """What the model is told of the tools that were loaded."""
-    found = [_render_found_tool(ware) for ware in wares]
-    answer = {"found": found, "message": prompts.TOOLS_LOADED if found else prompts.NO_MATCH}
-    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+def render_search_output(tools: Sequence[IndexedTool]) -> str:
+    """Return the text that tells the model which tools were loaded."""
+    found = [_render_found_tool(indexed) for indexed in tools]
+    return _to_json(
+        {"found": found, "message": prompts.TOOLS_LOADED if found else prompts.NO_MATCH}
+    )
 
 
 def render_search_arguments(paths: Iterable[str]) -> str:
-    """The arguments of a search, as its function takes them."""
-    return json.dumps({"queries": list(paths)}, ensure_ascii=False, separators=(",", ":"))
+    """Return the arguments of a search as its function takes them."""
+    return _to_json({"queries": list(paths)})
 
 
-def make_call_output(call_id: str, answer: str) -> Item:
-    """The item by which a call is answered."""
-    return {"type": "function_call_output", "call_id": call_id, "output": answer}
+def make_call_output(call_id: str, output: str) -> Item:
+    """Return the item that answers a call."""
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 class InputReader:
-    """Reads a client's items for one request; what they load is handed out by the desk."""
+    """Converts the items of one request, and reveals the tools that they load."""
 
-    def __init__(self, rack: ResponsesToolIndex, desk: ToolSelection) -> None:
-        self._rack = rack
-        self._desk = desk
-        self._brought: dict[str, IndexedTool] = {}
+    def __init__(self, index: ResponsesToolIndex, selection: ToolSelection) -> None:
+        self._index = index
+        self._selection = selection
+        # Tools that only the history defines, by wire name.
+        self._client_tools: dict[str, IndexedTool] = {}
 
     @property
     def client_definitions(self) -> list[Item]:
-        """The definitions that only the history has."""
-        return render_found_entries(self._brought.values())
+        """The definitions of the tools that only the history defines."""
+        return render_found_entries(self._client_tools.values())
 
     def find_tool(self, name: str) -> IndexedTool | None:
-        """The tool that the model knows by a name."""
-        return self._rack.tools.find(name) or self._brought.get(name)
+        """Return the tool with this wire name or id."""
+        return self._index.find(name) or self._client_tools.get(name)
 
     def convert(self, items: Sequence[Item]) -> Iterator[Item]:
-        """The items for the upstream."""
+        """Yield the items for the upstream."""
         ids = _assign_call_ids(items)
         called = {ids[at] for at in ids if items[at]["type"] == "tool_search_call"}
         answered = {ids[at] for at in ids if items[at]["type"] == "tool_search_output"}
         for number, item in enumerate(items):
-            kind = item.get("type")
-            if kind == "tool_search_call":
-                yield self._make_search_call(ids[number], _search_arguments(item))
-                if ids[number] not in answered and item.get("execution") != "client":
-                    yield make_call_output(
-                        ids[number],
-                        render_search_output(self._reveal_paths(_searched_paths(item) or ())),
-                    )
-            elif kind == "tool_search_output":
-                wares = self.load_definitions(dicts_or_empty(item.get("tools")))
-                if ids[number] not in called:
-                    yield self._make_search_call(
-                        ids[number], render_search_arguments(map(tool_path, wares))
-                    )
-                yield make_call_output(ids[number], render_search_output(wares))
-            elif kind == "additional_tools":
-                self.load_definitions(dicts_or_empty(item.get("tools")), searched=False)
-            elif kind in CALL_TYPES:
+            type = item.get("type")
+            if type == "tool_search_call":
+                id = ids[number]
+                yield self._make_search_call(id, _search_arguments(item))
+                if id not in answered and item.get("execution") != "client":
+                    tools = self._reveal_paths(_searched_paths(item) or ())
+                    yield make_call_output(id, render_search_output(tools))
+            elif type == "tool_search_output":
+                id = ids[number]
+                tools = self.load_definitions(dicts_or_empty(item.get("tools")))
+                if id not in called:
+                    arguments = render_search_arguments(map(tool_path, tools))
+                    yield self._make_search_call(id, arguments)
+                yield make_call_output(id, render_search_output(tools))
+            elif type == "additional_tools":
+                self.load_definitions(dicts_or_empty(item.get("tools")), from_search=False)
+            elif type in CALL_TYPES:
                 yield self._convert_call(item, number)
             else:
                 yield item
 
     def load_definitions(
-        self, entries: Iterable[Item], *, searched: bool = True
+        self, entries: Iterable[Item], *, from_search: bool = True
     ) -> list[IndexedTool]:
-        """Hand out the tools of these definitions. The request's own are the ones that count."""
+        """Reveal the tools of some definitions; a definition in the request has priority."""
         loaded = []
-        for ware in parse_client_definitions(entries):
-            known = self._rack.tools.tools.get(ware.tool.id)
+        for indexed in parse_client_definitions(entries):
+            tool = indexed.tool
+            known = self._index.tools.get(tool.id)
             if known is None:
-                namespace = ware.tool.server or (ware.tool.name if searched else None)
-                known = replace(ware, namespace=namespace)
-                self._brought[wire_name(ware.tool.id)] = known
-                self._desk.add_client_tool(ware.tool.id, ware.wire_entry)
+                namespace = tool.server or (tool.name if from_search else None)
+                known = replace(indexed, namespace=namespace)
+                self._client_tools[indexed.wire_name] = known
+                self._selection.add_client_tool(tool.id, indexed.wire_entry)
             elif known.is_deferred:
-                self._desk.reveal([known.tool.id])
+                self._selection.reveal([tool.id])
             loaded.append(known)
         return loaded
 
     def _reveal_paths(self, paths: Iterable[str]) -> list[IndexedTool]:
-        """Hand out the tools of these paths: of functions, servers and whole namespaces."""
-        shelf = self._rack.tools
-        wares = []
+        """Reveal the tools of some paths, which name functions, MCP servers and namespaces."""
+        deferred = self._index.deferred
+        tools = []
         for path in paths:
-            ids = self._rack.namespaces.get(path, (path.replace(".", SERVER_SEPARATOR, 1), path))
-            wares += [shelf.deferred[id] for id in dict.fromkeys(ids) if id in shelf.deferred]
-        self._desk.reveal(ware.tool.id for ware in wares)
-        return wares
+            ids = self._index.namespaces.get(path, (path.replace(".", SERVER_SEPARATOR, 1), path))
+            tools += [deferred[id] for id in dict.fromkeys(ids) if id in deferred]
+        self._selection.reveal(indexed.tool.id for indexed in tools)
+        return tools
 
     def _make_search_call(self, id: str, arguments: str) -> Item:
-        return {
-            "type": "function_call",
-            "call_id": id,
-            "name": self._rack.search_name,
-            "arguments": arguments,
-        }
+        name = self._index.search_name
+        return {"type": "function_call", "call_id": id, "name": name, "arguments": arguments}
 
     def _convert_call(self, item: Item, number: int) -> Item:
-        """A call under the name by which the model knows the tool; such a tool stays loaded."""
+        """Return a call under the wire name of its tool, and reveal the tool."""
         name, namespace = str_or_empty(item.get("name")), item.get("namespace")
         if not isinstance(namespace, str):
             self._check_default_namespace(name, number)
-            self._desk.reveal([name])
+            self._selection.reveal([name])
             return item
-        id = (
-            name if namespace == name and self.find_tool(name) else _join_namespace(namespace, name)
-        )
-        ware = self.find_tool(id)
-        sent = {field: value for field, value in item.items() if field != "namespace"}
-        if ware is None:
-            return {**sent, "name": name if namespace == name else wire_name(id)}
-        self._desk.reveal([ware.tool.id])
-        return {**sent, "name": wire_name(ware.tool.id)}
+        is_own_namespace = namespace == name
+        id = f"{namespace}{SERVER_SEPARATOR}{name}"
+        indexed = (self.find_tool(name) if is_own_namespace else None) or self.find_tool(id)
+        converted = {field: value for field, value in item.items() if field != "namespace"}
+        if indexed is None:
+            return {**converted, "name": name if is_own_namespace else to_wire_name(id)}
+        self._selection.reveal([indexed.tool.id])
+        return {**converted, "name": indexed.wire_name}
 
     def _check_default_namespace(self, name: str, number: int) -> None:
-        """A call without a namespace has to be of a tool that stands in none."""
-        if not self._rack.uses_tool_search:
+        """Raise an error if a call without a namespace is of a tool in a namespace."""
+        if not self._index.uses_tool_search:
             return
-        ware = self.find_tool(name)
-        spaces = self._rack.namespaces.values()
-        if ware is None:
-            alone = not any(id.endswith(SERVER_SEPARATOR + name) for ids in spaces for id in ids)
+        indexed = self.find_tool(name)
+        if indexed is None:
+            suffix = SERVER_SEPARATOR + name
+            members = (id for ids in self._index.namespaces.values() for id in ids)
+            has_namespace = any(id.endswith(suffix) for id in members)
         else:
-            alone = ware.namespace is None
-        if not alone:
+            has_namespace = indexed.namespace is not None
+        if has_namespace:
             message = NO_NAMESPACE.format(name=name)
             raise RequestFailed(message, param=f"input[{number}].namespace")
 
 
 def _assign_call_ids(items: Sequence[Item]) -> dict[int, str]:
-    """The ids of searches and of their outputs, by their places. Without one, the first waits first."""
+    """Return the call ids of searches and their outputs, by the position of the item.
+
+    An output without an id belongs to the first search that has no output yet.
+    """
     ids: dict[int, str] = {}
-    waiting: deque[str] = deque()
+    unanswered: deque[str] = deque()
     for number, item in enumerate(items):
-        kind, id = item.get("type"), str_or_empty(item.get("call_id"))
-        if kind == "tool_search_call":
-            own = str_or_empty(item.get("id"))
-            kept = _CALL_ID + own.removeprefix(_SEARCH_ID) if own else ""
-            ids[number] = id or kept or f"{_CALL_ID}search_{number}"
-            waiting.append(ids[number])
-        elif kind == "tool_search_output":
-            if id in waiting:
-                waiting.remove(id)
+        type, id = item.get("type"), str_or_empty(item.get("call_id"))
+        if type == "tool_search_call":
+            item_id = str_or_empty(item.get("id"))
+            from_item_id = _CALL_ID + item_id.removeprefix(_SEARCH_ID) if item_id else ""
+            ids[number] = id or from_item_id or f"{_CALL_ID}search_{number}"
+            unanswered.append(ids[number])
+        elif type == "tool_search_output":
+            if id in unanswered:
+                unanswered.remove(id)
             elif not id:
-                id = waiting.popleft() if waiting else f"{_CALL_ID}search_{number}"
+                id = unanswered.popleft() if unanswered else f"{_CALL_ID}search_{number}"
             ids[number] = id
     return ids
 
 
 def _searched_paths(item: Item) -> list[str] | None:
-    """What was searched for, in the words of the API or of those who rewrite them."""
+    """Return the paths of a search: `paths` in the API, `queries` in the gateway's function."""
     arguments = item.get("arguments")
     if not isinstance(arguments, dict):
         return None
-    listed = arguments.get("paths", arguments.get("queries"))
-    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else None
+    paths = arguments.get("paths", arguments.get("queries"))
+    return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else None
 
 
 def _search_arguments(item: Item) -> str:
     paths = _searched_paths(item)
     if paths is not None and item.get("execution") != "client":
         return render_search_arguments(paths)
-    given = item.get("arguments")
-    if isinstance(given, str):
-        return given
-    return json.dumps(given or {}, ensure_ascii=False, separators=(",", ":"))
+    arguments = item.get("arguments")
+    return arguments if isinstance(arguments, str) else _to_json(arguments or {})
 
 
-def _join_namespace(namespace: str, name: str) -> str:
-    return f"{namespace}{SERVER_SEPARATOR}{name}"
+def _render_found_tool(indexed: IndexedTool) -> Item:
+    description = indexed.tool.description
+    if len(description) > MAX_DESCRIPTION_CHARS:
+        description = f"{description[: MAX_DESCRIPTION_CHARS - 1]}…"
+    return {"name": indexed.wire_name, "description": description}
 
 
-def _render_found_tool(ware: IndexedTool) -> Item:
-    about = ware.tool.description
-    if len(about) > MAX_DESCRIPTION_CHARS:
-        about = f"{about[: MAX_DESCRIPTION_CHARS - 1]}…"
-    return {"name": wire_name(ware.tool.id), "description": about}
+def _to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

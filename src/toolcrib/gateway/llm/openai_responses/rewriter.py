@@ -1,7 +1,6 @@
-"""One response through the gateway: what to ask the upstream, and what to make of its items.
+"""One response over all its rounds: what to send to the upstream, and what its items mean.
 
-Nothing here is sent or received. `body` is what to ask next; `reply` takes a whole answer. For an
-answer that is streamed see `stream`.
+See `stream` for replies that are streamed.
 """
 
 from __future__ import annotations
@@ -40,13 +39,12 @@ from toolcrib.gateway.llm.response_headers import Treatment
 from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection
 from toolcrib.gateway.llm.usage import add_usage
 
-# `search`: a call of the search tool. `check`: a call of a tool that the model has not been shown.
+# "search" is a call of the search tool, "check" a call of a tool that was not revealed.
 ItemRole = Literal["search", "check", "plain"]
-
-# Is told by which id the client knows a response, and by which the upstream does.
+# Called with the id of a response for the client, and with that of the upstream.
 OnResponse = Callable[[str, str], None]
 
-# Calls that the upstream answers itself, so that nobody waits for the client.
+# Calls that the upstream runs itself.
 _HOSTED_CALL_TYPES: Final = frozenset(
     {
         "code_interpreter_call",
@@ -58,15 +56,13 @@ _HOSTED_CALL_TYPES: Final = frozenset(
 )
 
 
-def _ignore_response(known_as: str, id: str) -> None:
-    """Nobody wants to know."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ItemOutcome:
-    """What becomes of an item: what the client is shown, and what the upstream is sent next.
+    """What an item leads to; the outcomes of a round are merged into one.
 
-    `waits` says that it is the client's turn.
+    `visible` are the items for the client, and `followup` those for the next request to the
+    upstream. `needs_client` is true if the client has to act, `is_answered` if the gateway has
+    answered a call.
     """
 
     visible: list[Item] = field(default_factory=list)
@@ -74,51 +70,69 @@ class ItemOutcome:
     needs_client: bool = False
     is_answered: bool = False
 
+    def merge(self, other: ItemOutcome) -> None:
+        """Add the outcome of another item."""
+        self.visible += other.visible
+        self.followup += other.followup
+        self.needs_client = self.needs_client or other.needs_client
+        self.is_answered = self.is_answered or other.is_answered
+
+    @property
+    def results(self) -> list[Item]:
+        """The answers of the gateway, without the calls."""
+        return [item for item in self.followup if item.get("type") == "function_call_output"]
+
 
 class ResponsesRewriter:
-    """One request and its rounds."""
+    """One request and its rounds. Implements `RequestRewriter` of the search loop."""
 
     def __init__(
         self,
         body: Item,
-        rack: ResponsesToolIndex,
-        recall: ScopedMemory,
+        index: ResponsesToolIndex,
+        memory: ScopedMemory,
         max_rounds: int,
-        issued: OnResponse = _ignore_response,
+        on_response: OnResponse | None = None,
     ) -> None:
-        self._given = body
-        self._issued = issued
-        self.index = rack
-        self.selection = ToolSelection(rack.tools)
-        self._reader = InputReader(rack, self.selection)
-        begun = conversation_opening(body.get("input"), body.get("instructions"))
-        self._recall = recall.narrow(begun)
-        self._responses = recall.narrow("response")
-        self._hidden = HiddenItems()
-        self._max_rounds = max_rounds
-        before = self._responses.get(str_or_empty(body.get("previous_response_id"))) or {}
-        self._previous: Any = before.get("id", body.get("previous_response_id"))
-        self._reader.load_definitions(before.get("brought", ()))
-        self.selection.reveal(before.get("loaded", ()))
-        self._input = self._convert_input(before.get("outputs", ()))
-        self.selection.reveal(self._forced_tool_names())
-        self._round = _ResponsesRound()
-        self._spent: Any = None
-        self.output: list[Item] = []
+        self.index = index
         self.rounds = 0
         self.searches = 0
+        self.output: list[Item] = []
+        self._body = body
+        self._max_rounds = max_rounds
+        self._on_response = on_response
+        self._selection = ToolSelection(index)
+        self._reader = InputReader(index, self._selection)
+        self._usage: Any = None
+        self._hidden = HiddenItems()
+        self._round = ItemOutcome()
+        opening = conversation_opening(body.get("input"), body.get("instructions"))
+        self._memory = memory.narrow("responses", opening)
+        self._responses = memory.narrow("response")
+        previous = self._responses.get(str_or_empty(body.get("previous_response_id"))) or {}
+        self._previous_id: Any = previous.get("id", body.get("previous_response_id"))
+        self._reader.load_definitions(previous.get("client_definitions", ()))
+        self._selection.reveal(previous.get("revealed", ()))
+        self._input = self._convert_input(previous.get("outputs", ()))
+        self._selection.reveal(self._forced_tool_names())
 
     @property
     def treatment(self) -> Treatment:
-        """What is done for the client."""
+        """What the gateway does for this request."""
         return "search" if self.index.uses_tool_search else "transparent"
 
+    @property
+    def revealed_ids(self) -> list[str]:
+        """The ids of the deferred tools that the model is sent."""
+        return self._selection.revealed_ids
+
     def next_request(self) -> Item:
-        """The next request to the upstream."""
-        tools = [*self.index.tools.always_sent, *self._search_entries, *self.selection.wire_entries]
-        body = {**self._given, "input": self._input, "tools": tools}
-        if self._previous:
-            body["previous_response_id"] = self._previous
+        """Return the body to send to the upstream next."""
+        search = [self.index.search_entry] if self._may_search else []
+        tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
+        body = {**self._body, "input": self._input, "tools": tools}
+        if self._previous_id:
+            body["previous_response_id"] = self._previous_id
         if "tool_choice" in body:
             body["tool_choice"] = self._convert_tool_choice(body["tool_choice"])
         if not tools:
@@ -127,119 +141,126 @@ class ResponsesRewriter:
         return body
 
     def classify_item(self, item: Item) -> ItemRole:
-        """What an item is to us."""
+        """Return whether the gateway handles an item, and how."""
         if item.get("type") != "function_call":
             return "plain"
         name = str_or_empty(item.get("name"))
-        if self._offers_search and name == self.index.search_name:
+        if self._has_search and name == self.index.search_name:
             return "search"
-        can_mend = self.rounds < self._max_rounds
-        return "check" if can_mend and self.selection.is_unrevealed(name) else "plain"
+        can_correct = self.rounds < self._max_rounds
+        return "check" if can_correct and self._selection.is_unrevealed(name) else "plain"
 
     def begin_search_item(self, item: Item) -> Item | None:
-        """The beginning of the item that a search is told by; None if it is not told."""
-        if not self.index.uses_tool_search or not self._search_entries:
+        """Return the item that announces a search, or None if the client does not see it."""
+        if not self.index.uses_tool_search or not self._may_search:
             return None
         return {**self._render_search_call(item, {}), "status": "in_progress"}
 
     def handle_item(self, item: Item) -> ItemOutcome:
-        """Note an item of the upstream's. What is ours in it is searched, which takes its time."""
-        kind = self.classify_item(item)
-        if kind == "plain":
+        """Handle an item of the upstream. Searches, and so may take long, unless it is plain."""
+        role = self.classify_item(item)
+        if role == "plain":
             outcome = self._handle_plain(item)
-        elif not self._search_entries and kind == "search":
-            # It was not even offered. What cannot be answered is not shown either.
-            outcome = ItemOutcome()
+        elif role == "check":
+            outcome = self._handle_unrevealed_call(item)
+        elif self._may_search:
+            outcome = self._handle_search(item)
         else:
-            outcome = (
-                self._handle_search(item)
-                if kind == "search"
-                else self._handle_unrevealed_call(item)
-            )
+            # The search tool was not offered any more; nobody can answer this call.
+            outcome = ItemOutcome()
         self.output += outcome.visible
-        self._round.add(outcome)
+        self._round.merge(outcome)
         if outcome.is_answered and not outcome.visible:
             self._hidden.add_hidden(outcome.followup)
-        for shown in outcome.visible:
-            self._hidden.add_visible(shown)
+        for visible in outcome.visible:
+            self._hidden.add_visible(visible)
         return outcome
 
     def finish_round(self, response: Item) -> bool:
-        """At the end of a round: whether the answer is over, or the upstream is to be asked again."""
+        """End a round; return whether the reply is complete."""
         if response.get("usage") is not None:
-            self._spent = add_usage(self._spent, response["usage"])
-        done, self._round = self._round, _ResponsesRound()
-        if done.answered and not done.waits and response.get("status") in ("completed", None):
+            self._usage = add_usage(self._usage, response["usage"])
+        outcome, self._round = self._round, ItemOutcome()
+        is_completed = response.get("status") in ("completed", None)
+        if outcome.is_answered and not outcome.needs_client and is_completed:
             self.rounds += 1
-            self._continue_input(done)
+            if self._body.get("conversation"):
+                # The upstream has stored the other items in the conversation.
+                self._input = outcome.results
+            else:
+                self._input = [*_as_items(self._input), *outcome.followup]
             return False
-        self._hidden.remember(self._recall)
-        self._remember(response, done)
+        self._hidden.remember(self._memory)
+        self._remember(response, outcome)
         id = str_or_empty(response.get("id"))
-        self._issued(id, id)
+        if self._on_response:
+            self._on_response(id, id)
         return True
 
-    def handle_reply(self, response: Item) -> Item | None:
-        """What the client is answered; None if the upstream is to be asked again."""
-        for item in dicts_or_empty(response.get("output")):
+    def has_searches(self, reply: Item) -> bool:
+        """Return whether a reply has items that the gateway handles."""
+        items = dicts_or_empty(reply.get("output"))
+        return any(self.classify_item(item) != "plain" for item in items)
+
+    def handle_reply(self, reply: Item) -> Item | None:
+        """Return the reply for the client, or None if the upstream has to be asked again."""
+        for item in dicts_or_empty(reply.get("output")):
             self.handle_item(item)
-        return self.render_response(response) if self.finish_round(response) else None
+        return self.render_response(reply) if self.finish_round(reply) else None
 
     def render_response(self, response: Item) -> Item:
-        """The answer as the client gets it, from that of the last round."""
-        usage = {} if self._spent is None else {"usage": self._spent}
+        """Return the response for the client, made from that of the last round."""
+        usage = {} if self._usage is None else {"usage": self._usage}
         return {**self.render_head(response), "output": self.output, **usage}
 
     def render_head(self, response: Item) -> Item:
-        """A response in which the client finds its own request again."""
-        given = ("tool_choice", "previous_response_id")
-        echoed = {name: self._given[name] for name in given if name in self._given}
-        if "tools" in self._given:
-            echoed["tools"] = list(map(without_secrets, dicts_or_empty(self._given["tools"])))
-        return {**response, **{name: echoed[name] for name in echoed if name in response}}
+        """Return a response that repeats the client's own request, not that of the gateway."""
+        fields = ("tool_choice", "previous_response_id")
+        echo = {name: self._body[name] for name in fields if name in self._body}
+        if "tools" in self._body:
+            echo["tools"] = list(map(without_secrets, dicts_or_empty(self._body["tools"])))
+        return {**response, **{name: value for name, value in echo.items() if name in response}}
 
     def record_alias(self, id: str, response: Item) -> None:
-        """Note that the client knows a response by another id than the upstream does."""
+        """Record the id of a response for the client if it differs from that of the upstream."""
         if id != response.get("id"):
-            self._remember(response, _ResponsesRound(), id)
-            self._issued(id, str_or_empty(response.get("id")))
+            self._remember(response, ItemOutcome(), id)
+            if self._on_response:
+                self._on_response(id, str_or_empty(response.get("id")))
 
     def render_item(self, item: Item) -> Item:
-        """A call under the name and namespace by which the client knows the tool."""
+        """Return a call with the name and namespace of the tool in the client's request."""
         if item.get("type") not in CALL_TYPES:
             return item
-        ware = self._reader.find_tool(str_or_empty(item.get("name")))
-        if ware is None:
+        indexed = self._reader.find_tool(str_or_empty(item.get("name")))
+        if indexed is None:
             return item
-        named = {**item, "name": ware.tool.name}
-        return named if ware.namespace is None else {**named, "namespace": ware.namespace}
+        namespace = {} if indexed.namespace is None else {"namespace": indexed.namespace}
+        return {**item, "name": indexed.tool.name, **namespace}
 
     @property
-    def _offers_search(self) -> bool:
-        return self.index.tools.offers_search or self.index.client_search is not None
+    def _has_search(self) -> bool:
+        return self.index.offers_search or self.index.client_search is not None
 
     @property
-    def _search_entries(self) -> list[Item]:
-        """The search tool, while the model may search."""
-        offered = self._offers_search and self.rounds < self._max_rounds
-        return [self.index.search_entry] if offered else []
+    def _may_search(self) -> bool:
+        return self._has_search and self.rounds < self._max_rounds
 
     def _convert_input(self, outputs: Iterable[Item]) -> Any:
-        """The client's input for the upstream; a text stays one."""
-        given = self._given.get("input")
-        if not isinstance(given, list):
-            return [*outputs, *_as_items(given)] if outputs else given
-        items = list(dicts_or_empty(given))
+        """Return the input for the upstream; a text stays a text."""
+        input = self._body.get("input")
+        if not isinstance(input, list):
+            return [*outputs, *_as_items(input)] if outputs else input
+        items = list(dicts_or_empty(input))
         if not self.index.uses_tool_search:
-            items = drop_orphaned_reasoning(restore_hidden_items(items, self._recall))
-            self.selection.replay_history(
-                self.index.tools.turn_handler.actions_from_history(turns_from_wire(items))
-            )
+            items = drop_orphaned_reasoning(restore_hidden_items(items, self._memory))
+            actions = self.index.turn_handler.actions_from_history(turns_from_wire(items))
+            self._selection.replay_history(actions)
         return [*outputs, *self._reader.convert(items)]
 
     def _forced_tool_names(self) -> list[str]:
-        """The tool that the model has to call, which it therefore has to be shown."""
-        choice = self._given.get("tool_choice")
+        """Return the tool that the model has to call, and so has to be sent."""
+        choice = self._body.get("tool_choice")
         return [str_or_empty(choice.get("name"))] if isinstance(choice, dict) else []
 
     def _convert_tool_choice(self, choice: Any) -> Any:
@@ -247,18 +268,17 @@ class ResponsesRewriter:
             return choice
         search = {"type": "function", "name": self.index.search_name}
         if choice.get("type") == "tool_search":
-            return search if self._search_entries else "auto"
-        if choice.get("type") == "allowed_tools" and self._search_entries:
-            allowed = [
-                one for one in dicts_or_empty(choice.get("tools")) if one != {"type": "tool_search"}
-            ]
+            return search if self._may_search else "auto"
+        if choice.get("type") == "allowed_tools" and self._may_search:
+            tools = dicts_or_empty(choice.get("tools"))
+            allowed = [tool for tool in tools if tool != {"type": "tool_search"}]
             return {**choice, "tools": [*allowed, search]}
         return choice
 
     def _handle_plain(self, item: Item) -> ItemOutcome:
-        kind = str_or_empty(item.get("type"))
-        waits = kind.endswith(("_call", "_request")) and kind not in _HOSTED_CALL_TYPES
-        return ItemOutcome([self.render_item(item)], [item], waits)
+        type = str_or_empty(item.get("type"))
+        needs_client = type.endswith(("_call", "_request")) and type not in _HOSTED_CALL_TYPES
+        return ItemOutcome([self.render_item(item)], [item], needs_client)
 
     def _handle_search(self, item: Item) -> ItemOutcome:
         (call,) = calls_from_wire({"output": [item]})
@@ -266,132 +286,98 @@ class ResponsesRewriter:
         if self.index.client_search is not None:
             search = self._render_search_call(item, dict(call.arguments or {}))
             return ItemOutcome([search], [item], needs_client=True)
-        wares, answer = self._find_tools(call)
-        paths = [tool_path(ware) for ware in wares] or _search_queries(call)
-        sent = (
-            {**item, "arguments": render_search_arguments(paths)}
-            if self.index.uses_tool_search
-            else item
-        )
-        result = make_call_output(call.id, render_search_output(wares) if wares else answer)
-        shown: list[Item] = []
-        if self.index.uses_tool_search:
-            found = {
-                "id": _make_output_id(item),
-                "type": "tool_search_output",
-                "status": "completed",
-                "execution": "server",
-                "call_id": None,
-                "tools": render_found_entries(wares),
-            }
-            shown = [self._render_search_call(item, {"paths": paths}), found]
-        return ItemOutcome(shown, [sent, result], is_answered=True)
+        tools, answer = self._find_tools(call)
+        result = make_call_output(call.id, render_search_output(tools) if tools else answer)
+        if not self.index.uses_tool_search:
+            return ItemOutcome([], [item, result], is_answered=True)
+        paths = [tool_path(indexed) for indexed in tools] or _search_queries(call)
+        output = {
+            "id": _make_output_id(item),
+            "type": "tool_search_output",
+            "status": "completed",
+            "execution": "server",
+            "call_id": None,
+            "tools": render_found_entries(tools),
+        }
+        visible = [self._render_search_call(item, {"paths": paths}), output]
+        sent = {**item, "arguments": render_search_arguments(paths)}
+        return ItemOutcome(visible, [sent, result], is_answered=True)
 
     def _find_tools(self, call: ToolCall) -> tuple[list[IndexedTool], str]:
-        """The tools that a search finds, and what the model is told if it finds none.
+        """Return the tools that a search finds, and the text for the model if it finds none.
 
-        Who names a namespace gets all of it.
+        A query that is the name of a namespace finds all its tools.
         """
         queries = _search_queries(call)
-        groups = [query for query in queries if query in self.index.namespaces]
-        members = [id for group in groups for id in self.index.namespaces[group]]
-        self.selection.reveal(members)
-        held = self.index.tools.deferred
-        wares = [held[id] for id in members]
-        rest = [query for query in queries if query not in groups]
-        if groups and not rest:
-            return wares, ""
+        namespaces = [query for query in queries if query in self.index.namespaces]
+        members = [id for name in namespaces for id in self.index.namespaces[name]]
+        self._selection.reveal(members)
+        deferred = self.index.deferred
+        tools = [deferred[id] for id in members]
+        rest = [query for query in queries if query not in namespaces]
+        if namespaces and not rest:
+            return tools, ""
         arguments = {**(call.arguments or {}), "query": None, "queries": rest}
-        (answer,) = self.selection.handle_calls(
-            [ToolCall(call.id, call.name, arguments)], self.rounds
-        ).answers
-        found = [held[tool.id] for tool in answer.found_tools if tool.id not in members]
-        return [*wares, *found], answer.text
+        search = ToolCall(call.id, call.name, arguments)
+        (answer,) = self._selection.handle_calls([search], self.rounds).answers
+        found = [deferred[tool.id] for tool in answer.found_tools if tool.id not in members]
+        return [*tools, *found], answer.text
 
     def _handle_unrevealed_call(self, item: Item) -> ItemOutcome:
-        """A call of a tool that was not shown: it goes through if the arguments fit."""
+        """Forward a call of an unrevealed tool to the client if its arguments are valid."""
         (call,) = calls_from_wire({"output": [item]})
-        ware = self.index.tools.find(call.name)
-        assert ware is not None, "only a tool that is held back is checked"
-        if ware.wire_entry.get("type") == "mcp":
-            self.selection.reveal([ware.tool.id])
-            return ItemOutcome(
-                [],
-                [item, make_call_output(call.id, render_search_output([ware]))],
-                is_answered=True,
-            )
-        turn = self.selection.handle_calls([call], self.rounds)
+        indexed = self.index.find(call.name)
+        assert indexed is not None, "an unrevealed tool is in the index"
+        if indexed.wire_entry.get("type") == "mcp":
+            self._selection.reveal([indexed.tool.id])
+            output = make_call_output(call.id, render_search_output([indexed]))
+            return ItemOutcome([], [item, output], is_answered=True)
+        turn = self._selection.handle_calls([call], self.rounds)
         if turn.tasks:
             return ItemOutcome([self.render_item(item)], [item], needs_client=True)
-        return ItemOutcome(
-            [], [item, make_call_output(call.id, turn.answers[0].text)], is_answered=True
-        )
+        output = make_call_output(call.id, turn.answers[0].text)
+        return ItemOutcome([], [item, output], is_answered=True)
 
     def _render_search_call(self, item: Item, arguments: Item) -> Item:
         id = str_or_empty(item.get("call_id"))
-        client = self.index.client_search is not None
+        is_client = self.index.client_search is not None
         return {
             "id": make_search_item_id(id),
             "type": "tool_search_call",
             "status": "completed",
-            "execution": "client" if client else "server",
-            "call_id": id if client else None,
+            "execution": "client" if is_client else "server",
+            "call_id": id if is_client else None,
             "arguments": arguments,
         }
 
-    def _continue_input(self, done: _ResponsesRound) -> None:
-        """Ask again, with what was answered. A conversation at the upstream has the rest already."""
-        if self._given.get("conversation"):
-            self._input = done.results
-        else:
-            self._input = [*_as_items(self._input), *done.sent]
-
-    def _remember(self, response: Item, done: _ResponsesRound, alias: str = "") -> None:
-        """Remember what the next request needs that only names this response."""
+    def _remember(self, response: Item, outcome: ItemOutcome, alias: str = "") -> None:
+        """Store what a request needs that refers to this response by its id."""
         id = str_or_empty(response.get("id"))
-        kept: Item = {
-            "id": id,
-            "loaded": self.selection.revealed_ids,
-            "brought": self._reader.client_definitions,
+        state: dict[str, list[Any]] = {
+            "revealed": self._selection.revealed_ids,
+            "client_definitions": self._reader.client_definitions,
         }
-        if done.waits and done.answered:
-            kept["outputs"] = done.results
+        if outcome.needs_client and outcome.is_answered:
+            state["outputs"] = outcome.results
         if alias:
-            kept["outputs"] = (self._responses.get(id) or {}).get("outputs", ())
-        if id and (alias or any(kept[name] for name in kept if name != "id")):
-            self._responses.put(kept, alias or id)
-
-
-class _ResponsesRound:
-    """What one reply of the upstream came to."""
-
-    def __init__(self) -> None:
-        self.sent: list[Item] = []
-        self.waits = False
-        self.answered = False
-
-    def add(self, outcome: ItemOutcome) -> None:
-        self.sent += outcome.followup
-        self.waits = self.waits or outcome.needs_client
-        self.answered = self.answered or outcome.is_answered
-
-    @property
-    def results(self) -> list[Item]:
-        """Our answers alone, without what they answer."""
-        return [one for one in self.sent if one.get("type") == "function_call_output"]
+            state["outputs"] = (self._responses.get(id) or {}).get("outputs", [])
+        if id and (alias or any(state.values())):
+            self._responses.put({"id": id, **state}, alias or id)
 
 
 def _search_queries(call: ToolCall) -> list[str]:
-    """What a call of the search tool asks for, each once."""
+    """Return the distinct queries of a call of the search tool."""
     arguments = call.arguments or {}
-    several = (arguments.get(name) for name in ("queries", "paths"))
-    listed = [one for many in several for one in (many if isinstance(many, list) else [many])]
-    said = (one.strip() for one in (arguments.get("query"), *listed) if isinstance(one, str))
-    return list(dict.fromkeys(filter(None, said)))
+    values = [arguments.get("query")]
+    for name in ("queries", "paths"):
+        value = arguments.get(name)
+        values += value if isinstance(value, list) else [value]
+    queries = (value.strip() for value in values if isinstance(value, str))
+    return list(dict.fromkeys(filter(None, queries)))
 
 
 def _make_output_id(item: Item) -> str:
-    """An id that is as unique as the call's, and no other's."""
+    """Return an id for the output of a search, made from the id of the call."""
     id = str_or_empty(item.get("call_id")).encode("utf-8", "surrogatepass")
     return f"tso_{hashlib.blake2b(id, digest_size=24).hexdigest()}"
 

@@ -1,4 +1,4 @@
-"""A streamed response: what is the client's goes through at once, what is ours is kept back."""
+"""A streamed response: the rounds joined into one, with the searches that the client may see."""
 
 from __future__ import annotations
 
@@ -10,183 +10,190 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.api_errors import render_openai_error
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
-from toolcrib.gateway.llm.sse import format_event as as_event
+from toolcrib.gateway.llm.sse import format_event
 
 Event = dict[str, Any]
 
-_OPENINGS: Final = ("response.created", "response.queued", "response.in_progress")
-_ENDINGS: Final = ("response.completed", "response.incomplete", "response.failed")
+_START_TYPES: Final = ("response.created", "response.queued", "response.in_progress")
+_END_TYPES: Final = ("response.completed", "response.incomplete", "response.failed")
 _ITEM: Final = "response.output_item"
-_WRITING: Final = "response.function_call_arguments"
+_ARGUMENTS: Final = "response.function_call_arguments"
 
 
 class ResponsesStream:
-    """The events of all rounds of a talk, as one answer.
+    """One streamed reply. Implements `ReplyStream` of the search loop."""
 
-    After each event, `wants_search` says whether `search` is to be called before the next.
-    """
+    # A comment, which every parser of events ignores.
+    ping = b": searching\n\n"
+    # Each search runs as soon as its item is complete.
+    has_final_searches = False
 
-    def __init__(self, talk: ResponsesRewriter) -> None:
-        self._talk = talk
+    def __init__(self, rewriter: ResponsesRewriter) -> None:
+        self._rewriter = rewriter
         self._sequence = 0
-        self._items = 0
+        self._item_count = 0
         self._id = ""
-        self._places: dict[int, int] = {}
-        self._kept_back: set[int] = set()
-        self._searching: tuple[int, Event] | None = None
-        self._ending: Event | None = None
-        self._failed = False
+        # The output indexes of started items: that of the upstream to that of the client.
+        self._indexes: dict[int, int] = {}
+        self._held_back: set[int] = set()
+        self._pending_item: tuple[int, Event] | None = None
+        self._end: Event | None = None
+        self._has_failed = False
+        self.is_complete = False
 
     @property
     def needs_search(self) -> bool:
-        """Whether an item waits for `search`."""
-        return self._searching is not None
+        """Whether an item waits for `run_search`."""
+        return self._pending_item is not None
 
     @property
     def is_ended(self) -> bool:
-        """Whether the round is over, or something went wrong."""
-        return self._ending is not None or self._failed
+        """Whether the upstream has ended the round, or has failed."""
+        return self._end is not None or self._has_failed
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing can follow in this round."""
+        """Whether no event can follow in this round."""
         return self.is_ended
 
     def handle_event(self, event: Event) -> Iterator[Event]:
-        """What to send of an event of the upstream's."""
-        kind = str_or_empty(event.get("type"))
-        if kind in _OPENINGS:
-            yield from self._handle_opening(event)
-        elif kind in _ENDINGS:
-            self._ending = event
-        elif kind == f"{_ITEM}.added":
-            yield from self._handle_added(event)
-        elif kind == f"{_ITEM}.done":
-            yield from self._handle_done(event)
+        """Yield the events for the client that follow from an event of the upstream."""
+        type = str_or_empty(event.get("type"))
+        if type in _START_TYPES:
+            yield from self._start_response(event)
+        elif type in _END_TYPES:
+            self._end = event
+        elif type == f"{_ITEM}.added":
+            yield from self._start_item(event)
+        elif type == f"{_ITEM}.done":
+            yield from self._finish_item(event)
         elif "output_index" in event:
-            yield from self._handle_item_event(event)
+            yield from self._forward_item_event(event)
         else:
-            self._failed = self._failed or kind == "error" or bool(event.get("error"))
+            self._has_failed = self._has_failed or type == "error" or bool(event.get("error"))
             yield self._number_event(event)
 
     def run_search(self) -> list[Event]:
-        """What comes of the item that waits. This takes its time."""
-        assert self._searching is not None, "only an item that waits is searched for"
-        (place, item), self._searching = self._searching, None
-        self._kept_back.discard(place)
-        begun = self._places.pop(place, None)
+        """Handle the pending item and return its events. Slow: run it in a thread."""
+        assert self._pending_item is not None, "an item is pending"
+        (upstream_index, item), self._pending_item = self._pending_item, None
+        self._held_back.discard(upstream_index)
+        index = self._indexes.pop(upstream_index, None)
         events: list[Event] = []
-        for shown in self._talk.handle_item(item).visible:
-            if begun is None:
-                events += self._render_item(shown)
+        for visible in self._rewriter.handle_item(item).visible:
+            if index is None:
+                events += self._render_item(visible)
             else:
-                events.append(self._item_event("done", begun, shown))
-                begun = None
+                events.append(self._item_event("done", index, visible))
+                index = None
         return events
 
-    def finish_round(self) -> list[Event] | None:
-        """At the end of a round, what ends the answer; None if the upstream is to be asked again."""
-        if self._failed:
+    def finish_round(self) -> list[Event]:
+        """End the round and return the last event, if the reply is complete."""
+        if self._has_failed:
+            self.is_complete = True
             return []
-        assert self._ending is not None, "a round ends with its last event"
-        ending, self._ending = self._ending, None
-        response = ending.get("response")
+        assert self._end is not None, "the upstream has ended the round"
+        end, self._end = self._end, None
+        response = end.get("response")
         response = response if isinstance(response, dict) else {}
-        if not self._talk.finish_round(response):
-            self._places = {}
-            return None
-        whole = self._talk.render_response(response)
+        if not self._rewriter.finish_round(response):
+            self._indexes = {}
+            return []
+        self.is_complete = True
+        rendered = self._rewriter.render_response(response)
         if self._id:
-            # A stream has one id to its end, or clients give it up. What the upstream has stored of
-            # the whole answer is the last round, so that is where this id has to lead.
-            self._talk.record_alias(self._id, response)
-            whole["id"] = self._id
-        return [self._number_event({**ending, "response": whole})]
+            # Clients refuse a stream whose id changes, so it has the id of the first round. The
+            # upstream has stored the last round, so the id has to lead there.
+            self._rewriter.record_alias(self._id, response)
+            rendered["id"] = self._id
+        return [self._number_event({**end, "response": rendered})]
 
     def encode_event(self, event: Event) -> bytes:
-        """An event as it is sent."""
-        return as_event(str_or_empty(event.get("type")), serialize_json(event))
+        """Return an event as bytes."""
+        return format_event(str_or_empty(event.get("type")), serialize_json(event))
 
-    def encode_error(self, fault: RequestFailed, said: object) -> bytes:
-        """How the stream ends if it broke off: told both as the API has it and as its SDK reads it."""
-        inner = said if isinstance(said, dict) else render_openai_error(fault)["error"]
-        told = {name: inner.get(name) for name in ("code", "message", "param")}
-        return self.encode_event(self._number_event({"type": "error", **told, "error": inner}))
+    def encode_error(self, error: RequestFailed, upstream_body: Event | None) -> bytes:
+        """Return an error event, in the form of the API and in the form that its SDK reads."""
+        sent = (upstream_body or {}).get("error")
+        inner = sent if isinstance(sent, dict) else render_openai_error(error)["error"]
+        fields = {name: inner.get(name) for name in ("code", "message", "param")}
+        return self.encode_event(self._number_event({"type": "error", **fields, "error": inner}))
 
     def encode_end(self) -> bytes:
-        """Nothing follows the last event."""
+        """Return nothing: the end of the response is the last event."""
         return b""
 
-    def _handle_opening(self, event: Event) -> Iterator[Event]:
+    def _start_response(self, event: Event) -> Iterator[Event]:
         response = event.get("response")
-        if self._talk.rounds or not isinstance(response, dict):
+        if self._rewriter.rounds or not isinstance(response, dict):
             return
         self._id = str_or_empty(response.get("id"))
-        yield self._number_event({**event, "response": self._talk.render_head(response)})
+        yield self._number_event({**event, "response": self._rewriter.render_head(response)})
 
-    def _handle_added(self, event: Event) -> Iterator[Event]:
-        place, item = _output_index(event), event.get("item")
+    def _start_item(self, event: Event) -> Iterator[Event]:
+        upstream_index, item = _output_index(event), event.get("item")
         if not isinstance(item, dict):
             yield self._number_event(event)
             return
-        kind = self._talk.classify_item(item)
-        if kind == "plain":
-            begun = self._talk.render_item(item)
+        role = self._rewriter.classify_item(item)
+        if role == "plain":
+            visible: Event | None = self._rewriter.render_item(item)
         else:
-            self._kept_back.add(place)
-            told = self._talk.begin_search_item(item) if kind == "search" else None
-            if told is None:
-                return
-            begun = told
-        self._places[place] = self._next_index()
-        yield self._number_event({**event, "output_index": self._places[place], "item": begun})
+            self._held_back.add(upstream_index)
+            visible = self._rewriter.begin_search_item(item) if role == "search" else None
+        if visible is not None:
+            index = self._indexes[upstream_index] = self._next_index()
+            yield self._number_event({**event, "output_index": index, "item": visible})
 
-    def _handle_done(self, event: Event) -> Iterator[Event]:
-        place, item = _output_index(event), event.get("item")
+    def _finish_item(self, event: Event) -> Iterator[Event]:
+        upstream_index, item = _output_index(event), event.get("item")
         if not isinstance(item, dict):
             yield self._number_event(event)
             return
-        if place in self._kept_back or self._talk.classify_item(item) != "plain":
-            self._searching = (place, item)
+        if upstream_index in self._held_back or self._rewriter.classify_item(item) != "plain":
+            self._pending_item = (upstream_index, item)
             return
-        (shown,) = self._talk.handle_item(item).visible
-        number = self._places.pop(place, None)
-        if number is None:
-            number = self._next_index()
-        yield self._number_event({**event, "output_index": number, "item": shown})
+        (visible,) = self._rewriter.handle_item(item).visible
+        index = self._indexes.pop(upstream_index, None)
+        if index is None:
+            index = self._next_index()
+        yield self._number_event({**event, "output_index": index, "item": visible})
 
-    def _handle_item_event(self, event: Event) -> Iterator[Event]:
-        place = _output_index(event)
-        if place in self._kept_back:
+    def _forward_item_event(self, event: Event) -> Iterator[Event]:
+        upstream_index = _output_index(event)
+        if upstream_index in self._held_back:
             return
-        if place in self._places:
-            event = {**event, "output_index": self._places[place]}
-        if event.get("type") == f"{_WRITING}.done" and "name" in event:
-            named = self._talk.render_item({"type": "function_call", "name": event["name"]})
-            event = {**event, "name": named["name"]}
+        if upstream_index in self._indexes:
+            event = {**event, "output_index": self._indexes[upstream_index]}
+        if event.get("type") == f"{_ARGUMENTS}.done" and "name" in event:
+            call = self._rewriter.render_item({"type": "function_call", "name": event["name"]})
+            event = {**event, "name": call["name"]}
         yield self._number_event(event)
 
     def _render_item(self, item: Event) -> Iterator[Event]:
-        """All events of an item that was kept back, or that is ours."""
-        place = self._next_index()
-        begun = {**item, "status": "in_progress"}
+        """Yield all events of an item that was held back."""
+        index = self._next_index()
+        start = {**item, "status": "in_progress"}
         if item.get("type") != "function_call":
-            yield self._item_event("added", place, begun)
+            yield self._item_event("added", index, start)
         else:
-            yield self._item_event("added", place, {**begun, "arguments": ""})
-            where = {"item_id": item.get("id"), "output_index": place}
-            written = item.get("arguments")
-            yield self._number_event({"type": f"{_WRITING}.delta", **where, "delta": written})
-            done = {"name": item.get("name"), "arguments": written}
-            yield self._number_event({"type": f"{_WRITING}.done", **where, **done})
-        yield self._item_event("done", place, item)
+            yield self._item_event("added", index, {**start, "arguments": ""})
+            location = {"item_id": item.get("id"), "output_index": index}
+            arguments = item.get("arguments")
+            yield self._number_event(
+                {"type": f"{_ARGUMENTS}.delta", **location, "delta": arguments}
+            )
+            fields = {"name": item.get("name"), "arguments": arguments}
+            yield self._number_event({"type": f"{_ARGUMENTS}.done", **location, **fields})
+        yield self._item_event("done", index, item)
 
-    def _item_event(self, what: str, place: int, item: Event) -> Event:
-        return self._number_event({"type": f"{_ITEM}.{what}", "output_index": place, "item": item})
+    def _item_event(self, type: str, index: int, item: Event) -> Event:
+        return self._number_event({"type": f"{_ITEM}.{type}", "output_index": index, "item": item})
 
     def _next_index(self) -> int:
-        self._items += 1
-        return self._items - 1
+        self._item_count += 1
+        return self._item_count - 1
 
     def _number_event(self, event: Event) -> Event:
         number, self._sequence = self._sequence, self._sequence + 1
@@ -194,6 +201,6 @@ class ResponsesStream:
 
 
 def _output_index(event: Event) -> int:
-    """Where the upstream has an item; what says it in no number is all at one place."""
-    place = event.get("output_index")
-    return place if isinstance(place, int) else -1
+    """Return the index of an item at the upstream; -1 for all items without a number."""
+    index = event.get("output_index")
+    return index if isinstance(index, int) else -1

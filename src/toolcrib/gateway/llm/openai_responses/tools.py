@@ -1,14 +1,14 @@
-"""The `tools` of a response: functions, namespaces, MCP servers, and how they are searched.
+"""The `tools` of a response, and their search index: functions, namespaces and MCP servers.
 
-A model behind any other upstream knows no namespaces. It is sent each member as a function whose
-name tells both, and its calls are given back with the namespace.
+Most upstreams do not know namespaces. They are sent each tool of a namespace as a function whose
+name has both names; its calls are returned to the client with the namespace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,73 +17,109 @@ from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, wire_name
+from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, to_wire_name
 from toolcrib.session.disclosure import Disclosure
 
 NO_SEARCH: Final = "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
 MISSING: Final = "Missing required parameter: '{param}'."
 UNKNOWN: Final = "Unknown parameter: '{param}'."
-NOT_BOOLEAN: Final = "Invalid type for '{param}': expected a boolean, but got {kind} instead."
-TWICE: Final = "Invalid Value: '{param}'. There are two tools with the name {name!r}."
+NOT_BOOLEAN: Final = "Invalid type for '{param}': expected a boolean, but got {type} instead."
+DUPLICATE: Final = "Invalid Value: '{param}'. There are two tools with the name {name!r}."
 
 MAX_SOURCES_CHARS: Final = 6_000
 MAX_SOURCE_CHARS: Final = 160
 
 _DEFER_FIELD: Final = "defer_loading"
-_CALLABLE: Final = ("function", "custom")
-# What an MCP server is reached with is for the upstream alone.
-_SECRETS: Final = ("authorization", "headers")
+_CALLABLE_TYPES: Final = ("function", "custom")
+# The credentials of an MCP server are only sent to the upstream.
+_SECRET_FIELDS: Final = ("authorization", "headers")
 
 
-@dataclass(frozen=True)
-class ResponsesToolIndex:
-    """A shelf, and what belongs to this API: who searches, and which tools stand together.
+class ResponsesToolIndex(ToolIndex):
+    """The index of a request of the Responses API.
 
-    `client` is the entry by which the client offers to search; `asked` says that the request knows
-    of tool search, so that the client is told of the searches.
+    `client_search` is the entry of a client that searches itself. `uses_tool_search` is true if the
+    client knows tool search, and so gets items for the searches.
     """
 
-    tools: ToolIndex
-    client_search: Entry | None = None
-    uses_tool_search: bool = False
-    namespaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    def __init__(
+        self,
+        always_sent: Iterable[Entry],
+        tools: Iterable[IndexedTool],
+        *,
+        client_search: Entry | None = None,
+        uses_tool_search: bool = False,
+    ) -> None:
+        super().__init__(always_sent, tools, offers_search=client_search is None)
+        self.client_search = client_search
+        self.uses_tool_search = uses_tool_search
+
+    @cached_property
+    def namespaces(self) -> Mapping[str, Sequence[str]]:
+        """The ids of the deferred tools of each namespace."""
+        namespaces: dict[str, list[str]] = {}
+        for id, indexed in self.deferred.items():
+            if indexed.tool.server:
+                namespaces.setdefault(indexed.tool.server, []).append(id)
+        return namespaces
 
     @cached_property
     def search_name(self) -> str:
-        """What the model calls the search. Clients' descriptions speak of it as OpenAI calls it."""
+        """The name of the search tool. Clients call their own one `tool_search`, as OpenAI does."""
         if self.client_search is None:
-            return self.tools.search_tool.name
+            return self.search_tool.name
         name = "tool_search"
-        while self.tools.find(name):
+        while self.find(name):
             name = f"_{name}"
         return name
 
     @cached_property
     def search_entry(self) -> Entry:
-        """The function by which the model searches: ours, or the client's."""
+        """The search tool as a function: that of the gateway, or that of the client."""
         if self.client_search is None:
-            search = self.tools.search_tool
-            about = "\n".join([search.description, *_render_sources(self)])
+            search = self.search_tool
+            description = "\n".join([search.description, *self._render_sources()])
             parameters: object = search.input_schema
         else:
-            about = str_or_empty(self.client_search["description"])
-            parameters = self.client_search.get("parameters") or {
-                "type": "object",
-                "properties": {},
-            }
+            description = str_or_empty(self.client_search["description"])
+            parameters = self.client_search.get("parameters")
         return {
             "type": "function",
             "name": self.search_name,
-            "description": about,
-            "parameters": parameters,
-            # Strict would refuse parameters that are not all required.
+            "description": description,
+            "parameters": parameters or {"type": "object", "properties": {}},
+            # Strict mode refuses optional parameters.
             "strict": False,
         }
 
+    def _render_sources(self) -> Iterator[str]:
+        """Yield a line for each namespace, server and tool, as far as there is room."""
+        if not self.uses_tool_search:
+            return
+        deferred = self.deferred.values()
+        namespaces = {
+            each.tool.server: each.tool.server_description for each in deferred if each.tool.server
+        }
+        single = [each for each in deferred if not each.tool.server]
+        # The sort is stable: MCP servers come first.
+        single.sort(key=lambda each: each.wire_entry.get("type") != "mcp")
+        sources = [
+            *namespaces.items(),
+            *((each.tool.name, each.tool.description) for each in single),
+        ]
+        room = MAX_SOURCES_CHARS
+        lines = [prompts.SOURCES, *(_render_source(name, text) for name, text in sources)]
+        for number, line in enumerate(lines):
+            room -= len(line)
+            if room < 0:
+                yield prompts.MORE_SOURCES.format(count=len(lines) - number)
+                return
+            yield line
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class _EntryLocation:
-    """An entry, where it stands in the request, and in which namespace."""
+    """An entry, its path in the request, and its namespace."""
 
     entry: Entry
     path: str
@@ -93,51 +129,63 @@ class _EntryLocation:
     def is_deferred(self) -> bool:
         value = self.entry.get(_DEFER_FIELD)
         if value is not None and not isinstance(value, bool):
-            raise _request_error(
-                NOT_BOOLEAN,
-                f"{self.path}.{_DEFER_FIELD}",
-                "invalid_type",
-                kind=describe_json_type(value),
-            )
+            path = f"{self.path}.{_DEFER_FIELD}"
+            raise _request_error(NOT_BOOLEAN, path, "invalid_type", type=describe_json_type(value))
         return value is True
 
 
-def uses_tool_search(tools: Sequence[Entry]) -> bool:
-    """Whether a request uses tool search, or namespaces, which belong to it."""
+# An entry with its tool, or None if it is not a tool that can be deferred.
+_Parsed = tuple[_EntryLocation, IndexedTool | None]
+
+
+def uses_tool_search(entries: Sequence[Entry]) -> bool:
+    """Return whether a request uses tool search, or namespaces, which are part of it."""
     return any(
-        _is_search(one) or one.get("type") == "namespace" or _DEFER_FIELD in one for one in tools
+        _is_search(entry) or entry.get("type") == "namespace" or _DEFER_FIELD in entry
+        for entry in entries
     )
 
 
 def build_responses_index(
-    tools: Sequence[Entry], disclosure: Disclosure | None = None
+    entries: Sequence[Entry], disclosure: Disclosure | None = None
 ) -> ResponsesToolIndex:
-    """The rack of a request. Where it asks for no search, `disclosure` says what is held back."""
-    places = list(_iter_entries(tools))
-    search = next((place for place in places if _is_search(place.entry)), None)
-    asked = search is not None or any(place.is_deferred for place in places)
-    if asked and search is None:
+    """Build the index of a request.
+
+    `disclosure` chooses the deferred tools if the request does not use tool search.
+    """
+    locations = list(_iter_entries(entries))
+    search = next((location for location in locations if _is_search(location.entry)), None)
+    is_asked = search is not None or any(location.is_deferred for location in locations)
+    if is_asked and search is None:
         raise _request_error(NO_SEARCH, f"tools.{_DEFER_FIELD}", "invalid_value")
-    client = _parse_client_search(search) if search else None
-    read = list(_parse_entries(places, asked))
-    held = _choose_deferred(read, None if asked else disclosure)
-    front, wares = _split_entries(read, held)
-    groups = _group_by_namespace(wares)
+    client_search = _parse_client_search(search) if search else None
+    parsed = list(_parse_entries(locations, is_asked))
+    deferred = _choose_deferred(parsed, None if is_asked else disclosure)
+    always_sent: list[Entry] = []
+    tools: list[IndexedTool] = []
+    for location, indexed in parsed:
+        if indexed is None:
+            always_sent.append(_without_field(location.entry, _DEFER_FIELD))
+            continue
+        is_deferred = indexed.tool.id in deferred
+        tools.append(replace(indexed, is_deferred=is_deferred))
+        if not is_deferred:
+            always_sent.append(indexed.wire_entry)
     return ResponsesToolIndex(
-        ToolIndex(front, wares, searched=client is None), client, asked, groups
+        always_sent, tools, client_search=client_search, uses_tool_search=is_asked
     )
 
 
-def render_found_entries(wares: Iterable[IndexedTool]) -> list[Entry]:
-    """Tools as a search gives them back: in full, those of a namespace together."""
-    found: dict[str, Entry] = {}
-    for ware in wares:
-        given = without_secrets(ware.client_entry)
-        tool = ware.tool
+def render_found_entries(tools: Iterable[IndexedTool]) -> list[dict[str, Any]]:
+    """Return tools as a search returns them: with full definitions, grouped by namespace."""
+    entries: dict[str, dict[str, Any]] = {}
+    for indexed in tools:
+        entry = without_secrets(indexed.client_entry)
+        tool = indexed.tool
         if not tool.server:
-            found[f"tool {tool.id}"] = given
+            entries[f"tool {tool.id}"] = entry
             continue
-        group = found.setdefault(
+        namespace = entries.setdefault(
             f"namespace {tool.server}",
             {
                 "type": "namespace",
@@ -146,44 +194,45 @@ def render_found_entries(wares: Iterable[IndexedTool]) -> list[Entry]:
                 "tools": [],
             },
         )
-        group["tools"].append(given)
-    return list(found.values())
+        namespace["tools"].append(entry)
+    return list(entries.values())
 
 
-def without_secrets(entry: Entry) -> Entry:
-    """An entry as it is told to anybody."""
-    return {name: value for name, value in entry.items() if name not in _SECRETS}
+def without_secrets(entry: Entry) -> dict[str, Any]:
+    """Return an entry without the credentials of an MCP server."""
+    return {name: value for name, value in entry.items() if name not in _SECRET_FIELDS}
 
 
 def parse_client_definitions(entries: Iterable[Entry]) -> Iterator[IndexedTool]:
-    """The tools that a client defines in its history; what cannot be read is left out."""
-    for place in _iter_entries(dicts_or_empty(list(entries)), strict=False):
+    """Yield the tools that a client defines in its history, without those that are invalid."""
+    for location in _iter_entries(dicts_or_empty(list(entries)), is_strict=False):
         with suppress(InvalidTool, RequestFailed):
-            if ware := _parse_entry(place, True):
-                yield ware
+            if indexed := _parse_entry(location, True):
+                yield indexed
 
 
-def tool_path(ware: IndexedTool) -> str:
-    """What a search calls a tool that it has found."""
-    return f"{ware.tool.server}.{ware.tool.name}" if ware.tool.server else ware.tool.name
+def tool_path(indexed: IndexedTool) -> str:
+    """Return the path of a tool in the result of a search."""
+    tool = indexed.tool
+    return f"{tool.server}.{tool.name}" if tool.server else tool.name
 
 
 def _is_search(entry: Entry) -> bool:
     return entry.get("type") == "tool_search"
 
 
-def _iter_entries(tools: Sequence[Entry], strict: bool = True) -> Iterator[_EntryLocation]:
-    """The entries, and in place of a namespace its members."""
-    for number, entry in enumerate(tools):
+def _iter_entries(entries: Sequence[Entry], is_strict: bool = True) -> Iterator[_EntryLocation]:
+    """Yield the entries, and for a namespace its members."""
+    for number, entry in enumerate(entries):
         path = f"tools[{number}]"
         if entry.get("type") != "namespace":
             yield _EntryLocation(entry, path)
             continue
-        if strict and _DEFER_FIELD in entry:
+        if is_strict and _DEFER_FIELD in entry:
             raise _request_error(UNKNOWN, f"{path}.{_DEFER_FIELD}", "unknown_parameter")
-        for needed in ("name", "description") if strict else ():
-            if not isinstance(entry.get(needed), str):
-                raise _request_error(MISSING, f"{path}.{needed}", "missing_required_parameter")
+        for field in ("name", "description") if is_strict else ():
+            if not isinstance(entry.get(field), str):
+                raise _request_error(MISSING, f"{path}.{field}", "missing_required_parameter")
         for inner, member in enumerate(dicts_or_empty(entry.get("tools"))):
             yield _EntryLocation(member, f"{path}.tools[{inner}]", entry)
 
@@ -196,127 +245,83 @@ def _parse_client_search(search: _EntryLocation) -> Entry | None:
     return search.entry
 
 
-def _parse_entries(
-    places: Iterable[_EntryLocation], asked: bool
-) -> Iterator[tuple[_EntryLocation, IndexedTool | None]]:
-    """Each entry with what can be read of it. A search leaves nothing behind."""
+def _parse_entries(locations: Iterable[_EntryLocation], is_asked: bool) -> Iterator[_Parsed]:
+    """Yield the entries with their tools, without search tools.
+
+    A problem of an entry is an error only if the entry is deferred or in a namespace.
+    """
     seen: set[str] = set()
-    for place in places:
-        if _is_search(place.entry):
+    for location in locations:
+        if _is_search(location.entry):
             continue
-        needed = place.is_deferred or place.namespace is not None
+        is_required = location.is_deferred or location.namespace is not None
         try:
-            ware = _parse_entry(place, asked)
-        except InvalidTool as fault:
-            if needed:
-                raise RequestFailed(str(fault), param=place.path, code="invalid_value") from fault
-            ware = None
-        if ware is not None and ware.tool.id in seen:
-            if needed:
-                raise _request_error(TWICE, place.path, "invalid_value", name=ware.tool.id)
-            ware = None
-        if ware is not None:
-            seen.add(ware.tool.id)
-        yield place, ware
+            indexed = _parse_entry(location, is_asked)
+        except InvalidTool as error:
+            if is_required:
+                message = str(error)
+                raise RequestFailed(message, param=location.path, code="invalid_value") from error
+            indexed = None
+        if indexed is not None and indexed.tool.id in seen:
+            if is_required:
+                name = indexed.tool.id
+                raise _request_error(DUPLICATE, location.path, "invalid_value", name=name)
+            indexed = None
+        if indexed is not None:
+            seen.add(indexed.tool.id)
+        yield location, indexed
 
 
-def _parse_entry(place: _EntryLocation, asked: bool) -> IndexedTool | None:
-    """What can be read of an entry; None if it is no tool that could be held back."""
-    entry = place.entry
+def _parse_entry(location: _EntryLocation, is_asked: bool) -> IndexedTool | None:
+    """Return the tool of an entry, or None if it is not a tool that can be deferred."""
+    entry = location.entry
     fields = FieldReader(entry)
+    sent = _without_field(entry, _DEFER_FIELD)
     if entry.get("type") == "mcp":
         label = fields.read_text("server_label")
-        if not label or not place.is_deferred:
+        if not label or not location.is_deferred:
             return None
-        tool = Tool(label, fields.read_text("server_description"), policy=fields.read_policy())
-        return IndexedTool(tool, _without_field(entry, _DEFER_FIELD), entry)
-    if entry.get("type") not in _CALLABLE:
+        description = fields.read_text("server_description")
+        tool = Tool(label, description, policy=fields.read_policy())
+        return IndexedTool(tool, to_wire_name(tool.id), sent, entry)
+    if entry.get("type") not in _CALLABLE_TYPES:
         return None
-    space = FieldReader(place.namespace) if place.namespace else None
+    namespace = FieldReader(location.namespace) if location.namespace else None
     tool = Tool(
         fields.read_name(),
         fields.read_text("description"),
         fields.read_object("parameters"),
-        server=space.read_text("name") if space else "",
-        server_description=space.read_text("description") if space else "",
+        server=namespace.read_text("name") if namespace else "",
+        server_description=namespace.read_text("description") if namespace else "",
         policy=fields.read_policy(),
     )
-    sent = _without_field(entry, _DEFER_FIELD)
-    name = wire_name(tool.id)
-    if name != entry["name"]:
-        if not tool.server and not place.is_deferred:
-            # OpenAI takes no such name; whether this upstream does is its own to say.
+    wire_name = to_wire_name(tool.id)
+    if wire_name != entry["name"]:
+        if not tool.server and not location.is_deferred:
+            # OpenAI refuses such a name; the upstream decides.
             return None
-        sent = {**sent, "name": name}
-    alone = tool.name if asked and place.is_deferred else None
-    return IndexedTool(tool, sent, entry, tool.server or alone)
+        sent = {**sent, "name": wire_name}
+    own_namespace = tool.name if is_asked and location.is_deferred else None
+    return IndexedTool(tool, wire_name, sent, entry, tool.server or own_namespace)
 
 
-def _choose_deferred(
-    read: Sequence[tuple[_EntryLocation, IndexedTool | None]], disclosure: Disclosure | None
-) -> set[str]:
-    wares = [(place, ware) for place, ware in read if ware is not None]
+def _choose_deferred(parsed: Sequence[_Parsed], disclosure: Disclosure | None) -> set[str]:
+    tools = [(location, indexed.tool) for location, indexed in parsed if indexed is not None]
     if disclosure is None:
-        return {ware.tool.id for place, ware in wares if place.is_deferred}
-    # A custom tool has no parameters to save.
-    can_wait = [ware.tool for place, ware in wares if place.entry.get("type") == "function"]
-    return {tool.id for tool in disclosure.plan(can_wait).deferred_tools}
+        return {tool.id for location, tool in tools if location.is_deferred}
+    # Custom tools have no parameters, so deferring them saves little.
+    functions = [tool for location, tool in tools if location.entry.get("type") == "function"]
+    return {tool.id for tool in disclosure.plan(functions).deferred_tools}
 
 
-def _split_entries(
-    read: Iterable[tuple[_EntryLocation, IndexedTool | None]], held: set[str]
-) -> tuple[list[Entry], list[IndexedTool]]:
-    front: list[Entry] = []
-    wares: list[IndexedTool] = []
-    for place, ware in read:
-        if ware is None:
-            front.append(_without_field(place.entry, _DEFER_FIELD))
-            continue
-        waits = ware.tool.id in held
-        wares.append(
-            IndexedTool(ware.tool, ware.wire_entry, ware.client_entry, ware.namespace, waits)
-        )
-        if not waits:
-            front.append(ware.wire_entry)
-    return front, wares
+def _render_source(name: str, description: str) -> str:
+    text = " ".join(description.split())
+    if len(text) > MAX_SOURCE_CHARS:
+        text = f"{text[: MAX_SOURCE_CHARS - 1]}…"
+    return f"- {name}: {text}" if text else f"- {name}"
 
 
-def _group_by_namespace(wares: Iterable[IndexedTool]) -> dict[str, tuple[str, ...]]:
-    """The held members of each namespace."""
-    groups: dict[str, list[str]] = {}
-    for ware in wares:
-        if ware.is_deferred and ware.tool.server:
-            groups.setdefault(ware.tool.server, []).append(ware.tool.id)
-    return {name: tuple(members) for name, members in groups.items()}
-
-
-def _render_sources(rack: ResponsesToolIndex) -> Iterator[str]:
-    """What there is to search, as far as there is room: namespaces and servers first."""
-    if not rack.uses_tool_search:
-        return
-    held = rack.tools.deferred.values()
-    spaces = {ware.tool.server: ware.tool.server_description for ware in held if ware.tool.server}
-    alone = [ware for ware in held if not ware.tool.server]
-    servers = [ware for ware in alone if ware.wire_entry.get("type") == "mcp"]
-    others = [ware for ware in alone if ware.wire_entry.get("type") != "mcp"]
-    named = [(ware.tool.name, ware.tool.description) for ware in (*servers, *others)]
-    lines = [_render_source(name, about) for name, about in (*spaces.items(), *named)]
-    room = MAX_SOURCES_CHARS
-    for number, line in enumerate([prompts.SOURCES, *lines]):
-        room -= len(line)
-        if room < 0:
-            yield prompts.MORE_SOURCES.format(count=len(lines) - number + 1)
-            return
-        yield line
-
-
-def _render_source(name: str, about: str) -> str:
-    words = " ".join(about.split())
-    short = words if len(words) <= MAX_SOURCE_CHARS else f"{words[: MAX_SOURCE_CHARS - 1]}…"
-    return f"- {name}: {short}" if short else f"- {name}"
-
-
-def _without_field(entry: Entry, field: str) -> Entry:
+def _without_field(entry: Entry, field: str) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if name != field}
 
 
