@@ -91,11 +91,11 @@ def test_an_upstream_that_dies_in_the_middle_of_a_stream(
     for dying in (answer(text), ScriptedAnswer([text], length=len(text) + 100)):
         with (
             client_of(dying) as client,
-            pytest.raises(openai.APIError, match="broke off|in the middle"),
+            pytest.raises(openai.APIError, match=r"broke off|in the middle"),
         ):
             ask(client, True)
     later = client_of(answer(search), answer(text))
-    with later as client, pytest.raises(openai.APIError, match="broke off|in the middle"):
+    with later as client, pytest.raises(openai.APIError, match=r"broke off|in the middle"):
         ask(client, True)
 
 

@@ -137,8 +137,8 @@ def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> No
     assert "the upstreams have large-*, small-*, tiny; add it to" in refused["huge"]["message"]
     assert refused["gpt-9"]["message"] == (
         "upstream 'other' has the model 'gpt-9', but speaks OpenAI's APIs (/v1/chat/completions, "
-        "/v1/responses), not Anthropic's API (/v1/messages); ask it there, or add one with "
-        '"api": "messages" to `models` in the configuration'
+        "/v1/responses), not Anthropic's API (/v1/messages); send the request there, or add an "
+        'upstream with "api": "messages" to `models` in the configuration'
     )
 
 
