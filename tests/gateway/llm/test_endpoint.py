@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, says
+from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, user_message
 from tests.gateway.llm.openai_chat.test_chat_stream import chunk
-from tests.gateway.llm.openai_responses.requests import deferred, said
-from tests.gateway.llm.openai_responses.test_responses_stream import events
+from tests.gateway.llm.openai_responses.requests import assistant_message, deferred_functions
+from tests.gateway.llm.openai_responses.test_responses_stream import response_events
 from tests.gateway.llm.raw_upstream import (
     ScriptedAnswer,
     message_end,
@@ -23,7 +23,7 @@ from tests.gateway.llm.raw_upstream import (
 )
 from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions
-from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, written
+from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, encode_events
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm import endpoint
 from toolcrib.gateway.llm.gateway import LlmGateway
@@ -32,7 +32,7 @@ either = pytest.mark.parametrize("tools", [[], [REGEX, *HARBOUR]], ids=["passed 
 
 
 def messages(tools: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"model": "m", "messages": [says("Hi")], "stream": True, "tools": tools}
+    return {"model": "m", "messages": [user_message("Hi")], "stream": True, "tools": tools}
 
 
 def posted(url: str, body: dict[str, Any]) -> socket.socket:
@@ -94,16 +94,16 @@ def test_a_stream_in_an_encoding_that_we_cannot_read_is_left_alone() -> None:
     [
         (
             "chat/completions",
-            {"messages": [says("Hi")], "tools": chat_functions()},
+            {"messages": [user_message("Hi")], "tools": chat_functions()},
             CHAT_SEARCH,
-            written([chunk(role="assistant", content="Done."), chunk("stop")])
+            encode_events([chunk(role="assistant", content="Done."), chunk("stop")])
             + b"data: [DONE]\n\n",
         ),
         (
             "responses",
-            {"input": "Hi", "tools": deferred()},
+            {"input": "Hi", "tools": deferred_functions()},
             RESPONSE_SEARCH,
-            written(events(said("Done."))),
+            encode_events(response_events(assistant_message("Done."))),
         ),
     ],
     ids=["chat", "responses"],

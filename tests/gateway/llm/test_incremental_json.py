@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
-from tests.gateway.llm.anthropic.requests import held, says
+from tests.gateway.llm.anthropic.requests import deferred_tool, user_message
 from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
 from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.support.scripted_model.server import ScriptedModel
@@ -156,11 +156,11 @@ def test_many_tools_are_searched_when_their_body_is_read_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(json_body, "MANY_SIGNS", 5_000)
-    tools = [held(f"tool_{number}", "words, " * 20) for number in range(1_000)]
-    tools += [held("read_tide", "Tell when the water is high")]
+    tools = [deferred_tool(f"tool_{number}", "words, " * 20) for number in range(1_000)]
+    tools += [deferred_tool("read_tide", "Tell when the water is high")]
     tools.insert(0, {"type": "tool_search_tool_bm25", "name": "tool_search_tool_bm25"})
     assert json_body._is_intricate(json.dumps({"tools": tools}).encode())
-    request = {"model": "m", "max_tokens": 9, "messages": [says("Tide?")], "tools": tools}
+    request = {"model": "m", "max_tokens": 9, "messages": [user_message("Tide?")], "tools": tools}
     with ScriptedModel([Turn("Aye.")]) as model, gateway_for_upstream(model.url) as served:
         reply = httpx2.post(f"{served.url}/v1/messages", json=request, timeout=60)
     assert reply.json()["content"][0]["text"] == "Aye."

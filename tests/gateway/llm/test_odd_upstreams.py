@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.llm.anthropic.requests import BM25, REGEX, held, says
-from tests.gateway.llm.openai_responses.requests import deferred
+from tests.gateway.llm.anthropic.requests import BM25, REGEX, deferred_tool, user_message
+from tests.gateway.llm.openai_responses.requests import deferred_functions
 from tests.gateway.llm.raw_upstream import RawUpstream, ScriptedAnswer, raw_upstream
 from tests.gateway.llm.serving import RunningLlmGateway, running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions, functions
@@ -131,14 +131,20 @@ def stand() -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
 def request(api: str, knows: bool, stream: bool) -> Json:
     """A request with tools; whether the client knows of tool search is `knows`."""
     if api == "messages":
-        plain = [{**held(name), "defer_loading": None} for name in ("read_tide", "b", "c", "d")]
-        tools = [BM25, REGEX, held("read_tide"), held("send_email")] if knows else plain
-        return {"model": "m", "messages": [says("Hi")], "tools": tools, "stream": stream}
+        plain = [
+            {**deferred_tool(name), "defer_loading": None} for name in ("read_tide", "b", "c", "d")
+        ]
+        tools = (
+            [BM25, REGEX, deferred_tool("read_tide"), deferred_tool("send_email")]
+            if knows
+            else plain
+        )
+        return {"model": "m", "messages": [user_message("Hi")], "tools": tools, "stream": stream}
     if api == "chat":
         tools = chat_functions(defer_loading=True) if knows else chat_functions()
-        return {"model": "m", "messages": [says("Hi")], "tools": tools, "stream": stream}
-    tools = deferred() if knows else functions()
-    return {"model": "m", "input": [says("Hi")], "tools": tools, "stream": stream}
+        return {"model": "m", "messages": [user_message("Hi")], "tools": tools, "stream": stream}
+    tools = deferred_functions() if knows else functions()
+    return {"model": "m", "input": [user_message("Hi")], "tools": tools, "stream": stream}
 
 
 def answers(api: str, stream: bool, made: list[Any]) -> list[ScriptedAnswer]:
@@ -163,8 +169,11 @@ def later(api: str, first: Json, said: Any) -> Json:
         choices = said.get("choices")
         one = choices[0] if isinstance(choices, list) and choices else None
         inner = one.get("message") if isinstance(one, dict) else None
-        return {**first, "messages": [*first["messages"], inner or says("Hm"), says("Go on")]}
-    told = [{"role": "assistant", "content": content or "Hm"}, says("Go on")]
+        return {
+            **first,
+            "messages": [*first["messages"], inner or user_message("Hm"), user_message("Go on")],
+        }
+    told = [{"role": "assistant", "content": content or "Hm"}, user_message("Go on")]
     return {**first, "messages": [*first["messages"], *told]}
 
 

@@ -12,10 +12,14 @@ from typing import Any
 import openai
 import pytest
 
-from tests.gateway.llm.openai_chat.test_chat_rewriter import search as chat_search
-from tests.gateway.llm.openai_chat.test_chat_stream import chunk, pieces
-from tests.gateway.llm.openai_responses.requests import deferred, said, search
-from tests.gateway.llm.openai_responses.test_responses_stream import events
+from tests.gateway.llm.openai_chat.test_chat_rewriter import search_call as chat_search
+from tests.gateway.llm.openai_chat.test_chat_stream import call_chunks, chunk
+from tests.gateway.llm.openai_responses.requests import (
+    assistant_message,
+    deferred_functions,
+    search_call,
+)
+from tests.gateway.llm.openai_responses.test_responses_stream import response_events
 from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
 from tests.gateway.llm.serving import running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions
@@ -25,17 +29,19 @@ from toolcrib.gateway.llm.gateway import LlmGateway
 Json = dict[str, Any]
 
 
-def written(bodies: Any) -> bytes:
+def encode_events(bodies: Any) -> bytes:
     return b"".join(b"data: " + json.dumps(body).encode() + b"\n\n" for body in bodies)
 
 
-CHAT_TEXT = written([chunk(role="assistant", content="I am")])
-CHAT_SEARCH = written([*pieces(chat_search(), 0), chunk("tool_calls")]) + b"data: [DONE]\n\n"
-RESPONSE_TEXT = written(list(events(said("I am")))[:4])
-RESPONSE_SEARCH = written(events(search()))
+CHAT_TEXT = encode_events([chunk(role="assistant", content="I am")])
+CHAT_SEARCH = (
+    encode_events([*call_chunks(chat_search(), 0), chunk("tool_calls")]) + b"data: [DONE]\n\n"
+)
+RESPONSE_TEXT = encode_events(list(response_events(assistant_message("I am")))[:4])
+RESPONSE_SEARCH = encode_events(response_events(search_call()))
 
 
-def answer(body: bytes, status: int = 200, kind: str = "text/event-stream") -> ScriptedAnswer:
+def scripted(body: bytes, status: int = 200, kind: str = "text/event-stream") -> ScriptedAnswer:
     return ScriptedAnswer([body], status, kind)
 
 
@@ -47,7 +53,7 @@ def stalling(body: bytes, kind: str = "text/event-stream") -> ScriptedAnswer:
 
 
 @contextmanager
-def client_of(*answers: ScriptedAnswer, read_seconds: float = 60) -> Iterator[openai.OpenAI]:
+def client_for(*answers: ScriptedAnswer, read_seconds: float = 60) -> Iterator[openai.OpenAI]:
     with raw_upstream(*answers) as raw:
         upstream = LlmUpstreamConfig(
             "faulty", api="openai", url=raw.url, read_seconds=read_seconds, retries=0
@@ -72,7 +78,7 @@ def chat(client: openai.OpenAI, stream: bool) -> list[Any]:
 
 
 def responses(client: openai.OpenAI, stream: bool) -> list[Any]:
-    given: Json = {"model": "m", "input": "Hi", "tools": deferred(), "stream": stream}
+    given: Json = {"model": "m", "input": "Hi", "tools": deferred_functions(), "stream": stream}
     answer = client.responses.create(**given)
     return list(answer) if stream else [answer]
 
@@ -88,24 +94,24 @@ APIS = pytest.mark.parametrize(
 def test_an_upstream_that_dies_in_the_middle_of_a_stream(
     ask: Any, text: bytes, search: bytes
 ) -> None:
-    for dying in (answer(text), ScriptedAnswer([text], length=len(text) + 100)):
+    for dying in (scripted(text), ScriptedAnswer([text], length=len(text) + 100)):
         with (
-            client_of(dying) as client,
+            client_for(dying) as client,
             pytest.raises(openai.APIError, match=r"broke off|in the middle"),
         ):
             ask(client, True)
-    later = client_of(answer(search), answer(text))
+    later = client_for(scripted(search), scripted(text))
     with later as client, pytest.raises(openai.APIError, match=r"broke off|in the middle"):
         ask(client, True)
 
 
 @APIS
 def test_an_upstream_that_stalls(ask: Any, text: bytes, search: bytes) -> None:
-    silent = client_of(stalling(text), read_seconds=1.5)
+    silent = client_for(stalling(text), read_seconds=1.5)
     with silent as client, pytest.raises(openai.APIError, match=r"silent for 1\.5 s"):
         ask(client, True)
     whole = stalling(b'{"id":', "application/json")
-    silent = client_of(whole, read_seconds=1.5)
+    silent = client_for(whole, read_seconds=1.5)
     with silent as client, pytest.raises(openai.APIStatusError) as raised:
         ask(client, False)
     assert raised.value.status_code == 504
@@ -116,8 +122,8 @@ def test_an_upstream_that_does_not_hang_up_after_its_end(
     ask: Any, text: bytes, search: bytes
 ) -> None:
     end = ScriptedAnswer([text + search, partial(threading.Event().wait, 20)])
-    done = answer(json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json")
-    with client_of(end, done) as client, pytest.raises(openai.APIError, match="enough"):
+    done = scripted(json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json")
+    with client_for(end, done) as client, pytest.raises(openai.APIError, match="enough"):
         ask(client, True)
 
 
@@ -134,11 +140,11 @@ def test_an_upstream_that_does_not_hang_up_after_its_end(
 def test_an_upstream_that_talks_nonsense(
     ask: Any, text: bytes, search: bytes, nonsense: bytes
 ) -> None:
-    streamed, whole = answer(text + nonsense), answer(nonsense[6:], kind="application/json")
+    streamed, whole = scripted(text + nonsense), scripted(nonsense[6:], kind="application/json")
     says = pytest.raises(openai.APIError, match="the upstream sent JSON that")
-    with client_of(streamed) as client, says:
+    with client_for(streamed) as client, says:
         ask(client, True)
-    with client_of(whole) as client, pytest.raises(openai.APIStatusError) as raised:
+    with client_for(whole) as client, pytest.raises(openai.APIStatusError) as raised:
         ask(client, False)
     assert raised.value.status_code == 502
 
@@ -147,13 +153,13 @@ def test_an_upstream_that_talks_nonsense(
 def test_an_upstream_that_is_too_busy_is_quoted(ask: Any, text: bytes, search: bytes) -> None:
     body = json.dumps({"error": {"message": "slow down", "type": "rate", "code": "x"}}).encode()
     for status in (429, 529):
-        busy = answer(body, status, "application/json")
+        busy = scripted(body, status, "application/json")
         for stream in (False, True):
-            with client_of(busy) as client, pytest.raises(openai.APIStatusError) as raised:
+            with client_for(busy) as client, pytest.raises(openai.APIStatusError) as raised:
                 ask(client, stream)
             assert raised.value.status_code == status
             assert raised.value.body == {"message": "slow down", "type": "rate", "code": "x"}
-        later = client_of(answer(search), busy)
+        later = client_for(scripted(search), busy)
         with later as client, pytest.raises(openai.APIError, match="slow down"):
             ask(client, True)
 
@@ -161,9 +167,9 @@ def test_an_upstream_that_is_too_busy_is_quoted(ask: Any, text: bytes, search: b
 @APIS
 def test_an_upstream_that_answers_in_the_other_manner(ask: Any, text: bytes, search: bytes) -> None:
     says = pytest.raises(openai.APIStatusError, match="did not answer with a stream")
-    with client_of(answer(b"{}", kind="application/json")) as client, says:
+    with client_for(scripted(b"{}", kind="application/json")) as client, says:
         ask(client, True)
-    with client_of(answer(text)) as client, pytest.raises(openai.APIStatusError):
+    with client_for(scripted(text)) as client, pytest.raises(openai.APIStatusError):
         ask(client, False)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, MCP, SEARCH, deferred
+from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, MCP, SEARCH, deferred_functions
 from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
 from tests.gateway.llm.serving import running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions, functions
@@ -85,7 +85,7 @@ THINGS = _objects(
 LISTS = st.lists(THINGS, max_size=4)
 
 
-def _quietly(work: Callable[[], Any]) -> Any:
+def _ignore_refusals(work: Callable[[], Any]) -> Any:
     """What comes of it, unless it is refused on purpose."""
     with suppress(RequestFailed):
         return work()
@@ -127,18 +127,18 @@ def test_responses_take_anything(
     tools: list[Json], items: list[Json], replies: list[Json], choice: Any
 ) -> None:
     for known in (
-        [*deferred(), CRM, MCP],
+        [*deferred_functions(), CRM, MCP],
         [CLIENT, *functions(defer_loading=True)],
         functions(),
     ):
-        rack = _quietly(
+        rack = _ignore_refusals(
             lambda: build_responses_index([*tools, *known], Disclosure(Activation(tools=2)))  # noqa: B023
         )
         rack = rack or build_responses_index([SEARCH])
         body = {"input": items, "tools": tools, "tool_choice": choice, "previous_response_id": "x"}
 
         def talk(rack: Any = rack, body: Json = body) -> Any:
-            return _quietly(
+            return _ignore_refusals(
                 lambda: ResponsesRewriter(body, rack, ScopedMemory(ConversationMemory(10), "x"), 3)
             )
 

@@ -23,16 +23,16 @@ Json = dict[str, Any]
 THEIRS = {"authorization": "Bearer theirs"}
 
 
-def reply(body: Json, status: int = 200) -> ScriptedAnswer:
+def json_answer(body: Json, status: int = 200) -> ScriptedAnswer:
     content = json.dumps(body).encode()
     return ScriptedAnswer([content], status, "application/json", len(content))
 
 
-def stored(id: str) -> ScriptedAnswer:
-    return reply({"id": id, "object": "response", "status": "completed", "output": []})
+def stored_response(id: str) -> ScriptedAnswer:
+    return json_answer({"id": id, "object": "response", "status": "completed", "output": []})
 
 
-def streamed(id: str, *calls: Json) -> ScriptedAnswer:
+def streamed_response(id: str, *calls: Json) -> ScriptedAnswer:
     items = [{"type": "function_call", "call_id": f"call_{id}", **call} for call in calls]
     events = [
         {"type": "response.created", "response": {"id": id}},
@@ -42,12 +42,12 @@ def streamed(id: str, *calls: Json) -> ScriptedAnswer:
     return ScriptedAnswer([f"data: {json.dumps(one)}\n\n".encode() for one in events])
 
 
-def models(*ids: str) -> ScriptedAnswer:
-    return reply({"object": "list", "data": [{"id": id} for id in ids]})
+def model_list(*ids: str) -> ScriptedAnswer:
+    return json_answer({"object": "list", "data": [{"id": id} for id in ids]})
 
 
 @contextmanager
-def between(
+def gateway_with_two_upstreams(
     *answers: ScriptedAnswer,
     api: str = "openai",
     first: Json | None = None,
@@ -69,14 +69,16 @@ def between(
         yield served, one, two
 
 
-def keys(upstream: RawUpstream) -> list[str | None]:
+def credentials_sent_to(upstream: RawUpstream) -> list[str | None]:
     """The keys that an upstream was sent."""
     return [one.get("authorization", one.get("x-api-key")) for one in upstream.headers]
 
 
-@pytest.mark.parametrize("made", [stored, streamed], ids=["whole", "streamed"])
+@pytest.mark.parametrize("made", [stored_response, streamed_response], ids=["whole", "streamed"])
 def test_a_stored_response_is_asked_for_where_it_was_made(made: Any) -> None:
-    with between(made("resp_9"), stored("resp_9"), stored("resp_9")) as (served, one, two):
+    with gateway_with_two_upstreams(
+        made("resp_9"), stored_response("resp_9"), stored_response("resp_9")
+    ) as (served, one, two):
         with httpx2.Client(base_url=served.url, headers=THEIRS, timeout=30) as client:
             client.post("/v1/responses", json={"model": "large-1", "input": "Hi"})
             found = client.get("/v1/responses/resp_9?include=a/b")
@@ -90,12 +92,12 @@ def test_a_stored_response_is_asked_for_where_it_was_made(made: Any) -> None:
         "GET /v1/responses/resp_9?include=a/b",
         "DELETE /v1/responses/resp_9",
     ]
-    assert keys(one) == [] and set(keys(two)) == {"Bearer theirs"}
+    assert credentials_sent_to(one) == [] and set(credentials_sent_to(two)) == {"Bearer theirs"}
     assert other.status_code == 404, "somebody else's responses are not known to me"
 
 
 def test_a_response_that_nobody_knows_is_asked_for_nowhere_until_the_client_says_where() -> None:
-    with between(stored("resp_7")) as (served, one, two):
+    with gateway_with_two_upstreams(stored_response("resp_7")) as (served, one, two):
         url = f"{served.url}/v1/responses/resp_7"
         lost, wrong, found = (
             httpx2.get(url, headers={**THEIRS, **named}, timeout=30)
@@ -109,50 +111,54 @@ def test_a_response_that_nobody_knows_is_asked_for_nowhere_until_the_client_says
 
 
 def test_what_names_its_model_goes_to_the_upstream_of_that_model() -> None:
-    with between(reply({"input_tokens": 3})) as (served, one, two):
+    with gateway_with_two_upstreams(json_answer({"input_tokens": 3})) as (served, one, two):
         sent = {"model": "large-2", "input": "Hi"}
         counted = httpx2.post(
             f"{served.url}/v1/responses/input_tokens", json=sent, headers=THEIRS, timeout=30
         )
         nobodys = httpx2.post(f"{served.url}/v1/responses/compact", json={}, timeout=30)
     assert counted.json() == {"input_tokens": 3}
-    assert (one.headers, keys(two)) == ([], ["Bearer theirs"])
+    assert (one.headers, credentials_sent_to(two)) == ([], ["Bearer theirs"])
     assert nobodys.status_code == 404
 
 
 def test_the_models_of_all_upstreams_are_listed_and_no_key_goes_astray() -> None:
-    answers = models("small-1", "large-1", "large-2", "other")
-    with between(answers) as (served, one, two):
+    answers = model_list("small-1", "large-1", "large-2", "other")
+    with gateway_with_two_upstreams(answers) as (served, one, two):
         listed = httpx2.get(f"{served.url}/v1/models", headers=THEIRS, timeout=30)
     assert [entry["id"] for entry in listed.json()["data"]] == ["small-1", "large-1", "large-2"]
     # Which of the two the key is for, nobody can tell.
-    assert keys(one) == keys(two) == [None]
+    assert credentials_sent_to(one) == credentials_sent_to(two) == [None]
 
 
 def test_a_key_can_only_be_meant_for_the_one_upstream_that_has_none() -> None:
-    listing = models("small-1")
-    with between(listing, listing, first={"key": "own"}) as (served, one, two):
+    listing = model_list("small-1")
+    with gateway_with_two_upstreams(listing, listing, first={"key": "own"}) as (served, one, two):
         listed = httpx2.get(f"{served.url}/v1/models", headers=THEIRS, timeout=30)
         named = httpx2.get(
             f"{served.url}/v1/models", headers={**THEIRS, "x-toolcrib-upstream": "two"}, timeout=30
         )
     assert [entry["id"] for entry in listed.json()["data"]] == ["small-1"]
-    assert keys(one) == ["Bearer own"]
-    assert keys(two) == ["Bearer theirs", "Bearer theirs"]
+    assert credentials_sent_to(one) == ["Bearer own"]
+    assert credentials_sent_to(two) == ["Bearer theirs", "Bearer theirs"]
     assert named.headers.get("x-toolcrib-upstream", "two") == "two"
 
 
 def test_one_model_is_asked_for_at_its_upstream() -> None:
-    with between(reply({"id": "large-1"})) as (served, one, two):
+    with gateway_with_two_upstreams(json_answer({"id": "large-1"})) as (served, one, two):
         found = httpx2.get(f"{served.url}/v1/models/large-1", headers=THEIRS, timeout=30)
         lost = httpx2.get(f"{served.url}/v1/models/huge-1", headers=THEIRS, timeout=30)
     assert found.json() == {"id": "large-1"}
-    assert (one.headers, keys(two)) == ([], ["Bearer theirs"])
+    assert (one.headers, credentials_sent_to(two)) == ([], ["Bearer theirs"])
     assert lost.status_code == 404
 
 
 def test_models_are_listed_in_the_form_of_the_api_that_is_asked() -> None:
-    with between(models("small-1", "large-1"), api="messages") as (served, one, _):
+    with gateway_with_two_upstreams(model_list("small-1", "large-1"), api="messages") as (
+        served,
+        one,
+        _,
+    ):
         headers = {"anthropic-version": "2023-06-01", "x-api-key": "theirs"}
         listed = httpx2.get(f"{served.url}/v1/models?limit=2", headers=headers, timeout=30)
     assert listed.json() == {
@@ -167,8 +173,10 @@ def test_models_are_listed_in_the_form_of_the_api_that_is_asked() -> None:
 def test_an_upstream_that_does_not_tell_its_models_is_left_out_and_none_at_all_is_an_error() -> (
     None
 ):
-    with between(reply({"error": {}}, 401), reply({"error": {}}, 401)) as (served, one, two):
-        one.answers.insert(0, models("small-1"))
+    with gateway_with_two_upstreams(
+        json_answer({"error": {}}, 401), json_answer({"error": {}}, 401)
+    ) as (served, one, two):
+        one.answers.insert(0, model_list("small-1"))
         some = httpx2.get(f"{served.url}/v1/models", timeout=30)
         none = httpx2.get(f"{served.url}/v1/models", timeout=30)
         assert two.paths == ["GET /v1/models"] * 2
@@ -181,7 +189,7 @@ LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
 RATE = ToolCall("get_exchange_rate", {"currency": "USD"}, id="call_same")
 
 
-def converse(url: str, headers: Json, system: str = "Be kind.", model: str = "m") -> Json:
+def start_conversation(url: str, headers: Json, system: str = "Be kind.", model: str = "m") -> Json:
     """One exchange in which a search is hidden: the message that the client gets."""
     said = [{"role": "system", "content": system}, {"role": "user", "content": "A dollar?"}]
     body = {"model": model, "messages": said, "tools": chat_functions()}
@@ -190,7 +198,9 @@ def converse(url: str, headers: Json, system: str = "Be kind.", model: str = "m"
     return message
 
 
-def sent_on(url: str, model: ScriptedModel, headers: Json, message: Json, **more: str) -> int:
+def count_messages_sent(
+    url: str, model: ScriptedModel, headers: Json, message: Json, **more: str
+) -> int:
     """How many messages the upstream is told when the client goes on after that message."""
     said = [
         {"role": "system", "content": more.get("system", "Be kind.")},
@@ -218,21 +228,25 @@ def test_what_was_hidden_is_put_back_for_its_owner_in_its_conversation_alone() -
         gateway = LlmGateway(LlmGatewayConfig(upstreams, threshold_tools=len(WORDS)))
         url = open.enter_context(running_llm_gateway(gateway)).url
         mine = {"x-api-key": "mine"}
-        message = converse(url, mine)
-        assert sent_on(url, model, mine, message) == 6, "search and result are put back"
+        message = start_conversation(url, mine)
+        assert count_messages_sent(url, model, mine, message) == 6, "search and result are put back"
         others: list[Json] = [{}, {"x-api-key": "another"}, {"api-key": "mine"}]
         for headers in others:
-            assert sent_on(url, model, headers, message) == 4, headers
-        assert sent_on(url, model, mine, message, system="Be rude.") == 4
-        assert sent_on(url, model, mine, message, asked="other") == 4
+            assert count_messages_sent(url, model, headers, message) == 4, headers
+        assert count_messages_sent(url, model, mine, message, system="Be rude.") == 4
+        assert count_messages_sent(url, model, mine, message, asked="other") == 4
 
 
 def test_a_streamed_response_of_two_rounds_is_found_whole_by_the_id_of_its_first() -> None:
     rounds = [
-        streamed("resp_1", {"name": "search_tools", "arguments": '{"query": "exchange rate"}'}),
-        streamed("resp_2", {"name": "get_exchange_rate", "arguments": '{"currency": "x"}'}),
+        streamed_response(
+            "resp_1", {"name": "search_tools", "arguments": '{"query": "exchange rate"}'}
+        ),
+        streamed_response(
+            "resp_2", {"name": "get_exchange_rate", "arguments": '{"currency": "x"}'}
+        ),
     ]
-    with raw_upstream(*rounds, always=stored("resp_2")) as model:
+    with raw_upstream(*rounds, always=stored_response("resp_2")) as model:
         upstream = LlmUpstreamConfig("raw", api="openai", url=model.url, tool_search="on")
         with running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,)))) as served:
             url = f"{served.url}/v1/responses"

@@ -26,45 +26,45 @@ def tool(name: str, description: str = "", **more: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "input_schema": schema, **more}
 
 
-def held(name: str, description: str = "", **more: Any) -> dict[str, Any]:
+def deferred_tool(name: str, description: str = "", **more: Any) -> dict[str, Any]:
     """A tool that is held back."""
     return tool(name, description, defer_loading=True, **more)
 
 
 HARBOUR = [
-    held("moor_boat", "Tie a boat to the quay"),
-    held("raise_sail", "Hoist the canvas on a halyard"),
-    held("read_tide", "Tell when the water is high"),
-    held("log_weather", "Note wind and rain in the book"),
+    deferred_tool("moor_boat", "Tie a boat to the quay"),
+    deferred_tool("raise_sail", "Hoist the canvas on a halyard"),
+    deferred_tool("read_tide", "Tell when the water is high"),
+    deferred_tool("log_weather", "Note wind and rain in the book"),
 ]
 
 
-def by_pattern(pattern: str, **more: Any) -> ToolCall:
+def regex_search(pattern: str, **more: Any) -> ToolCall:
     """The model searches by a pattern."""
     return ToolCall(REGEX["name"], {"pattern": pattern, **more})
 
 
-def by_words(query: str, **more: Any) -> ToolCall:
+def bm25_search(query: str, **more: Any) -> ToolCall:
     """The model searches in words."""
     return ToolCall(BM25["name"], {"query": query, **more})
 
 
 @dataclass
-class Asked:
+class Conversation:
     """A client before a gateway before a scripted model."""
 
     model: ScriptedModel
-    served: RunningLlmGateway
+    server: RunningLlmGateway
     client: anthropic.Anthropic
     stream: bool
     history: list[Any] = field(default_factory=list)
 
     @property
-    def upstream(self) -> list[Request]:
+    def upstream_requests(self) -> list[Request]:
         """What the model was asked."""
         return self.model.requests
 
-    def ask(
+    def send(
         self,
         tools: list[dict[str, Any]],
         *said: Any,
@@ -73,7 +73,7 @@ class Asked:
         **body: Any,
     ) -> dict[str, Any]:
         """The model's reply to the history and what is said now, as plain JSON."""
-        self.history += [one if isinstance(one, dict) else says(one) for one in said]
+        self.history += [one if isinstance(one, dict) else user_message(one) for one in said]
         messages: Any = self.client.beta.messages if beta else self.client.messages
         known = {
             "model": "plain-model",
@@ -93,12 +93,12 @@ class Asked:
         return reply
 
 
-def says(text: str) -> dict[str, Any]:
+def user_message(text: str) -> dict[str, Any]:
     """A user's message."""
     return {"role": "user", "content": text}
 
 
-def result(id: str, content: object = "done") -> dict[str, Any]:
+def tool_result_message(id: str, content: object = "done") -> dict[str, Any]:
     """The message by which a client answers one call."""
     return {
         "role": "user",
@@ -106,18 +106,18 @@ def result(id: str, content: object = "done") -> dict[str, Any]:
     }
 
 
-def kinds(reply: Mapping[str, Any]) -> list[str]:
+def block_types(reply: Mapping[str, Any]) -> list[str]:
     """The types of a reply's blocks."""
     return [block["type"] for block in reply["content"]]
 
 
-def found(block: Mapping[str, Any]) -> list[str]:
+def referenced_names(block: Mapping[str, Any]) -> list[str]:
     """The names a search result refers to."""
     assert block["content"]["type"] == "tool_search_tool_search_result", block
     return [one["tool_name"] for one in block["content"]["tool_references"]]
 
 
-class _Stand:
+class _GatewaySetup:
     """A scripted model and a gateway before it, which stay for the next test with the same settings."""
 
     def __init__(self, settings: Mapping[str, Any], upstream: Mapping[str, Any]) -> None:
@@ -126,9 +126,9 @@ class _Stand:
         self.model = self._open.enter_context(ScriptedModel(self._turn))
         known = LlmUpstreamConfig("scripted", api="messages", url=self.model.url, **upstream)
         gateway = LlmGateway(LlmGatewayConfig((known,), **settings))
-        self.served = self._open.enter_context(running_llm_gateway(gateway))
+        self.server = self._open.enter_context(running_llm_gateway(gateway))
 
-    def begin(self, script: Script) -> None:
+    def start_script(self, script: Script) -> None:
         self.model.requests = []
         self._turns = script if callable(script) else iter(script)
 
@@ -141,7 +141,7 @@ class _Stand:
         return next(self._turns, Failure(400, "the script has no more turns"))
 
 
-_stands: dict[str, _Stand] = {}
+_stands: dict[str, _GatewaySetup] = {}
 _clients: list[anthropic.Anthropic] = []
 
 
@@ -154,9 +154,9 @@ def close_all() -> None:
 
 
 @contextmanager
-def asking(
+def conversation_with(
     script: Script, *, stream: bool = False, settings: Mapping[str, Any] | None = None, **more: Any
-) -> Iterator[Asked]:
+) -> Iterator[Conversation]:
     """A conversation with a scripted model; `settings` are the gateway's, `more` the upstream's.
 
     Language is searched by words alone, unless `search` says otherwise: reading takes its time.
@@ -164,10 +164,10 @@ def asking(
     upstream = {"search": "exact", **more}
     key = repr((sorted((settings or {}).items()), sorted(upstream.items())))
     if key not in _stands:
-        _stands[key] = _Stand(settings or {}, upstream)
+        _stands[key] = _GatewaySetup(settings or {}, upstream)
     if not _clients:
         _clients.append(anthropic.Anthropic(api_key="secret", max_retries=0))
     stand = _stands[key]
-    stand.begin(script)
-    client = _clients[0].with_options(base_url=stand.served.url)
-    yield Asked(stand.model, stand.served, client, stream)
+    stand.start_script(script)
+    client = _clients[0].with_options(base_url=stand.server.url)
+    yield Conversation(stand.model, stand.server, client, stream)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.llm.anthropic.requests import asking
+from tests.gateway.llm.anthropic.requests import conversation_with
 from tests.support.npm import install_folder, install_packages
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
@@ -20,7 +20,7 @@ PACKAGES = ("@anthropic-ai/sdk@1.8.0", "ai@6.0.326", "@ai-sdk/anthropic@3.0.138"
 PYTHON = "TOOLCRIB_PYTHON_CLIENTS"
 
 
-def sailor(request: Request) -> Turn:
+def tide_model(request: Request) -> Turn:
     """A model that searches for its one tool, calls it, and says what came of it."""
     if "read_tide" not in request.tool_names:
         name = next(name for name in request.tool_names if "search" in name.lower())
@@ -34,9 +34,9 @@ def sailor(request: Request) -> Turn:
 def test_the_npm_clients_make_of_it_what_they_make_of_the_api(tmp_path: Path) -> None:
     modules = install_packages(install_folder("TOOLCRIB_CLIENTS", tmp_path), PACKAGES)
     script = Path(__file__).with_name("clients.mjs")
-    with asking(sailor) as asked:
+    with conversation_with(tide_model) as asked:
         printed = subprocess.run(
-            ["node", str(script), asked.served.url, str(modules.parent)],
+            ["node", str(script), asked.server.url, str(modules.parent)],
             capture_output=True,
             text=True,
             timeout=120,
@@ -65,12 +65,12 @@ def test_pydantic_ai_searches_natively(monkeypatch: pytest.MonkeyPatch) -> None:
         """Tell when the water is high."""
         return "noon"
 
-    with asking(sailor, tool_search="on") as asked:
-        provider = providers.AnthropicProvider(api_key="secret", base_url=asked.served.url)
+    with conversation_with(tide_model, tool_search="on") as asked:
+        provider = providers.AnthropicProvider(api_key="secret", base_url=asked.server.url)
         model = models.AnthropicModel("claude-opus-4-8", provider=provider)
         agent = agents.Agent(model, tools=[agents.Tool(read_tide, defer_loading=True)])
         result = agent.run_sync("When is high tide?")
-        names = [one.tool_names for one in asked.upstream]
+        names = [one.tool_names for one in asked.upstream_requests]
     assert result.output == "High tide is at noon."
     assert "read_tide" not in names[0] and "read_tide" in names[-1]
     assert any("tool_search_tool" in name for name in names[0])
@@ -89,13 +89,13 @@ def test_langchain_searches_natively() -> None:
         """Tell when the water is high."""
         return "noon"
 
-    with asking(sailor, tool_search="on") as asked:
+    with conversation_with(tide_model, tool_search="on") as asked:
         model = chat.ChatAnthropic(
-            model="claude-opus-4-8", base_url=asked.served.url, api_key="secret", max_retries=0
+            model="claude-opus-4-8", base_url=asked.server.url, api_key="secret", max_retries=0
         )
         searching = middleware.ProviderToolSearchMiddleware(searchable_tools=[read_tide])
         agent = agents.create_agent(model, tools=[read_tide], middleware=[searching])
         result = agent.invoke({"messages": [{"role": "user", "content": "When is high tide?"}]})
-        names = [one.tool_names for one in asked.upstream]
+        names = [one.tool_names for one in asked.upstream_requests]
     assert "noon" in str(result["messages"][-1].content)
     assert "read_tide" not in names[0] and "read_tide" in names[-1]

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, says
+from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, user_message
 from tests.gateway.llm.raw_upstream import (
     RawUpstream,
     ScriptedAnswer,
@@ -33,17 +33,17 @@ SEARCHABLE: list[dict[str, Any]] = [REGEX, *HARBOUR]
 either = pytest.mark.parametrize("tools", [PLAIN, SEARCHABLE], ids=["passed on", "searched"])
 
 
-def ask(
+def post_message(
     served: RunningLlmGateway, tools: list[dict[str, Any]], stream: bool = True
 ) -> httpx2.Response:
-    body: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [says("Hi")]}
+    body: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [user_message("Hi")]}
     body |= {"tools": tools} if tools else {}
     body |= {"stream": True} if stream else {}
     return httpx2.post(f"{served.url}/v1/messages", json=body, timeout=60)
 
 
 @contextmanager
-def failing(
+def gateway_with(
     *answers: ScriptedAnswer, **settings: Any
 ) -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
     with (
@@ -76,8 +76,8 @@ def test_a_stream_that_breaks_off_ends_in_an_error(
     tools: list[dict[str, Any]], pieces: list[bytes]
 ) -> None:
     # It promises more than it sends, so that the end is not taken for one.
-    with failing(ScriptedAnswer(pieces, length=10_000)) as (_, served):
-        told = last_event(ask(served, tools))
+    with gateway_with(ScriptedAnswer(pieces, length=10_000)) as (_, served):
+        told = last_event(post_message(served, tools))
     assert told["type"] == "error"
     assert (
         told["error"]["type"] == "api_error" and "'scripted' broke off" in told["error"]["message"]
@@ -85,8 +85,8 @@ def test_a_stream_that_breaks_off_ends_in_an_error(
 
 
 def test_a_stream_that_ends_too_early_is_an_error() -> None:
-    with failing(ScriptedAnswer([message_start(), text_block("Well")])) as (_, served):
-        told = last_event(ask(served, SEARCHABLE))
+    with gateway_with(ScriptedAnswer([message_start(), text_block("Well")])) as (_, served):
+        told = last_event(post_message(served, SEARCHABLE))
     assert told["error"]["message"] == "the upstream ended its answer in the middle; try again"
 
 
@@ -94,8 +94,8 @@ def test_a_stream_that_ends_too_early_is_an_error() -> None:
 def test_an_upstream_that_falls_silent_is_given_up(tools: list[dict[str, Any]]) -> None:
     done = threading.Event()
     stalling = ScriptedAnswer([message_start(), lambda: done.wait(30)])
-    with failing(stalling, read_seconds=0.3) as (_, served):
-        told = last_event(ask(served, tools))
+    with gateway_with(stalling, read_seconds=0.3) as (_, served):
+        told = last_event(post_message(served, tools))
         done.set()
     assert told["error"]["type"] == "timeout_error"
     assert told["error"]["message"] == "upstream 'scripted' was silent for 0.3 s"
@@ -112,17 +112,17 @@ def test_an_upstream_that_falls_silent_is_given_up(tools: list[dict[str, Any]]) 
     ],
 )
 def test_events_that_make_no_sense_end_in_an_error(broken: bytes, says_what: str) -> None:
-    with failing(
+    with gateway_with(
         ScriptedAnswer([message_start(), text_block("Well"), broken, text_block("?")])
     ) as (_, served):
-        told = last_event(ask(served, SEARCHABLE))
+        told = last_event(post_message(served, SEARCHABLE))
     assert told["error"]["type"] == "api_error" and says_what in told["error"]["message"]
 
 
 def test_an_error_that_the_upstream_streams_is_passed_on_and_ends_the_stream() -> None:
     failure = event("error", error={"type": "overloaded_error", "message": "Overloaded"})
-    with failing(ScriptedAnswer([message_start(), failure, text_block("?")])) as (_, served):
-        answer = ask(served, SEARCHABLE)
+    with gateway_with(ScriptedAnswer([message_start(), failure, text_block("?")])) as (_, served):
+        answer = post_message(served, SEARCHABLE)
     assert last_event(answer)["error"] == {"type": "overloaded_error", "message": "Overloaded"}
 
 
@@ -135,8 +135,8 @@ def test_an_error_before_the_first_word_is_passed_on_unmodified(status: int, str
     # Spaced as nobody here would write it.
     body = json.dumps(ERROR, indent=3).encode()
     refusing = ScriptedAnswer([body], status, "application/json", len(body), {"Retry-After": "7"})
-    with failing(refusing, retries=2) as (upstream, served):
-        answer = ask(served, SEARCHABLE, stream)
+    with gateway_with(refusing, retries=2) as (upstream, served):
+        answer = post_message(served, SEARCHABLE, stream)
     assert (answer.status_code, answer.content) == (status, body)
     assert answer.headers["retry-after"] == "7" and len(upstream.bodies) == 1
 
@@ -146,10 +146,10 @@ def test_an_error_in_a_later_pass_is_tried_again_and_then_told(stream: bool) -> 
     body = json.dumps(ERROR).encode()
     busy = ScriptedAnswer([body], 529, "application/json", len(body), {"Retry-After": "0"})
     first = (
-        SEARCHED if stream else ScriptedAnswer([_whole_search()], content_type="application/json")
+        SEARCHED if stream else ScriptedAnswer([_search_reply()], content_type="application/json")
     )
-    with failing(first, busy, busy, retries=1) as (upstream, served):
-        answer = ask(served, SEARCHABLE, stream)
+    with gateway_with(first, busy, busy, retries=1) as (upstream, served):
+        answer = post_message(served, SEARCHABLE, stream)
     assert len(upstream.bodies) == 3 and upstream.bodies[1] == upstream.bodies[2]
     if stream:
         assert last_event(answer) == ERROR
@@ -157,7 +157,7 @@ def test_an_error_in_a_later_pass_is_tried_again_and_then_told(stream: bool) -> 
         assert (answer.status_code, answer.content) == (529, body)
 
 
-def _whole_search() -> bytes:
+def _search_reply() -> bytes:
     use = {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {"pattern": "x"}}
     return json.dumps({"type": "message", "content": [use], "stop_reason": "tool_use"}).encode()
 
@@ -172,7 +172,7 @@ def test_an_upstream_that_is_not_there_is_a_bad_gateway(
         with gateway_for_upstream(
             f"http://127.0.0.1:{closed.getsockname()[1]}", retries=1
         ) as served:
-            answer = ask(served, tools, stream)
+            answer = post_message(served, tools, stream)
     assert answer.status_code == 502
     assert answer.json()["error"] == {
         "type": "api_error",
@@ -181,11 +181,14 @@ def test_an_upstream_that_is_not_there_is_a_bad_gateway(
 
 
 def test_a_request_is_sent_again_only_while_nothing_came_back() -> None:
-    with failing(retries=2) as (upstream, served):
-        answer = ask(served, SEARCHABLE)
+    with gateway_with(retries=2) as (upstream, served):
+        answer = post_message(served, SEARCHABLE)
     assert answer.status_code == 502 and len(upstream.bodies) == 3
-    with failing(ScriptedAnswer([message_start()], length=999), retries=2) as (upstream, served):
-        assert last_event(ask(served, SEARCHABLE))["type"] == "error"
+    with gateway_with(ScriptedAnswer([message_start()], length=999), retries=2) as (
+        upstream,
+        served,
+    ):
+        assert last_event(post_message(served, SEARCHABLE))["type"] == "error"
     assert len(upstream.bodies) == 1
 
 
@@ -196,8 +199,8 @@ def test_an_answer_over_the_limit_is_broken_off(tools: list[dict[str, Any]]) -> 
         ScriptedAnswer([body], content_type="application/json"),
         ScriptedAnswer([message_start(), text_block("x" * 5_000)]),
     ]
-    with failing(*answers, max_response_bytes=1_024) as (_, served):
-        whole, streamed = ask(served, tools, stream=False), ask(served, tools)
+    with gateway_with(*answers, max_response_bytes=1_024) as (_, served):
+        whole, streamed = post_message(served, tools, stream=False), post_message(served, tools)
     assert whole.status_code == 502 and "maxResponseBytes" in whole.json()["error"]["message"]
     assert "maxResponseBytes" in last_event(streamed)["error"]["message"]
 
@@ -206,14 +209,14 @@ def test_an_answer_over_the_limit_is_broken_off(tools: list[dict[str, Any]]) -> 
     "content", [b"[]", b"<html>", b'{"content": 7}', b'{"content": [7]}', b"{}"]
 )
 def test_a_whole_answer_that_makes_no_sense_is_no_failure_of_ours(content: bytes) -> None:
-    with failing(ScriptedAnswer([content], content_type="application/json")) as (_, served):
-        answer = ask(served, SEARCHABLE, stream=False)
+    with gateway_with(ScriptedAnswer([content], content_type="application/json")) as (_, served):
+        answer = post_message(served, SEARCHABLE, stream=False)
     assert answer.status_code == (200 if content.startswith(b"{") else 502)
 
 
 def test_an_upstream_that_does_not_stream_is_told_apart() -> None:
-    with failing(ScriptedAnswer([b"{}"], content_type="application/json")) as (_, served):
-        answer = ask(served, SEARCHABLE)
+    with gateway_with(ScriptedAnswer([b"{}"], content_type="application/json")) as (_, served):
+        answer = post_message(served, SEARCHABLE)
     assert (
         answer.status_code == 502
         and "did not answer with a stream" in answer.json()["error"]["message"]
@@ -228,8 +231,8 @@ def test_when_the_client_goes_the_upstream_is_let_go(tools: list[dict[str, Any]]
         more.set()
 
     endless: list[Any] = [message_start(), until_gone, *[text_block("on and on " * 900)] * 20_000]
-    with failing(ScriptedAnswer(endless)) as (upstream, served):
-        body = {"model": "m", "messages": [says("Hi")], "stream": True, "tools": tools}
+    with gateway_with(ScriptedAnswer(endless)) as (upstream, served):
+        body = {"model": "m", "messages": [user_message("Hi")], "stream": True, "tools": tools}
         with httpx2.stream("POST", f"{served.url}/v1/messages", json=body, timeout=60) as answer:
             assert next(answer.iter_bytes())
             assert more.wait(10)
@@ -244,8 +247,8 @@ def test_when_the_client_goes_before_the_first_word_the_upstream_is_let_go() -> 
         done.wait(30)
 
     slow: list[Any] = [wait, *[b" " * 65_536] * 2_000]
-    with failing(ScriptedAnswer(slow, content_type="application/json")) as (upstream, served):
-        body = json.dumps({"model": "m", "messages": [says("Hi")]}).encode()
+    with gateway_with(ScriptedAnswer(slow, content_type="application/json")) as (upstream, served):
+        body = json.dumps({"model": "m", "messages": [user_message("Hi")]}).encode()
         host, port = served.url.removeprefix("http://").split(":")
         head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         with socket.create_connection((host, int(port))) as client:
@@ -257,26 +260,26 @@ def test_when_the_client_goes_before_the_first_word_the_upstream_is_let_go() -> 
 
 def test_a_second_pass_that_breaks_off_is_no_answer() -> None:
     half = ScriptedAnswer([message_start(), text_block("Well")])
-    with failing(SEARCHED, half) as (_, served):
-        told = last_event(ask(served, SEARCHABLE))
+    with gateway_with(SEARCHED, half) as (_, served):
+        told = last_event(post_message(served, SEARCHABLE))
         assert told["type"] == "error"
 
 
 def test_what_an_upstream_remembers_of_one_client_is_not_told_to_another() -> None:
     whole = [message_start(), text_block("Well"), message_end()]
     cookie = {"Set-Cookie": "session=of-the-first; Path=/"}
-    with failing(ScriptedAnswer(whole, headers=cookie), ScriptedAnswer(whole)) as (
+    with gateway_with(ScriptedAnswer(whole, headers=cookie), ScriptedAnswer(whole)) as (
         upstream,
         served,
     ):
-        assert "set-cookie" not in ask(served, PLAIN).headers
-        ask(served, PLAIN)
+        assert "set-cookie" not in post_message(served, PLAIN).headers
+        post_message(served, PLAIN)
         assert [headers.get("cookie") for headers in upstream.headers] == [None, None]
 
 
 @pytest.mark.parametrize("path", ["%2e%2e/messages", "..%2fmessages", "a%00b"])
 def test_no_path_leads_out_of_what_is_served(path: str) -> None:
-    with failing() as (upstream, served):
+    with gateway_with() as (upstream, served):
         host, _, port = served.url.removeprefix("http://").partition(":")
         connection = HTTPConnection(host, int(port), timeout=30)
         connection.request("GET", f"/v1/models/{path}", headers={"anthropic-version": "x"})

@@ -13,8 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.llm.anthropic.requests import BM25, REGEX, asking, by_pattern, held, says
-from tests.gateway.llm.anthropic.test_rewriter import keys, odd, search, values, words
+from tests.gateway.llm.anthropic.requests import (
+    BM25,
+    REGEX,
+    conversation_with,
+    deferred_tool,
+    regex_search,
+    user_message,
+)
+from tests.gateway.llm.anthropic.test_rewriter import build_rewriter, keys, odd, values, words
 from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
 from tests.gateway.llm.serving import gateway_for_upstream
 from tests.support.scripted_model.server import Request
@@ -27,24 +34,28 @@ OTHERS = 100
 
 
 def test_a_hostile_pattern_is_given_up_while_others_are_answered() -> None:
-    tools = [REGEX, *(held(f"trap_{number}", "a" * 5_000 + "!") for number in range(50))]
+    tools = [REGEX, *(deferred_tool(f"trap_{number}", "a" * 5_000 + "!") for number in range(50))]
 
     def script(request: Request) -> Turn:
         is_first = len(request.body["messages"]) == 1
         return (
-            Turn(by_pattern(HOSTILE)) if "hostile" in request.user_text and is_first else Turn("Hi")
+            Turn(regex_search(HOSTILE))
+            if "hostile" in request.user_text and is_first
+            else Turn("Hi")
         )
 
-    with asking(script) as asked:
-        url = f"{asked.served.url}/v1/messages"
+    with conversation_with(script) as asked:
+        url = f"{asked.server.url}/v1/messages"
 
         def post(said: str, offered: list[dict[str, Any]]) -> httpx2.Response:
-            body = {"model": "m", "messages": [says(said)], "tools": offered}
+            body = {"model": "m", "messages": [user_message(said)], "tools": offered}
             return client.post(url, json=body)
 
         with httpx2.Client(timeout=60) as client, ThreadPoolExecutor(16) as threads:
             hostile = [threads.submit(post, "hostile", tools) for _ in range(3)]
-            others = [threads.submit(post, "friendly", [REGEX, held("x")]) for _ in range(OTHERS)]
+            others = [
+                threads.submit(post, "friendly", [REGEX, deferred_tool("x")]) for _ in range(OTHERS)
+            ]
             answers = [one.result(60) for one in others]
             given_up = [one.result(60).json()["content"][1]["content"] for one in hostile]
     assert [one.status_code for one in answers] == [200] * OTHERS
@@ -64,7 +75,9 @@ requests = st.fixed_dictionaries(
     {"model": st.just("m") | values},
     optional={
         "messages": st.lists(odd, max_size=4) | odd,
-        "tools": st.lists(odd | st.just(REGEX) | st.just(BM25) | st.just(held("x")), max_size=5),
+        "tools": st.lists(
+            odd | st.just(REGEX) | st.just(BM25) | st.just(deferred_tool("x")), max_size=5
+        ),
         "tool_choice": odd,
         "system": odd,
         "stream": values,
@@ -113,7 +126,9 @@ event = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(event, max_size=12))
 def test_no_stream_is_odd_enough_to_be_stumbled_over(events: list[Any]) -> None:
-    relay = MessagesStream(search({"messages": [says("Hi")], "tools": [REGEX, held("x")]}))
+    relay = MessagesStream(
+        build_rewriter({"messages": [user_message("Hi")], "tools": [REGEX, deferred_tool("x")]})
+    )
     try:
         told = [out for one in events for out in relay.handle_event(one)]
         told += relay.finish_round()
@@ -132,13 +147,18 @@ def test_pings_go_out_while_an_upstream_thinks(monkeypatch: pytest.MonkeyPatch) 
 
     def script(request: Request) -> Turn:
         if len(request.body["messages"]) == 1:
-            return Turn(by_pattern("x"))
+            return Turn(regex_search("x"))
         go_on.wait(30)
         return Turn("Done.")
 
-    with asking(script) as asked:
-        url = f"{asked.served.url}/v1/messages"
-        body = {"model": "m", "messages": [says("Hi")], "tools": [REGEX, held("x")], "stream": True}
+    with conversation_with(script) as asked:
+        url = f"{asked.server.url}/v1/messages"
+        body = {
+            "model": "m",
+            "messages": [user_message("Hi")],
+            "tools": [REGEX, deferred_tool("x")],
+            "stream": True,
+        }
         seen = b""
         with httpx2.stream("POST", url, json=body, timeout=30) as answer:
             for chunk in answer.iter_bytes():

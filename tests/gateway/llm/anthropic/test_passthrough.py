@@ -10,7 +10,13 @@ import anthropic
 import httpx2
 import pytest
 
-from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, asking, kinds, says
+from tests.gateway.llm.anthropic.requests import (
+    HARBOUR,
+    REGEX,
+    block_types,
+    conversation_with,
+    user_message,
+)
 from tests.gateway.llm.raw_upstream import (
     ScriptedAnswer,
     message_end,
@@ -25,14 +31,16 @@ from toolcrib.gateway.llm.gateway import LlmGateway
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 WHOLE = b'{ "type": "message",\n  "content": [] }'
-ODD = json.dumps({"messages": [says("Hi")], "model": "claude-opus-4-8", "tools": [REGEX]}, indent=3)
+ODD = json.dumps(
+    {"messages": [user_message("Hi")], "model": "claude-opus-4-8", "tools": [REGEX]}, indent=3
+)
 
 
 @both
 def test_a_request_without_tools_is_passed_on_and_its_answer_comes_back(stream: bool) -> None:
-    with asking([Turn("Good day.")], stream=stream) as asked:
-        reply = asked.ask([], "Hi")
-        (request,) = asked.upstream
+    with conversation_with([Turn("Good day.")], stream=stream) as asked:
+        reply = asked.send([], "Hi")
+        (request,) = asked.upstream_requests
     assert reply["content"][0]["text"] == "Good day."
     assert request.headers["authorization"] == "Bearer secret"
     assert "anthropic-version" in request.headers
@@ -41,19 +49,19 @@ def test_a_request_without_tools_is_passed_on_and_its_answer_comes_back(stream: 
 @both
 @pytest.mark.parametrize("status", [401, 429, 529])
 def test_an_error_of_the_upstream_is_passed_on_as_it_is(status: int, stream: bool) -> None:
-    with asking([Failure(status, "so it is")], stream=stream) as asked:
+    with conversation_with([Failure(status, "so it is")], stream=stream) as asked:
         with pytest.raises(anthropic.APIStatusError, match="so it is") as raised:
-            asked.ask([], "Hi")
-        assert raised.value.status_code == status and len(asked.upstream) == 1
+            asked.send([], "Hi")
+        assert raised.value.status_code == status and len(asked.upstream_requests) == 1
 
 
 @both
 def test_a_model_that_searches_by_itself_is_not_touched(stream: bool) -> None:
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": REGEX["name"], "input": {}}
-    with asking([Turn(Raw(use), "Done.")], stream=stream) as asked:
-        reply = asked.ask([REGEX, *HARBOUR], "Hi", model="claude-opus-4-8")
-        (request,) = asked.upstream
-    assert kinds(reply) == ["server_tool_use", "text"]
+    with conversation_with([Turn(Raw(use), "Done.")], stream=stream) as asked:
+        reply = asked.send([REGEX, *HARBOUR], "Hi", model="claude-opus-4-8")
+        (request,) = asked.upstream_requests
+    assert block_types(reply) == ["server_tool_use", "text"]
     assert request.body["tools"] == [REGEX, *HARBOUR]
 
 
@@ -72,11 +80,11 @@ def test_a_model_that_searches_by_itself_is_not_touched(stream: bool) -> None:
 def test_who_searches_depends_on_the_model_the_settings_and_the_request(
     model: str, settings: dict[str, Any], headers: dict[str, str], treatment: str
 ) -> None:
-    with asking([Turn("Done.")], **settings) as asked:
-        body = {"model": model, "messages": [says("Hi")], "tools": [REGEX, *HARBOUR]}
-        url = f"{asked.served.url}/v1/messages"
+    with conversation_with([Turn("Done.")], **settings) as asked:
+        body = {"model": model, "messages": [user_message("Hi")], "tools": [REGEX, *HARBOUR]}
+        url = f"{asked.server.url}/v1/messages"
         answer = httpx2.post(url, json=body, headers=headers, timeout=30)
-        (request,) = asked.upstream
+        (request,) = asked.upstream_requests
     assert answer.headers["x-toolcrib-treatment"] == treatment
     assert answer.headers["x-toolcrib-upstream"] == "scripted"
     assert len(request.body["tools"]) == (5 if treatment == "native" else 1)
@@ -154,15 +162,15 @@ def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> No
     ids=["cut", "list", "surrogate", "deep", "large"],
 )
 def test_a_body_that_cannot_be_read_is_refused(content: bytes, status: int, kind: str) -> None:
-    with asking([]) as asked:
-        answer = httpx2.post(f"{asked.served.url}/v1/messages", content=content, timeout=60)
+    with conversation_with([]) as asked:
+        answer = httpx2.post(f"{asked.server.url}/v1/messages", content=content, timeout=60)
     assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
 
 
 def test_a_switch_that_is_none_is_refused() -> None:
-    with asking([]) as asked:
+    with conversation_with([]) as asked:
         answer = httpx2.post(
-            f"{asked.served.url}/v1/messages",
+            f"{asked.server.url}/v1/messages",
             json={"model": "m"},
             headers={"x-toolcrib-tool-search": "maybe"},
         )

@@ -13,7 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.llm.anthropic.requests import BM25, HARBOUR, REGEX, result, says, tool
+from tests.gateway.llm.anthropic.requests import (
+    BM25,
+    HARBOUR,
+    REGEX,
+    tool,
+    tool_result_message,
+    user_message,
+)
 from toolcrib.config.settings import LlmGatewayConfig, LlmSearchRanking
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.history import make_server_id, render_plain_messages
@@ -29,7 +36,7 @@ from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.tool_index import ToolIndex
 
 
-def search(
+def build_rewriter(
     body: dict[str, Any], ranking: LlmSearchRanking = "exact", rounds: int = 10
 ) -> ServerSearchRewriter:
     listed = parse_tools(body)
@@ -38,7 +45,7 @@ def search(
     return ServerSearchRewriter(body, listed, index, ranking, rounds)
 
 
-def searched(id: str, *names: str, **more: Any) -> list[dict[str, Any]]:
+def search_blocks(id: str, *names: str, **more: Any) -> list[dict[str, Any]]:
     """The two blocks of a search."""
     references = [{"type": "tool_reference", "tool_name": name} for name in names]
     content = {"type": "tool_search_tool_search_result", "tool_references": references}
@@ -48,7 +55,7 @@ def searched(id: str, *names: str, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-def said(*blocks: Any) -> dict[str, Any]:
+def assistant_message(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
@@ -60,14 +67,16 @@ def outline(messages: list[Any]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def plain(*messages: Any) -> list[Any]:
+def render_plain(*messages: Any) -> list[Any]:
     told: list[Any] = render_plain_messages(list(messages), lambda name: None)
     return told
 
 
 def test_a_search_becomes_a_call_and_its_result() -> None:
     text = {"type": "text", "text": "Hm."}
-    told = plain(says("Go"), said(text, *searched("srvtoolu_1", "a"), text))
+    told = render_plain(
+        user_message("Go"), assistant_message(text, *search_blocks("srvtoolu_1", "a"), text)
+    )
     assert outline(told) == [
         ("assistant", ["text", "tool_use"]),
         ("user", ["tool_result"]),
@@ -77,16 +86,23 @@ def test_a_search_becomes_a_call_and_its_result() -> None:
 
 
 def test_what_a_user_says_after_a_paused_turn_comes_after_the_result() -> None:
-    told = plain(
-        says("Go"), said(*searched("srvtoolu_1")), {"role": "user", "content": [{"type": "text"}]}
+    told = render_plain(
+        user_message("Go"),
+        assistant_message(*search_blocks("srvtoolu_1")),
+        {"role": "user", "content": [{"type": "text"}]},
     )
     assert outline(told) == [("assistant", ["tool_use"]), ("user", ["tool_result", "text"])]
 
 
 def test_a_search_that_had_to_wait_joins_the_results_it_waited_for() -> None:
-    use, answer = searched("srvtoolu_1", "a")
+    use, answer = search_blocks("srvtoolu_1", "a")
     client = {"type": "tool_use", "id": "toolu_2", "name": "b", "caller": {"type": "direct"}}
-    told = plain(says("Go"), said(client, use), result("toolu_2"), said(answer, client))
+    told = render_plain(
+        user_message("Go"),
+        assistant_message(client, use),
+        tool_result_message("toolu_2"),
+        assistant_message(answer, client),
+    )
     assert outline(told) == [
         ("assistant", ["tool_use", "tool_use"]),
         ("user", ["tool_result", "tool_result"]),
@@ -97,12 +113,13 @@ def test_a_search_that_had_to_wait_joins_the_results_it_waited_for() -> None:
 
 def test_errors_and_cache_breakpoints_are_carried_over() -> None:
     mark = {"type": "ephemeral", "ttl": "1h"}
-    use, answer = searched("srvtoolu_1", "a", cache_control=mark)
+    use, answer = search_blocks("srvtoolu_1", "a", cache_control=mark)
     failed = {"type": "tool_search_tool_result_error", "error_code": "unavailable"}
     wrong = {"type": "tool_search_tool_result", "tool_use_id": "srvtoolu_2", "content": failed}
     reference = {"type": "tool_reference", "tool_name": "a", "cache_control": mark}
-    told = plain(
-        said({**use, "cache_control": mark}, answer, wrong), result("toolu_9", [reference])
+    told = render_plain(
+        assistant_message({**use, "cache_control": mark}, answer, wrong),
+        tool_result_message("toolu_9", [reference]),
     )
     assert told[0]["content"][0]["cache_control"] == mark
     first, second, third = told[1]["content"]
@@ -116,10 +133,10 @@ def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
     body: dict[str, Any] = {
         "model": "m",
         "system": [{"type": "text", "text": "Be brief.", "cache_control": mark}],
-        "messages": [says("Go")],
+        "messages": [user_message("Go")],
         "tools": [{**REGEX, "cache_control": mark}, tool("bell"), *HARBOUR],
     }
-    talk = search(body)
+    talk = build_rewriter(body)
     sent = [talk.next_request()]
     for number, pattern in enumerate(("tide", "boat")):
         call = {"type": "tool_use", "id": f"toolu_{number}", "name": REGEX["name"]}
@@ -131,26 +148,30 @@ def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
     assert [one["cache_control"] for one in answers] == [mark, mark]
     for first, second in pairwise(sent):
         for part in ("tools", "messages"):
-            assert _unmarked(second[part])[: len(first[part])] == _unmarked(first[part])
+            assert _without_breakpoints(second[part])[: len(first[part])] == _without_breakpoints(
+                first[part]
+            )
     content = json.loads(json.dumps(talk.content))
-    following = search({**body, "messages": [*body["messages"], said(*content), says("On")]})
-    *before, last = _unmarked(following.next_request()["messages"])
-    *earlier, results = _unmarked(sent[2]["messages"])
+    following = build_rewriter(
+        {**body, "messages": [*body["messages"], assistant_message(*content), user_message("On")]}
+    )
+    *before, last = _without_breakpoints(following.next_request()["messages"])
+    *earlier, results = _without_breakpoints(sent[2]["messages"])
     assert before == earlier
     assert last["content"] == [*results["content"], {"type": "text", "text": "On"}]
     assert following.next_request()["tools"] == sent[2]["tools"]
 
 
-def _unmarked(value: Any) -> Any:
+def _without_breakpoints(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unmarked(one) for one in value]
+        return [_without_breakpoints(one) for one in value]
     if isinstance(value, dict):
-        return {k: _unmarked(v) for k, v in value.items() if k != "cache_control"}
+        return {k: _without_breakpoints(v) for k, v in value.items() if k != "cache_control"}
     return value
 
 
 def test_without_a_breakpoint_of_the_client_there_are_none() -> None:
-    talk = search({"messages": [says("Go")], "tools": [REGEX, *HARBOUR]})
+    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
     block = talk.convert_block(
         {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
     )
@@ -160,8 +181,8 @@ def test_without_a_breakpoint_of_the_client_there_are_none() -> None:
 
 def test_a_model_that_was_told_to_search_is_told_so_once() -> None:
     choice = {"type": "tool", "name": REGEX["name"], "disable_parallel_tool_use": True}
-    body = {"messages": [says("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
-    talk = search(body)
+    body = {"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
+    talk = build_rewriter(body)
     assert talk.next_request()["tool_choice"] == choice
     block = talk.convert_block(
         {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
@@ -173,12 +194,15 @@ def test_a_model_that_was_told_to_search_is_told_so_once() -> None:
 
 def test_a_tool_that_has_to_be_called_is_shown() -> None:
     choice = {"type": "tool", "name": "read_tide"}
-    body = {"messages": [says("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
-    assert [one["name"] for one in search(body).sent_entries] == [REGEX["name"], "read_tide"]
+    body = {"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
+    assert [one["name"] for one in build_rewriter(body).sent_entries] == [
+        REGEX["name"],
+        "read_tide",
+    ]
 
 
 def test_more_searches_at_once_than_allowed_are_put_off() -> None:
-    talk = search({"messages": [says("Go")], "tools": [REGEX, *HARBOUR]})
+    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
     calls = [
         talk.convert_block({"type": "tool_use", "id": "same", "name": REGEX["name"], "input": {}})
         for _ in range(10)
@@ -202,7 +226,9 @@ def test_more_searches_at_once_than_allowed_are_put_off() -> None:
 def test_the_settings_say_how_tools_are_found(
     ranking: LlmSearchRanking, call: tuple[dict[str, str], dict[str, Any]], first: list[str] | None
 ) -> None:
-    talk = search({"messages": [says("Go")], "tools": [REGEX, BM25, *HARBOUR]}, ranking)
+    talk = build_rewriter(
+        {"messages": [user_message("Go")], "tools": [REGEX, BM25, *HARBOUR]}, ranking
+    )
     entry, input = call
     block = {"id": "srvtoolu_1", "name": entry["name"], "input": input}
     content = talk.run_searches([block])[0]["content"]
@@ -227,9 +253,9 @@ LISTED = {
 
 
 def test_tools_of_an_mcp_server_are_switched_off_until_they_are_found() -> None:
-    body = {"messages": [says("Go")], "tools": [REGEX, LISTED]}
+    body = {"messages": [user_message("Go")], "tools": [REGEX, LISTED]}
     assert has_deferred_tools(LISTED) and not has_deferred_tools({**LISTED, "default_config": {}})
-    talk = search(body)
+    talk = build_rewriter(body)
     _, toolset = talk.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}, "book": {"enabled": False}}
     assert toolset["default_config"] == {"enabled": True}
@@ -244,7 +270,7 @@ def test_tools_of_an_mcp_server_are_switched_off_until_they_are_found() -> None:
 
 def test_tools_of_an_mcp_server_that_nobody_lists_are_shown() -> None:
     unlisted = {key: value for key, value in LISTED.items() if key != "tools"}
-    talk = search({"messages": [says("Go")], "tools": [REGEX, unlisted]})
+    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, unlisted]})
     _, toolset = talk.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
     assert "defer_loading" not in json.dumps(toolset)
@@ -253,7 +279,7 @@ def test_tools_of_an_mcp_server_that_nobody_lists_are_shown() -> None:
 def test_deferral_is_also_read_where_one_proxy_puts_it() -> None:
     custom = {**tool("flag"), "custom": {"defer_loading": True}}
     shown = {**tool("lamp"), "custom": {"defer_loading": False, "x": 1}}
-    talk = search({"messages": [says("Go")], "tools": [REGEX, custom, shown]})
+    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, custom, shown]})
     assert [one["name"] for one in talk.sent_entries] == [REGEX["name"], "lamp"]
     assert talk.sent_entries[1]["custom"] == {"x": 1}
 
@@ -265,9 +291,9 @@ def test_stale_references_can_be_dropped() -> None:
     body = {
         "tools": [REGEX, *HARBOUR],
         "messages": [
-            says("Go"),
-            said(*searched("srvtoolu_1", "read_tide", "lost")),
-            result("toolu_1", [{"type": "tool_reference", "tool_name": "lost"}]),
+            user_message("Go"),
+            assistant_message(*search_blocks("srvtoolu_1", "read_tide", "lost")),
+            tool_result_message("toolu_1", [{"type": "tool_reference", "tool_name": "lost"}]),
         ],
     }
     listed = parse_tools(body)
@@ -284,7 +310,7 @@ def test_stale_references_can_be_dropped() -> None:
     [
         (
             [
-                result(
+                tool_result_message(
                     "toolu_1",
                     [{"type": "tool_reference", "tool_name": "read_tide"}, {"type": "text"}],
                 )
@@ -293,32 +319,32 @@ def test_stale_references_can_be_dropped() -> None:
         ),
         (
             [
-                said(
+                assistant_message(
                     {
                         "type": "server_tool_use",
                         "id": "srvtoolu_1",
                         "name": REGEX["name"],
                         "input": {"query": "x"},
                     },
-                    searched("srvtoolu_1")[1],
+                    search_blocks("srvtoolu_1")[1],
                 )
             ],
             "takes `pattern`",
         ),
         (
-            [said({**searched("srvtoolu_1")[0], "name": BM25["name"]})],
+            [assistant_message({**search_blocks("srvtoolu_1")[0], "name": BM25["name"]})],
             "but no `tool_search_tool_bm25`",
         ),
     ],
 )
 def test_other_faults_of_a_history_are_told(messages: list[Any], says_what: str) -> None:
-    body = {"tools": [REGEX, *HARBOUR], "messages": [says("Go"), *messages]}
+    body = {"tools": [REGEX, *HARBOUR], "messages": [user_message("Go"), *messages]}
     with pytest.raises(RequestFailed, match=says_what):
         check_request(body, parse_tools(body), 9)
 
 
 def test_usage_adds_up_whatever_it_consists_of() -> None:
-    talk = search({"messages": [says("Go")], "tools": [REGEX, *HARBOUR]})
+    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
     talk.add_usage({"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}})
     talk.add_usage({"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}})
     talk.add_usage(None, {"tier": "y", "list": [2], "input_tokens": None})
@@ -434,7 +460,7 @@ def test_no_request_is_odd_enough_to_be_stumbled_over(messages: Any, tools: Any)
     body = {"messages": messages, "tools": tools}
     before = deepcopy(body)
     try:
-        talk = search(body)
+        talk = build_rewriter(body)
     except RequestFailed as refused:
         assert refused.status == 400
         return

@@ -7,7 +7,14 @@ from typing import Any
 
 import httpx2
 
-from tests.gateway.llm.anthropic.requests import BM25, HARBOUR, Asked, asking, by_words, tool
+from tests.gateway.llm.anthropic.requests import (
+    BM25,
+    HARBOUR,
+    Conversation,
+    bm25_search,
+    conversation_with,
+    tool,
+)
 from tests.support.scripted_model.turn import Raw, ToolCall, Turn
 
 SCRIPT = [
@@ -18,7 +25,7 @@ SCRIPT = [
 ]
 
 
-def events(asked: Asked, **more: Any) -> list[tuple[str, dict[str, Any]]]:
+def stream_events(asked: Conversation, **more: Any) -> list[tuple[str, dict[str, Any]]]:
     """The events of a streamed response, as they came."""
     body = {
         "model": "plain-model",
@@ -28,7 +35,7 @@ def events(asked: Asked, **more: Any) -> list[tuple[str, dict[str, Any]]]:
         "stream": True,
         **more,
     }
-    answer = httpx2.post(f"{asked.served.url}/v1/messages", json=body, timeout=30)
+    answer = httpx2.post(f"{asked.server.url}/v1/messages", json=body, timeout=30)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
     pairs = []
@@ -39,8 +46,8 @@ def events(asked: Asked, **more: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_a_search_is_streamed_in_the_recorded_order() -> None:
-    with asking(SCRIPT) as asked:
-        told = events(asked)
+    with conversation_with(SCRIPT) as asked:
+        told = stream_events(asked)
     assert all(name == data["type"] for name, data in told)
     outline = [
         (data["type"], data.get("index"), (data.get("content_block") or data.get("delta") or {}))
@@ -106,8 +113,8 @@ def test_a_search_is_streamed_in_the_recorded_order() -> None:
 def test_the_client_makes_the_same_message_of_the_stream_as_comes_whole() -> None:
     replies = []
     for stream in (True, False):
-        with asking(SCRIPT, stream=stream) as asked:
-            replies.append(asked.ask([BM25, *HARBOUR], "Moor."))
+        with conversation_with(SCRIPT, stream=stream) as asked:
+            replies.append(asked.send([BM25, *HARBOUR], "Moor."))
     streamed, whole = replies
     for field in ("role", "content", "stop_reason", "stop_sequence"):
         assert streamed[field] == whole[field]
@@ -121,8 +128,8 @@ def test_a_call_that_an_upstream_sends_at_once_comes_in_pieces() -> None:
         "name": BM25["name"],
         "input": {"query": "tie the boat", "limit": 1},
     }
-    with asking([Turn(Raw(call)), Turn(Raw(call)), Turn("Done.")]) as asked:
-        told = [data for _, data in events(asked)]
+    with conversation_with([Turn(Raw(call)), Turn(Raw(call)), Turn("Done.")]) as asked:
+        told = [data for _, data in stream_events(asked)]
     starts = [one["content_block"] for one in told if one["type"] == "content_block_start"]
     uses = [one for one in starts if one["type"] == "server_tool_use"]
     assert [one["input"] for one in uses] == [{}, {}]
@@ -139,10 +146,10 @@ def test_a_call_that_an_upstream_sends_at_once_comes_in_pieces() -> None:
 
 def test_thinking_goes_back_to_the_upstream_as_it_came() -> None:
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2lnbmVk"}
-    script = [Turn(Raw(thought), by_words("boat")), Turn("Done.")]
+    script = [Turn(Raw(thought), bm25_search("boat")), Turn("Done.")]
     for stream in (True, False):
-        with asking(script, stream=stream) as asked:
-            asked.ask([BM25, tool("bell"), *HARBOUR], "Moor.")
-        said = asked.upstream[1].body["messages"][1]
+        with conversation_with(script, stream=stream) as asked:
+            asked.send([BM25, tool("bell"), *HARBOUR], "Moor.")
+        said = asked.upstream_requests[1].body["messages"][1]
         assert said["content"][0] == thought
         assert [block["type"] for block in said["content"]] == ["thinking", "tool_use"]

@@ -8,7 +8,13 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.gateway.llm.anthropic.requests import Asked, asking, kinds, result, tool
+from tests.gateway.llm.anthropic.requests import (
+    Conversation,
+    block_types,
+    conversation_with,
+    tool,
+    tool_result_message,
+)
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
 
@@ -20,12 +26,12 @@ MANY = [
 ]
 
 
-def search(query: str) -> ToolCall:
+def search_call(query: str) -> ToolCall:
     return ToolCall("search_tools", {"query": query})
 
 
 @pytest.fixture(autouse=True)
-def _by_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def _use_lexical_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words are enough to find these, and take no model that has to be loaded."""
     monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_ENCODED_TOOLS", 0)
     monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_STATIC_TOOLS", 0)
@@ -34,13 +40,13 @@ def _by_words(monkeypatch: pytest.MonkeyPatch) -> None:
 @both
 def test_the_client_sees_an_ordinary_reply_that_calls_one_of_its_tools(stream: bool) -> None:
     script = [
-        Turn("Let me see.", search("read_tide")),
+        Turn("Let me see.", search_call("read_tide")),
         Turn("Here.", ToolCall("read_tide", {"text": "now"})),
     ]
-    with asking(script, stream=stream) as asked:
-        reply = asked.ask(MANY, f"When is high tide? {stream}")
-        first, second = asked.upstream
-    assert kinds(reply) == ["text", "text", "tool_use"]
+    with conversation_with(script, stream=stream) as asked:
+        reply = asked.send(MANY, f"When is high tide? {stream}")
+        first, second = asked.upstream_requests
+    assert block_types(reply) == ["text", "text", "tool_use"]
     assert [block.get("text") for block in reply["content"][:2]] == ["Let me see.", "Here."]
     used = reply["content"][2]
     assert (used["name"], used["input"]) == ("read_tide", {"text": "now"})
@@ -56,17 +62,17 @@ def test_the_client_sees_an_ordinary_reply_that_calls_one_of_its_tools(stream: b
 @both
 def test_what_was_found_stays_loaded_for_the_rest_of_the_conversation(stream: bool) -> None:
     script = [
-        Turn(search("read_tide")),
+        Turn(search_call("read_tide")),
         Turn(ToolCall("moor_boat", {})),
         Turn("Moored."),
         Turn("Who?"),
     ]
-    with asking(script, stream=stream) as asked:
-        first = asked.ask(MANY, f"Come in. {stream}")
-        asked.ask(MANY, result(first["content"][0]["id"]))
+    with conversation_with(script, stream=stream) as asked:
+        first = asked.send(MANY, f"Come in. {stream}")
+        asked.send(MANY, tool_result_message(first["content"][0]["id"]))
         asked.history = []
-        asked.ask(MANY, f"Something else. {stream}")
-        shown = [one.tool_names for one in asked.upstream]
+        asked.send(MANY, f"Something else. {stream}")
+        shown = [one.tool_names for one in asked.upstream_requests]
     # The one that was found, then the one that was called without a search.
     assert shown[2] == ("search_tools", "read_tide", "moor_boat")
     assert shown[3] == ("search_tools",)
@@ -74,47 +80,47 @@ def test_what_was_found_stays_loaded_for_the_rest_of_the_conversation(stream: bo
 
 @pytest.mark.parametrize("name", ["3d_print", "tide_" * 25])
 def test_the_model_is_told_of_a_tool_by_the_name_it_is_sent_under(name: str) -> None:
-    script = [Turn(search("print a solid body")), Turn(ToolCall(name, {}))]
-    with asking(script) as asked:
-        reply = asked.ask([*MANY, tool(name, "Print a solid body")], f"Print. {name}")
-        assert asked.upstream[1].tool_names == ("search_tools", name)
-        (told,) = asked.upstream[1].results
+    script = [Turn(search_call("print a solid body")), Turn(ToolCall(name, {}))]
+    with conversation_with(script) as asked:
+        reply = asked.send([*MANY, tool(name, "Print a solid body")], f"Print. {name}")
+        assert asked.upstream_requests[1].tool_names == ("search_tools", name)
+        (told,) = asked.upstream_requests[1].results
     assert json.loads(told)["found"][0]["name"] == name
     assert reply["content"][0]["name"] == name
 
 
 def test_without_the_memory_what_was_called_is_still_there() -> None:
-    script = [Turn(search("read_tide")), Turn(ToolCall("read_tide", {})), Turn("Noon.")]
-    with asking(script) as asked:
-        first = asked.ask(MANY, "Forgetful.")
-        asked.served.gateway.memory.clear()
-        asked.ask(MANY, result(first["content"][0]["id"]))
-        assert asked.upstream[2].tool_names == ("search_tools", "read_tide")
+    script = [Turn(search_call("read_tide")), Turn(ToolCall("read_tide", {})), Turn("Noon.")]
+    with conversation_with(script) as asked:
+        first = asked.send(MANY, "Forgetful.")
+        asked.server.gateway.memory.clear()
+        asked.send(MANY, tool_result_message(first["content"][0]["id"]))
+        assert asked.upstream_requests[2].tool_names == ("search_tools", "read_tide")
 
 
 @both
 def test_a_search_beside_a_call_is_answered_and_only_the_call_is_seen(stream: bool) -> None:
-    script = [Turn(ToolCall("errand_1", {}), search("read_tide")), Turn("Done.")]
-    with asking(script, stream=stream) as asked:
-        first = asked.ask(MANY, f"Both. {stream}")
-        asked.ask(MANY, result(first["content"][0]["id"]))
-        assert asked.upstream[1].tool_names == ("search_tools", "read_tide", "errand_1")
-    assert kinds(first) == ["tool_use"] and first["stop_reason"] == "tool_use"
+    script = [Turn(ToolCall("errand_1", {}), search_call("read_tide")), Turn("Done.")]
+    with conversation_with(script, stream=stream) as asked:
+        first = asked.send(MANY, f"Both. {stream}")
+        asked.send(MANY, tool_result_message(first["content"][0]["id"]))
+        assert asked.upstream_requests[1].tool_names == ("search_tools", "read_tide", "errand_1")
+    assert block_types(first) == ["tool_use"] and first["stop_reason"] == "tool_use"
 
 
 @both
 def test_a_model_that_only_searches_is_stopped(stream: bool) -> None:
     def endless(request: Request) -> Turn:
-        return Turn(search("read_tide"))
+        return Turn(search_call("read_tide"))
 
-    with asking(endless, stream=stream, settings={"max_rounds": 3}) as asked:
-        reply = asked.ask(MANY, "Search for ever.")
-        names = [one.tool_names for one in asked.upstream]
+    with conversation_with(endless, stream=stream, settings={"max_rounds": 3}) as asked:
+        reply = asked.send(MANY, "Search for ever.")
+        names = [one.tool_names for one in asked.upstream_requests]
     assert len(names) == 4 and "search_tools" not in names[-1]
     assert reply["content"] == [] and reply["stop_reason"] == "end_turn"
 
 
-def treatment(asked: Asked, tools: list[dict[str, Any]], **headers: str) -> str:
+def get_treatment(asked: Conversation, tools: list[dict[str, Any]], **headers: str) -> str:
     raw = asked.client.messages.with_raw_response.create(
         model="plain",
         max_tokens=9,
@@ -130,54 +136,54 @@ def treatment(asked: Asked, tools: list[dict[str, Any]], **headers: str) -> str:
     return treated
 
 
-def always(request: Request) -> Turn:
+def answer_done(request: Request) -> Turn:
     return Turn("Done.")
 
 
 def test_it_begins_with_many_tools_or_with_large_ones_or_when_it_is_told_to() -> None:
-    with asking(always) as asked:
-        assert treatment(asked, MANY[:30]) == "off"
-        assert treatment(asked, MANY[:31]) == "transparent"
-        assert treatment(asked, [tool("large", "word " * 9_000)]) == "transparent"
-        assert treatment(asked, MANY[:2], **{"x-toolcrib-tool-search": "on"}) == "transparent"
-        assert treatment(asked, MANY, **{"x-toolcrib-tool-search": "off"}) == "off"
+    with conversation_with(answer_done) as asked:
+        assert get_treatment(asked, MANY[:30]) == "off"
+        assert get_treatment(asked, MANY[:31]) == "transparent"
+        assert get_treatment(asked, [tool("large", "word " * 9_000)]) == "transparent"
+        assert get_treatment(asked, MANY[:2], **{"x-toolcrib-tool-search": "on"}) == "transparent"
+        assert get_treatment(asked, MANY, **{"x-toolcrib-tool-search": "off"}) == "off"
         # What is wrong with a request is for the upstream to say.
         with pytest.raises(anthropic.BadRequestError, match="must be unique"):
-            treatment(asked, [*MANY, MANY[0]])
-    with asking(always, tool_search="off") as asked:
-        assert treatment(asked, MANY) == "off"
+            get_treatment(asked, [*MANY, MANY[0]])
+    with conversation_with(answer_done, tool_search="off") as asked:
+        assert get_treatment(asked, MANY) == "off"
 
 
 def test_some_tools_are_never_held_back() -> None:
     bash = {"type": "bash_20250124", "name": "bash"}
     pinned = tool("bell", defer_loading=False)
     tools = [bash, *MANY, pinned]
-    with asking(always) as asked:
-        asked.ask(tools, "Hi", tool_choice={"type": "tool", "name": "errand_7"})
-        (request,) = asked.upstream
+    with conversation_with(answer_done) as asked:
+        asked.send(tools, "Hi", tool_choice={"type": "tool", "name": "errand_7"})
+        (request,) = asked.upstream_requests
     assert request.tool_names == ("bash", "errand_7", "bell", "search_tools")
 
 
 def test_a_cache_breakpoint_moves_to_the_search_tool() -> None:
     mark = {"type": "ephemeral"}
-    with asking(always) as asked:
-        asked.ask([*MANY, tool("last", cache_control=mark)], "Hi")
-        (request,) = asked.upstream
+    with conversation_with(answer_done) as asked:
+        asked.send([*MANY, tool("last", cache_control=mark)], "Hi")
+        (request,) = asked.upstream_requests
     assert request.body["tools"][-1]["cache_control"] == mark
     assert request.body["tools"][-1]["name"] == "search_tools"
 
 
 def test_an_answer_that_the_client_began_is_gone_on_with() -> None:
-    script = [Turn(search("read_tide")), Turn("done.")]
-    with asking(script) as asked:
-        asked.ask(MANY, "Begin.", {"role": "assistant", "content": "Well, "})
-        second = asked.upstream[1].body["messages"]
+    script = [Turn(search_call("read_tide")), Turn("done.")]
+    with conversation_with(script) as asked:
+        asked.send(MANY, "Begin.", {"role": "assistant", "content": "Well, "})
+        second = asked.upstream_requests[1].body["messages"]
     assert [one["role"] for one in second] == ["user", "assistant", "user"]
     assert second[1]["content"][0] == {"type": "text", "text": "Well, "}
 
 
 def test_tokens_are_counted_of_what_the_model_would_be_sent() -> None:
-    with asking(always) as asked:
+    with conversation_with(answer_done) as asked:
 
         def count(tools: Any) -> int:
             said: Any = [{"role": "user", "content": "Hi"}]

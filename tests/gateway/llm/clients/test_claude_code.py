@@ -42,7 +42,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found[0]
 
 
-def ask(program: Path, url: str, folder: Path, **more: str) -> dict[str, Any]:
+def ask_claude_code(program: Path, url: str, folder: Path, **more: str) -> dict[str, Any]:
     """What Claude Code says at the end, with an MCP server that gives back what it is given."""
     server = {name: server_entry(READ_TIDE, "echo")[name] for name in ("command", "args")}
     servers = folder / "servers.json"
@@ -70,7 +70,7 @@ def ask(program: Path, url: str, folder: Path, **more: str) -> dict[str, Any]:
     return said
 
 
-def sailor(search: ToolCall) -> Any:
+def build_tide_model(search: ToolCall) -> Any:
     """A model that searches for its tool in this way, calls it, and says what came of it."""
 
     def turn(request: Request) -> Turn:
@@ -85,8 +85,11 @@ def sailor(search: ToolCall) -> Any:
 
 def test_its_own_search_loads_tools_on_a_model_that_has_none(program: Path, tmp_path: Path) -> None:
     search = ToolCall("ToolSearch", {"query": f"select:{TIDE}", "max_results": 5})
-    with ScriptedModel(sailor(search)) as model, gateway_for_upstream(model.url) as served:
-        said = ask(program, served.url, tmp_path, ENABLE_TOOL_SEARCH="true")
+    with (
+        ScriptedModel(build_tide_model(search)) as model,
+        gateway_for_upstream(model.url) as served,
+    ):
+        said = ask_claude_code(program, served.url, tmp_path, ENABLE_TOOL_SEARCH="true")
     assert said["result"] == "High tide is at noon."
     shown = [one.tool_names for one in model.requests if "ToolSearch" in one.tool_names]
     assert TIDE not in shown[0] and TIDE in shown[-1]
@@ -99,8 +102,11 @@ def test_without_its_search_ours_is_put_between_and_it_sees_an_ordinary_call(
     program: Path, tmp_path: Path
 ) -> None:
     search = ToolCall("search_tools", {"query": "when is the water high"})
-    with ScriptedModel(sailor(search)) as model, gateway_for_upstream(model.url) as served:
-        said = ask(
+    with (
+        ScriptedModel(build_tide_model(search)) as model,
+        gateway_for_upstream(model.url) as served,
+    ):
+        said = ask_claude_code(
             program,
             served.url,
             tmp_path,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.llm.openai_responses.requests import deferred
+from tests.gateway.llm.openai_responses.requests import deferred_functions
 from tests.gateway.llm.serving_openai import chat_functions, openai_setup
 from tests.gateway.serving import server_entry
 from tests.support.npm import install_folder, install_packages
@@ -59,7 +59,7 @@ def test_the_node_client_rebuilds_a_streamed_search(modules: Path, tmp_path: Pat
     console.log(JSON.stringify({kinds, output: final.output}));
     """
     with openai_setup([Turn(LOOK), Turn(RATE)]) as one:
-        told = node(modules, tmp_path, script, url=one.url, tools=deferred())
+        told = node(modules, tmp_path, script, url=one.url, tools=deferred_functions())
     assert [item["type"] for item in told["output"]] == [
         "tool_search_call",
         "tool_search_output",

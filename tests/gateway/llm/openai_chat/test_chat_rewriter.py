@@ -17,29 +17,29 @@ USER: Json = {"role": "user", "content": "What is a dollar in euros?"}
 NAMES = [name for name, _, _ in WORDS]
 
 
-def sparing(tools: list[Json] | None = None) -> ToolIndex:
+def transparent_index(tools: list[Json] | None = None) -> ToolIndex:
     return build_transparent_index(tools or chat_functions(), Disclosure(Activation(tools=1)))
 
 
-def recall() -> ScopedMemory:
+def new_memory() -> ScopedMemory:
     return ScopedMemory(ConversationMemory(100), "somebody")
 
 
-def talk(
+def build_rewriter(
     messages: list[Json] | None = None, index: ToolIndex | None = None, **more: Any
 ) -> ChatRewriter:
     body = {"model": "m", "messages": messages or [USER], "tools": [], **more.pop("body", {})}
-    settings: Json = {"memory": recall(), "max_rounds": 10, **more}
-    return ChatRewriter(body, index or sparing(), **settings)
+    settings: Json = {"memory": new_memory(), "max_rounds": 10, **more}
+    return ChatRewriter(body, index or transparent_index(), **settings)
 
 
-def call(name: str, id: str = "call_1", **arguments: Any) -> Json:
+def tool_call(name: str, id: str = "call_1", **arguments: Any) -> Json:
     function = {"name": name, "arguments": json.dumps(arguments)}
     return {"id": id, "type": "function", "function": function}
 
 
-def search(query: str = "exchange rate of currencies", id: str = "call_s") -> Json:
-    return call("search_tools", id, query=query)
+def search_call(query: str = "exchange rate of currencies", id: str = "call_s") -> Json:
+    return tool_call("search_tools", id, query=query)
 
 
 def reply(*calls: Json, content: str | None = None, reason: str = "", **usage: int) -> Json:
@@ -56,9 +56,9 @@ def tool_names(body: Json) -> list[str]:
 
 
 def test_the_model_is_shown_the_search_tool_and_then_what_it_has_found() -> None:
-    one = talk(body={"temperature": 0.5, "unheard_of": {"a": 1}})
+    one = build_rewriter(body={"temperature": 0.5, "unheard_of": {"a": 1}})
     assert tool_names(one.next_request()) == ["search_tools"]
-    assert one.handle_reply(reply(search())) is None
+    assert one.handle_reply(reply(search_call())) is None
     later = one.next_request()
     assert tool_names(later) == ["search_tools", "get_exchange_rate"]
     assert [message["role"] for message in later["messages"]] == ["user", "assistant", "tool"]
@@ -66,10 +66,10 @@ def test_the_model_is_shown_the_search_tool_and_then_what_it_has_found() -> None
 
 
 def test_the_client_sees_one_message_with_what_was_said_and_what_it_cost() -> None:
-    one = talk()
-    assert one.handle_reply(reply(search(), content="I look.", total_tokens=5)) is None
+    one = build_rewriter()
+    assert one.handle_reply(reply(search_call(), content="I look.", total_tokens=5)) is None
     done = one.handle_reply(
-        reply(call("get_exchange_rate", currency="USD"), content="Found.", total_tokens=7)
+        reply(tool_call("get_exchange_rate", currency="USD"), content="Found.", total_tokens=7)
     )
     assert done is not None
     (choice,) = done["choices"]
@@ -82,39 +82,47 @@ def test_the_client_sees_one_message_with_what_was_said_and_what_it_cost() -> No
 
 
 def test_the_next_request_goes_on_from_the_same_messages_byte_for_byte() -> None:
-    kept = recall()
-    first = talk(memory=kept)
-    first.handle_reply(reply(search(), content="I look."))
+    kept = new_memory()
+    first = build_rewriter(memory=kept)
+    first.handle_reply(reply(search_call(), content="I look."))
     asked = first.next_request()
-    done = first.handle_reply(reply(call("get_exchange_rate", currency="USD"), content="Found."))
+    done = first.handle_reply(
+        reply(tool_call("get_exchange_rate", currency="USD"), content="Found.")
+    )
     assert done is not None
     result = {"role": "tool", "tool_call_id": "call_1", "content": "0.9"}
     history = [USER, done["choices"][0]["message"], result]
-    again = talk(history, memory=kept).next_request()
+    again = build_rewriter(history, memory=kept).next_request()
     assert again["messages"][: len(asked["messages"])] == asked["messages"]
     assert again["tools"] == asked["tools"]
     assert again["messages"][-1] == result
 
 
 def test_without_the_memory_a_tool_that_was_called_is_still_loaded() -> None:
-    used = {"role": "assistant", "content": None, "tool_calls": [call("send_email", recipient="a")]}
+    used = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [tool_call("send_email", recipient="a")],
+    }
     result = {"role": "tool", "tool_call_id": "call_1", "content": "sent"}
-    body = talk([USER, used, result]).next_request()
+    body = build_rewriter([USER, used, result]).next_request()
     assert tool_names(body) == ["search_tools", "send_email"]
     assert body["messages"] == [USER, used, result]
 
 
 def test_a_search_beside_a_call_of_the_client_loses_neither() -> None:
-    kept = recall()
+    kept = new_memory()
     tools = [*chat_functions(), *chat_functions(defer_loading=False)[:1]]
     tools[-1]["function"]["name"] = "now"
-    first = talk(index=sparing(tools), memory=kept)
-    done = first.handle_reply(reply(call("now", currency="x"), search()))
+    first = build_rewriter(index=transparent_index(tools), memory=kept)
+    done = first.handle_reply(reply(tool_call("now", currency="x"), search_call()))
     assert done is not None
     message = done["choices"][0]["message"]
     assert [one["function"]["name"] for one in message["tool_calls"]] == ["now"]
     result = {"role": "tool", "tool_call_id": "call_1", "content": "noon"}
-    body = talk([USER, message, result], sparing(tools), memory=kept).next_request()
+    body = build_rewriter(
+        [USER, message, result], transparent_index(tools), memory=kept
+    ).next_request()
     assert tool_names(body) == ["now", "search_tools", "get_exchange_rate"]
     whole = body["messages"][1]
     assert [one["id"] for one in whole["tool_calls"]] == ["call_1", "call_s"]
@@ -123,41 +131,47 @@ def test_a_search_beside_a_call_of_the_client_loses_neither() -> None:
 
 def test_somebody_else_with_the_same_words_is_not_given_what_was_hidden() -> None:
     memory = ConversationMemory(100)
-    first = talk(memory=ScopedMemory(memory, "ann"))
-    first.handle_reply(reply(search()))
-    done = first.handle_reply(reply(call("get_exchange_rate", currency="USD")))
+    first = build_rewriter(memory=ScopedMemory(memory, "ann"))
+    first.handle_reply(reply(search_call()))
+    done = first.handle_reply(reply(tool_call("get_exchange_rate", currency="USD")))
     assert done is not None
     history = [USER, done["choices"][0]["message"]]
-    assert len(talk(history, memory=ScopedMemory(memory, "ann")).next_request()["messages"]) == 4
-    assert len(talk(history, memory=ScopedMemory(memory, "bob")).next_request()["messages"]) == 2
+    assert (
+        len(build_rewriter(history, memory=ScopedMemory(memory, "ann")).next_request()["messages"])
+        == 4
+    )
+    assert (
+        len(build_rewriter(history, memory=ScopedMemory(memory, "bob")).next_request()["messages"])
+        == 2
+    )
 
 
 def test_a_call_of_a_tool_that_was_not_shown_goes_through_if_its_arguments_fit() -> None:
-    done = talk().handle_reply(reply(call("book_flight", destination="Rome")))
+    done = build_rewriter().handle_reply(reply(tool_call("book_flight", destination="Rome")))
     assert done is not None
     assert done["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "book_flight"
 
 
 def test_arguments_that_do_not_fit_are_mended_by_the_model_and_not_by_the_client() -> None:
-    one = talk()
-    assert one.handle_reply(reply(call("book_flight", where="Rome"))) is None
+    one = build_rewriter()
+    assert one.handle_reply(reply(tool_call("book_flight", where="Rome"))) is None
     body = one.next_request()
     assert tool_names(body) == ["search_tools", "book_flight"]
     assert "destination" in body["messages"][-1]["content"]
 
 
 def test_a_call_of_no_tool_at_all_is_the_clients() -> None:
-    done = talk().handle_reply(reply(call("nonsense")))
+    done = build_rewriter().handle_reply(reply(tool_call("nonsense")))
     assert done is not None
     assert done["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "nonsense"
 
 
 def test_after_so_many_rounds_the_model_has_to_do_with_what_it_has() -> None:
-    one = talk(max_rounds=2)
-    assert one.handle_reply(reply(search("music"))) is None
-    assert one.handle_reply(reply(search("plants"))) is None
+    one = build_rewriter(max_rounds=2)
+    assert one.handle_reply(reply(search_call("music"))) is None
+    assert one.handle_reply(reply(search_call("plants"))) is None
     assert "search_tools" not in tool_names(one.next_request())
-    done = one.handle_reply(reply(search("again"), content="I give up."))
+    done = one.handle_reply(reply(search_call("again"), content="I give up."))
     assert done is not None
     message = done["choices"][0]["message"]
     assert message["content"] == "I give up." and "tool_calls" not in message
@@ -166,7 +180,7 @@ def test_after_so_many_rounds_the_model_has_to_do_with_what_it_has() -> None:
 
 
 def test_an_answer_that_broke_off_is_not_searched_for() -> None:
-    done = talk().handle_reply(reply(search(), content="I am", reason="length"))
+    done = build_rewriter().handle_reply(reply(search_call(), content="I am", reason="length"))
     assert done is not None
     assert done["choices"][0]["finish_reason"] == "length"
     assert "tool_calls" not in done["choices"][0]["message"]
@@ -174,7 +188,7 @@ def test_an_answer_that_broke_off_is_not_searched_for() -> None:
 
 def test_a_tool_that_the_model_has_to_call_is_shown() -> None:
     choice = {"type": "function", "function": {"name": "play_song"}}
-    assert tool_names(talk(body={"tool_choice": choice}).next_request()) == [
+    assert tool_names(build_rewriter(body={"tool_choice": choice}).next_request()) == [
         "search_tools",
         "play_song",
     ]
@@ -182,14 +196,18 @@ def test_a_tool_that_the_model_has_to_call_is_shown() -> None:
 
 def test_references_in_results_load_tools_and_are_spelled_out() -> None:
     index = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
-    loads = {"role": "assistant", "content": None, "tool_calls": [call("look", "call_1", q="x")]}
+    loads = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [tool_call("look", "call_1", q="x")],
+    }
     parts = [
         {"type": "tool_reference", "tool_name": "send_email"},
         {"type": "tool_reference", "tool_name": "gone"},
         {"type": "text", "text": "Here."},
     ]
     result = {"role": "tool", "tool_call_id": "call_1", "content": parts}
-    body = talk([USER, loads, result], index).next_request()
+    body = build_rewriter([USER, loads, result], index).next_request()
     assert tool_names(body) == ["send_email"]
     told = body["messages"][-1]["content"]
     assert told.startswith("Here.\n") and "send_email" in told and "gone" not in told
@@ -197,7 +215,7 @@ def test_references_in_results_load_tools_and_are_spelled_out() -> None:
 
 def test_where_nothing_is_left_to_send_no_empty_list_is_sent() -> None:
     index = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
-    body = talk(
+    body = build_rewriter(
         index=index, body={"tool_choice": "auto", "parallel_tool_calls": True}
     ).next_request()
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
@@ -205,12 +223,12 @@ def test_where_nothing_is_left_to_send_no_empty_list_is_sent() -> None:
 
 def test_what_has_not_one_choice_is_passed_on_as_it_is() -> None:
     strange: Json = {"choices": [], "usage": None}
-    assert talk().handle_reply(strange) is strange
+    assert build_rewriter().handle_reply(strange) is strange
 
 
 def test_a_model_that_asks_for_everything_at_once_is_told_that_it_is_enough() -> None:
-    one = talk()
-    assert one.handle_reply(reply(*(search(id=f"call_{at}") for at in range(65)))) is None
+    one = build_rewriter()
+    assert one.handle_reply(reply(*(search_call(id=f"call_{at}") for at in range(65)))) is None
     told = [message["content"] for message in one.next_request()["messages"][2:]]
     assert len(told) == 65 and all("times in a row" in text for text in told)
 
@@ -218,14 +236,14 @@ def test_a_model_that_asks_for_everything_at_once_is_told_that_it_is_enough() ->
 @pytest.mark.parametrize("name", ["3d_print", "-print", "7_" + "x" * 62])
 def test_a_tool_whose_name_begins_with_no_letter_waits_and_is_found_by_it(name: str) -> None:
     odd = {"name": name, "description": "Print a solid body", "parameters": {"type": "object"}}
-    index = sparing([*chat_functions(), {"type": "function", "function": odd}])
-    one = talk(index=index)
+    index = transparent_index([*chat_functions(), {"type": "function", "function": odd}])
+    one = build_rewriter(index=index)
     assert tool_names(one.next_request()) == ["search_tools"]
-    assert one.handle_reply(reply(search("print a solid body"))) is None
+    assert one.handle_reply(reply(search_call("print a solid body"))) is None
     later = one.next_request()
     assert tool_names(later) == ["search_tools", name]
     assert json.loads(later["messages"][-1]["content"])["found"][0]["name"] == name
-    done = one.handle_reply(reply(call(name)))
+    done = one.handle_reply(reply(tool_call(name)))
     assert done is not None
     (used,) = done["choices"][0]["message"]["tool_calls"]
     assert used["function"]["name"] == name

@@ -20,12 +20,12 @@ RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
 FEW: Any = {"threshold_tools": 3}
 
 
-def ask(one: OpenAiSetup, messages: list[Json] | None = None, **more: Any) -> Any:
+def complete(one: OpenAiSetup, messages: list[Json] | None = None, **more: Any) -> Any:
     given: Json = {"model": "m", "messages": messages or [USER], "tools": chat_functions(), **more}
     return one.client.chat.completions.create(**given)
 
 
-def streamed(one: OpenAiSetup, messages: list[Json] | None = None, **more: Any) -> Any:
+def complete_streamed(one: OpenAiSetup, messages: list[Json] | None = None, **more: Any) -> Any:
     given: Json = {"model": "m", "messages": messages or [USER], "tools": chat_functions(), **more}
     with one.client.chat.completions.stream(**given) as stream:
         for _ in stream:
@@ -33,7 +33,7 @@ def streamed(one: OpenAiSetup, messages: list[Json] | None = None, **more: Any) 
         return stream.get_final_completion()
 
 
-@pytest.mark.parametrize("way", [ask, streamed])
+@pytest.mark.parametrize("way", [complete, complete_streamed])
 def test_a_client_that_knows_nothing_completes_a_task(way: Any) -> None:
     with openai_setup([Turn("I look.", SEARCH), Turn(RATE), Turn("0.9 euros.")], **FEW) as one:
         first = way(one)
@@ -78,9 +78,9 @@ def test_the_async_client_gets_the_same_streamed_and_not() -> None:
 
 def test_usage_is_summed_over_rounds_streamed_and_not() -> None:
     with openai_setup([Turn(SEARCH), Turn("Hm.")] * 3, **FEW) as one:
-        whole = ask(one).usage
-        counted = streamed(one, stream_options={"include_usage": True}).usage
-        assert streamed(one).usage is None
+        whole = complete(one).usage
+        counted = complete_streamed(one, stream_options={"include_usage": True}).usage
+        assert complete_streamed(one).usage is None
         spent = [len(json.dumps(request.body, ensure_ascii=False)) // 4 for request in one.requests]
         assert whole.prompt_tokens == sum(spent[:2])
         assert counted.prompt_tokens == sum(spent[2:4])
@@ -107,10 +107,10 @@ def test_the_response_says_what_was_saved_and_the_switch_says_what_is_wanted() -
 
 def test_few_tools_are_not_touched_unless_search_is_switched_on() -> None:
     with openai_setup(lambda request: Turn("Hm."), threshold_tools=7) as one:
-        ask(one, extra_body={"unheard_of": {"a": [1]}})
+        complete(one, extra_body={"unheard_of": {"a": [1]}})
         assert one.requests[0].body["tools"] == chat_functions()
         assert one.requests[0].body["unheard_of"] == {"a": [1]}
-        ask(one, extra_headers={"x-toolcrib-tool-search": "on"})
+        complete(one, extra_headers={"x-toolcrib-tool-search": "on"})
         assert one.requests[1].tool_names == ("search_tools",)
 
 
@@ -123,18 +123,18 @@ def test_few_tools_are_not_touched_unless_search_is_switched_on() -> None:
 )
 def test_what_we_could_only_break_is_not_touched(more: Json) -> None:
     with openai_setup(lambda request: Turn("Hm."), **FEW) as one:
-        ask(one, **more)
+        complete(one, **more)
         assert one.requests[0].body["tools"] == chat_functions()
 
 
 def test_deferred_tools_are_searched_also_where_search_is_switched_off_for_others() -> None:
     tools = chat_functions(defer_loading=True)
     with openai_setup([Turn(SEARCH), Turn(RATE)], {"tool_search": "off"}) as one:
-        done = ask(one, tools=tools)
+        done = complete(one, tools=tools)
         assert done.choices[0].message.tool_calls[0].function.name == "get_exchange_rate"
         assert "defer_loading" not in json.dumps(one.requests[1].body["tools"])
         with pytest.raises(openai.BadRequestError, match="send n=1"):
-            ask(one, tools=tools, n=2)
+            complete(one, tools=tools, n=2)
 
 
 def test_a_client_that_searches_itself_refers_to_tools() -> None:
@@ -152,8 +152,8 @@ def test_a_client_that_searches_itself_refers_to_tools() -> None:
         {"role": "tool", "tool_call_id": "call_1", "content": reference},
     ]
     with openai_setup([Turn("Let me."), Turn(ToolCall("send_email", {"recipient": "a"}))]) as one:
-        ask(one, tools=tools)
-        done = ask(one, history, tools=tools)
+        complete(one, tools=tools)
+        done = complete(one, history, tools=tools)
         assert one.requests[0].tool_names == ("find_tools",)
         assert one.requests[1].tool_names == ("find_tools", "send_email")
         assert "send_email" in one.requests[1].results[0]
@@ -162,13 +162,13 @@ def test_a_client_that_searches_itself_refers_to_tools() -> None:
 
 def test_too_many_tools_are_refused_with_the_limit() -> None:
     with openai_setup([], max_tools=5) as one, pytest.raises(openai.BadRequestError) as raised:
-        ask(one, tools=chat_functions(defer_loading=True))
+        complete(one, tools=chat_functions(defer_loading=True))
     assert "6 tools; the limit is 5" in raised.value.message
     assert raised.value.param == "tools"
 
 
 def test_an_error_in_a_later_round_is_the_upstreams_own() -> None:
-    for way in (ask, streamed):
+    for way in (complete, complete_streamed):
         script: list[Turn | Failure] = [Turn("I look.", SEARCH), Failure(400, "no more")]
         with openai_setup(script, **FEW) as one, pytest.raises(openai.APIError, match="no more"):
             way(one)
@@ -179,6 +179,6 @@ def test_a_model_that_only_searches_ends_after_so_many_rounds() -> None:
         return Turn(SEARCH) if "search_tools" in request.tool_names else Turn("I give up.")
 
     with openai_setup(script, max_rounds=3, **FEW) as one:
-        assert ask(one).choices[0].message.content == "I give up."
+        assert complete(one).choices[0].message.content == "I give up."
         assert len(one.requests) == 4
-        assert streamed(one).choices[0].message.content == "I give up."
+        assert complete_streamed(one).choices[0].message.content == "I give up."

@@ -6,13 +6,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.llm.openai_chat.test_chat_rewriter import call, reply, search, sparing, talk
+from tests.gateway.llm.openai_chat.test_chat_rewriter import (
+    build_rewriter,
+    reply,
+    search_call,
+    tool_call,
+    transparent_index,
+)
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
 from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 
 Json = dict[str, Any]
-SHELF = sparing()
+SHELF = transparent_index()
 
 
 def chunk(reason: str | None = None, id: str = "c1", **delta: Any) -> Json:
@@ -20,7 +26,7 @@ def chunk(reason: str | None = None, id: str = "c1", **delta: Any) -> Json:
     return {"id": id, "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
 
 
-def pieces(call: Json, index: int, size: int = 5) -> Iterable[Json]:
+def call_chunks(call: Json, index: int, size: int = 5) -> Iterable[Json]:
     function = call["function"]
     head = {**call, "function": {**function, "arguments": ""}}
     yield chunk(tool_calls=[{"index": index, **head}])
@@ -30,7 +36,7 @@ def pieces(call: Json, index: int, size: int = 5) -> Iterable[Json]:
         yield chunk(tool_calls=[{"index": index, "function": piece}])
 
 
-def said(stream: ChatStream, chunks: Iterable[Json]) -> list[Json]:
+def handle_chunks(stream: ChatStream, chunks: Iterable[Json]) -> list[Json]:
     return [sent for one in chunks for sent in stream.handle_event(one)]
 
 
@@ -38,7 +44,7 @@ def deltas(chunks: Iterable[Json]) -> list[Json]:
     return [one["choices"][0]["delta"] for one in chunks if one["choices"]]
 
 
-def whole(chunks: Iterable[Json]) -> tuple[str, list[Json], Any]:
+def join_chunks(chunks: Iterable[Json]) -> tuple[str, list[Json], Any]:
     """The message, put together as a client does it."""
     content, reason = "", None
     calls: dict[int, Json] = {}
@@ -56,23 +62,25 @@ def whole(chunks: Iterable[Json]) -> tuple[str, list[Json], Any]:
 
 
 def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
-    stream = ChatStream(talk(index=SHELF))
-    assert deltas(said(stream, [chunk(role="assistant", content="")])) == [
+    stream = ChatStream(build_rewriter(index=SHELF))
+    assert deltas(handle_chunks(stream, [chunk(role="assistant", content="")])) == [
         {"role": "assistant", "content": ""}
     ]
-    assert deltas(said(stream, [chunk(content="I look.")])) == [{"content": "I look."}]
-    assert said(stream, pieces(search(), 0)) == []
-    assert said(stream, [chunk("tool_calls")]) == []
+    assert deltas(handle_chunks(stream, [chunk(content="I look.")])) == [{"content": "I look."}]
+    assert handle_chunks(stream, call_chunks(search_call(), 0)) == []
+    assert handle_chunks(stream, [chunk("tool_calls")]) == []
     assert stream.is_ended
     assert stream.finish_round() == [] and not stream.is_complete
     second = [chunk(id="c2", role="assistant", content=""), chunk(id="c2", content="Found.")]
-    sent = said(stream, [*second, *pieces(call("get_exchange_rate", currency="USD"), 0)])
+    sent = handle_chunks(
+        stream, [*second, *call_chunks(tool_call("get_exchange_rate", currency="USD"), 0)]
+    )
     assert deltas(sent)[0] == {"content": "\n\nFound."}
     assert {one["id"] for one in sent} == {"c1"}
-    sent += said(stream, [chunk("tool_calls")])
+    sent += handle_chunks(stream, [chunk("tool_calls")])
     last = stream.finish_round()
     assert stream.is_complete
-    assert whole([*sent, *last]) == (
+    assert join_chunks([*sent, *last]) == (
         "\n\nFound.",
         [
             {
@@ -85,32 +93,44 @@ def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
 
 
 def test_calls_of_the_client_are_numbered_as_if_there_were_no_search() -> None:
-    stream = ChatStream(talk(index=SHELF))
-    sent = said(stream, [*pieces(search(), 0), *pieces(call("mine", a=1), 1), chunk("tool_calls")])
+    stream = ChatStream(build_rewriter(index=SHELF))
+    sent = handle_chunks(
+        stream,
+        [
+            *call_chunks(search_call(), 0),
+            *call_chunks(tool_call("mine", a=1), 1),
+            chunk("tool_calls"),
+        ],
+    )
     assert sent[0]["choices"][0]["delta"]["tool_calls"][0]["index"] == 0
     last = stream.finish_round()
     assert stream.is_complete
-    _, calls, reason = whole([*sent, *last])
+    _, calls, reason = join_chunks([*sent, *last])
     assert [one["function"]["name"] for one in calls] == ["mine"]
     assert reason == "tool_calls"
 
 
 def test_a_call_that_is_checked_first_comes_whole_at_the_end() -> None:
-    stream = ChatStream(talk(index=SHELF))
-    assert said(stream, [*pieces(call("book_flight", destination="Rome"), 0), chunk("stop")]) == []
+    stream = ChatStream(build_rewriter(index=SHELF))
+    assert (
+        handle_chunks(
+            stream, [*call_chunks(tool_call("book_flight", destination="Rome"), 0), chunk("stop")]
+        )
+        == []
+    )
     last = stream.finish_round()
     assert stream.is_complete
-    assert whole(last)[1][0]["function"]["arguments"] == '{"destination": "Rome"}'
-    assert whole(last)[2] == "tool_calls"
+    assert join_chunks(last)[1][0]["function"]["arguments"] == '{"destination": "Rome"}'
+    assert join_chunks(last)[2] == "tool_calls"
 
 
 def test_the_cost_of_all_rounds_is_told_once_at_the_end() -> None:
-    stream = ChatStream(talk(index=SHELF))
+    stream = ChatStream(build_rewriter(index=SHELF))
     cost: Json = {"id": "c1", "choices": [], "usage": {"total_tokens": 5}}
     empty = {**chunk("tool_calls"), "usage": None}
-    assert said(stream, [*pieces(search(), 0), empty, cost]) == []
+    assert handle_chunks(stream, [*call_chunks(search_call(), 0), empty, cost]) == []
     assert stream.finish_round() == [] and not stream.is_complete
-    sent = said(stream, [{**chunk(content="Hi"), "usage": None}, chunk("stop"), cost])
+    sent = handle_chunks(stream, [{**chunk(content="Hi"), "usage": None}, chunk("stop"), cost])
     last = stream.finish_round()
     assert stream.is_complete
     assert sent[0]["usage"] is None
@@ -119,15 +139,15 @@ def test_the_cost_of_all_rounds_is_told_once_at_the_end() -> None:
 
 
 def test_an_error_in_the_stream_goes_through_and_ends_it() -> None:
-    stream = ChatStream(talk(index=SHELF))
+    stream = ChatStream(build_rewriter(index=SHELF))
     error: Json = {"error": {"message": "overloaded"}}
-    assert said(stream, [error]) == [error]
+    assert handle_chunks(stream, [error]) == [error]
     assert stream.is_ended and stream.is_final
     assert stream.finish_round() == []
 
 
 def test_a_stream_that_breaks_off_says_so_in_the_words_of_whoever_knows_them() -> None:
-    stream = ChatStream(talk(index=SHELF))
+    stream = ChatStream(build_rewriter(index=SHELF))
     assert not stream.is_ended
     assert b'"message":"gone"' in stream.encode_error(RequestFailed("gone", 502), None)
     assert stream.encode_error(RequestFailed("gone", 502), {"error": {"message": "busy"}}) == (
@@ -137,13 +157,13 @@ def test_a_stream_that_breaks_off_says_so_in_the_words_of_whoever_knows_them() -
 
 
 def test_calls_of_other_kinds_and_without_a_name_lose_nothing() -> None:
-    stream = ChatStream(talk(index=SHELF))
+    stream = ChatStream(build_rewriter(index=SHELF))
     custom = {"index": 0, "id": "x", "type": "custom", "custom": {"name": "c", "input": "ab"}}
     more = {"index": 0, "custom": {"input": "cd"}}
     nameless = {"index": 1, "id": "y", "type": "function", "function": {"arguments": "{}"}}
-    sent = said(stream, [chunk(tool_calls=[custom]), chunk(tool_calls=[more, nameless])])
+    sent = handle_chunks(stream, [chunk(tool_calls=[custom]), chunk(tool_calls=[more, nameless])])
     assert [one["tool_calls"] for one in deltas(sent)] == [[custom], [more]]
-    said(stream, [chunk("tool_calls")])
+    handle_chunks(stream, [chunk("tool_calls")])
     last = stream.finish_round()
     assert stream.is_complete
     late = deltas(last)[0]["tool_calls"]
@@ -160,23 +180,23 @@ def test_a_stream_comes_to_the_same_as_a_whole_answer(
 ) -> None:
     field = {"send_email": "recipient", "book_flight": "destination"}
     calls = [
-        search(id=f"call_{at}")
+        search_call(id=f"call_{at}")
         if name == "search_tools"
-        else call(name, f"call_{at}", **{field.get(name, "a"): "x"})
+        else tool_call(name, f"call_{at}", **{field.get(name, "a"): "x"})
         for at, name in enumerate(names)
     ]
-    at_once = _talk().handle_reply(reply(*calls, content=content or None))
-    stream = ChatStream(_talk())
+    at_once = _build_rewriter().handle_reply(reply(*calls, content=content or None))
+    stream = ChatStream(_build_rewriter())
     given = [chunk(role="assistant", content="")]
     given += [chunk(content=content[at : at + size]) for at in range(0, len(content), size)]
-    given += [one for at, made in enumerate(calls) for one in pieces(made, at, size)]
-    sent = said(stream, [*given, chunk("tool_calls" if calls else "stop")])
+    given += [one for at, made in enumerate(calls) for one in call_chunks(made, at, size)]
+    sent = handle_chunks(stream, [*given, chunk("tool_calls" if calls else "stop")])
     last = stream.finish_round()
     if at_once is None:
         assert last == [] and not stream.is_complete
         return
     assert stream.is_complete
-    words, made, reason = whole([*sent, *last])
+    words, made, reason = join_chunks([*sent, *last])
     (choice,) = at_once["choices"]
     assert words == (choice["message"].get("content") or "")
     assert reason == choice["finish_reason"]
@@ -187,5 +207,5 @@ def test_a_stream_comes_to_the_same_as_a_whole_answer(
         assert same["function"] == one["function"]
 
 
-def _talk() -> ChatRewriter:
-    return talk(index=SHELF)
+def _build_rewriter() -> ChatRewriter:
+    return build_rewriter(index=SHELF)

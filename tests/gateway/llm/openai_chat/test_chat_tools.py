@@ -16,7 +16,7 @@ from toolcrib.session.disclosure import Activation, Disclosure
 NAMES = [name for name, _, _ in WORDS]
 
 
-def names(entries: Any) -> list[str]:
+def function_names(entries: Any) -> list[str]:
     return [entry["function"]["name"] for entry in entries]
 
 
@@ -27,7 +27,7 @@ def test_a_tool_that_defers_waits_and_the_field_is_not_sent(inside: bool) -> Non
         (tool["function"] if inside else tool)["defer_loading"] = True
     assert uses_tool_search(tools)
     index = build_deferred_index(tools, client_loads=False)
-    assert names(index.always_sent) == NAMES[:1]
+    assert function_names(index.always_sent) == NAMES[:1]
     assert list(index.deferred) == NAMES[1:]
     assert all("defer_loading" not in str(ware.wire_entry) for ware in index.deferred.values())
     assert index.offers_search
@@ -54,7 +54,7 @@ def test_few_tools_are_all_shown_and_many_are_held_back() -> None:
     few = build_transparent_index(chat_functions(), Disclosure(Activation(tools=7)))
     many = build_transparent_index(chat_functions(), Disclosure(Activation(tools=6)))
     costly = build_transparent_index(chat_functions(), Disclosure(Activation(tokens=50)))
-    assert names(few.always_sent) == NAMES and not few.deferred and not few.offers_search
+    assert function_names(few.always_sent) == NAMES and not few.deferred and not few.offers_search
     assert list(many.deferred) == list(costly.deferred) == NAMES
     assert (
         many.count_saved_tokens()
@@ -67,7 +67,7 @@ def test_few_tools_are_all_shown_and_many_are_held_back() -> None:
 def test_a_tool_that_says_that_it_must_not_wait_does_not() -> None:
     tools = [chat_functions(defer_loading=False)[0], *chat_functions()[1:]]
     index = build_transparent_index(tools, Disclosure(Activation(tools=1)))
-    assert names(index.always_sent) == NAMES[:1]
+    assert function_names(index.always_sent) == NAMES[:1]
     assert "defer_loading" not in index.always_sent[0]
 
 

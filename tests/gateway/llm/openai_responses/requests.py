@@ -52,28 +52,30 @@ CLIENT: Json = {
 }
 
 
-def deferred() -> list[Json]:
+def deferred_functions() -> list[Json]:
     return [SEARCH, *functions(defer_loading=True)]
 
 
-def sparing(tools: list[Json] | None = None) -> ResponsesToolIndex:
+def transparent_index(tools: list[Json] | None = None) -> ResponsesToolIndex:
     return build_responses_index(tools or functions(), Disclosure(Activation(tools=1)))
 
 
-def talk(input: Any = None, tools: list[Json] | None = None, **more: Any) -> ResponsesRewriter:
+def build_rewriter(
+    input: Any = None, tools: list[Json] | None = None, **more: Any
+) -> ResponsesRewriter:
     """A talk about these tools; by default about six that are deferred."""
-    given = deferred() if tools is None else tools
+    given = deferred_functions() if tools is None else tools
     rack = more.pop("index", None) or build_responses_index(given)
     body = {"model": "m", "input": input or [USER], "tools": given, **more.pop("body", {})}
-    settings: Json = {"memory": recall(), "max_rounds": 10, **more}
+    settings: Json = {"memory": new_memory(), "max_rounds": 10, **more}
     return ResponsesRewriter(body, rack, **settings)
 
 
-def recall() -> ScopedMemory:
+def new_memory() -> ScopedMemory:
     return ScopedMemory(ConversationMemory(100), "somebody")
 
 
-def call(name: str, id: str = "call_1", **arguments: Any) -> Json:
+def function_call(name: str, id: str = "call_1", **arguments: Any) -> Json:
     return {
         "id": f"fc_{id}",
         "type": "function_call",
@@ -84,11 +86,11 @@ def call(name: str, id: str = "call_1", **arguments: Any) -> Json:
     }
 
 
-def search(query: str = "exchange rate of currencies", id: str = "call_s") -> Json:
-    return call("search_tools", id, query=query)
+def search_call(query: str = "exchange rate of currencies", id: str = "call_s") -> Json:
+    return function_call("search_tools", id, query=query)
 
 
-def said(text: str) -> Json:
+def assistant_message(text: str) -> Json:
     content = [{"type": "output_text", "text": text, "annotations": []}]
     return {
         "id": f"msg_{text}",
@@ -112,9 +114,9 @@ def response(*output: Json, id: str = "resp_1", status: str = "completed", **mor
     }
 
 
-def names(body: Json) -> list[str]:
+def tool_names(body: Json) -> list[str]:
     return [tool.get("name", tool["type"]) for tool in body.get("tools", [])]
 
 
-def kinds(items: Any) -> list[str]:
+def item_types(items: Any) -> list[str]:
     return [item.get("type", "message") for item in items]

@@ -12,19 +12,19 @@ from tests.gateway.llm.openai_responses.requests import (
     SEARCH,
     USER,
     Json,
-    call,
-    deferred,
-    kinds,
-    names,
-    talk,
+    build_rewriter,
+    deferred_functions,
+    function_call,
+    item_types,
+    tool_names,
 )
 from tests.gateway.llm.serving_openai import functions
 from toolcrib.errors import RequestFailed
 
-ALL = [*deferred(), CRM, MCP]
+ALL = [*deferred_functions(), CRM, MCP]
 
 
-def found(*tools: Json, id: str | None = None, **more: Any) -> Json:
+def search_output(*tools: Json, id: str | None = None, **more: Any) -> Json:
     return {
         "type": "tool_search_output",
         "execution": "server",
@@ -35,7 +35,7 @@ def found(*tools: Json, id: str | None = None, **more: Any) -> Json:
     }
 
 
-def searched(*paths: str, id: str | None = None, **more: Any) -> Json:
+def search_item(*paths: str, id: str | None = None, **more: Any) -> Json:
     return {
         "type": "tool_search_call",
         "execution": "server",
@@ -46,7 +46,7 @@ def searched(*paths: str, id: str | None = None, **more: Any) -> Json:
     }
 
 
-def answers(body: Json) -> list[list[str]]:
+def answered_names(body: Json) -> list[list[str]]:
     """The names of the tools that each search in a request was answered with."""
     told = [item["output"] for item in body["input"] if item.get("type") == "function_call_output"]
     return [[one["name"] for one in json.loads(text)["found"]] for text in told if "found" in text]
@@ -54,36 +54,42 @@ def answers(body: Json) -> list[list[str]]:
 
 def test_a_search_in_the_history_becomes_a_call_and_its_tools_are_loaded() -> None:
     tool = functions(defer_loading=True)[1]
-    body = talk([USER, {**searched("send_email"), "id": "tsc_7"}, found(tool)]).next_request()
-    assert names(body) == ["search_tools", "send_email"]
-    assert kinds(body["input"]) == ["message", "function_call", "function_call_output"]
+    body = build_rewriter(
+        [USER, {**search_item("send_email"), "id": "tsc_7"}, search_output(tool)]
+    ).next_request()
+    assert tool_names(body) == ["search_tools", "send_email"]
+    assert item_types(body["input"]) == ["message", "function_call", "function_call_output"]
     asked, told = body["input"][1:]
     assert asked["call_id"] == told["call_id"] == "call_7"
     assert asked["arguments"] == '{"queries":["send_email"]}'
-    assert answers(body) == [["send_email"]]
+    assert answered_names(body) == [["send_email"]]
 
 
 @pytest.mark.parametrize("key", ["paths", "queries"])
 def test_without_ids_and_with_rewritten_arguments_each_output_finds_its_call(key: str) -> None:
     tools = functions(defer_loading=True)
-    calls = [{**searched(), "arguments": {key: [tool["name"]]}} for tool in tools[:2]]
-    body = talk([USER, *calls, found(tools[0]), found(tools[1])]).next_request()
+    calls = [{**search_item(), "arguments": {key: [tool["name"]]}} for tool in tools[:2]]
+    body = build_rewriter(
+        [USER, *calls, search_output(tools[0]), search_output(tools[1])]
+    ).next_request()
     ids = [item["call_id"] for item in body["input"][1:]]
     assert ids[:2] == ids[2:] and len(set(ids)) == 2
-    assert answers(body) == [["get_exchange_rate"], ["send_email"]]
+    assert answered_names(body) == [["get_exchange_rate"], ["send_email"]]
 
 
 def test_a_call_without_its_output_is_answered_again_from_its_paths() -> None:
     paths = ["play_song", "crm", "wiki", "gone"]
-    body = talk([USER, searched(*paths)], ALL).next_request()
-    assert answers(body) == [["play_song", "crm___list_orders", "crm___cancel_order", "wiki"]]
-    assert names(body)[-4:] == ["play_song", "crm___list_orders", "crm___cancel_order", "mcp"]
+    body = build_rewriter([USER, search_item(*paths)], ALL).next_request()
+    assert answered_names(body) == [
+        ["play_song", "crm___list_orders", "crm___cancel_order", "wiki"]
+    ]
+    assert tool_names(body)[-4:] == ["play_song", "crm___list_orders", "crm___cancel_order", "mcp"]
     assert body["tools"][-1]["authorization"] == "a secret"
 
 
 def test_an_output_without_its_call_is_given_one() -> None:
-    body = talk([USER, found(functions(defer_loading=True)[4])]).next_request()
-    assert kinds(body["input"]) == ["message", "function_call", "function_call_output"]
+    body = build_rewriter([USER, search_output(functions(defer_loading=True)[4])]).next_request()
+    assert item_types(body["input"]) == ["message", "function_call", "function_call_output"]
     assert body["input"][1]["arguments"] == '{"queries":["play_song"]}'
 
 
@@ -92,13 +98,15 @@ def test_a_client_may_load_tools_that_the_request_does_not_list() -> None:
     space = {**CRM, "tools": CRM["tools"][1:2]}
     history = [
         USER,
-        {**searched(id="call_9"), "execution": "client", "arguments": {"goal": "anything"}},
-        found(new, space, functions(defer_loading=True)[0], id="call_9", execution="client"),
-        {**call("new_tool", "call_a"), "namespace": "new_tool"},
+        {**search_item(id="call_9"), "execution": "client", "arguments": {"goal": "anything"}},
+        search_output(
+            new, space, functions(defer_loading=True)[0], id="call_9", execution="client"
+        ),
+        {**function_call("new_tool", "call_a"), "namespace": "new_tool"},
         {"type": "function_call_output", "call_id": "call_a", "output": "done"},
     ]
-    body = talk(history, [CLIENT, *functions(defer_loading=True)]).next_request()
-    assert names(body) == ["tool_search", "new_tool", "crm___list_orders", "get_exchange_rate"]
+    body = build_rewriter(history, [CLIENT, *functions(defer_loading=True)]).next_request()
+    assert tool_names(body) == ["tool_search", "new_tool", "crm___list_orders", "get_exchange_rate"]
     assert "defer_loading" not in json.dumps(body["tools"])
     assert body["input"][1]["arguments"] == '{"goal":"anything"}'
     assert body["input"][3]["name"] == "new_tool" and "namespace" not in body["input"][3]
@@ -106,35 +114,35 @@ def test_a_client_may_load_tools_that_the_request_does_not_list() -> None:
 
 def test_additional_tools_are_there_without_a_search() -> None:
     more = {"type": "additional_tools", "role": "developer", "tools": [functions()[0]]}
-    one = talk([USER, more, call("get_exchange_rate", currency="USD")], [])
+    one = build_rewriter([USER, more, function_call("get_exchange_rate", currency="USD")], [])
     body = one.next_request()
-    assert names(body) == ["get_exchange_rate"]
-    assert kinds(body["input"]) == ["message", "function_call"]
-    assert "namespace" not in one.render_item(call("get_exchange_rate"))
+    assert tool_names(body) == ["get_exchange_rate"]
+    assert item_types(body["input"]) == ["message", "function_call"]
+    assert "namespace" not in one.render_item(function_call("get_exchange_rate"))
 
 
 def test_a_namespace_goes_out_as_part_of_the_name_and_comes_back_as_it_was() -> None:
-    item = {**call("list_orders", customer="a"), "namespace": "crm"}
-    one = talk([USER, item], ALL)
+    item = {**function_call("list_orders", customer="a"), "namespace": "crm"}
+    one = build_rewriter([USER, item], ALL)
     (sent,) = one.next_request()["input"][1:]
     assert sent["name"] == "crm___list_orders" and "namespace" not in sent
     assert one.render_item(sent) == item
-    assert "crm___list_orders" in names(one.next_request())
+    assert "crm___list_orders" in tool_names(one.next_request())
 
 
 def test_a_call_of_a_function_in_no_namespace_has_none() -> None:
     tools = [SEARCH, functions()[0], *functions(defer_loading=True)[1:]]
-    one = talk([USER, call("get_exchange_rate")], tools)
-    assert one.next_request()["input"][1] == call("get_exchange_rate")
-    assert one.render_item(call("get_exchange_rate")) == call("get_exchange_rate")
-    assert one.render_item(call("send_email"))["namespace"] == "send_email"
-    assert one.render_item(call("unheard_of")) == call("unheard_of")
+    one = build_rewriter([USER, function_call("get_exchange_rate")], tools)
+    assert one.next_request()["input"][1] == function_call("get_exchange_rate")
+    assert one.render_item(function_call("get_exchange_rate")) == function_call("get_exchange_rate")
+    assert one.render_item(function_call("send_email"))["namespace"] == "send_email"
+    assert one.render_item(function_call("unheard_of")) == function_call("unheard_of")
 
 
 @pytest.mark.parametrize("name", ["send_email", "list_orders"])
 def test_a_call_that_lost_its_namespace_is_refused_in_the_words_of_the_api(name: str) -> None:
     with pytest.raises(RequestFailed) as raised:
-        talk([USER, USER, call(name)], ALL)
+        build_rewriter([USER, USER, function_call(name)], ALL)
     assert str(raised.value) == (
         f"Missing namespace for function_call '{name}'. It does not exist in the default "
         "namespace. Round-trip the model's function_call item with its namespace field included."
@@ -143,15 +151,15 @@ def test_a_call_that_lost_its_namespace_is_refused_in_the_words_of_the_api(name:
 
 
 def test_a_call_of_a_tool_that_is_gone_is_no_fault() -> None:
-    history = [USER, call("gone"), {**call("away", "call_2"), "namespace": "old"}]
-    body = talk(history, ALL).next_request()
+    history = [USER, function_call("gone"), {**function_call("away", "call_2"), "namespace": "old"}]
+    body = build_rewriter(history, ALL).next_request()
     assert [item["name"] for item in body["input"][1:]] == ["gone", "old___away"]
 
 
 def test_custom_tools_have_namespaces_too() -> None:
     custom = {"type": "custom", "name": "shell", "description": "Run", "defer_loading": True}
     used = {"type": "custom_tool_call", "call_id": "c", "name": "shell", "input": "ls"}
-    one = talk([USER, {**used, "namespace": "shell"}], [SEARCH, custom])
+    one = build_rewriter([USER, {**used, "namespace": "shell"}], [SEARCH, custom])
     assert one.next_request()["input"][1] == used
     assert one.render_item(used) == {**used, "namespace": "shell"}
     assert one.next_request()["tools"][-1] == {
@@ -162,7 +170,7 @@ def test_custom_tools_have_namespaces_too() -> None:
 
 
 def test_a_text_stays_a_text_and_what_nobody_knows_stays_as_it_is() -> None:
-    assert talk("Hello").next_request()["input"] == "Hello"
+    assert build_rewriter("Hello").next_request()["input"] == "Hello"
     strange = {"type": "item_reference", "id": "rs_1"}
-    body = talk([USER, strange], body={"unheard_of": [1]}).next_request()
+    body = build_rewriter([USER, strange], body={"unheard_of": [1]}).next_request()
     assert body["input"] == [USER, strange] and body["unheard_of"] == [1]

@@ -10,7 +10,14 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, SEARCH, USER, Json, deferred
+from tests.gateway.llm.openai_responses.requests import (
+    CLIENT,
+    CRM,
+    SEARCH,
+    USER,
+    Json,
+    deferred_functions,
+)
 from tests.gateway.llm.serving_openai import OpenAiSetup, functions, openai_setup
 from tests.support.scripted_model.turn import Failure, ToolCall, Turn
 
@@ -18,16 +25,18 @@ LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
 RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
 
 
-def ask(one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any) -> Response:
-    given: Json = {"model": "m", "input": input or [USER], "tools": deferred(), **more}
+def create(one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any) -> Response:
+    given: Json = {"model": "m", "input": input or [USER], "tools": deferred_functions(), **more}
     if tools is not None:
         given["tools"] = tools
     response: Response = one.client.responses.create(**given)
     return response
 
 
-def streamed(one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any) -> Response:
-    given: Json = {"model": "m", "input": input or [USER], "tools": deferred(), **more}
+def create_streamed(
+    one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any
+) -> Response:
+    given: Json = {"model": "m", "input": input or [USER], "tools": deferred_functions(), **more}
     if tools is not None:
         given["tools"] = tools
     with one.client.responses.stream(**given) as stream:
@@ -37,14 +46,14 @@ def streamed(one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any
         return final
 
 
-WAYS = pytest.mark.parametrize("way", [ask, streamed])
+WAYS = pytest.mark.parametrize("way", [create, create_streamed])
 
 
-def kinds(response: Response) -> list[str]:
+def output_types(response: Response) -> list[str]:
     return [item.type for item in response.output]
 
 
-def replayed(response: Response) -> list[Json]:
+def to_input(response: Response) -> list[Json]:
     """The output as a client sends it back."""
     dumped: Json = response.model_dump(mode="json", exclude_unset=True)
     for item in dumped["output"]:
@@ -53,7 +62,7 @@ def replayed(response: Response) -> list[Json]:
     return items
 
 
-def answer(response: Response, text: str = "0.9") -> list[Json]:
+def call_output(response: Response, text: str = "0.9") -> list[Json]:
     return [
         {"type": "function_call_output", "call_id": item.call_id, "output": text}
         for item in response.output
@@ -65,7 +74,7 @@ def answer(response: Response, text: str = "0.9") -> list[Json]:
 def test_hosted_search_over_functions_completes_a_task(way: Any) -> None:
     with openai_setup([Turn("I look.", LOOK), Turn(RATE), Turn("0.9 euros.")]) as one:
         first = way(one)
-        assert kinds(first) == [
+        assert output_types(first) == [
             "message",
             "tool_search_call",
             "tool_search_output",
@@ -77,7 +86,7 @@ def test_hosted_search_over_functions_completes_a_task(way: Any) -> None:
         assert found.type == "tool_search_output" and found.tools[0].type == "function"
         assert found.tools[0].defer_loading is True
         assert used.type == "function_call" and used.namespace == "get_exchange_rate"
-        last = way(one, [USER, *replayed(first), *answer(first)])
+        last = way(one, [USER, *to_input(first), *call_output(first)])
         assert last.output_text == "0.9 euros."
         assert [request.tool_names for request in one.requests] == [
             ("search_tools",),
@@ -98,7 +107,7 @@ def test_hosted_search_over_a_namespace_round_trips_it(way: Any) -> None:
         assert [member.name for member in found.tools[0].tools] == ["list_orders", "cancel_order"]
         assert call.type == "function_call"
         assert (call.name, call.namespace) == ("list_orders", "crm")
-        history = [USER, *replayed(first), *answer(first)]
+        history = [USER, *to_input(first), *call_output(first)]
         assert way(one, history, tools).output_text == "Two orders."
         assert one.requests[2].body["input"][-2]["name"] == "crm___list_orders"
         for item in history:
@@ -126,11 +135,11 @@ def test_a_client_that_searches_completes_a_task(way: Any) -> None:
             "status": "completed",
             "tools": [new],
         }
-        history = [USER, *replayed(first), output]
+        history = [USER, *to_input(first), output]
         second = way(one, history, [CLIENT])
         (call,) = second.output
         assert call.type == "function_call" and call.namespace == "send_letter"
-        history += [*replayed(second), *answer(second)]
+        history += [*to_input(second), *call_output(second)]
         assert way(one, history, [CLIENT]).output_text == "Sent."
         assert one.requests[2].tool_names == ("tool_search", "send_letter")
 
@@ -139,9 +148,9 @@ def test_a_client_that_searches_completes_a_task(way: Any) -> None:
 def test_a_client_that_knows_nothing_completes_a_task(way: Any) -> None:
     with openai_setup([Turn(LOOK), Turn(RATE), Turn("0.9 euros.")], threshold_tools=3) as one:
         first = way(one, tools=functions())
-        assert kinds(first) == ["function_call"]
+        assert output_types(first) == ["function_call"]
         assert first.usage is not None and first.usage.input_tokens > 300
-        history = [USER, *replayed(first), *answer(first)]
+        history = [USER, *to_input(first), *call_output(first)]
         assert way(one, history, functions()).output_text == "0.9 euros."
         before, after = (request.body["input"] for request in one.requests[1:])
         assert after[: len(before)] == before
@@ -170,11 +179,11 @@ def test_deferral_without_tool_search_is_refused_in_the_words_of_the_api(way: An
 def test_the_async_client_gets_the_same_streamed_and_not() -> None:
     async def both(url: str) -> list[list[str]]:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="x") as client:
-            given: Json = {"model": "m", "input": "A dollar?", "tools": deferred()}
+            given: Json = {"model": "m", "input": "A dollar?", "tools": deferred_functions()}
             whole = await client.responses.create(**given)
             async with client.responses.stream(**given) as stream:
                 streamed = await stream.get_final_response()
-            return [kinds(whole), kinds(streamed)]
+            return [output_types(whole), output_types(streamed)]
 
     with openai_setup([Turn(LOOK), Turn(RATE)] * 2) as one:
         told = asyncio.run(both(one.url))
@@ -185,24 +194,24 @@ def test_models_that_search_themselves_are_not_touched() -> None:
     with openai_setup(lambda request: Turn("Hm.")) as one:
         for model, header in (("gpt-5.4", ""), ("m", "native")):
             extra = {"x-toolcrib-tool-search": header} if header else {}
-            ask(one, model=model, extra_headers=extra)
-            assert one.requests[-1].body["tools"] == deferred()
-        ask(one, model="gpt-5.4-nano")
+            create(one, model=model, extra_headers=extra)
+            assert one.requests[-1].body["tools"] == deferred_functions()
+        create(one, model="gpt-5.4-nano")
         assert one.requests[-1].tool_names == ("search_tools",)
 
 
 def test_what_cannot_run_in_the_background_says_so_and_the_rest_does() -> None:
     with openai_setup(lambda request: Turn("Hm."), threshold_tools=3) as one:
-        ask(one, tools=functions(), background=True)
+        create(one, tools=functions(), background=True)
         assert len(one.requests[0].body["tools"]) == 6
         with pytest.raises(openai.BadRequestError, match="background"):
-            ask(one, background=True)
+            create(one, background=True)
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
 def test_errors_of_the_upstream_come_through_with_status_and_words(status: int) -> None:
     with openai_setup(lambda request: Failure(status, "so it is")) as one:
-        for way in (ask, streamed):
+        for way in (create, create_streamed):
             with pytest.raises(openai.APIStatusError, match="so it is") as raised:
                 way(one)
             assert raised.value.status_code == status
@@ -210,7 +219,7 @@ def test_errors_of_the_upstream_come_through_with_status_and_words(status: int) 
 
 
 def test_an_error_in_a_later_round_is_the_upstreams_own() -> None:
-    for way in (ask, streamed):
+    for way in (create, create_streamed):
         script: list[Turn | Failure] = [Turn("I look.", LOOK), Failure(400, "no more")]
         with openai_setup(script) as one, pytest.raises(openai.APIError, match="no more"):
             way(one)
@@ -219,11 +228,11 @@ def test_an_error_in_a_later_round_is_the_upstreams_own() -> None:
 def test_the_whole_history_of_a_mixed_turn_is_answered() -> None:
     now = {**functions()[0], "name": "now"}
     both = Turn(ToolCall("now", {"currency": "x"}), LOOK)
-    for tools in ([now, *deferred()], [{**now, "defer_loading": False}, *functions()]):
+    for tools in ([now, *deferred_functions()], [{**now, "defer_loading": False}, *functions()]):
         with openai_setup([both, Turn("Done.")], {"tool_search": "on"}) as one:
-            first = ask(one, tools=tools)
-            history = [USER, *replayed(first), *answer(first)]
-            assert ask(one, history, tools).output_text == "Done."
+            first = create(one, tools=tools)
+            history = [USER, *to_input(first), *call_output(first)]
+            assert create(one, history, tools).output_text == "Done."
             assert one.requests[1].tool_names == ("now", "search_tools", "get_exchange_rate")
 
 
@@ -242,6 +251,6 @@ def test_no_secret_of_a_server_comes_back() -> None:
         "defer_loading": True,
     }
     with openai_setup([Turn(ToolCall("search_tools", {"query": "wiki"})), Turn("Hm.")]) as one:
-        done = ask(one, tools=[SEARCH, mcp])
+        done = create(one, tools=[SEARCH, mcp])
         assert "hush" not in json.dumps(done.model_dump(mode="json")["output"])
         assert one.requests[1].body["tools"][1]["authorization"] == "hush"

@@ -7,21 +7,21 @@ from typing import Any
 from tests.gateway.llm.openai_responses.requests import (
     CLIENT,
     Json,
-    call,
-    deferred,
-    recall,
+    assistant_message,
+    build_rewriter,
+    deferred_functions,
+    function_call,
+    new_memory,
     response,
-    said,
-    search,
-    sparing,
-    talk,
+    search_call,
+    transparent_index,
 )
 from tests.gateway.llm.serving_openai import functions
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
 
 
-def events(*items: Json, id: str = "resp_1", status: str = "completed") -> Iterator[Json]:
+def response_events(*items: Json, id: str = "resp_1", status: str = "completed") -> Iterator[Json]:
     """A response as an upstream streams it."""
     head: Json = {"id": id, "status": "in_progress", "output": [], "tools": [], "usage": None}
     yield {"type": "response.created", "response": head}
@@ -43,7 +43,7 @@ def events(*items: Json, id: str = "resp_1", status: str = "completed") -> Itera
     yield {"type": f"response.{status}", "response": whole}
 
 
-def run(stream: ResponsesStream, given: Iterable[Json]) -> list[Json]:
+def handle_events(stream: ResponsesStream, given: Iterable[Json]) -> list[Json]:
     sent: list[Json] = []
     for event in given:
         sent += stream.handle_event(event)
@@ -52,7 +52,7 @@ def run(stream: ResponsesStream, given: Iterable[Json]) -> list[Json]:
     return sent
 
 
-def story(sent: Iterable[Json]) -> list[tuple[str, Any, str]]:
+def outline(sent: Iterable[Json]) -> list[tuple[str, Any, str]]:
     return [
         (
             one["type"].removeprefix("response."),
@@ -64,14 +64,16 @@ def story(sent: Iterable[Json]) -> list[tuple[str, Any, str]]:
 
 
 def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
-    stream = ResponsesStream(talk())
-    sent = run(stream, events(search()))
+    stream = ResponsesStream(build_rewriter())
+    sent = handle_events(stream, response_events(search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
-    sent += run(stream, events(call("get_exchange_rate", currency="x"), id="resp_2"))
+    sent += handle_events(
+        stream, response_events(function_call("get_exchange_rate", currency="x"), id="resp_2")
+    )
     last = stream.finish_round()
     assert stream.is_complete
     sent += last
-    assert story(sent) == [
+    assert outline(sent) == [
         ("created", None, ""),
         ("in_progress", None, ""),
         ("output_item.added", 0, "tool_search_call"),
@@ -94,30 +96,39 @@ def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
     assert whole["id"] == sent[0]["response"]["id"] == "resp_1"
     assert whole["output"] == [one["item"] for one in sent if one["type"].endswith("item.done")]
     assert whole["usage"]["input_tokens"] == 20
-    assert whole["tools"] == deferred()
+    assert whole["tools"] == deferred_functions()
 
 
 def test_what_the_upstream_stored_is_found_by_the_id_that_the_client_knows() -> None:
-    kept = recall()
-    stream = ResponsesStream(talk(memory=kept))
-    run(stream, events(search()))
+    kept = new_memory()
+    stream = ResponsesStream(build_rewriter(memory=kept))
+    handle_events(stream, response_events(search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
-    run(stream, events(call("get_exchange_rate", currency="x"), id="resp_2"))
+    handle_events(
+        stream, response_events(function_call("get_exchange_rate", currency="x"), id="resp_2")
+    )
     assert stream.finish_round() and stream.is_complete
-    later = talk("Go on", memory=kept, body={"previous_response_id": "resp_1"}).next_request()
+    later = build_rewriter(
+        "Go on", memory=kept, body={"previous_response_id": "resp_1"}
+    ).next_request()
     assert later["previous_response_id"] == "resp_2"
     assert [tool["name"] for tool in later["tools"]] == ["search_tools", "get_exchange_rate"]
 
 
 def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
-    stream = ResponsesStream(talk(index=sparing(), tools=functions()))
-    sent = run(stream, events(said("I look."), search()))
+    stream = ResponsesStream(build_rewriter(index=transparent_index(), tools=functions()))
+    sent = handle_events(stream, response_events(assistant_message("I look."), search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
-    sent += run(stream, events(said("Found."), call("get_exchange_rate", currency="x")))
+    sent += handle_events(
+        stream,
+        response_events(
+            assistant_message("Found."), function_call("get_exchange_rate", currency="x")
+        ),
+    )
     last = stream.finish_round()
     assert stream.is_complete
     sent += last
-    assert [kind for _, _, kind in story(sent) if kind] == [
+    assert [kind for _, _, kind in outline(sent) if kind] == [
         "message",
         "message",
         "message",
@@ -125,26 +136,26 @@ def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
         "function_call",
         "function_call",
     ]
-    places = [place for what, place, _ in story(sent) if what == "output_item.added"]
+    places = [place for what, place, _ in outline(sent) if what == "output_item.added"]
     assert places == [0, 1, 2]
     assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
     assert "search_tools" not in json.dumps(sent)
 
 
 def test_text_is_not_kept_back_by_a_search_beside_it() -> None:
-    stream = ResponsesStream(talk(index=sparing(), tools=functions()))
+    stream = ResponsesStream(build_rewriter(index=transparent_index(), tools=functions()))
     seen = [
         one["type"]
-        for event in list(events(said("I look."), search()))[:4]
+        for event in list(response_events(assistant_message("I look."), search_call()))[:4]
         for one in stream.handle_event(event)
     ]
     assert seen[-1] == "response.output_text.delta"
 
 
 def test_a_call_that_is_checked_first_is_streamed_whole() -> None:
-    stream = ResponsesStream(talk())
-    sent = run(stream, events(call("book_flight", destination="Rome")))
-    assert story(sent[2:]) == [
+    stream = ResponsesStream(build_rewriter())
+    sent = handle_events(stream, response_events(function_call("book_flight", destination="Rome")))
+    assert outline(sent[2:]) == [
         ("output_item.added", 0, "function_call"),
         ("function_call_arguments.delta", 0, ""),
         ("function_call_arguments.done", 0, ""),
@@ -152,15 +163,20 @@ def test_a_call_that_is_checked_first_is_streamed_whole() -> None:
     ]
     assert sent[2]["item"]["arguments"] == "" and sent[2]["item"]["status"] == "in_progress"
     assert sent[3]["delta"] == sent[4]["arguments"] == '{"destination": "Rome"}'
-    hidden = ResponsesStream(talk())
-    assert story(run(hidden, events(call("book_flight", where="Rome")))[2:]) == []
+    hidden = ResponsesStream(build_rewriter())
+    assert (
+        outline(
+            handle_events(hidden, response_events(function_call("book_flight", where="Rome")))[2:]
+        )
+        == []
+    )
     assert hidden.finish_round() == [] and not hidden.is_complete
 
 
 def test_the_search_of_a_client_is_streamed_to_it() -> None:
-    stream = ResponsesStream(talk(tools=[CLIENT, *functions(defer_loading=True)]))
-    sent = run(stream, events(call("tool_search", goal="mail")))
-    assert story(sent[2:]) == [
+    stream = ResponsesStream(build_rewriter(tools=[CLIENT, *functions(defer_loading=True)]))
+    sent = handle_events(stream, response_events(function_call("tool_search", goal="mail")))
+    assert outline(sent[2:]) == [
         ("output_item.added", 0, "tool_search_call"),
         ("output_item.done", 0, "tool_search_call"),
     ]
@@ -169,19 +185,22 @@ def test_the_search_of_a_client_is_streamed_to_it() -> None:
 
 
 def test_errors_and_what_nobody_knows_go_through_with_their_numbers() -> None:
-    stream = ResponsesStream(talk())
+    stream = ResponsesStream(build_rewriter())
     unknown = {"type": "response.news", "sequence_number": 77}
-    assert run(stream, [unknown]) == [{"type": "response.news", "sequence_number": 0}]
+    assert handle_events(stream, [unknown]) == [{"type": "response.news", "sequence_number": 0}]
     odd: Json = {"type": "response.output_item.added", "item": None, "output_index": 0}
-    assert run(stream, [odd, {**odd, "type": "response.output_item.done"}])[0]["item"] is None
+    assert (
+        handle_events(stream, [odd, {**odd, "type": "response.output_item.done"}])[0]["item"]
+        is None
+    )
     assert not stream.is_ended
-    run(stream, [{"type": "error", "message": "overloaded"}])
+    handle_events(stream, [{"type": "error", "message": "overloaded"}])
     assert stream.is_ended and stream.is_final
     assert stream.finish_round() == []
 
 
 def test_a_stream_that_breaks_off_says_so_as_the_api_and_as_its_sdk_read_it() -> None:
-    stream = ResponsesStream(talk())
+    stream = ResponsesStream(build_rewriter())
     broke = stream.encode_error(RequestFailed("gone", 502), None)
     assert broke.startswith(b"event: error\n")
     told = json.loads(broke.partition(b"data: ")[2])
@@ -195,10 +214,14 @@ def test_a_stream_that_breaks_off_says_so_as_the_api_and_as_its_sdk_read_it() ->
 
 
 def test_items_that_were_never_begun_are_taken_as_they_end() -> None:
-    stream = ResponsesStream(talk())
-    done = [event for event in events(said("Hi."), search()) if not event["type"].endswith("added")]
-    sent = run(stream, done)
-    whole = [story for story in story(sent) if story[0] == "output_item.done"]
+    stream = ResponsesStream(build_rewriter())
+    done = [
+        event
+        for event in response_events(assistant_message("Hi."), search_call())
+        if not event["type"].endswith("added")
+    ]
+    sent = handle_events(stream, done)
+    whole = [story for story in outline(sent) if story[0] == "output_item.done"]
     assert whole == [
         ("output_item.done", 0, "message"),
         ("output_item.done", 1, "tool_search_call"),
@@ -207,8 +230,8 @@ def test_items_that_were_never_begun_are_taken_as_they_end() -> None:
 
 
 def test_an_incomplete_response_ends_as_such() -> None:
-    stream = ResponsesStream(talk())
-    sent = run(stream, events(said("I am"), status="incomplete"))
+    stream = ResponsesStream(build_rewriter())
+    sent = handle_events(stream, response_events(assistant_message("I am"), status="incomplete"))
     last = stream.finish_round()
     assert sent and last is not None
     assert last[0]["type"] == "response.incomplete"

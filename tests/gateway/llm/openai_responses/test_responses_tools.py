@@ -10,9 +10,9 @@ from tests.gateway.llm.openai_responses.requests import (
     CRM,
     MCP,
     SEARCH,
-    deferred,
-    names,
-    sparing,
+    deferred_functions,
+    tool_names,
+    transparent_index,
 )
 from tests.gateway.llm.serving_openai import WORDS, functions, parameters
 from toolcrib.errors import RequestFailed
@@ -27,7 +27,7 @@ NAMES = [name for name, _, _ in WORDS]
 
 
 def test_deferred_functions_wait_and_are_sent_without_the_field() -> None:
-    rack = build_responses_index(deferred())
+    rack = build_responses_index(deferred_functions())
     assert rack.always_sent == () and list(rack.deferred) == NAMES
     assert rack.uses_tool_search and rack.client_search is None and rack.offers_search
     ware = rack.deferred["send_email"]
@@ -37,7 +37,7 @@ def test_deferred_functions_wait_and_are_sent_without_the_field() -> None:
 
 def test_members_of_a_namespace_are_functions_whose_names_tell_it() -> None:
     rack = build_responses_index([SEARCH, CRM])
-    assert names({"tools": rack.always_sent}) == ["crm___get_profile"]
+    assert tool_names({"tools": rack.always_sent}) == ["crm___get_profile"]
     assert list(rack.deferred) == ["crm___list_orders", "crm___cancel_order"]
     assert rack.namespaces == {"crm": ["crm___list_orders", "crm___cancel_order"]}
     assert {ware.namespace for ware in rack.tools.values()} == {"crm"}
@@ -133,10 +133,10 @@ def test_what_the_api_refuses_is_refused_in_its_words(
 
 def test_a_request_that_asks_for_nothing_has_its_many_tools_held_back() -> None:
     custom = {"type": "custom", "name": "shell", "description": "x"}
-    rack = sparing(
+    rack = transparent_index(
         [*functions(), custom, {"type": "web_search"}, {"type": "mcp", "server_label": "w"}]
     )
-    assert names({"tools": rack.always_sent}) == ["shell", "web_search", "mcp"]
+    assert tool_names({"tools": rack.always_sent}) == ["shell", "web_search", "mcp"]
     assert list(rack.deferred) == NAMES
     assert not rack.uses_tool_search
     assert {ware.namespace for ware in rack.deferred.values()} == {None}
@@ -147,13 +147,13 @@ def test_namespaces_work_also_where_nothing_is_searched() -> None:
     space = {**CRM, "tools": CRM["tools"][:1]}
     assert uses_tool_search([space]) and not uses_tool_search(functions())
     rack = build_responses_index([space])
-    assert names({"tools": rack.always_sent}) == ["crm___get_profile"]
+    assert tool_names({"tools": rack.always_sent}) == ["crm___get_profile"]
     assert not rack.uses_tool_search and not rack.offers_search
 
 
 def test_a_name_that_begins_with_a_digit_is_as_good_as_any_other() -> None:
     printing = {"type": "function", "name": "3d_print", "parameters": parameters("body")}
-    assert "3d_print" in sparing([*functions(), printing]).deferred
+    assert "3d_print" in transparent_index([*functions(), printing]).deferred
     space = {**CRM, "name": "3d", "tools": [{**printing, "defer_loading": True}]}
     rack = build_responses_index([SEARCH, {**printing, "defer_loading": True}, space])
     assert {id: ware.wire_entry["name"] for id, ware in rack.deferred.items()} == {
@@ -166,4 +166,4 @@ def test_names_that_models_do_not_take_are_changed_where_they_wait_and_left_wher
     odd = {"type": "function", "name": "a.b", "parameters": parameters("x")}
     rack = build_responses_index([SEARCH, {**odd, "defer_loading": True}, {**odd, "name": "c.d"}])
     assert rack.deferred["a.b"].wire_entry["name"].startswith("a_b_")
-    assert names({"tools": rack.always_sent}) == ["c.d"]
+    assert tool_names({"tools": rack.always_sent}) == ["c.d"]
