@@ -1,8 +1,8 @@
-"""Claude's tool search: two search tools, by pattern and by words, over tools that are deferred.
+"""Claude's tool search: a regex search tool and a BM25 search tool over deferred tools.
 
-`ToolSearch.search` gives what the API puts into a `tool_search_tool_result` block. `refusal` and
-`beta_headers` say of a request what the API would. `CURRENT` is the API of 2026, `SEED` that of
-2025, as its pages of that year describe it.
+`ClaudeToolSearch.search` returns what the API puts into a `tool_search_tool_result` block.
+`find_refusal` and `beta_headers` predict how the API treats a request. `EDITION_2026` is the API of
+2026, `EDITION_2025` that of 2025, as documented in each year.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from toolcrib.search.regex.ranker import RegexRanker
 
 UNKNOWN_SEARCH_TOOL: Final = "no search tool {name!r}; the search tools are {known}"
 QUERY_MISSING: Final = "the input needs {key!r}, a text"
-QUERY_TOO_LONG: Final = "{key!r} has {length} characters; the limit is {most}"
+QUERY_TOO_LONG: Final = "{key!r} has {length} characters; the limit is {limit}"
 INVALID_LIMIT: Final = "limit must be a whole number from 1 to {most}, not {limit!r}"
-BAD_PATTERN: Final = "Invalid regular expression pattern: {fault}; {cure}"
-# The API's own words, where they are known: there are clients that look at them.
+BAD_PATTERN: Final = "Invalid regular expression pattern: {error}; {advice}"
+# The API's own texts, where they are known; some clients check for them.
 ALL_DEFERRED: Final = (
     "At least one tool must have defer_loading=false. All tools cannot be deferred."
 )
@@ -60,10 +60,10 @@ MAX_DEFERRED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """What the API of one year does its own way.
+    """The behaviour of the API in one year.
 
-    `codes` are for kinds of faults, `code` for all others; `headers` are for providers, "" for
-    Anthropic itself, and none where the API needs none.
+    `codes` maps error types to error codes, `code` is the code of all other errors. `headers` maps
+    providers to beta headers, with "" for Anthropic itself; it is empty if no header is needed.
     """
 
     fields: tuple[str, ...]
@@ -74,7 +74,7 @@ class Edition:
     allows_examples: bool = True
 
     def tool_texts(self, tool: Tool) -> Iterator[tuple[str, str]]:
-        """The texts of a tool that are searched, each with its field."""
+        """Yield the searchable texts of a tool, each with the name of its field."""
         return ((field, text) for field, text in _all_texts(tool) if text and field in self.fields)
 
 
@@ -86,7 +86,7 @@ EDITION_2025: Final = Edition(
     headers=MappingProxyType(
         {
             "": "advanced-tool-use-2025-11-20",
-            # These refuse Anthropic's own header.
+            # These providers reject Anthropic's own header.
             "bedrock": "tool-search-tool-2025-10-19",
             "vertex": "tool-search-tool-2025-10-19",
         }
@@ -104,7 +104,7 @@ EDITION_2026: Final = Edition(
 
 @dataclass(frozen=True, slots=True)
 class SearchVariant:
-    """One of the two search tools. Of `keys`, the first is the one to use, the others are older."""
+    """One of the two search tools. The first of `keys` is current, the others are older."""
 
     name: str
     keys: tuple[str, ...]
@@ -122,7 +122,7 @@ VARIANTS: Final[Mapping[str, SearchVariant]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class RequestRefusal:
-    """Why a request is refused; `code` is for programs, where the API has one."""
+    """Why the API rejects a request; `code` is the API's error code, if it has one."""
 
     message: str
     code: str = ""
@@ -131,7 +131,7 @@ class RequestRefusal:
 class ClaudeToolSearch:
     """Both search tools over the tools of one request.
 
-    `by_words` takes the place of BM25: a question from words and a limit to tools, the best first.
+    `lexical_search` replaces BM25: it takes a query and a limit and returns tools, best first.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class ClaudeToolSearch:
         self._lexical_search = lexical_search or self.search_bm25
 
     def search(self, name: str, input: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer a call of the search tool of this name or type; its faults are answers as well."""
+        """Return the result of a call of a search tool, given by name or type; errors included."""
         variant = VARIANTS.get(name)
         if variant is None:
             raise UnknownTool(UNKNOWN_SEARCH_TOOL.format(name=name, known=", ".join(VARIANTS)))
@@ -155,31 +155,31 @@ class ClaudeToolSearch:
             query, limit = _read_query(variant, input), _read_limit(input)
             by_pattern = variant.name == REGEX
             found = self._search_regex(query) if by_pattern else self._lexical_search(query, limit)
-        except ToolcribError as fault:
-            return self._render_error(fault)
+        except ToolcribError as error:
+            return self._render_error(error)
         references = [{"type": "tool_reference", "tool_name": tool.name} for tool in found[:limit]]
         return {"type": "tool_search_tool_search_result", "tool_references": references}
 
     def _search_regex(self, pattern: str) -> list[Tool]:
-        """The tools with a text that matches, in their own order."""
+        """Return the tools with a text that matches, in catalog order."""
         return self._tools_at(self._regex_index.rank(pattern).slots.tolist())
 
     def search_bm25(self, query: str, limit: int) -> list[Tool]:
-        """The tools with a word of the query, the best first; equals in their own order."""
+        """Return the tools that share a word with the query, best first; ties in catalog order."""
         ranking = self._bm25_index.rank(query)
         scored = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
-        best = sorted(scored, key=lambda one: -one[1])[:limit]
+        best = sorted(scored, key=lambda pair: -pair[1])[:limit]
         return self._tools_at([slot for slot, _ in best])
 
     def _tools_at(self, slots: list[int]) -> list[Tool]:
         return [tool for slot in slots if (tool := self._catalog.tool_at(slot))]
 
-    def _render_error(self, fault: ToolcribError) -> dict[str, Any]:
-        code = self._edition.codes.get(type(fault), self._edition.code)
+    def _render_error(self, error: ToolcribError) -> dict[str, Any]:
+        code = self._edition.codes.get(type(error), self._edition.code)
         return {
             "type": "tool_search_tool_result_error",
             "error_code": code,
-            "error_message": _error_message(fault),
+            "error_message": _error_message(error),
         }
 
     @cached_property
@@ -207,7 +207,7 @@ class ClaudeToolSearch:
 def render_blocks(
     id: str, name: str, input: Mapping[str, Any], content: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The two blocks by which a response tells of one search."""
+    """Return the two content blocks that report one search in a response."""
     return [
         {
             "type": "server_tool_use",
@@ -221,28 +221,30 @@ def render_blocks(
 
 
 def find_refusal(body: Mapping[str, Any], edition: Edition = EDITION_2026) -> RequestRefusal | None:
-    """Why the API answers a request with status 400 on account of tool search; None if it does not."""
+    """Return why the API rejects a request with status 400 because of tool search, or None."""
     return next(_find_refusals(body, edition), None)
 
 
 def beta_headers(
     body: Mapping[str, Any], provider: str = "", edition: Edition = EDITION_2026
 ) -> tuple[str, ...]:
-    """The beta headers that a request needs for tool search."""
+    """Return the beta headers that a request needs for tool search."""
     if not edition.headers or not uses_tool_search(body):
         return ()
     return (edition.headers.get(provider, edition.headers[""]),)
 
 
 def uses_tool_search(body: Mapping[str, Any]) -> bool:
-    """Whether a request has to do with tool search: by a tool, by deferral or in its history."""
+    """Return whether a request uses tool search: a search tool, a deferred tool, or its history."""
     return any(is_deferred(tool) for tool in _request_tools(body)) or _mentions_search(body)
 
 
 def referenced_tool_names(body: Mapping[str, Any]) -> list[str]:
-    """The names of the tools that the history of a request refers to, each once and in order."""
-    found = (block for one in _content_blocks(body) for block in _reference_blocks(one))
-    return list(dict.fromkeys(str(block.get("tool_name")) for block in found))
+    """Return the names of the tools that a request's history refers to, in order, once each."""
+    references = (
+        reference for block in _content_blocks(body) for reference in _reference_blocks(block)
+    )
+    return list(dict.fromkeys(str(reference.get("tool_name")) for reference in references))
 
 
 def _all_texts(tool: Tool) -> Iterator[tuple[str, str]]:
@@ -253,12 +255,12 @@ def _all_texts(tool: Tool) -> Iterator[tuple[str, str]]:
         yield "parameter_text", parameter.description
 
 
-def _error_message(fault: ToolcribError) -> str:
-    """A fault in the API's words, as far as they are known, and the cure in ours."""
-    reason = fault.__cause__
-    if not isinstance(fault, InvalidPattern) or not isinstance(reason, re.error):
-        return str(fault)
-    return BAD_PATTERN.format(fault=reason, cure=str(fault).partition("; ")[2])
+def _error_message(error: ToolcribError) -> str:
+    """Return the text of an error: the API's own text if it is known, with our advice."""
+    cause = error.__cause__
+    if not isinstance(error, InvalidPattern) or not isinstance(cause, re.error):
+        return str(error)
+    return BAD_PATTERN.format(error=cause, advice=str(error).partition("; ")[2])
 
 
 def _read_query(variant: SearchVariant, input: Mapping[str, Any]) -> str:
@@ -267,8 +269,8 @@ def _read_query(variant: SearchVariant, input: Mapping[str, Any]) -> str:
     if not isinstance(query, str):
         raise InvalidQuery(QUERY_MISSING.format(key=variant.keys[0]))
     if len(query) > variant.max_chars:
-        most = variant.max_chars
-        raise QueryTooLong(QUERY_TOO_LONG.format(key=key, length=len(query), most=most))
+        text = QUERY_TOO_LONG.format(key=key, length=len(query), limit=variant.max_chars)
+        raise QueryTooLong(text)
     return query
 
 
@@ -299,15 +301,15 @@ def _find_refusals(body: Mapping[str, Any], edition: Edition) -> Iterator[Reques
             if tool.get("input_examples"):
                 yield RequestRefusal(EXAMPLES_AND_SEARCH.format(name=tool.get("name")))
     defined = {str(tool.get("name")) for tool in tools}
-    # The tools of an MCP server are named after it; which it has, need not be in the request.
-    servers = tuple(f"{one.get('mcp_server_name')}_" for one in tools if _is_mcp_toolset(one))
+    # Names of tools of an MCP server begin with its name; the request need not list them.
+    servers = tuple(f"{tool.get('mcp_server_name')}_" for tool in tools if _is_mcp_toolset(tool))
     for name in referenced_tool_names(body):
         if name not in defined and not name.startswith(servers):
             yield RequestRefusal(UNKNOWN_REFERENCE.format(name=name))
 
 
 def _mentions_search(body: Mapping[str, Any]) -> bool:
-    """Whether a request offers a search tool, or tells of a search."""
+    """Return whether a request has a search tool, or a search in its history."""
     return any(map(is_search_tool, _request_tools(body))) or any(
         map(_is_search_block, _content_blocks(body))
     )
@@ -320,12 +322,12 @@ def _is_search_block(block: Mapping[str, Any]) -> bool:
 
 
 def is_search_tool(tool: Mapping[str, Any]) -> bool:
-    """Whether an entry of a request's `tools` is one of the search tools."""
+    """Return whether an entry of a request's `tools` is one of the search tools."""
     return str(tool.get("type")) in VARIANTS
 
 
 def is_deferred(tool: Mapping[str, Any]) -> bool:
-    """Whether an entry of a request's `tools` is to be held back until it is found."""
+    """Return whether an entry of a request's `tools` is deferred."""
     return tool.get("defer_loading") is True
 
 
@@ -338,21 +340,23 @@ def _request_tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _content_blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The blocks of all messages."""
+    """Yield the content blocks of all messages."""
     for message in _mappings_or_empty(body.get("messages")):
         yield from _mappings_or_empty(message.get("content"))
 
 
 def _reference_blocks(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The references in a result: of a search by the API, or of one by the client."""
+    """Return the tool references in the result of a search by the API or by the client."""
     content = block.get("content")
     if block.get("type") == "tool_search_tool_result" and isinstance(content, Mapping):
         return _mappings_or_empty(content.get("tool_references"))
     if block.get("type") == "tool_result":
-        return [one for one in _mappings_or_empty(content) if one.get("type") == "tool_reference"]
+        return [
+            part for part in _mappings_or_empty(content) if part.get("type") == "tool_reference"
+        ]
     return []
 
 
 def _mappings_or_empty(value: object) -> list[Mapping[str, Any]]:
-    """The objects of a list; a request is somebody else's data and may hold anything."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    """Return the mappings in a list; empty if the value is not a list."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -1,7 +1,8 @@
-"""A registry behind two meta-tools: the model searches it, then runs what it found by name.
+"""A tool registry behind two meta-tools: the model searches it, then runs what it found by name.
 
-The model is only ever sent `META_TOOLS`; `DynamicToolRegistry.call` answers both, always with JSON.
-The tools are kept and run by a `Registry`; this adds the meta-tools, their ranking and their words.
+The model is only ever sent `META_TOOLS`; `DynamicToolRegistry.call` answers both, always with
+JSON. A `Registry` stores and runs the tools; this module adds the meta-tools, their ranking and
+their texts.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ TRY_OTHER_WORDS: Final = "Try different keywords or search without a category fi
 UNKNOWN_CATEGORY: Final = "Unknown category: {category}. Use one of {known}, or none at all"
 UNKNOWN_TOOL: Final = "Tool not found: {name}"
 VERIFY_NAME: Final = "Use search_tools to verify the tool name is correct"
-EXECUTION_FAILED: Final = "Execution failed: {fault}"
+EXECUTION_FAILED: Final = "Execution failed: {error}"
 UNKNOWN_META_TOOL: Final = "Unknown meta-tool: {name}"
 MISSING_FIELD: Final = "The field {field} is missing. Call again with it"
-WRONG_TYPE: Final = "The field {field} must be {kind}. Call again with that put right"
+WRONG_TYPE: Final = "The field {field} must be {type}. Correct it and call again"
 VERSION: Final = "(Version: {version})"
 VERSION_AND_DEPRECATED: Final = "(Current version: {version}; deprecated: {deprecated})"
-UPDATED: Final = "Updating tool {name}: v{before} -> v{version}"
+UPDATED: Final = "Updating tool {name}: v{replaced} -> v{version}"
 
 SYSTEM_PROMPT: Final = """You can find and use tools that you were not given.
 
@@ -120,9 +121,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class ToolRegistration:
-    """A tool as the model reads it.
+    """A registered tool as the model sees it.
 
-    The note about its version is shown but not searched; `update` says which version it replaced.
+    `note` describes the version; it is displayed but not searched. `update` names the version that
+    was replaced.
     """
 
     tool: Tool
@@ -131,12 +133,12 @@ class ToolRegistration:
 
     @property
     def description(self) -> str:
-        """What the model reads about the tool."""
+        """The description the model reads."""
         return f"{self.tool.description}\n{self.note}" if self.note else self.tool.description
 
 
 class DynamicToolRegistry:
-    """Tools that come and go while an agent runs. `registry` keeps them, and can do more."""
+    """Tools that can be added and removed while an agent runs; `registry` stores them."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.registry = Registry(now=now)
@@ -156,7 +158,7 @@ class DynamicToolRegistry:
         category: str = DEFAULT_CATEGORY,
         tags: Iterable[str] = (),
     ) -> DynamicToolRegistry:
-        """Add a tool, or put it in place of its namesake, whose usage and version it takes over."""
+        """Add a tool; one with the same name is replaced, and its usage and version are kept."""
         tool = _tool_from_definition(definition, category, tags)
         version = self._current_version(tool.name) or DEFAULT_VERSION
         return self._store(tool.replace(version=version), function)
@@ -171,27 +173,29 @@ class DynamicToolRegistry:
         category: str = DEFAULT_CATEGORY,
         tags: Iterable[str] = (),
     ) -> DynamicToolRegistry:
-        """Add a version of a tool, and say in its description which one it is.
+        """Add a version of a tool and name the version in its description.
 
-        The newest is the one the name means; the others can be run as `name@version`.
+        The name refers to the newest version; the others can be run as `name@version`.
         """
         tool = _tool_from_definition(definition, category, tags).replace(version=version)
-        before = self._current_version(tool.name)
-        update = UPDATED.format(name=tool.name, before=before, version=version) if before else ""
+        replaced = self._current_version(tool.name)
+        update = (
+            UPDATED.format(name=tool.name, replaced=replaced, version=version) if replaced else ""
+        )
         deprecated = ", ".join(deprecated_versions)
         note = VERSION_AND_DEPRECATED if deprecated else VERSION
         note = note.format(version=version, deprecated=deprecated)
         return self._store(tool, function, note, update)
 
     def unregister(self, name: str) -> DynamicToolRegistry:
-        """Take a tool away."""
+        """Remove a tool."""
         self.registry.unregister(self[name].tool.name)
         return self
 
     def search(
         self, query: str, category: str = "", max_results: int = DEFAULT_RESULTS
     ) -> list[dict[str, Any]]:
-        """The best tools for a query, from 1 to 20 of them; a blank query lists the first ones."""
+        """Return the 1 to 20 best tools for a query; a blank query returns the first ones."""
         if category:
             self._check_category(category)
         found = [
@@ -199,26 +203,26 @@ class DynamicToolRegistry:
             for registration, score in self._score_tools(query)
             if not category or registration.tool.category == category
         ]
-        # Sorting is stable: tools with equal scores stay in the order of finding.
-        found.sort(key=lambda one: -one[1])
+        # The sort is stable: tools with equal scores keep the order in which they were found.
+        found.sort(key=lambda pair: -pair[1])
         limit = max(1, min(max_results, MAX_RESULTS))
         return [_render_row(registration, score) for registration, score in found[:limit]]
 
     def execute(self, tool_name: str, tool_input: Mapping[str, Any]) -> Any:
-        """Run a tool; what it raises is counted as a failure and raised."""
+        """Run a tool; an exception of the tool is counted as a failure and raised."""
         try:
             return self.registry.execute(tool_name, tool_input)
-        except ToolFailed as fault:
-            if isinstance(fault.__cause__, Exception):
-                raise fault.__cause__ from None
+        except ToolFailed as error:
+            if isinstance(error.__cause__, Exception):
+                raise error.__cause__ from None
             raise
 
     def list_categories(self) -> dict[str, int]:
-        """How many tools each category has."""
+        """Return the number of tools in each category."""
         return dict(Counter(tool.category for tool in self.registry.catalog))
 
     def get_popular_tools(self, top_n: int = 10) -> list[dict[str, Any]]:
-        """The tools that have done the most work."""
+        """Return the tools with the most successful calls."""
         rows: list[dict[str, Any]] = [
             {
                 "name": tool.name,
@@ -230,7 +234,7 @@ class DynamicToolRegistry:
         return sorted(rows, key=lambda row: -row["usage_count"])[: max(0, top_n)]
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Answer a call of a meta-tool with JSON, whatever goes wrong."""
+        """Answer a call of a meta-tool with JSON; errors are answers too."""
         try:
             if not isinstance(arguments, Mapping):
                 raise InvalidQuery(f"arguments must be an object, not {type(arguments).__name__}")
@@ -238,8 +242,8 @@ class DynamicToolRegistry:
                 return _to_json(self._answer_search(arguments))
             if name == EXECUTE_NAME:
                 return self._answer_execute(arguments)
-        except InvalidQuery as fault:
-            return _to_json({"error": str(fault)})
+        except InvalidQuery as error:
+            return _to_json({"error": str(error)})
         return _to_json({"error": UNKNOWN_META_TOOL.format(name=name)})
 
     def _store(
@@ -283,17 +287,17 @@ class DynamicToolRegistry:
         name = _read_field(arguments, "tool_name", str)
         tool_input = _read_field(arguments, "tool_input", dict)
         if not self.registry.has_tool(name):
-            error = UNKNOWN_TOOL.format(name=name)
-            return _to_json({"error": error, "suggestion": VERIFY_NAME})
+            message = UNKNOWN_TOOL.format(name=name)
+            return _to_json({"error": message, "suggestion": VERIFY_NAME})
         try:
             return _to_json(self.execute(name, tool_input))
-        # A tool is somebody else's code: whatever it raises is told to the model.
-        except Exception as fault:
-            return _to_json({"error": EXECUTION_FAILED.format(fault=fault), "tool_name": name})
+        # Tools may raise any exception; the model receives its text.
+        except Exception as error:
+            return _to_json({"error": EXECUTION_FAILED.format(error=error), "tool_name": name})
 
 
 class MetaToolSession:
-    """What an agent needs of a registry: the two meta-tools, and answers to their calls."""
+    """The session of an agent with the two meta-tools."""
 
     pending = ()
 
@@ -302,16 +306,16 @@ class MetaToolSession:
         self._log = log
 
     def tools(self, wire: str) -> list[dict[str, Any]]:
-        """The meta-tools, always the same."""
+        """Return the meta-tools, always the same."""
         return get_wire_format(wire).tools_to_wire(META_TOOLS)
 
     def handle(self, wire: str, reply: object) -> list[dict[str, Any]]:
-        """The reply, and what its calls are answered with."""
-        format = get_wire_format(wire)
-        answers = [self._answer(call) for call in format.calls_from_wire(reply)]
+        """Return the reply and the answers to its calls."""
+        wire_format = get_wire_format(wire)
+        answers = [self._answer(call) for call in wire_format.calls_from_wire(reply)]
         return [
-            *format.reply_to_messages(reply),
-            *(format.answers_to_wire(answers) if answers else []),
+            *wire_format.reply_to_messages(reply),
+            *(wire_format.answers_to_wire(answers) if answers else []),
         ]
 
     def _answer(self, call: ToolCall) -> CallReply:
@@ -323,7 +327,7 @@ class MetaToolSession:
 class DynamicToolAgent:
     """Lets a model work with the two meta-tools until its task is done.
 
-    `log` is told of every call, in a line.
+    `log` is called with one line per call.
     """
 
     def __init__(
@@ -339,11 +343,11 @@ class DynamicToolAgent:
         self._max_steps = max_steps
 
     def run(self, task: str, system: str = SYSTEM_PROMPT) -> str:
-        """What the model says when it is done. Raises `Unfinished` if it does not get there."""
+        """Return the final text of the model; raise `AgentUnfinished` if it does not finish."""
         return _final_text(self._build_agent(system).run(task))
 
     async def run_async(self, task: str, system: str = SYSTEM_PROMPT) -> str:
-        """The same with an async client."""
+        """Do the same as `run` with an async client."""
         return _final_text(await self._build_agent(system).run_async(task))
 
     def _build_agent(self, system: str) -> Agent:
@@ -351,7 +355,7 @@ class DynamicToolAgent:
 
 
 def _final_text(finished: AgentFinished) -> str:
-    """The words of a last message, its blocks with a space between."""
+    """Return the text of the last message, its blocks separated by spaces."""
     blocks = finished.messages[-1].get("content")
     if not isinstance(blocks, list):
         return finished.text
@@ -383,16 +387,19 @@ def _render_row(registration: ToolRegistration, score: float) -> dict[str, Any]:
 
 
 def _read_field(
-    arguments: Mapping[str, Any], field: str, kind: type[Value], default: Value | None = None
+    arguments: Mapping[str, Any],
+    field: str,
+    expected_type: type[Value],
+    default: Value | None = None,
 ) -> Value:
-    """A field of a call; without a default it has to be there."""
+    """Return a field of a call; raise if it has no default and is missing."""
     value = arguments.get(field)
     if value is None and default is not None:
         return default
     if value is None:
         raise InvalidQuery(MISSING_FIELD.format(field=field))
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InvalidQuery(WRONG_TYPE.format(field=field, kind=_TYPE_NAMES[kind]))
+    if not isinstance(value, expected_type) or (expected_type is int and isinstance(value, bool)):
+        raise InvalidQuery(WRONG_TYPE.format(field=field, type=_TYPE_NAMES[expected_type]))
     return value
 
 

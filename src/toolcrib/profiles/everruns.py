@@ -1,8 +1,8 @@
-"""everruns' `tool_search`: names are shown, parameters are hidden until the model asks for them.
+"""everruns' `tool_search`: tools are listed by name, with their parameters hidden until a search.
 
-From a number of tools on, `ToolSearch.advertise` puts a stub in place of each tool's parameters.
-`ToolSearch.search` answers with the full ones and reveals those tools for the session, so that
-the next `advertise` shows them whole. Nothing else changes: a stubbed tool can be called.
+From a threshold of tools on, `EverrunsToolSearch.advertise` replaces each tool's parameters with a
+stub. `EverrunsToolSearch.search` answers with the full parameters and reveals those tools for the
+session, so that the next `advertise` includes them. A stubbed tool can be called.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Stub = Callable[[str], dict[str, Any]]
 
 
 def instructing_stub(name: str) -> dict[str, Any]:
-    """The first stub: every tool says for itself how to load its parameters."""
+    """Return the earlier stub, in which every tool describes how to load its parameters."""
     return {
         "type": "object",
         "description": STUB_DESCRIPTION.format(name=name),
@@ -79,39 +79,39 @@ def instructing_stub(name: str) -> dict[str, Any]:
 
 
 def bare_stub(name: str) -> dict[str, Any]:
-    """The later stub: what the system prompt says once is not said again for every tool."""
+    """Return the later stub; the system prompt describes once how to load parameters."""
     return {"type": "object", "additionalProperties": True}
 
 
 @dataclass(frozen=True, slots=True)
 class EverrunsDefinition:
-    """A tool as it is advertised. Behind a stub the full parameters stay within reach."""
+    """A tool as it is advertised, with its full parameters or a stub."""
 
     tool: Tool
     stub: dict[str, Any] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the model is shown of the parameters."""
+        """The parameters the model sees."""
         return self.tool.input_schema if self.stub is None else self.stub
 
     def render(self) -> dict[str, Any]:
-        """What the model is shown of the tool."""
+        """Return the definition the model sees."""
         return _render_definition(self.tool, self.parameters)
 
     def to_dict(self) -> dict[str, Any]:
-        """The definition as it is stored."""
+        """Return the definition as JSON, for storage."""
         return {"tool": self.tool.to_dict(), "stub": self.stub}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> EverrunsDefinition:
-        """The definition that was stored."""
+        """Return the definition from its stored JSON."""
         return cls(Tool(**stored["tool"]), stored["stub"])
 
 
 @dataclass(frozen=True, slots=True)
 class EverrunsContext:
-    """What one call of the search tool may look at. None means that the host did not say."""
+    """What one call of the search tool may use. None means that the host did not provide it."""
 
     registry: Iterable[Tool] | None = None
     visible: Collection[str] | None = None
@@ -119,14 +119,14 @@ class EverrunsContext:
 
 
 class DefinitionSize(NamedTuple):
-    """What a list of tools costs in a request, in bytes of JSON."""
+    """The size of a list of tools in a request, in bytes of JSON."""
 
     tools: int
     parameters: int
 
 
 class SessionReveals:
-    """Which tools each session has loaded. The session that began first is forgotten first."""
+    """The tools each session has loaded. At the limit, the oldest session is dropped."""
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
         self._names = SessionTable[tuple[str, ...]](max_sessions, forgets="begun")
@@ -136,13 +136,13 @@ class SessionReveals:
         self._names.put(session, tuple(dict.fromkeys((*self.names_of(session), *names))))
 
     def names_of(self, session: str | None) -> tuple[str, ...]:
-        """The tools a session has loaded, in the order of loading; without a session none."""
+        """Return the tools a session has loaded, in order of loading; empty without a session."""
         return () if session is None else self._names.get(session) or ()
 
 
 @dataclass(frozen=True, slots=True)
 class EverrunsToolSearch:
-    """The capability: the answer to the search tool, and the hook that hides parameters."""
+    """The capability: answers the search tool and hides parameters."""
 
     threshold: int = THRESHOLD
     never_defer: frozenset[str] = frozenset()
@@ -151,30 +151,30 @@ class EverrunsToolSearch:
 
     @property
     def disclosure(self) -> Disclosure:
-        """When parameters are hidden, and whose are not, in the words of the core."""
+        """The threshold and the exceptions as a `Disclosure`."""
         pinned = self.never_defer | {CAPABILITY}
         return Disclosure(Activation(tools=self.threshold), pinned, tier="stub")
 
     def with_config(self, config: Mapping[str, Any]) -> EverrunsToolSearch:
-        """This capability under a configuration; what cannot be used in it is passed over."""
+        """Return this capability with a configuration applied; invalid values are ignored."""
         threshold, names = config.get("threshold"), config.get("never_defer")
         if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 0:
             threshold = self.threshold
-        listed = names if isinstance(names, list) else []
-        allowed = self.never_defer.union(name for name in listed if isinstance(name, str))
-        return replace(self, threshold=threshold, never_defer=allowed)
+        valid_names = names if isinstance(names, list) else []
+        never_defer = self.never_defer.union(name for name in valid_names if isinstance(name, str))
+        return replace(self, threshold=threshold, never_defer=never_defer)
 
     def advertise(
         self, tools: Sequence[Tool], session: str | None = None, *, hosted_search: bool = False
     ) -> list[EverrunsDefinition]:
-        """The definitions for one step. Where the provider searches, it also does the hiding."""
+        """Return the definitions for one step; with hosted search, all of them in full."""
         if hosted_search or not self.disclosure.activation.is_met(tools):
             return [EverrunsDefinition(tool) for tool in tools]
-        held = {tool.id for tool in self.disclosure.plan(tools).deferred_tools}
+        deferred_ids = {tool.id for tool in self.disclosure.plan(tools).deferred_tools}
         revealed = self.reveals.names_of(session)
         return [
             EverrunsDefinition(tool, self.stub(tool.name))
-            if tool.id in held and not _is_revealed(tool, revealed)
+            if tool.id in deferred_ids and not _is_revealed(tool, revealed)
             else EverrunsDefinition(tool)
             for tool in tools
         ]
@@ -182,7 +182,7 @@ class EverrunsToolSearch:
     def search(
         self, arguments: Mapping[str, Any], context: EverrunsContext | None
     ) -> dict[str, Any]:
-        """Answer one call of the search tool, and reveal what it finds to the session."""
+        """Answer one call of the search tool and reveal the found tools for the session."""
         if context is None:
             return {"error": NO_CONTEXT}
         if context.registry is None:
@@ -190,8 +190,8 @@ class EverrunsToolSearch:
         if context.visible is None:
             return {"error": NO_VISIBLE_TOOLS}
         tools = [tool for tool in context.registry if tool.name in context.visible]
-        asked = arguments.get("query")
-        query = asked.strip() if isinstance(asked, str) else ""
+        argument = arguments.get("query")
+        query = argument.strip() if isinstance(argument, str) else ""
         found = [tool for tool, _ in rank_tools(tools, query)]
         if found and context.session is not None:
             self.reveals.reveal(context.session, (tool.name for tool in found))
@@ -199,68 +199,69 @@ class EverrunsToolSearch:
 
 
 def rank_tools(tools: Iterable[Tool], query: str) -> list[tuple[Tool, int]]:
-    """The tools to answer with and their points: at least half of the best one's, and few.
+    """Return the best tools with their points: those with at least half of the best tool's points.
 
-    A query without terms is a wish to look around, and gets the first tools.
+    A query without terms returns the first tools.
     """
-    asked = keyword.parse_keywords(query)
+    keywords = keyword.parse_keywords(query)
     scored = [
-        (tool, keyword.score_keywords(asked, keyword.build_texts(tool.name, tool.description)))
+        (tool, keyword.score_keywords(keywords, keyword.build_texts(tool.name, tool.description)))
         for tool in tools
         if tool.name != CAPABILITY
     ]
-    if not asked.terms:
+    if not keywords.terms:
         return [(tool, 0) for tool, _ in scored[:MAX_RESULTS]]
-    scored.sort(key=lambda one: -one[1])
+    scored.sort(key=lambda pair: -pair[1])
     return [(tool, points) for tool, points in scored if points and 2 * points >= scored[0][1]][
         :MAX_RESULTS
     ]
 
 
 def select_mechanism(model: str | None) -> str:
-    """Who hides and searches under `auto`: "anthropic", "openai", or this capability ("generic")."""
+    """Return who searches under `auto`: "anthropic", "openai", or this capability ("generic")."""
     return find_hosting_provider(model or "") or "generic"
 
 
 def select_standalone_mechanism(provider: str, model: str | None) -> str:
-    """Who searches where one provider's own search is asked for by itself, and not `auto`.
+    """Return who searches if one provider's own search is requested instead of `auto`.
 
-    That provider, if the model is one of its that can. On any other model nobody does: every
-    definition goes out whole, and that is no error ("none").
+    That provider, if it supports search with this model; otherwise "none": every definition is sent
+    in full, without an error.
     """
     return provider if select_mechanism(model) == provider else "none"
 
 
 def build_server_placeholder(server: str, description: str) -> Tool:
-    """A tool that stands for all tools of an MCP server until a search finds it.
+    """Return a tool that represents all tools of an MCP server until a search finds it.
 
-    Its name is what the names of those tools begin with, so revealing it reveals them.
+    The names of those tools begin with its name, so revealing it reveals them.
     """
     return Tool(f"mcp_{server}__", description, policy="never")
 
 
 def find_capability_config(capabilities: object) -> dict[str, Any] | None:
-    """The capability's own configuration among others', in any of the three shapes; None if absent.
+    """Return this capability's configuration from a list of capabilities; None if it is absent.
 
-    The shapes are a list of ids, a map of ids to configurations, a list of `{ref, config}`.
+    The list has one of three forms: ids, a map of ids to configurations, or `{ref, config}`
+    objects.
     """
-    listed: Iterable[tuple[object, object]] = ()
+    pairs: Iterable[tuple[object, object]] = ()
     if isinstance(capabilities, Mapping):
-        listed = capabilities.items()
+        pairs = capabilities.items()
     elif isinstance(capabilities, list):
-        listed = map(_id_and_config, capabilities)
-    for id, config in listed:
+        pairs = map(_id_and_config, capabilities)
+    for id, config in pairs:
         if id == CAPABILITY:
             return dict(config) if isinstance(config, Mapping) else {}
     return None
 
 
 def measure_size(definitions: Iterable[EverrunsDefinition]) -> DefinitionSize:
-    """What definitions cost in a request."""
-    listed = list(definitions)
+    """Return the size of definitions in a request."""
+    items = list(definitions)
     return DefinitionSize(
-        sum(_json_bytes(definition.render()) for definition in listed),
-        sum(_json_bytes(definition.parameters) for definition in listed),
+        sum(_json_bytes(definition.render()) for definition in items),
+        sum(_json_bytes(definition.parameters) for definition in items),
     )
 
 
@@ -282,22 +283,22 @@ def _render_no_match(query: str, tools: Iterable[Tool]) -> dict[str, Any]:
 
 
 def _is_revealed(tool: Tool, revealed: Collection[str]) -> bool:
-    """Whether a search has found a tool, or the placeholder of its server."""
+    """Return whether a search found a tool, or the placeholder of its server."""
     return tool.name in revealed or any(
         tool.name.startswith(name) for name in revealed if _placeholder_server(name)
     )
 
 
-def _id_and_config(listed: object) -> tuple[object, object]:
-    if isinstance(listed, Mapping):
-        return listed.get("ref"), listed.get("config")
-    return listed, None
+def _id_and_config(capability: object) -> tuple[object, object]:
+    if isinstance(capability, Mapping):
+        return capability.get("ref"), capability.get("config")
+    return capability, None
 
 
 def _placeholder_server(name: str) -> str:
-    """The server a placeholder of this name stands for; nothing for any other tool."""
-    prefixed = name.startswith("mcp_") and name.endswith("__")
-    return name.removeprefix("mcp_").removesuffix("__") if prefixed else ""
+    """Return the server that a placeholder represents; empty for any other tool."""
+    is_placeholder = name.startswith("mcp_") and name.endswith("__")
+    return name.removeprefix("mcp_").removesuffix("__") if is_placeholder else ""
 
 
 def _render_definition(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
