@@ -22,7 +22,7 @@ from toolcrib import Tool, Toolcrib
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.core.tool_names import public_name
 from toolcrib.profiles import everruns, shipit
-from toolcrib.profiles.shipit_policy import DiscoveryPolicy
+from toolcrib.profiles.shipit_discovery import DiscoveryPolicy
 from toolcrib.session.disclosure import Disclosure
 
 SIZES = (19, 58, 500, 5_744)

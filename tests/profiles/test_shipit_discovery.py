@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from toolcrib.core.tool import Tool
-from toolcrib.profiles import shipit_discovery as discovery
-from toolcrib.profiles.shipit_discovery import ShipitDiscovery
+from toolcrib.errors import InvalidConfig
+from toolcrib.profiles import shipit_discovery
+from toolcrib.profiles.shipit import find_free_name
+from toolcrib.profiles.shipit_discovery import (
+    MAX_RESTORED_SCHEMAS,
+    DiscoveryPolicy,
+    SchemaReuse,
+    ShipitDiscovery,
+    hide_denied,
+    schema_fingerprint,
+)
 
 ISSUE = Tool(
     "create_issue",
@@ -21,6 +32,131 @@ ALONE = Tool("bug_hunt", "Hunt.")
 WAITING = (ISSUE, SHEET, PULL, ALONE)
 
 
+def _tools(count: int, words: int = 1) -> list[Tool]:
+    return [Tool(f"t{number}", "word " * words) for number in range(count)]
+
+
+def test_ten_small_tools_are_all_sent_and_one_more_is_too_many() -> None:
+    policy = DiscoveryPolicy()
+    assert policy.select_deferred(_tools(10), "t0") == frozenset()
+    assert policy.select_deferred(_tools(11), "t0") == {"t10"}
+
+
+def test_the_token_budget_holds_and_never_defers_the_search() -> None:
+    deferred = DiscoveryPolicy().select_deferred(_tools(8, words=900), "t7")
+    assert "t7" not in deferred and len(deferred) == 3
+
+
+def test_priority_comes_before_recent_use_before_the_core_before_the_first() -> None:
+    tools = [*_tools(3), Tool("bash"), Tool("recent"), Tool("vital")]
+    kept = {tool.name for tool in tools} - DiscoveryPolicy(initial_tools=4).select_deferred(
+        tools, "none", priority={"vital": 1.0}, recent=["recent"]
+    )
+    assert kept == {"vital", "recent", "bash"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"initial_tools": 1}, {"schema_tokens": 0}, {"reuse_tools": -1}, {"reuse_tools": True}],
+)
+def test_numbers_below_the_minimum_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match="must be a whole number from"):
+        DiscoveryPolicy(**fields)
+
+
+def test_the_search_tool_gives_way_to_tools_of_its_name() -> None:
+    assert find_free_name({"a"}) == "search_tools"
+    assert find_free_name({"search_tools", "_search_tools"}) == "__search_tools"
+
+
+def test_a_session_goes_on_with_the_last_tools_it_loaded() -> None:
+    reuse = SchemaReuse()
+    tools = _tools(5)
+    reuse.remember("mine", tools)
+    assert reuse.reusable_names("mine", tools) == ["t2", "t3", "t4"]
+    assert reuse.reusable_names("another", tools) == []
+    changed = [*tools[:3], tools[3].replace(description="other")]
+    assert reuse.reusable_names("mine", changed) == ["t2"]
+
+
+def test_reuse_is_bounded_and_can_be_switched_off() -> None:
+    none, few = SchemaReuse(DiscoveryPolicy(reuse_tools=0)), SchemaReuse()
+    none.remember("a", _tools(2))
+    assert none.reusable_names("a", _tools(2)) == []
+    for number in range(33):
+        few.remember(str(number), _tools(1))
+    assert few.reusable_names("0", _tools(1)) == []
+    assert few.reusable_names("32", _tools(1)) == ["t0"]
+
+
+def test_a_checkpoint_carries_names_and_fingerprints_to_another_process() -> None:
+    before, after = SchemaReuse(), SchemaReuse()
+    tools = _tools(5)
+    before.remember("mine", tools)
+    checkpoint = before.checkpoint("mine")
+    assert checkpoint == {
+        "version": 1,
+        "session_id": "mine",
+        "schemas": {tool.name: schema_fingerprint(tool) for tool in tools[2:]},
+    }
+    assert after.restore("mine", checkpoint)
+    assert after.reusable_names("mine", tools) == ["t2", "t3", "t4"]
+    assert before.checkpoint("unknown")["schemas"] == {}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        {"version": 2, "session_id": "mine", "schemas": {}},
+        {"version": 1, "session_id": "another", "schemas": {}},
+        {"version": 1, "session_id": "mine", "schemas": []},
+    ],
+)
+def test_a_checkpoint_of_another_version_or_session_is_passed_over(stored: object) -> None:
+    reuse = SchemaReuse()
+    reuse.remember("mine", _tools(1))
+    assert not reuse.restore("mine", stored)
+    assert reuse.reusable_names("mine", _tools(1)) == ["t0"]
+
+
+def test_what_a_checkpoint_cannot_mean_is_left_out_and_it_stays_bounded() -> None:
+    tools = _tools(MAX_RESTORED_SCHEMAS + 6)
+    prints: dict[Any, Any] = {tool.name: schema_fingerprint(tool) for tool in tools}
+    odd = {"x" * 257: prints["t0"], 7: prints["t0"], "t1": "short", "t2": None}
+    reuse = SchemaReuse(DiscoveryPolicy(reuse_tools=100))
+    assert reuse.restore("s", {"version": 1, "session_id": "s", "schemas": {**odd, **prints}})
+    assert reuse.reusable_names("s", tools) == [
+        f"t{number}" for number in range(6, MAX_RESTORED_SCHEMAS + 6)
+    ]
+    assert reuse.restore("s", {"version": 1, "session_id": "s", "schemas": odd})
+    assert reuse.reusable_names("s", tools) == []
+    few = SchemaReuse()
+    assert few.restore("s", {"version": 1, "session_id": "s", "schemas": prints})
+    assert few.reusable_names("s", tools) == ["t67", "t68", "t69"]
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_of_fields() -> None:
+    one, two = {"type": "object", "title": "a"}, {"title": "a", "type": "object"}
+    assert schema_fingerprint(Tool("t", "", one)) == schema_fingerprint(Tool("t", "", two))
+    assert schema_fingerprint(Tool("t", "", one)) != schema_fingerprint(Tool("t", "other", one))
+
+
+def test_what_the_permissions_deny_is_not_searched() -> None:
+    asked = []
+
+    def discoverable(name: str) -> bool:
+        asked.append(name)
+        return not name.startswith("drop_")
+
+    state: dict[str, Any] = {"available_tools": [{"name": "drop_table"}, {"name": "read"}, {}]}
+    assert hide_denied(state, discoverable) == {"drop_table"}
+    assert asked == ["drop_table", "read", ""]
+    assert state["available_tools"] == [{"name": "read"}, {}]
+    assert state["discovery_hidden"] == {"drop_table"}
+    assert hide_denied({}, discoverable) == frozenset()
+
+
 @pytest.mark.parametrize(
     ("query", "points"),
     [
@@ -34,12 +170,12 @@ WAITING = (ISSUE, SHEET, PULL, ALONE)
     ],
 )
 def test_names_weigh_more_than_descriptions_and_servers(query: str, points: float) -> None:
-    assert discovery.score_tool(query, ISSUE) == points
+    assert shipit_discovery.score_tool(query, ISSUE) == points
 
 
 def test_the_best_come_first_and_equals_by_name() -> None:
-    assert discovery.rank_tools("bug", WAITING) == [ALONE, ISSUE]
-    assert discovery.rank_tools("sheet create", WAITING) == [ISSUE, SHEET]
+    assert shipit_discovery.rank_tools("bug", WAITING) == [ALONE, ISSUE]
+    assert shipit_discovery.rank_tools("sheet create", WAITING) == [ISSUE, SHEET]
 
 
 def test_what_a_search_finds_may_be_called_and_is_told_with_its_arguments() -> None:
@@ -87,5 +223,5 @@ def test_the_smallest_servers_stay_within_the_budget() -> None:
         return [Tool(f"t{number}") for number in range(count)]
 
     servers = {"big": tools(30), "b": tools(4), "a": tools(4), "small": tools(2), "mid": tools(7)}
-    assert discovery.select_deferred_servers(servers) == {"big", "mid"}
-    assert discovery.select_deferred_servers(servers, max_eager_tools=0) == servers.keys()
+    assert shipit_discovery.select_deferred_servers(servers) == {"big", "mid"}
+    assert shipit_discovery.select_deferred_servers(servers, max_eager_tools=0) == servers.keys()

@@ -1,8 +1,9 @@
-"""MCProxy's `tool_search`: a long list is cut, and a search puts its finds in place of the list.
+"""MCProxy's `tool_search`: a long tool list is cut, and a search replaces it with what it found.
 
-`ToolSearch` does what its documentation promises. What the program itself did where it differs from
-that page is `toolcrib.profiles.mcproxy_source`. What one client is shown is a `Session`, a value
-that each call takes and gives back: one client's search never changes another one's list.
+`McproxyToolSearch` follows the documentation. `toolcrib.profiles.mcproxy_source` follows the
+program where it differs; it is a separate module because both together exceed 500 lines. The state
+of one client is a `McproxySession`, a value that each call takes and returns: one client's search
+never changes another client's list.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FOUND: Final = "Found {count} matching tools:"
 NOT_FOUND: Final = "No tools found matching '{query}'. Try a different search term."
 QUERY_MISSING: Final = "Missing required 'query' parameter"
 SEARCH_OFF: Final = "Tool search is switched off by enabled or maxToolsLimit"
-WRONG_TYPE: Final = "tool_search config: {key} must be {kind}, not {value!r}"
+WRONG_TYPE: Final = "tool_search config: {key} must be {expected}, not {value!r}"
 DEBUG_LINES: Final = (
     'Tool search query: "{query}"',
     "Index size: {size} tools",
@@ -55,7 +56,7 @@ INTERNAL_ERROR: Final = -32603
 
 @dataclass(frozen=True, slots=True)
 class McproxyConfig:
-    """The middleware's configuration; a limit of 0 means that nothing is hidden."""
+    """The middleware's configuration; a limit of 0 hides nothing."""
 
     enabled: bool = True
     max_tools: int = 50
@@ -65,31 +66,31 @@ class McproxyConfig:
 
     @classmethod
     def from_json(cls, config: object) -> McproxyConfig:
-        """Read the JSON form; null is the defaults, and keys of others are passed over."""
+        """Return the configuration from JSON; null means the defaults, unknown keys are ignored."""
         if config is None:
             return cls()
         if not isinstance(config, Mapping):
             raise _wrong_type_error("config", "an object", config)
         fields: dict[str, Any] = {}
-        for key, (name, kind, is_kind) in _KEYS.items():
+        for key, (name, expected, is_valid) in _KEYS.items():
             if key in config:
                 value = config[key]
-                if not is_kind(value):
-                    raise _wrong_type_error(key, kind, value)
+                if not is_valid(value):
+                    raise _wrong_type_error(key, expected, value)
                 fields[name] = tuple(value) if isinstance(value, list) else value
         return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
 class McproxySession:
-    """What one client was last given in place of the whole list; nothing at first."""
+    """The tools one client has in place of the whole list; empty at first."""
 
     exposed: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class McproxyListing:
-    """The answer to `tools/list`, and the session as it is afterwards."""
+    """The answer to `tools/list`, and the session after it."""
 
     tools: tuple[Tool, ...]
     session: McproxySession
@@ -112,10 +113,10 @@ class RpcError:
 
 @dataclass(frozen=True, slots=True)
 class McproxyReply:
-    """The answer to a search, and the session as it is afterwards.
+    """The answer to a search, and the session after it.
 
-    `list_changed` asks for the notification of that name; `matches` are the tools before the
-    threshold; `debug` are lines for a log.
+    `list_changed` requests the notification of that name; `matches` are the tools before the
+    threshold is applied; `debug` are lines for a log.
     """
 
     text: str
@@ -126,7 +127,7 @@ class McproxyReply:
     debug: tuple[str, ...] = field(default=(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result of the call in MCP's form."""
+        """Return the result of the call in MCP's format."""
         return {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
 
 
@@ -135,11 +136,11 @@ EMPTY_SESSION: Final = McproxySession()
 
 
 class McproxyToolSearch:
-    """The middleware over the tools of all servers. `servers` are their names, in config order."""
+    """The middleware over the tools of all servers; `servers` are their names in config order."""
 
     search_description: ClassVar[str] = SEARCH_DESCRIPTION
     query_description: ClassVar[str] = QUERY_DESCRIPTION
-    # The score that a threshold of 1 asks for.
+    # The score that corresponds to a threshold of 1.
     full_score: ClassVar[float] = 1.0
 
     def __init__(
@@ -159,36 +160,36 @@ class McproxyToolSearch:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether tools may be hidden and searched for."""
+        """Whether tools may be hidden and searched."""
         return self.config.enabled and self.config.max_tools > 0
 
     @property
     def disclosure(self) -> Disclosure:
-        """When the list is cut, and to how many, in the words of the core."""
-        most = self.config.max_tools
-        return Disclosure(Activation(tools=most + 1), max_visible_tools=most)
+        """The limit of visible tools as a `Disclosure`."""
+        limit = self.config.max_tools
+        return Disclosure(Activation(tools=limit + 1), max_visible_tools=limit)
 
     def build_search_tool(self, hidden: int) -> Tool:
-        """The tool that finds what is hidden."""
+        """Return the tool that searches the hidden tools."""
         query = {"type": "string", "description": self.query_description}
         schema = {"type": "object", "properties": {"query": query}, "required": ["query"]}
         return Tool(SEARCH_TOOL_NAME, self.search_description.format(hidden=hidden), schema)
 
     def list_tools(self, session: McproxySession = EMPTY_SESSION) -> McproxyListing:
-        """The tools to show: all, if they are few; else a selection, or what was last found."""
+        """Return all tools if they are few, else what was last found, or a selection."""
         plan = self.disclosure.plan(self.order_tools())
         if not self.is_enabled or not plan.is_active:
             return McproxyListing(tuple(self.catalog), session)
-        known = (self.catalog.get(tool.id) for tool in session.exposed)
-        shown = [tool for tool in known if tool] or plan.visible_tools
+        exposed = (self.catalog.get(tool.id) for tool in session.exposed)
+        visible = [tool for tool in exposed if tool] or plan.visible_tools
         return McproxyListing(
-            (*shown, self.build_search_tool(len(self.catalog) - len(shown))), session
+            (*visible, self.build_search_tool(len(self.catalog) - len(visible))), session
         )
 
     def search(
         self, arguments: Mapping[str, Any], session: McproxySession = EMPTY_SESSION
     ) -> McproxyReply | RpcError:
-        """Answer a call of the search tool. What it finds replaces what the session exposes."""
+        """Answer a call of the search tool; what it finds replaces the client's list."""
         query = arguments.get("query")
         if not isinstance(query, str):
             return RpcError(INVALID_PARAMS, QUERY_MISSING)
@@ -197,10 +198,10 @@ class McproxyToolSearch:
         started = self._clock()
         try:
             matches = tuple(self.find_matches(query))
-        except InvalidQuery as fault:
-            return McproxyReply(str(fault), session, list_changed=False, is_error=True)
-        least = self.config.threshold * self.full_score
-        found = tuple(tool for tool, score in matches if score >= least)
+        except InvalidQuery as error:
+            return McproxyReply(str(error), session, list_changed=False, is_error=True)
+        min_score = self.config.threshold * self.full_score
+        found = tuple(tool for tool, score in matches if score >= min_score)
         text = self.render_found(query, found) if found else NOT_FOUND.format(query=query)
         seconds = self._clock() - started
         return McproxyReply(
@@ -211,27 +212,30 @@ class McproxyToolSearch:
         )
 
     def order_tools(self) -> list[Tool]:
-        """All tools in selection order: each strategy breaks the ties of those before it.
+        """Return all tools in selection order; each strategy breaks the ties of the previous ones.
 
-        What is still equal goes from A to Z; strategies that are not known are passed over.
+        Remaining ties are in alphabetical order; unknown strategies are ignored.
         """
-        # Its strategies, and A to Z for what they leave equal, or if it knows none of them.
-        by = (*(way for way in self.config.selection_order if way in STRATEGIES), ALPHABETICAL)
-        return Selection(by, tuple(self._servers), seed=self._seed).sort_tools(self.catalog)
+
+        strategies = (
+            *(strategy for strategy in self.config.selection_order if strategy in STRATEGIES),
+            ALPHABETICAL,
+        )
+        return Selection(strategies, tuple(self._servers), seed=self._seed).sort_tools(self.catalog)
 
     def find_matches(self, query: str) -> list[McproxyMatch]:
-        """The best tools for a query, at most as many as the limit, by our engine's score."""
+        """Return the best tools for a query, up to the limit, with the engine's scores."""
         if not query.strip():
             return []
         result = self._engine.search(query, limit=min(self.config.max_tools, MAX_LIMIT))
         return [McproxyMatch(hit.tool, hit.score) for hit in result.hits]
 
     def render_found(self, query: str, found: Sequence[Tool]) -> str:
-        """What the model reads of the tools that were found."""
+        """Return the text that lists the found tools for the model."""
         lines = [FOUND.format(count=len(found)), ""]
         for number, tool in enumerate(found, 1):
-            about = f" - {tool.description}" if tool.description else ""
-            lines.append(f"{number}. {tool.name}{about}")
+            description = f" - {tool.description}" if tool.description else ""
+            lines.append(f"{number}. {tool.name}{description}")
         return "\n".join(lines)
 
     @cached_property
@@ -241,31 +245,31 @@ class McproxyToolSearch:
     def _debug_lines(self, query: str, before: int, after: int, seconds: float) -> tuple[str, ...]:
         if not self.config.debug:
             return ()
-        facts = {
+        values = {
             "query": query,
             "size": len(self.catalog),
             "before": before,
             "after": after,
             "milliseconds": round(seconds * 1000),
         }
-        return tuple(line.format(**facts) for line in DEBUG_LINES)
+        return tuple(line.format(**values) for line in DEBUG_LINES)
 
 
 def server_from_name(name: str) -> str:
-    """The server in a tool's public name."""
+    """Return the server in a tool's public name."""
     server, separator, _ = name.partition(SERVER_SEPARATOR)
     return server if separator and server else UNKNOWN_SERVER
 
 
 def _with_public_name(tool: Tool) -> Tool:
-    """A tool under its public name, which is its id. MCProxy knows no policies."""
+    """Return a tool with its id as its name; MCProxy has no deferral policies."""
     return tool.replace(
         name=tool.id, server=server_from_name(tool.id), id=tool.id, policy="automatic"
     )
 
 
-def _wrong_type_error(key: str, kind: str, value: object) -> InvalidConfig:
-    return InvalidConfig(WRONG_TYPE.format(key=key, kind=kind, value=value))
+def _wrong_type_error(key: str, expected: str, value: object) -> InvalidConfig:
+    return InvalidConfig(WRONG_TYPE.format(key=key, expected=expected, value=value))
 
 
 def _is_flag(value: object) -> bool:

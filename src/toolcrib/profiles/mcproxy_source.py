@@ -1,8 +1,8 @@
-"""MCProxy as its program does it: Tantivy's raw scores, and a list that stays once it is shown.
+"""MCProxy as programmed: Tantivy's raw scores, and a list that stays once it was sent.
 
-Everything is as it was recorded, its faults included, but for two: a search under a limit of 0,
-which made the program panic, has no limit here; and `a AND NOT b`, which found nothing, finds.
-Tantivy rounds the lengths of fields of more than forty words; here every length is exact.
+Everything is as recorded, defects included, with two exceptions: a search under a limit of 0, which
+made the program panic, has no limit here, and `a AND NOT b`, which found nothing, finds tools.
+Tantivy rounds the lengths of fields above forty words; here all lengths are exact.
 """
 
 from __future__ import annotations
@@ -52,13 +52,11 @@ NOW_AVAILABLE: Final = (
     "These tools are now available in your current session. "
     "Use `tools/list` to see the updated tool list."
 )
-ONLY_EXCLUDING: Final = "the query only says what not to find; add what to find"
-NOT_A_WORD: Final = "{text!r} is not a word; put it in quotes to search for it"
-PREFIX_ALONE: Final = "the phrase {text!r} needs two words to be the beginning of something"
+
 
 K1: Final = 1.2
 B: Final = 0.75
-# Words of this many bytes and more are not indexed.
+# Terms of this many bytes or more are not indexed.
 TERM_BYTES_LIMIT: Final = 40
 DEFAULT_FIELD: Final = "searchable_text"
 FIELDS: Final[Mapping[str, Callable[[Tool], str]]] = {
@@ -70,12 +68,12 @@ FIELDS: Final[Mapping[str, Callable[[Tool], str]]] = {
 
 _TERM = regex.compile(r"[\p{Alphabetic}\p{N}]+")
 _SINGLE_QUOTED = regex.compile(r"(?<![^\s(:])'([^'\"]*)'(?![^\s)])")
-# What Tantivy's grammar does not take for a word.
+# Text that Tantivy's grammar does not accept as a word.
 _NOT_A_WORD_PATTERN = regex.compile(r"[`:{}\[\]]|^[+<>-]")
 
 
 class TantivyQuery(NamedTuple):
-    """A query as Tantivy reads it; `quoted` if it could only be read as one phrase."""
+    """A query as Tantivy parses it; `quoted` if it is only valid as one phrase."""
 
     node: QueryNode
     quoted: bool
@@ -94,20 +92,20 @@ class SourceToolSearch(McproxyToolSearch):
         return self.config.enabled
 
     def list_tools(self, session: McproxySession = EMPTY_SESSION) -> McproxyListing:
-        """The tools to show. A selection stays as it was first shown, whatever becomes of it."""
+        """Return the tools to list; a selection stays as first sent, whatever happens to it."""
         total, limit = len(self.catalog), self.config.max_tools
         if not self.is_enabled or (not session.exposed and total <= limit):
             return McproxyListing(tuple(self.catalog), session)
         if not session.exposed:
-            shown = (*self.order_tools()[:limit], self.build_search_tool(total - limit))
-            return McproxyListing(shown, McproxySession(shown))
+            visible = (*self.order_tools()[:limit], self.build_search_tool(total - limit))
+            return McproxyListing(visible, McproxySession(visible))
         if any(tool.name == SEARCH_TOOL_NAME for tool in session.exposed):
             return McproxyListing(session.exposed, session)
         hidden = max(0, total - len(session.exposed))
         return McproxyListing((*session.exposed, self.build_search_tool(hidden)), session)
 
     def order_tools(self) -> list[Tool]:
-        """All tools in selection order: each strategy sorts anew, so the last one decides."""
+        """Return all tools in selection order; every strategy sorts again, so the last decides."""
         keys: dict[str, Callable[[Tool], tuple[str, ...]]] = {
             SERVER_PRIORITY: lambda tool: (tool.server, tool.name),
             ALPHABETICAL: lambda tool: (tool.name,),
@@ -119,12 +117,12 @@ class SourceToolSearch(McproxyToolSearch):
         return tools
 
     def find_matches(self, query: str) -> list[McproxyMatch]:
-        """The best tools for a query by BM25, at most as many as the limit."""
-        question = parse_tantivy_query(query)
-        if question is None:
+        """Return the best tools for a query by BM25, at most as many as the limit."""
+        parsed = parse_tantivy_query(query)
+        if parsed is None:
             return []
-        everyone = np.ones(self.catalog.slot_count, np.bool_)
-        scored = evaluate_query(question.node, self._search_leaf, everyone)
+        all_slots = np.ones(self.catalog.slot_count, np.bool_)
+        scored = evaluate_query(parsed.node, self._search_leaf, all_slots)
         if scored is None:
             return []
         slots = np.flatnonzero(scored.matches)
@@ -134,41 +132,44 @@ class SourceToolSearch(McproxyToolSearch):
         return found[: self.config.max_tools or None]
 
     def render_found(self, query: str, found: Sequence[Tool]) -> str:
-        """What the model reads of the tools that were found."""
+        """Return the text that lists the found tools for the model."""
         parts = [FOUND.format(count=len(found), query=query)]
         for number, tool in enumerate(found, 1):
-            about = f"\n   {tool.description}" if tool.description else ""
-            parts.append(f"{number}. **{tool.name}**{about}")
+            description = f"\n   {tool.description}" if tool.description else ""
+            parts.append(f"{number}. **{tool.name}**{description}")
         return "\n\n".join([*parts, NOW_AVAILABLE])
 
     @cached_property
     def _indexes(self) -> dict[str, LexicalIndex]:
-        return {field: _index_field(self.catalog, field, of) for field, of in FIELDS.items()}
+        return {
+            field: _index_field(self.catalog, field, read_text)
+            for field, read_text in FIELDS.items()
+        }
 
     def _search_leaf(self, leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
         index = self._indexes[field or DEFAULT_FIELD]
-        answer = index.match_leaf(leaf)
-        if answer is None:
+        match = index.match_leaf(leaf)
+        if match is None:
             return None
-        slots, impacts = answer.posting
+        slots, impacts = match.posting
         if leaf.is_prefix:
             return LeafMatch(
-                Posting(slots, _score_phrase_prefix(index, leaf, slots)), answer.max_score
+                Posting(slots, _score_phrase_prefix(index, leaf, slots)), match.max_score
             )
-        return LeafMatch(Posting(slots, impacts * np.float32(K1 + 1)), answer.max_score)
+        return LeafMatch(Posting(slots, impacts * np.float32(K1 + 1)), match.max_score)
 
 
-def split_terms(written: str) -> list[text.TextWord]:
-    """The words of a text in Tantivy's default way: no stems, accents kept."""
-    terms = (term.lower() for term in _TERM.findall(written))
+def split_terms(source: str) -> list[text.TextWord]:
+    """Return the terms of a text by Tantivy's default tokenizer: no stemming, accents kept."""
+    terms = (term.lower() for term in _TERM.findall(source))
     return [text.TextWord(t, t, (t,)) for t in terms if len(t.encode()) < TERM_BYTES_LIMIT]
 
 
 def parse_tantivy_query(query: str) -> TantivyQuery | None:
-    """Read a query; what cannot be read is tried again in quotes. None: that fails as well."""
-    for written, quoted in ((query, False), (f'"{query}"', True)):
+    """Parse a query; if it is invalid, retry it in quotes. None if that fails too."""
+    for source, quoted in ((query, False), (f'"{query}"', True)):
         try:
-            return TantivyQuery(_parse_strictly(written), quoted)
+            return TantivyQuery(_parse_strictly(source), quoted)
         except InvalidQuery:
             continue
     return None
@@ -178,31 +179,31 @@ def _parse_strictly(query: str) -> QueryNode:
     node = parse_expression(_SINGLE_QUOTED.sub(r'"\1"', query), FIELDS)
     clauses = node.nodes if isinstance(node, Or) else (node,)
     if clauses and all(isinstance(clause, Not) for clause in clauses):
-        raise InvalidQuery(ONLY_EXCLUDING)
+        raise InvalidQuery("all clauses are negated")
     return map_leaves(node, _to_tantivy_leaf)
 
 
 def _to_tantivy_leaf(leaf: WordNode | PhraseNode) -> WordNode | PhraseNode:
-    """What our grammar read, in Tantivy's meaning: a word of several terms is a phrase."""
-    several = len(split_terms(leaf.text)) > 1
+    """Return a parsed leaf with Tantivy's meaning: a word of several terms is a phrase."""
+    has_several_terms = len(split_terms(leaf.text)) > 1
     if isinstance(leaf, PhraseNode):
-        if leaf.is_prefix and not several:
-            raise InvalidQuery(PREFIX_ALONE.format(text=leaf.text))
+        if leaf.is_prefix and not has_several_terms:
+            raise InvalidQuery(f"the phrase prefix {leaf.text!r} has fewer than two words")
         return leaf
     if _NOT_A_WORD_PATTERN.search(leaf.text):
-        raise InvalidQuery(NOT_A_WORD.format(text=leaf.text))
-    # The star is dropped: Tantivy knows beginnings of phrases, but not of words.
-    return PhraseNode(leaf.text) if several else WordNode(leaf.text)
+        raise InvalidQuery(f"{leaf.text!r} is not a word")
+    # The star is dropped: Tantivy supports prefixes of phrases, but not of words.
+    return PhraseNode(leaf.text) if has_several_terms else WordNode(leaf.text)
 
 
-def _index_field(catalog: Catalog, field: str, of: Callable[[Tool], str]) -> LexicalIndex:
-    """One field by itself, with the statistics of its own."""
-    lengths = [len(split_terms(of(tool))) for tool in catalog]
+def _index_field(catalog: Catalog, field: str, read_text: Callable[[Tool], str]) -> LexicalIndex:
+    """Return an index of one field, with its own statistics."""
+    lengths = [len(split_terms(read_text(tool))) for tool in catalog]
     average = sum(lengths) / max(1, len(lengths)) or 1.0
     return LexicalRanker(
         field_config=fields.FieldConfig(
             fields=(fields.SearchField(field, weight=1.0, b=B, pivot=average),),
-            extract_texts=lambda tool: (of(tool),),
+            extract_texts=lambda tool: (read_text(tool),),
             split_words=split_terms,
             is_stop_word=lambda term: False,
         ),
@@ -213,15 +214,15 @@ def _index_field(catalog: Catalog, field: str, of: Callable[[Tool], str]) -> Lex
 def _score_phrase_prefix(
     index: LexicalIndex, phrase: WordNode | PhraseNode, slots: Slots
 ) -> Scores:
-    """Scores of the tools that hold the beginning of a phrase: those of its whole words.
+    """Return the scores of the tools that match a phrase prefix: those of its complete words.
 
-    One word before the beginning is not scored by Tantivy; such a tool has 1.
+    With one word before the prefix, Tantivy does not score; such a tool has score 1.
     """
-    lead = [word.whole for word in split_terms(phrase.text)[:-1]]
+    complete_words = [word.whole for word in split_terms(phrase.text)[:-1]]
     scores = np.ones(len(slots), np.float32)
-    if len(lead) > 1:
-        answer = index.match_leaf(PhraseNode(" ".join(lead)))
-        assert answer is not None, "a phrase of words asks something"
-        held, impacts = answer.posting
-        scores = impacts[np.isin(held, slots)] * np.float32(K1 + 1)
+    if len(complete_words) > 1:
+        match = index.match_leaf(PhraseNode(" ".join(complete_words)))
+        assert match is not None, "a phrase of words is never empty"
+        matched, impacts = match.posting
+        scores = impacts[np.isin(matched, slots)] * np.float32(K1 + 1)
     return scores

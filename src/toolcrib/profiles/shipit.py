@@ -1,8 +1,8 @@
-"""shipit's `tool_search`: a shortlist as text, of the release 1.0 (`ToolSearchTool`) and of 2.2.
+"""shipit's `tool_search`, which answers with a shortlist as text, of releases 1.0 and 2.2.
 
-Release 1.0 ranks by likeness of spelling and only points at tools. Release 2.2 ranks by shared
-words, rare ones counting more, and a deferred tool it finds is loaded: its full definition is
-advertised from the next step on.
+Release 1.0 (`ToolSearchTool`) ranks by spelling similarity. Release 2.2 (`LoadingToolSearchTool`)
+ranks by shared words, weighted by rarity, and loads the deferred tools it finds: their full
+definitions are advertised from the next step on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ DEFERRED_NAMES_KEY = "deferred_tool_names"
 LOADED_NAMES_KEY = "loaded_tool_names"
 SCHEMAS_KEY = "tool_schemas_by_name"
 
-# What 2.2 keeps loaded when everything else is deferred.
+# The tools that release 2.2 never defers by default.
 CORE_TOOLS = frozenset(
     (
         "ask_user",
@@ -93,7 +93,7 @@ _ACCESS_WORDS = {True: "read only", False: "action write mutate", None: ""}
 
 
 class ShipitContext(Protocol):
-    """What a running agent hands to its tools."""
+    """What a running agent passes to its tools."""
 
     @property
     def state(self) -> MutableMapping[str, Any]:
@@ -110,7 +110,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True)
 class ShipitEntry:
-    """One tool as the runtime lists it; whatever it does not say is empty."""
+    """One tool as the runtime lists it; missing fields are empty."""
 
     name: str
     description: str
@@ -124,7 +124,7 @@ class ShipitEntry:
 
     @classmethod
     def from_dict(cls, tool: Mapping[str, Any]) -> ShipitEntry:
-        """Read what the runtime lists."""
+        """Return the entry of a tool from the runtime's list."""
 
         def text(field: str) -> str:
             return str(tool.get(field) or "")
@@ -152,14 +152,14 @@ class ShipitMatch:
 
 
 def find_free_name(names: Collection[str], name: str = "search_tools") -> str:
-    """A name for the search tool that no other tool has: as many underscores as it takes."""
+    """Return an unused name for the search tool, with underscores prepended as needed."""
     while name in names:
         name = f"_{name}"
     return name
 
 
 class ToolSearchTool:
-    """The tool of release 1.0: ranks every listed tool by likeness of spelling."""
+    """The tool of release 1.0, which ranks all tools by spelling similarity."""
 
     default_description = DESCRIPTION
     prompt_instructions = HINT
@@ -184,7 +184,7 @@ class ToolSearchTool:
         self.token_bonus = token_bonus
 
     def schema(self) -> dict[str, Any]:
-        """The tool as an OpenAI function."""
+        """Return the tool as an OpenAI function."""
         limit = LIMIT_DESCRIPTION.format(most=self.max_limit, default=self.default_limit)
         return {
             "type": "function",
@@ -203,11 +203,11 @@ class ToolSearchTool:
         }
 
     def search_first(self, task: str) -> str:
-        """A prompt that makes a model which would rather guess call this tool first."""
+        """Return a prompt that makes a weak model call this tool first."""
         return SEARCH_FIRST.format(name=self.name, task=task)
 
     def run(self, context: ShipitContext, **arguments: Any) -> ToolOutput:
-        """Answer one call with the shortlist. No arguments make it raise."""
+        """Answer one call with the shortlist; never raises, whatever the arguments."""
         query = str(arguments.get("query") or "").strip()
         if not query:
             return ToolOutput(QUERY_MISSING, {**self.empty_query, "matches": []})
@@ -234,20 +234,20 @@ class ToolSearchTool:
         loading_lines, loading = self._load(context, matches)
         return ToolOutput("\n".join([*lines, *loading_lines]), {**metadata, **loading})
 
-    def _read_limit(self, asked: Any) -> int:
-        """How many tools to list; what cannot be read as a number means the default."""
+    def _read_limit(self, argument: Any) -> int:
+        """Return the number of tools to list; the default if the argument is not a number."""
         try:
-            wanted = int(asked or self.default_limit)
+            limit = int(argument or self.default_limit)
         except OverflowError:
-            wanted = self.max_limit if asked > 0 else 1
+            limit = self.max_limit if argument > 0 else 1
         except (TypeError, ValueError):
-            wanted = self.default_limit
-        return max(1, min(wanted, self.max_limit))
+            limit = self.default_limit
+        return max(1, min(limit, self.max_limit))
 
     def _rank(
         self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
     ) -> list[ShipitMatch]:
-        """Every tool, the best first."""
+        """Return every tool, best first."""
         return _sort_by_score(
             ShipitMatch(
                 entry, fuzzy.score_haystack(query, _entry_haystack(entry), self.token_bonus)
@@ -256,12 +256,12 @@ class ToolSearchTool:
         )
 
     def _render_row(self, match: ShipitMatch) -> dict[str, Any]:
-        """A match as data."""
+        """Return a match as data."""
         fields = {field: getattr(match.entry, field) for field in self.match_fields}
         return {**fields, "score": match.score}
 
     def _render_lines(self, number: int, match: ShipitMatch) -> list[str]:
-        """A match as text."""
+        """Return a match as lines of text."""
         entry = match.entry
         return _render_entry(
             number, entry, f"{match.score}", entry.description, entry.prompt_instructions
@@ -270,15 +270,15 @@ class ToolSearchTool:
     def _load(
         self, context: ShipitContext, matches: Sequence[ShipitMatch]
     ) -> tuple[list[str], dict[str, list[str]]]:
-        """What the search itself changed, as text and as data: nothing."""
+        """Load deferred tools; return text and data about it. Release 1.0 loads nothing."""
         return [], {}
 
 
 class LoadingToolSearchTool(ToolSearchTool):
-    """The tool of release 2.2: ranks by shared words and loads the deferred tools it finds.
+    """The tool of release 2.2, which ranks by shared words and loads the deferred tools it finds.
 
-    Reads the names of deferred tools and the tools' schemas from the state, and appends to the
-    list of loaded ones there. It never lists itself.
+    It reads the names of deferred tools and the schemas from the state, and appends to the state's
+    list of loaded tools. It never lists itself.
     """
 
     default_description = LOADING_DESCRIPTION
@@ -295,14 +295,14 @@ class LoadingToolSearchTool(ToolSearchTool):
     def select_deferred(
         self, names: Iterable[str], setting: bool | Iterable[str]
     ) -> frozenset[str]:
-        """Which tools to defer: none (False), all but the core (True), or those of these names.
+        """Return the tools to defer: none (False), all but the core (True), or the named ones.
 
-        The search tool never is: it is what loads the others.
+        The search tool is never deferred.
         """
-        listed = frozenset() if isinstance(setting, bool) else frozenset(setting)
+        named = frozenset() if isinstance(setting, bool) else frozenset(setting)
         pinned = CORE_TOOLS | {self.name} if isinstance(setting, bool) else frozenset({self.name})
         disclosure = Disclosure(Activation.parse(setting is True), pinned)
-        tools = (Tool(name, policy="always" if name in listed else "automatic") for name in names)
+        tools = (Tool(name, policy="always" if name in named else "automatic") for name in names)
         return frozenset(tool.name for tool in disclosure.plan(tools).deferred_tools)
 
     def _rank(
@@ -326,70 +326,74 @@ class LoadingToolSearchTool(ToolSearchTool):
     def _load(
         self, context: ShipitContext, matches: Sequence[ShipitMatch]
     ) -> tuple[list[str], dict[str, list[str]]]:
-        """Load the deferred ones of the matches."""
+        """Load the deferred tools among the matches."""
         deferred = context.state.get(DEFERRED_NAMES_KEY) or ()
         schemas = context.state.get(SCHEMAS_KEY) or {}
-        before = list(context.state.get(LOADED_NAMES_KEY) or ())
+        loaded = list(context.state.get(LOADED_NAMES_KEY) or ())
         names = [match.entry.name for match in matches]
-        known = [name for name in names if name in before]
-        new = [name for name in names if name in deferred and name not in before]
+        already_loaded = [name for name in names if name in loaded]
+        newly_loaded = [name for name in names if name in deferred and name not in loaded]
         lines = []
-        if new:
-            context.state[LOADED_NAMES_KEY] = [*before, *new]
+        if newly_loaded:
+            context.state[LOADED_NAMES_KEY] = [*loaded, *newly_loaded]
             lines += [
                 "",
                 LOADED,
-                *(f"- {render_signature(name, schemas.get(name))}" for name in new),
+                *(f"- {render_signature(name, schemas.get(name))}" for name in newly_loaded),
             ]
-        if known:
-            lines.append(ALREADY_LOADED.format(names=", ".join(known)))
-        return lines, {"loaded": new, "already_loaded": known}
+        if already_loaded:
+            lines.append(ALREADY_LOADED.format(names=", ".join(already_loaded)))
+        return lines, {"loaded": newly_loaded, "already_loaded": already_loaded}
 
 
 def score_overlap(query: str, entries: Sequence[ShipitEntry]) -> list[float]:
-    """What each entry shares with a query: a rare word is worth more, one of the name thrice."""
-    asked = _split_words(query)
-    listed = [_split_words(*_corpus_texts(entry)) for entry in entries]
-    frequency = Counter(word for words in listed for word in words)
-    worth = {word: math.log(1 + len(entries) / (1 + frequency[word])) for word in asked}
+    """Return the score of each entry: shared words, weighted by rarity, name words times three."""
+    query_words = _split_words(query)
+    entry_words = [_split_words(*_corpus_texts(entry)) for entry in entries]
+    frequency = Counter(word for words in entry_words for word in words)
+    weights = {word: math.log(1 + len(entries) / (1 + frequency[word])) for word in query_words}
     scores = []
-    for entry, words in zip(entries, listed, strict=True):
+    for entry, words in zip(entries, entry_words, strict=True):
         in_name = _split_words(entry.name)
-        shared = asked & (words | _split_words(*_connection_texts(entry)))
-        # `fsum` gives the same digits in whichever order a set is walked.
-        score = math.fsum(worth[word] * (NAME_WEIGHT if word in in_name else 1) for word in shared)
+        shared = query_words & (words | _split_words(*_connection_texts(entry)))
+        # `fsum` returns the same digits for every order of the set.
+        score = math.fsum(
+            weights[word] * (NAME_WEIGHT if word in in_name else 1) for word in shared
+        )
         scores.append(score + EXACT_NAME_BONUS * _is_exact_name(query, entry))
     return scores
 
 
 def render_signature(name: str, schema: Mapping[str, Any] | None) -> str:
-    """How to call a tool, in one line: `name(needed: type, other?: type)`."""
+    """Return how to call a tool, in one line: `name(required: type, optional?: type)`."""
     if not schema:
         return name
     parameters = _mapping_or_empty(_mapping_or_empty(schema.get("function")).get("parameters"))
-    needed = parameters.get("required") or ()
+    required = parameters.get("required") or ()
     arguments = (
-        f"{argument}{'' if argument in needed else '?'}: {_mapping_or_empty(inner).get('type', 'any')}"
+        f"{argument}{'' if argument in required else '?'}: {_mapping_or_empty(inner).get('type', 'any')}"
         for argument, inner in _mapping_or_empty(parameters.get("properties")).items()
     )
     return f"{name}({', '.join(arguments)})"
 
 
 def _mapping_or_empty(value: object) -> Mapping[str, Any]:
-    """A value that should be an object, which a schema by somebody else need not have."""
+    """Return the value if it is a mapping, else an empty one: schemas may be malformed."""
     return value if isinstance(value, Mapping) else {}
 
 
 def advertised_schemas(
     schemas: Mapping[str, Mapping[str, Any]], deferred: Iterable[str], loaded: Iterable[str]
 ) -> list[Mapping[str, Any]]:
-    """The schemas of one step: what is not deferred, then what was loaded, in the order of loading.
+    """Return the schemas of one step: those not deferred, then the loaded ones in order of loading.
 
-    Loading appends, so a prompt cache keeps what it has.
+    Loading appends, so prompt caches keep their prefix.
     """
-    withheld = set(deferred)
-    resident = [schema for name, schema in schemas.items() if name not in withheld]
-    return resident + [schemas[name] for name in loaded if name in withheld and name in schemas]
+    deferred_names = set(deferred)
+    resident = [schema for name, schema in schemas.items() if name not in deferred_names]
+    return resident + [
+        schemas[name] for name in loaded if name in deferred_names and name in schemas
+    ]
 
 
 def _sort_by_score(matches: Iterable[ShipitMatch]) -> list[ShipitMatch]:
@@ -404,7 +408,7 @@ def _render_entry(
 
 
 def _entry_details(entry: ShipitEntry) -> list[str]:
-    """What release 2.2 tells about a tool besides its description."""
+    """Return what release 2.2 lists about a tool besides its description."""
     access = {True: "read-only", False: "action", None: ""}[entry.read_only]
     server = entry.server and f"MCP: {entry.server}"
     state = entry.connection_state or "unknown"
@@ -417,18 +421,18 @@ def _entry_haystack(entry: ShipitEntry) -> str:
 
 
 def _corpus_texts(entry: ShipitEntry) -> tuple[str, ...]:
-    """The texts whose words are counted to find out which are rare."""
+    """Return the texts that count for the rarity of words."""
     hint, terms = entry.prompt_instructions, entry.discovery_terms
     return entry.name, entry.description, hint, entry.category, entry.server, terms
 
 
 def _connection_texts(entry: ShipitEntry) -> tuple[str, ...]:
-    """The texts that are searched but not counted."""
+    """Return the texts that are searched but do not count for rarity."""
     return entry.connection_id, entry.connection_state, _ACCESS_WORDS[entry.read_only]
 
 
 def _split_words(*texts: str) -> set[str]:
-    """The words of texts, split at underscores and inside `camelCase`."""
+    """Return the words of texts, split at underscores and inside `camelCase`."""
     spaced = _CAMEL_BORDER.sub(" ", " ".join(texts))
     return set(_WORD.findall(spaced.casefold()))
 

@@ -1,17 +1,30 @@
-"""shipit 2.2's second search, of its discovery module: what waits behind MCP servers.
+"""shipit 2.2 around its search: what is deferred, what is reused, and discovery on MCP servers.
 
-Servers stay as they are while their tools fit a budget, the smallest first; the tools of the others
-wait until a search finds them.
+Tools of MCP servers are loaded as long as they fit a budget, smallest server first; the tools of
+the other servers are loaded when `ShipitDiscovery.search` finds them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
+from toolcrib.adapters import openai_chat
 from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
+from toolcrib.profiles.shipit import AVAILABLE_TOOLS_KEY, CORE_TOOLS
 from toolcrib.session.disclosure import SERVER_SIZE, Activation, Disclosure, Selection
+from toolcrib.session.session import SessionTable
+
+HIDDEN_KEY = "discovery_hidden"
+CHECKPOINT_VERSION = 1
+MAX_REUSE_SESSIONS = 32
+MAX_RESTORED_SCHEMAS = 64
+MAX_RESTORED_NAME_CHARS = 256
 
 NAME_WEIGHT = 3.0
 DESCRIPTION_WEIGHT = 1.0
@@ -29,28 +42,157 @@ SERVERS = "Connected servers: {names}."
 EXAMPLES = "Examples of what is available: {names}."
 ADVICE = "Try describing the task differently, or name a server."
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _WORD = re.compile(r"[a-z0-9]+")
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryPolicy:
+    """The limits of release 2.2 on what is sent at first: a few tools with few tokens."""
+
+    initial_tools: int = 10
+    schema_tokens: int = 4_096
+    reuse_tools: int = 3
+
+    def __post_init__(self) -> None:
+        for field, minimum in (("initial_tools", 2), ("schema_tokens", 1), ("reuse_tools", 0)):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+                raise InvalidConfig(f"{field} must be a whole number from {minimum}, not {value!r}")
+
+    def select_deferred(
+        self,
+        tools: Sequence[Tool],
+        search: str,
+        *,
+        priority: Mapping[str, float] | None = None,
+        recent: Sequence[str] = (),
+    ) -> frozenset[str]:
+        """Return the names of the tools to defer, never `search`.
+
+        Tools stay in this order of preference: high priority, recent use, core tools, first ones.
+        """
+        weights = priority or {}
+        positions = {name: position for position, name in enumerate(recent)}
+
+        def preference(tool: Tool) -> tuple[float, int, bool]:
+            position = positions.get(tool.name, len(positions))
+            return -weights.get(tool.name, 0), position, tool.name not in CORE_TOOLS
+
+        disclosure = Disclosure(
+            Activation(tools=self.initial_tools + 1, tokens=self.schema_tokens + 1),
+            frozenset({search}),
+            max_visible_tools=self.initial_tools - 1,
+            max_visible_tokens=self.schema_tokens,
+        )
+        return frozenset(
+            tool.name for tool in disclosure.plan(sorted(tools, key=preference)).deferred_tools
+        )
+
+
+class SchemaReuse:
+    """The last few tools that a session loaded, to load again in its next turn.
+
+    A tool that has changed since, or is denied now, is not reused.
+    """
+
+    def __init__(self, policy: DiscoveryPolicy | None = None) -> None:
+        self._max_tools = (policy or DiscoveryPolicy()).reuse_tools
+        self._sessions = SessionTable[dict[str, str]](MAX_REUSE_SESSIONS)
+
+    def remember(self, session: str, loaded: Sequence[Tool]) -> None:
+        """Remember the tools that a session has loaded, in order of loading."""
+        last = self._last(loaded)
+        self._sessions.put(session, {tool.name: schema_fingerprint(tool) for tool in last})
+
+    def reusable_names(self, session: str, tools: Iterable[Tool]) -> list[str]:
+        """Return the names to load, from the tools that are available and not denied."""
+        remembered = self._sessions.get(session) or {}
+        current = {tool.name: schema_fingerprint(tool) for tool in tools if tool.name in remembered}
+        unchanged = [name for name, digest in remembered.items() if current.get(name) == digest]
+        return self._last(unchanged)
+
+    def checkpoint(self, session: str) -> dict[str, Any]:
+        """Return a session for storage: names and fingerprints, without results of tools."""
+        schemas = dict(self._sessions.get(session) or {})
+        return {"version": CHECKPOINT_VERSION, "session_id": session, "schemas": schemas}
+
+    def restore(self, session: str, checkpoint: object) -> bool:
+        """Restore a stored session; return False if it is from another version or session."""
+        stored = checkpoint if isinstance(checkpoint, Mapping) else {}
+        schemas = stored.get("schemas")
+        if (
+            stored.get("version") != CHECKPOINT_VERSION
+            or stored.get("session_id") != session
+            or not isinstance(schemas, Mapping)
+        ):
+            return False
+        last = list(schemas.items())[-MAX_RESTORED_SCHEMAS:]
+        self._sessions.put(
+            session, {name: digest for name, digest in last if _is_valid_schema(name, digest)}
+        )
+        return True
+
+    def _last(self, items: Sequence[Item]) -> list[Item]:
+        return list(items[max(0, len(items) - self._max_tools) :])
+
+
+def schema_fingerprint(tool: Tool) -> str:
+    """Return a digest of a tool's definition, independent of the order of its fields."""
+    [schema] = openai_chat.tools_to_wire([tool])
+    text = json.dumps(schema, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def hide_denied(
+    state: MutableMapping[str, Any], discoverable: Callable[[str], bool]
+) -> frozenset[str]:
+    """Remove denied tools from what is searched and return their names.
+
+    Only the name is checked; whether certain arguments are allowed is checked when the tool is
+    called.
+    """
+    available = list(state.get(AVAILABLE_TOOLS_KEY) or ())
+    hidden = frozenset(
+        name for tool in available if not discoverable(name := str(tool.get("name") or ""))
+    )
+    state[HIDDEN_KEY] = set(hidden)
+    state[AVAILABLE_TOOLS_KEY] = [
+        tool for tool in available if str(tool.get("name") or "") not in hidden
+    ]
+    return hidden
+
+
+def _is_valid_schema(name: object, digest: object) -> bool:
+    return (
+        isinstance(name, str)
+        and len(name) <= MAX_RESTORED_NAME_CHARS
+        and isinstance(digest, str)
+        and _DIGEST.fullmatch(digest) is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ShipitDiscovery:
-    """One run: the tools that wait, and the names of those that were found."""
+    """One run: the tools that are not loaded, and the names of those that a search found."""
 
     unloaded: tuple[Tool, ...] = ()
     found: tuple[str, ...] = ()
 
     def is_available(self, name: str) -> bool:
-        """Whether a tool may be called now."""
+        """Return whether a tool can be called now."""
         return name in self.found or all(tool.name != name for tool in self.unloaded)
 
     def search(self, query: str, limit: int = MAX_RESULTS) -> tuple[ShipitDiscovery, str]:
-        """The run after a search, and its answer."""
-        asked = query.strip()
-        if not asked:
+        """Return the run after a search, and the answer to the search."""
+        stripped = query.strip()
+        if not stripped:
             return self, NO_QUERY
-        hits = rank_tools(asked, self.unloaded)[:limit]
+        hits = rank_tools(stripped, self.unloaded)[:limit]
         if not hits:
-            return self, self._render_miss(asked)
+            return self, self._render_miss(stripped)
         lines = [FOUND.format(count=len(hits))]
         for tool in hits:
             lines += [f"### {tool.name}\n{tool.description}", render_arguments(tool), ""]
@@ -58,7 +200,7 @@ class ShipitDiscovery:
         return replace(self, found=(*self.found, *new)), "\n".join(lines).strip()
 
     def _render_miss(self, query: str) -> str:
-        """What there is instead: the servers, and a few names."""
+        """Return an answer that names the servers and a few of their tools."""
         if not self.unloaded:
             return NOTHING_UNLOADED
         parts = [NO_MATCH.format(query=query, count=len(self.unloaded))]
@@ -70,32 +212,32 @@ class ShipitDiscovery:
 
 
 def score_tool(query: str, tool: Tool) -> float:
-    """How well a tool answers: by words of its name, of its description, and of its server."""
-    asked = _split_words(query)
-    if not asked:
+    """Return the score of a tool, from the words of its name, description and server."""
+    query_words = _split_words(query)
+    if not query_words:
         return 0.0
-    points = NAME_WEIGHT * len(asked & _split_words(tool.name))
-    points += DESCRIPTION_WEIGHT * len(asked & _split_words(tool.description))
-    points += SERVER_WEIGHT * len(asked & _split_words(tool.server))
-    whole = query.strip().lower() in f"{tool.name} {tool.description}".lower()
-    return points + (WHOLE_QUERY_BONUS if whole else 0.0)
+    points = NAME_WEIGHT * len(query_words & _split_words(tool.name))
+    points += DESCRIPTION_WEIGHT * len(query_words & _split_words(tool.description))
+    points += SERVER_WEIGHT * len(query_words & _split_words(tool.server))
+    contains_query = query.strip().lower() in f"{tool.name} {tool.description}".lower()
+    return points + (WHOLE_QUERY_BONUS if contains_query else 0.0)
 
 
 def rank_tools(query: str, tools: Iterable[Tool]) -> list[Tool]:
-    """The tools that have anything of a query, the best first, those alike by name."""
+    """Return the tools with a positive score, best first, ties by name."""
     scored = [(score_tool(query, tool), tool) for tool in tools]
-    scored.sort(key=lambda one: (-one[0], one[1].name))
+    scored.sort(key=lambda pair: (-pair[0], pair[1].name))
     return [tool for points, tool in scored if points]
 
 
 def select_deferred_servers(
     servers: Mapping[str, Sequence[Tool]], max_eager_tools: int = MAX_EAGER_TOOLS
 ) -> frozenset[str]:
-    """The servers whose tools wait: all but the smallest ones that fit the budget together."""
+    """Return the servers to defer: all but the smallest that fit the budget together."""
     tools = (
         Tool("tool", server=server, id=f"{server} {number}")
-        for server, listed in servers.items()
-        for number in range(len(listed))
+        for server, server_tools in servers.items()
+        for number in range(len(server_tools))
     )
     disclosure = Disclosure(
         Activation(tools=0),
@@ -107,17 +249,17 @@ def select_deferred_servers(
 
 
 def render_arguments(tool: Tool) -> str:
-    """What a tool is called with, in a line."""
+    """Return the arguments of a tool in one line."""
     schema = tool.input_schema
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
         return "Arguments: none"
-    needed = schema.get("required") or ()
-    listed = (
-        f"{name}{'' if name in needed else '?'}: {_argument_type(inner)}"
+    required = schema.get("required") or ()
+    arguments = (
+        f"{name}{'' if name in required else '?'}: {_argument_type(inner)}"
         for name, inner in properties.items()
     )
-    return f"Arguments: {', '.join(listed)}"
+    return f"Arguments: {', '.join(arguments)}"
 
 
 def _argument_type(schema: object) -> object:
