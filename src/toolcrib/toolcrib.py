@@ -19,12 +19,13 @@ from toolcrib.adapters.wire_formats import SearchMode, WireFormat, get_wire_form
 from toolcrib.core import prompts
 from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.rights import AllowedTools
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.execution import render_value
 from toolcrib.registry.registry import Registry
-from toolcrib.search.engine import AllowedTools, SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.hosted_search import find_hosting_provider
 from toolcrib.session.session import Session
@@ -281,7 +282,7 @@ class ToolcribSession:
             if result is None:
                 self._answered += (_not_run(task),)
                 continue
-            self._answered += (task.build_answer(result.text, result.is_error),)
+            self._answered += (task.build_reply(result.text, result.is_error),)
         self._waiting = {}
         return self._results(format)
 
@@ -320,7 +321,7 @@ class ToolcribSession:
         self.state = turn.session
         ours = [task for task in turn.tasks if self._crib.can_run(task.tool)]
         self._calls = tuple(calls)
-        self._answered = turn.answers
+        self._answered = turn.replies
         self._waiting = _by_id(task for task in turn.tasks if task not in ours)
         return ours
 
@@ -393,17 +394,17 @@ def _ran(task: ToolTask, result: object) -> CallReply:
             f"the runner of {task.tool.id!r} gave back a {type(result).__name__}; "
             "let its `call` return CallResult(text)"
         )
-    return task.build_answer(result.text, result.is_error)
+    return task.build_reply(result.text, result.is_error)
 
 
 def _not_run(task: ToolTask) -> CallReply:
-    return task.build_answer(prompts.TOOL_NOT_RUN.format(name=task.tool.name), is_error=True)
+    return task.build_reply(prompts.TOOL_NOT_RUN.format(name=task.tool.name), is_error=True)
 
 
 def _failed(task: ToolTask, fault: Exception) -> CallReply:
     reason = f"{type(fault).__name__}: {fault}"
     text = prompts.TOOL_FAILED.format(name=task.tool.name, reason=reason)
-    return task.build_answer(text, is_error=True)
+    return task.build_reply(text, is_error=True)
 
 
 def validate_budget(budget: int | None) -> int | None:

@@ -68,7 +68,7 @@ def test_a_tool_that_changed_is_found_as_it_is_now() -> None:
 def test_the_model_is_told_the_name_that_a_framework_sends(name: str) -> None:
     talk = _shelf().build_turn_handler([Tool(name, "A code for the second factor."), RAIN])
     call = ToolCall("1", talk.search_name, {"query": "second factor"})
-    (answer,) = talk.handle_calls(talk.start_session(None), [call]).answers
+    (answer,) = talk.handle_calls(talk.start_session(None), [call]).replies
     assert [one["name"] for one in json.loads(answer.text)["found"]] == [name]
 
 

@@ -52,11 +52,11 @@ def test_a_setting_that_says_nothing_is_refused_with_those_that_do(setting: obje
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"activation": "auto:10%"}, "Activation.read"),
+        ({"activation": "auto:10%"}, "Activation.parse"),
         ({"pinned": "send_mail"}, "write {'send_mail'}"),
         ({"tier": "half"}, "the tiers are full, stub, name, hidden"),
-        ({"shown_tools": -1}, "shown_tools is a whole number from 0"),
-        ({"shown_tokens": True}, "shown_tokens is a whole number from 0"),
+        ({"max_visible_tools": -1}, "max_visible_tools is a whole number from 0"),
+        ({"max_visible_tokens": True}, "max_visible_tokens is a whole number from 0"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -140,7 +140,7 @@ def test_servers_are_shown_whole_or_not_at_all_the_smallest_first() -> None:
 def test_each_way_of_ordering_breaks_the_ties_of_those_before_it() -> None:
     tools = [Tool("b", server="y"), Tool("a", server="y"), Tool("c", server="x")]
     assert _names(Selection().sort_tools(tools)) == ["b", "a", "c"]
-    with pytest.raises(InvalidConfig, match="the ways are server_priority, alphabetical"):
+    with pytest.raises(InvalidConfig, match="the orders are server_priority, alphabetical"):
         Selection(("nonsense",))
     assert _names(Selection(("alphabetical",)).sort_tools(tools)) == ["a", "b", "c"]
     assert _names(Selection(("server_priority",)).sort_tools(tools)) == ["a", "b", "c"]

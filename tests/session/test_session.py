@@ -77,7 +77,7 @@ def test_a_saved_session_is_the_same_when_it_is_restored() -> None:
     ],
 )
 def test_what_is_no_saved_session_is_refused(stored: dict[str, Any]) -> None:
-    with pytest.raises(InvalidConfig, match="begin anew"):
+    with pytest.raises(InvalidConfig, match="start a new session"):
         Session.from_dict(stored)
 
 
@@ -105,7 +105,7 @@ def test_a_table_forgets_the_session_that_was_unused_for_longest() -> None:
 
 
 def test_a_table_can_forget_the_session_that_began_first_instead() -> None:
-    table: SessionTable[int] = SessionTable(2, forgets="begun")
+    table: SessionTable[int] = SessionTable(2, evicts="oldest")
     for key in ("a", "b", "a", "c"):
         table.put(key, len(key))
         table.get("a")

@@ -9,9 +9,10 @@ import pytest
 from toolcrib.core import prompts
 from toolcrib.core.calls import PastCall, ToolCall
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.rights import AllowedTools
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
-from toolcrib.search.engine import AllowedTools, SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.session.session import Session
@@ -68,9 +69,9 @@ def test_a_search_reveals_what_it_finds_behind_what_is_there() -> None:
     begun = talk.start_session()
     assert _names(talk, begun) == ["search_tools", "help"]
     turn = talk.handle_calls(begun, [_search("weather forecast", limit=1)])
-    assert _found(turn.answers[0].text) == ["get_weather"]
-    assert "call these tools now" in turn.answers[0].text
-    assert len(turn.answers[0].text) < 400
+    assert _found(turn.replies[0].text) == ["get_weather"]
+    assert "call these tools now" in turn.replies[0].text
+    assert len(turn.replies[0].text) < 400
     assert _names(talk, turn.session) == ["search_tools", "help", "get_weather"]
 
 
@@ -82,7 +83,7 @@ def test_several_needs_and_several_searches_and_calls_fit_into_one_turn() -> Non
     mail = ToolCall("2", "send_mail", {"to": "a"})
     again = _search("send mail message", limit=1)
     turn = talk.handle_calls(talk.start_session(), [both, mail, again])
-    assert _found(turn.answers[0].text) == ["get_weather", "shop___refund"]
+    assert _found(turn.replies[0].text) == ["get_weather", "shop___refund"]
     assert [task.tool.name for task in turn.tasks] == ["send_mail"]
     assert _names(talk, turn.session)[2:] == ["get_weather", "shop___refund", "send_mail"]
     assert turn.session.consecutive_searches == 0
@@ -98,11 +99,11 @@ def test_a_call_to_a_hidden_tool_works_and_reveals_it() -> None:
 def test_wrong_arguments_are_told_by_field_and_the_tool_is_shown() -> None:
     talk = _talk()
     turn = talk.handle_calls(talk.start_session(), [ToolCall("1", "get_weather", {"town": "Rome"})])
-    (answer,) = turn.answers
+    (answer,) = turn.replies
     assert answer.is_error and "`city` is missing; expected string" in answer.text
     assert not turn.tasks and "get_weather" in _names(talk, turn.session)
     broken = talk.handle_calls(talk.start_session(), [ToolCall("1", "get_weather", None)])
-    assert "not a JSON object" in broken.answers[0].text
+    assert "not a JSON object" in broken.replies[0].text
 
 
 def test_a_schema_nobody_can_use_does_not_stand_in_the_way() -> None:
@@ -114,9 +115,9 @@ def test_an_unknown_tool_is_answered_with_the_nearest_names() -> None:
     talk = _talk()
     (answer,) = talk.handle_calls(
         talk.start_session(), [ToolCall("1", "fetch_weather", {})]
-    ).answers
+    ).replies
     assert answer.is_error and "get_weather" in answer.text and "search_tools" in answer.text
-    (blank,) = talk.handle_calls(talk.start_session(), [ToolCall("1", "()", {})]).answers
+    (blank,) = talk.handle_calls(talk.start_session(), [ToolCall("1", "()", {})]).replies
     assert "nearest" not in blank.text
 
 
@@ -126,12 +127,12 @@ def test_the_nearest_to_a_misspelt_name_are_those_spelled_alike() -> None:
     call = ToolCall("1", "shop___ech", {})
     talk, guest = _talk(tools=tools), _talk(allowed=lambda tool: tool.name != "echo", tools=tools)
     told, hidden = (
-        one.handle_calls(one.start_session(), [call]).answers[0].text for one in (talk, guest)
+        one.handle_calls(one.start_session(), [call]).replies[0].text for one in (talk, guest)
     )
     assert "The nearest are shop___echo, " in told
     assert told.count("shop___echo") == 1 and told.count(",") == MAX_SUGGESTIONS - 1
     assert "shop___echo" not in hidden
-    (long,) = talk.handle_calls(talk.start_session(), [ToolCall("1", "x\n" * 999, {})]).answers
+    (long,) = talk.handle_calls(talk.start_session(), [ToolCall("1", "x\n" * 999, {})]).replies
     assert len(long.text) < 300 and "\n" not in long.text
 
 
@@ -139,18 +140,18 @@ def test_without_anything_held_back_there_is_no_search_tool() -> None:
     catalog = Catalog(TOOLS[:2])
     talk = TurnHandler(SearchEngine(catalog, WORDS), Disclosure().plan(catalog), ToolNames(catalog))
     assert _names(talk, talk.start_session()) == ["get_weather", "send_mail"]
-    (answer,) = talk.handle_calls(talk.start_session(), [_search("x")]).answers
+    (answer,) = talk.handle_calls(talk.start_session(), [_search("x")]).replies
     assert answer.text == 'There is no tool "search_tools".'
 
 
 def test_nothing_that_fits_is_a_result_with_the_nearest_and_reveals_nothing() -> None:
     talk = _talk()
     turn = talk.handle_calls(talk.start_session(), [_search("zzzz qqqq")])
-    assert json.loads(turn.answers[0].text)["message"].startswith("No tool was found")
+    assert json.loads(turn.replies[0].text)["message"].startswith("No tool was found")
     weak = talk.handle_calls(
         talk.start_session(), [_search("quantum entanglement of a customer in space today")]
     )
-    told = json.loads(weak.answers[0].text)
+    told = json.loads(weak.replies[0].text)
     assert told["found"] == [] and told["nearest"][0]["name"] == "shop___refund"
     assert weak.session.revealed == talk.start_session().revealed
 
@@ -159,12 +160,12 @@ def test_a_need_that_nothing_serves_is_told_beside_what_was_found() -> None:
     talk = _talk()
     needs = {"queries": ["weather forecast", "zzqxzz " * 30]}
     turn = talk.handle_calls(talk.start_session(), [ToolCall("1", "search_tools", needs)])
-    message = json.loads(turn.answers[0].text)["message"]
+    message = json.loads(turn.replies[0].text)["message"]
     assert message.startswith(prompts.TOOLS_LOADED)
     assert prompts.UNCOVERED_SEGMENTS.partition("{")[0] in message
     assert message.count("zzqxzz") < 20
     one = talk.handle_calls(talk.start_session(), [_search("weather forecast")])
-    assert "No tool was found" not in one.answers[0].text
+    assert "No tool was found" not in one.replies[0].text
 
 
 def test_what_is_held_back_can_be_shown_as_stubs_or_by_name() -> None:
@@ -206,18 +207,18 @@ def test_a_search_in_any_shape_is_read_and_an_empty_one_says_what_to_write() -> 
         _search("weather", limit=10**9),
         _search("weather " * 2_000, limit=True),
     ):
-        (answer,) = talk.handle_calls(talk.start_session(), [call]).answers
+        (answer,) = talk.handle_calls(talk.start_session(), [call]).replies
         assert "get_weather" in _found(answer.text), call
     for arguments in (None, {}, {"query": 7}, {"query": "  "}):
         (answer,) = talk.handle_calls(
             talk.start_session(), [ToolCall("1", "search_tools", arguments)]
-        ).answers
+        ).replies
         assert answer.is_error and "`query`" in answer.text
     many = ToolCall(
         "1", "search_tools", {"queries": [f"weather {n}" for n in range(MAX_QUERIES + 1)]}
     )
     assert (
-        f"at most {MAX_QUERIES}" in talk.handle_calls(talk.start_session(), [many]).answers[0].text
+        f"at most {MAX_QUERIES}" in talk.handle_calls(talk.start_session(), [many]).replies[0].text
     )
 
 
@@ -227,9 +228,9 @@ def test_searching_without_end_is_stopped_until_something_else_is_done() -> None
     for _ in range(MAX_SEARCHES):
         session = talk.handle_calls(session, [_search("weather")]).session
     stopped = talk.handle_calls(session, [_search("weather")])
-    assert stopped.answers[0].is_error and "in a row" in stopped.answers[0].text
+    assert stopped.replies[0].is_error and "in a row" in stopped.replies[0].text
     rested = talk.handle_calls(stopped.session, [])
-    assert not talk.handle_calls(rested.session, [_search("weather")]).answers[0].is_error
+    assert not talk.handle_calls(rested.session, [_search("weather")]).replies[0].is_error
 
 
 def test_the_model_is_told_what_a_budget_put_away() -> None:
@@ -238,7 +239,7 @@ def test_the_model_is_told_what_a_budget_put_away() -> None:
         talk.start_session(budget_tokens=1), [_search("refund charge", limit=1)]
     ).session
     turn = talk.handle_calls(session, [_search("weather forecast", limit=1)])
-    assert "put away; search to load them again: shop___refund." in turn.answers[0].text
+    assert "put away; search to load them again: shop___refund." in turn.replies[0].text
     smaller = _talk(tools=TOOLS[:2])
     late = smaller.handle_calls(session, [_search("weather forecast", limit=1)])
     assert "shop___refund" not in _names(smaller, late.session)
@@ -253,10 +254,10 @@ def test_the_model_is_told_what_its_own_calls_put_away() -> None:
     ]
     turn = talk.handle_calls(talk.start_session(budget_tokens=1), calls)
     mail, refund = turn.tasks
-    assert mail.build_answer("sent").text == "sent"
+    assert mail.build_reply("sent").text == "sent"
     told = "To make room, these tools were put away; search to load them again:"
-    assert refund.build_answer("ok").text == f"ok\n\n{told} send_mail."
-    assert turn.answers[0].text.endswith(f"\n\n{told} shop___refund.")
+    assert refund.build_reply("ok").text == f"ok\n\n{told} send_mail."
+    assert turn.replies[0].text.endswith(f"\n\n{told} shop___refund.")
     dispatched = _talk("dispatch").handle_calls(talk.start_session(budget_tokens=1), calls[:2])
     assert [task.note for task in dispatched.tasks] == ["", ""]
 
@@ -272,8 +273,8 @@ def test_what_may_not_be_used_is_not_there() -> None:
             talk.start_session(),
             [_search("weather city"), ToolCall("2", "get_weather", {"city": "x"})],
         )
-        assert not turn.tasks and turn.answers[1].is_error
-        told = turn.answers[0].text + turn.answers[1].text.replace('"get_weather"', "")
+        assert not turn.tasks and turn.replies[1].is_error
+        told = turn.replies[0].text + turn.replies[1].text.replace('"get_weather"', "")
         assert "get_weather" not in told and "refund" not in told
     assert _names(_talk(allowed="help"), _talk(allowed="help").start_session()) == [
         "search_tools",
@@ -287,8 +288,8 @@ def test_dispatch_never_changes_its_list_and_calls_through_one_tool() -> None:
     names = ["search_tools", "execute_dynamic_tool", "help"]
     assert _names(talk, begun) == names
     turn = talk.handle_calls(begun, [_search("weather forecast", limit=1)])
-    (found,) = json.loads(turn.answers[0].text)["found"]
-    assert found["input_schema"] == CITY and "execute_dynamic_tool" in turn.answers[0].text
+    (found,) = json.loads(turn.replies[0].text)["found"]
+    assert found["input_schema"] == CITY and "execute_dynamic_tool" in turn.replies[0].text
     execute = ToolCall(
         "2", "execute_dynamic_tool", {"tool_name": "get_weather", "tool_input": {"city": "R"}}
     )
@@ -299,7 +300,7 @@ def test_dispatch_never_changes_its_list_and_calls_through_one_tool() -> None:
     wrong = talk.handle_calls(
         ran.session, [ToolCall("3", "execute_dynamic_tool", {"tool_name": "get_weather"})]
     )
-    assert "`tool_input` is missing" in wrong.answers[0].text
+    assert "`tool_input` is missing" in wrong.replies[0].text
     assert (
         talk.handle_calls(begun, [ToolCall("4", "send_mail", {})]).session.revealed
         == begun.revealed
@@ -326,7 +327,7 @@ def test_a_history_of_exchanges_gives_the_same_session(style: Style) -> None:
     for made in calls:
         turn = talk.handle_calls(live, made)
         live = turn.session
-        texts = {answer.call.id: answer.text for answer in turn.answers}
+        texts = {answer.call.id: answer.text for answer in turn.replies}
         turns.append([PastCall(call, texts.get(call.id, "ran")) for call in made])
     replayed = Session.from_history(
         talk.actions_from_history(turns), talk.find_tool, start=talk.start_session()
@@ -377,7 +378,7 @@ def test_a_history_alone_tells_what_was_shown() -> None:
     talk = _talk()
     call = _search("weather forecast", limit=1)
     turn = talk.handle_calls(talk.start_session(100), [call])
-    told = talk.replay_history([[PastCall(call, turn.answers[0].text)]], 100)
+    told = talk.replay_history([[PastCall(call, turn.replies[0].text)]], 100)
     assert told == replace(turn.session, evicted=told.evicted)
     assert talk.replay_history([]) == talk.start_session()
 
@@ -396,7 +397,7 @@ def test_a_history_alone_tells_what_was_said_beside_results() -> None:
         turn = talk.handle_calls(session, calls)
         session = turn.session
         notes |= {task.call.id: task.note for task in turn.tasks if task.note}
-        texts = {answer.call.id: answer.text for answer in turn.answers}
+        texts = {answer.call.id: answer.text for answer in turn.replies}
         turns.append([PastCall(call, texts.get(call.id, "ran")) for call in calls])
     assert list(notes) == ["2", "5"]
     assert talk.eviction_notes(turns, 1) == notes
@@ -408,16 +409,16 @@ def test_the_search_tool_goes_by_the_name_it_is_given() -> None:
     assert _names(talk, talk.start_session()) == ["find", "help"]
     assert (
         talk.handle_calls(talk.start_session(), [ToolCall("1", "find", {"query": "weather"})])
-        .answers[0]
+        .replies[0]
         .found_tools
     )
     assert (
         "Use find to find tools."
-        in talk.handle_calls(talk.start_session(), [_search("x")]).answers[0].text
+        in talk.handle_calls(talk.start_session(), [_search("x")]).replies[0].text
     )
 
 
 def test_arguments_are_left_to_the_tool_where_that_is_wanted() -> None:
     talk = replace(_talk(), validates_arguments=False)
     turn = talk.handle_calls(talk.start_session(), [ToolCall("1", "get_weather", {"town": "Rome"})])
-    assert (turn.answers, turn.tasks[0].arguments) == ((), {"town": "Rome"})
+    assert (turn.replies, turn.tasks[0].arguments) == ((), {"town": "Rome"})

@@ -12,10 +12,10 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from toolcrib.adapters import openai_chat
 from toolcrib.core.calls import CallReply, ToolCall
+from toolcrib.core.rights import AllowedTools
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.frameworks.tool_index import FrameworkToolIndex
-from toolcrib.search.engine import AllowedTools
 from toolcrib.session.session import Session
 
 MAX_CACHED_TOOLS: Final = 20_000
@@ -99,7 +99,7 @@ class ModelStep:
         turn = self._turn_handler.handle_calls(self._session, calls)
         notes = {task.call.id: task.note for task in turn.tasks if task.note}
         stored = {**turn.session.to_dict(), **({_NOTES_KEY: notes} if notes else {})}
-        return [_to_tool_message(answer) for answer in turn.answers], stored
+        return [_to_tool_message(answer) for answer in turn.replies], stored
 
 
 def append_note(request: ToolCallRequest, result: ToolResultT) -> ToolResultT | ToolMessage:

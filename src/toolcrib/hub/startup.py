@@ -20,7 +20,8 @@ from toolcrib.hub.paths import resolve_store_url
 from toolcrib.safety.pin import Pin
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import RANKERS
-from toolcrib.search.hybrid.fusion import FusionWeights, HybridRanker, build_hybrid_ranker
+from toolcrib.search.hybrid.calibration import Calibration
+from toolcrib.search.hybrid.ranker import HybridRanker, build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 from toolcrib.storage import open_store
@@ -57,10 +58,12 @@ def _build_rankers(embedding: EmbeddingConfig, url: str) -> Mapping[str, Ranker]
         theirs = CachedEmbedder(
             _build_embedder(embedding), _compute_embedder_identity(embedding), path
         )
-        fusion = FusionWeights(threshold=embedding.threshold)
-        hybrid = FallbackRanker(
-            HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(theirs), fusion), hybrid
+        primary = HybridRanker(
+            LexicalRanker(syntax="lenient"),
+            DenseRanker(theirs),
+            calibration=Calibration(threshold=embedding.threshold),
         )
+        hybrid = FallbackRanker(primary, hybrid)
     return {**RANKERS, "hybrid": hybrid}
 
 

@@ -1,4 +1,4 @@
-"""Rough vectors of a large catalog: a few numbers of each, and as good as all of them."""
+"""StaticEmbedder vectors of a large catalog: a few numbers of each, and as good as all of them."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,13 @@ from toolcrib.search.dense.embedder import EmbedQueries, ProjectableEmbedder, Ve
 from toolcrib.search.dense.index import DenseIndex, DenseRanker
 from toolcrib.search.dense.projection import PROJECTED_DIMENSIONS
 from toolcrib.search.dense.vector_table import MIN_ROTATED_SLOTS, normalize_vectors
+from toolcrib.search.query.parser import ParsedQuery
 
 WIDTH = 4 * PROJECTED_DIMENSIONS
 ROOM = 200
 
 
-class Rough:
+class StaticEmbedder:
     """The vector of a tool, or of a query for it, by its number; what was asked along axes is counted."""
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class Rough:
         return read
 
 
-class RoughAtFirst(Rough):
+class ProvisionalStaticEmbedder(StaticEmbedder):
     """Knows nothing of a tool until it reads it."""
 
     def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
@@ -59,12 +60,12 @@ def catalog(count: int) -> Catalog:
 
 
 def best(index: DenseIndex, number: int) -> int:
-    ranking = index.rank(f"tool {number}")
+    ranking = index.rank(ParsedQuery(f"tool {number}"))
     return int(ranking.slots[ranking.scores.argmax()])
 
 
-def test_a_large_catalog_is_compared_by_few_numbers_and_a_small_one_by_all() -> None:
-    rough = Rough()
+def test_only_large_catalogs_are_projected() -> None:
+    rough = StaticEmbedder()
     assert isinstance(rough, ProjectableEmbedder)
     small = DenseRanker(rough).fit(catalog(50))
     assert (best(small, 7), rough.narrow) == (7, 0)
@@ -74,11 +75,11 @@ def test_a_large_catalog_is_compared_by_few_numbers_and_a_small_one_by_all() -> 
     # What was asked before is not read again.
     assert (best(large, 7), rough.narrow) == (7, 3)
     assert large.rescore_count == 0
-    assert large.rank("tool 7").closer is None
+    assert large.rank(ParsedQuery("tool 7")).approximate is None
 
 
-def test_likeness_is_about_what_it_is_by_all_numbers() -> None:
-    rough = Rough()
+def test_projected_similarity_is_close_to_the_full_one() -> None:
+    rough = StaticEmbedder()
     large = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS))
     likeness = large.compare(large.embed_queries(["tool 7"])).rows[0]
     exact = rough.rows[:MIN_ROTATED_SLOTS] @ rough.rows[7]
@@ -86,8 +87,8 @@ def test_likeness_is_about_what_it_is_by_all_numbers() -> None:
     assert large.pairwise_similarity([7, 7, 8])[0, 1] == pytest.approx(1, abs=1e-5)
 
 
-def test_a_catalog_that_becomes_large_is_read_again_but_once() -> None:
-    rough = Rough()
+def test_catalog_that_becomes_large_is_embedded_again_once() -> None:
+    rough = StaticEmbedder()
     index = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS - 1))
     before = rough.sketched
     for count in range(MIN_ROTATED_SLOTS, MIN_ROTATED_SLOTS + 3):
@@ -100,24 +101,24 @@ def test_a_catalog_that_becomes_large_is_read_again_but_once() -> None:
     assert rough.narrow == 1
 
 
-def test_what_is_read_closely_is_narrowed_too() -> None:
-    index = DenseRanker(RoughAtFirst()).fit(catalog(MIN_ROTATED_SLOTS))
+def test_encoded_candidates_are_projected() -> None:
+    index = DenseRanker(ProvisionalStaticEmbedder()).fit(catalog(MIN_ROTATED_SLOTS))
     assert index.warm_up(MIN_ROTATED_SLOTS) == 0
     assert best(index, 7) == 7
 
 
 @pytest.mark.parametrize("scale", [1e20, 1e-20])
-def test_rough_vectors_may_have_any_length(scale: float) -> None:
-    rough = Rough()
-    plain = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS)).rank("tool 7")
+def test_projected_vectors_may_have_any_length(scale: float) -> None:
+    rough = StaticEmbedder()
+    plain = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS)).rank(ParsedQuery("tool 7"))
     rough.rows = rough.rows * np.float32(scale)
-    scaled = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS)).rank("tool 7")
+    scaled = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS)).rank(ParsedQuery("tool 7"))
     assert (scaled.slots[scaled.scores.argmax()], len(scaled.slots)) == (7, len(plain.slots))
     np.testing.assert_allclose(scaled.scores, plain.scores, atol=1e-4)
 
 
-def test_queries_that_are_read_together_mean_what_each_means_alone() -> None:
-    rough = Rough()
+def test_queries_embedded_together_equal_queries_embedded_alone() -> None:
+    rough = StaticEmbedder()
     large = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS))
     texts = ["tool 7", "tool 8", "tool 2000"]
     alone = np.concatenate([large.embed_queries([text]) for text in texts])
@@ -125,11 +126,11 @@ def test_queries_that_are_read_together_mean_what_each_means_alone() -> None:
 
 
 @pytest.mark.parametrize("hole", [np.inf, np.nan])
-def test_a_query_with_a_hole_is_refused_also_along_axes(hole: float) -> None:
-    rough = Rough()
+def test_non_finite_projected_query_is_rejected(hole: float) -> None:
+    rough = StaticEmbedder()
     large = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS))
     rough.rows = rough.rows.copy()
     rough.rows[7, 0] = hole
-    with pytest.raises(EmbeddingFailed, match="infinite or none"):
-        large.rank("tool 7")
+    with pytest.raises(EmbeddingFailed, match="infinite number or NaN"):
+        large.rank(ParsedQuery("tool 7"))
     assert best(large, 8) == 8

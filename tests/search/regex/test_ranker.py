@@ -6,6 +6,7 @@ import pytest
 
 from toolcrib import Catalog, Tool
 from toolcrib.errors import InvalidPattern, SearchTimeout
+from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.ranker import MatchReason
 from toolcrib.search.regex.ranker import RegexIndex, RegexRanker
 
@@ -14,7 +15,7 @@ PATIENT = RegexRanker(budget_seconds=60)
 
 
 def _found(index: RegexIndex, pattern: str) -> list[int]:
-    slots: list[int] = index.rank(pattern).slots.tolist()
+    slots: list[int] = index.rank(ParsedQuery(pattern)).slots.tolist()
     return slots
 
 
@@ -50,14 +51,14 @@ def test_case_matters_unless_asked_otherwise(office: Catalog) -> None:
 
 def test_a_hit_in_the_name_counts_more_than_one_elsewhere(office: Catalog) -> None:
     index = PATIENT.fit(office)
-    ranking = index.rank("refund|customer")
+    ranking = index.rank(ParsedQuery("refund|customer"))
     scores = dict(zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True))
     assert scores == pytest.approx({5: 1.0, 3: 0.6, 9: 0.6})
-    assert index.reasons("customer", 3) == (
+    assert index.reasons(ParsedQuery("customer"), 3) == (
         MatchReason("customer", "description", 0.5455),
         MatchReason("customer", "parameter", 0.4545),
     )
-    assert index.reasons("customer", 0) == ()
+    assert index.reasons(ParsedQuery("customer"), 0) == ()
 
 
 def test_the_values_a_parameter_may_take_are_searched() -> None:
@@ -67,14 +68,14 @@ def test_the_values_a_parameter_may_take_are_searched() -> None:
 
 def test_a_bad_pattern_says_so_instead_of_finding_nothing(office: Catalog) -> None:
     with pytest.raises(InvalidPattern, match="character 5"):
-        PATIENT.fit(office).rank("send(")
+        PATIENT.fit(office).rank(ParsedQuery("send("))
 
 
 def test_a_search_over_budget_has_a_name(office: Catalog) -> None:
     ticks = itertools.count()
     index = RegexRanker(clock=lambda: float(next(ticks))).fit(office)
     with pytest.raises(SearchTimeout, match="within 50 ms"):
-        index.rank("a")
+        index.rank(ParsedQuery("a"))
 
 
 def test_a_longer_list_of_changes_is_fitted_anew() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.schema import list_parameters
 from toolcrib.core.tool import Tool
+from toolcrib.search.query.parser import ParsedQuery, Syntax
 from toolcrib.search.ranker import MatchReason, Ranking, Slots
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def passages(tool: Tool) -> Iterable[tuple[str, str]]:
 class RegexRanker:
     """Python's `re.search` over each text of a tool. Over budget, `SearchTimeout` is raised."""
 
-    prefers_exact_names: ClassVar[bool] = False
+    syntax: ClassVar[Syntax] = "pattern"
 
     ignore_case: bool = False
     budget_seconds: float = BUDGET_SECONDS
@@ -117,9 +118,9 @@ class RegexIndex:
     _changed: _Laid
     _changed_slots: tuple[int, ...]
 
-    def rank(self, query: str) -> Ranking:
+    def rank(self, query: ParsedQuery) -> Ranking:
         """Every tool with a text in which the pattern is found."""
-        pattern = self._ranker.pattern(query)
+        pattern = self._ranker.pattern(query.text)
         deadline = self._ranker.deadline()
         best = np.zeros(self._catalog.slot_count, np.float32)
         _note_hits(best, self._at_rest, pattern, deadline)
@@ -128,15 +129,16 @@ class RegexIndex:
         slots = np.flatnonzero(best).astype(np.int32)
         return Ranking(slots, best[slots])
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """The fields of a tool in which the pattern is found, the most telling first."""
-        pattern = self._ranker.pattern(query)
+        pattern = self._ranker.pattern(query.text)
         laid = _Laid.out(self._ranker, self._catalog, (slot,))
         found = laid.passages.matching(pattern, self._ranker.deadline())
         scores = {_FIELDS[at]: float(_SCORES[at]) for at in sorted({*laid.fields[found].tolist()})}
         whole = sum(scores.values())
         return tuple(
-            MatchReason(query, field, round(score / whole, 4)) for field, score in scores.items()
+            MatchReason(query.text, field, round(score / whole, 4))
+            for field, score in scores.items()
         )
 
     def with_catalog(self, catalog: Catalog) -> RegexIndex:

@@ -65,7 +65,7 @@ class TransparentSearchRewriter(MessagesRewriter):
         """Run some searches, reveal what they find, and return their result blocks."""
         wire_calls = anthropic.calls_from_wire({"content": list(calls)})
         turn = self._selection.handle_calls(wire_calls, self.rounds)
-        results: list[Body] = anthropic.answers_to_wire(turn.answers)[0]["content"]
+        results: list[Body] = anthropic.answers_to_wire(turn.replies)[0]["content"]
         return results
 
     def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:

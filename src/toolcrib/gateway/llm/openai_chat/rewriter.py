@@ -130,10 +130,10 @@ class ChatRewriter:
         answered = [
             call
             for call, tool_call in zip(intercepted, tool_calls, strict=True)
-            if any(answer.call is tool_call for answer in turn.answers)
+            if any(answer.call is tool_call for answer in turn.replies)
         ]
         visible = exclude_objects(calls, answered)
-        results = answers_to_wire(turn.answers)
+        results = answers_to_wire(turn.replies)
         if visible:
             return self._finish(message, visible, results)
         self._hidden += [{"role": "assistant", **message}, *results]

@@ -137,11 +137,11 @@ class ToolHandlers:
         conversation = view.get_turn_handler(mode)
         call = ToolCall("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = conversation.handle_calls(Session(), (call,))
-        if turn.answers:
+        if turn.replies:
             unseen = (
                 None if call.name in view.entries else self._explain_unlisted_owner(view, call.name)
             )
-            return text_result(unseen or turn.answers[0].text, is_error=True)
+            return text_result(unseen or turn.replies[0].text, is_error=True)
         (task,) = turn.tasks
         entry = view.entries[task.tool.id]
         return UpstreamCall(entry, {**params, "arguments": task.arguments})
@@ -328,7 +328,7 @@ class ToolHandlers:
             entry = view.entries.get(name)
             if entry is None:
                 turn = conversation.handle_calls(Session(), (ToolCall("", name, {}),))
-                parts.append(turn.answers[0].text)
+                parts.append(turn.replies[0].text)
                 continue
             text = json.dumps(entry.wire_definition, ensure_ascii=False, separators=(",", ":"))
             if described and len(text) > left:
