@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 
-from examples.enterprise import CUSTOMERS, TASKS, enterprise_registry
+from examples.enterprise import CUSTOMERS, TASKS, build_registry
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.agent.anthropic import Anthropic
@@ -33,7 +33,7 @@ def run(turns: Iterable[Turn], task: str, **options: Any) -> tuple[str, list[Req
         ScriptedModel(turns) as model,
         anthropic.Anthropic(base_url=model.url, api_key="any", max_retries=0) as client,
     ):
-        agent = DynamicToolAgent(enterprise_registry(), Anthropic(client, "scripted"), **options)
+        agent = DynamicToolAgent(build_registry(), Anthropic(client, "scripted"), **options)
         return agent.run(task), model.requests
 
 
@@ -115,7 +115,7 @@ def test_a_task_nobody_planned_for_with_a_fault_on_the_way() -> None:
         ScriptedModel(model) as server,
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
-        tools = enterprise_registry()
+        tools = build_registry()
         said = DynamicToolAgent(tools, Anthropic(client, "scripted")).run(TASKS[2])
     assert said == "Sent 2 vouchers."
     assert tools.registry.usage("send_text").successes == 2
@@ -150,7 +150,7 @@ def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done
 
 
 def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
-    tools = enterprise_registry()
+    tools = build_registry()
 
     def model(request: Request) -> Turn:
         if not request.results:
@@ -170,7 +170,7 @@ def test_the_same_agent_works_in_an_event_loop() -> None:
         async with anthropic.AsyncAnthropic(
             base_url=model.url, api_key="any", max_retries=0
         ) as client:
-            agent = DynamicToolAgent(enterprise_registry(), Anthropic(client, "scripted"))
+            agent = DynamicToolAgent(build_registry(), Anthropic(client, "scripted"))
             return await agent.run_async("Is there a tracker?")
 
     with ScriptedModel([Turn(search("ticket")), Turn("There is.")]) as model:
@@ -184,7 +184,7 @@ def test_the_same_agent_works_with_another_provider() -> None:
         ScriptedModel(turns) as model,
         openai.OpenAI(base_url=f"{model.url}/v1", api_key="any", max_retries=0) as client,
     ):
-        agent = DynamicToolAgent(enterprise_registry(), OpenAIChat(client, "scripted"))
+        agent = DynamicToolAgent(build_registry(), OpenAIChat(client, "scripted"))
         assert agent.run("Is there a tracker?") == "There is one."
     assert model.requests[0].tool_names == ("search_tools", "execute_dynamic_tool")
     assert model.requests[0].body["messages"][0] == {"role": "system", "content": SYSTEM_PROMPT}

@@ -58,7 +58,7 @@ def test_a_loop_of_ones_own_searches_calls_and_is_told_of_its_mistakes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ScriptedModel(TURNS) as model, _client(name, monkeypatch, model) as client:
-        said = import_module(f"examples.{name}").answer(client, office.TASK)
+        said = import_module(f"examples.{name}").run_loop(client, office.TASK)
     assert said == "It is sunny."
     assert_as_told(model.requests)
     assert not any(request.streams for request in model.requests)
@@ -67,7 +67,7 @@ def test_a_loop_of_ones_own_searches_calls_and_is_told_of_its_mistakes(
 @every_provider
 def test_the_same_as_an_agent_is_streamed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedModel(TURNS) as model, _client(name, monkeypatch, model) as client:
-        words = list(import_module(f"examples.{name}").spoken(client, office.TASK))
+        words = list(import_module(f"examples.{name}").stream_agent(client, office.TASK))
     assert "".join(words) == "It is sunny."
     assert len(words) > 1
     assert_as_told(model.requests)
@@ -81,7 +81,7 @@ def test_a_loop_that_does_not_end_is_ended(name: str, monkeypatch: pytest.Monkey
         _client(name, monkeypatch, model) as client,
         pytest.raises(RuntimeError, match="not done after 10 steps"),
     ):
-        import_module(f"examples.{name}").answer(client, office.TASK)
+        import_module(f"examples.{name}").run_loop(client, office.TASK)
 
 
 @every_provider
@@ -109,7 +109,7 @@ def test_a_signature_of_gemini_goes_back_as_it_came_in_a_loop_of_ones_own(
     call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
     turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
     with ScriptedModel(turns) as model, _client("on_gemini", monkeypatch, model) as client:
-        assert on_gemini.answer(client, "x") == "Done."
+        assert on_gemini.run_loop(client, "x") == "Done."
     assert model.requests[1].body["contents"][1]["parts"][0]["thoughtSignature"] == signature
 
 
@@ -121,7 +121,7 @@ SERVER = StdioServerParameters(
 @pytest.mark.parametrize("served", ["in memory", "standard input and output"])
 def test_an_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None:
     async def main() -> list[Any]:
-        of = on_mcp.server(office.tools()) if served == "in memory" else SERVER
+        of = on_mcp.build_server(office.tools()) if served == "in memory" else SERVER
         async with Client(of) as client:
             listed = await client.list_tools()
             names = [tool.name for tool in listed.tools]
@@ -144,11 +144,11 @@ def test_the_tools_of_mcp_servers_are_found_and_called_under_their_servers_names
             clients = {
                 name: await stack.enter_async_context(Client(_plain(name))) for name in ("a", "b")
             }
-            session = (await on_mcp.crib_of(clients)).session()
+            session = (await on_mcp.collect_tools(clients)).session()
             call = {"id": "1", "function": {"name": "b___greet", "arguments": '{"who": "Ann"}'}}
             reply = {"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}
             messages = session.handle("openai_chat", reply)
-            answers = await on_mcp.results(session, clients)
+            answers = await on_mcp.call_pending(session, clients)
             return [
                 session.tools("openai_chat"),
                 *messages,
