@@ -121,14 +121,14 @@ def check(model: ScriptedModel, events: list[AgentEvent], streamed: bool = True)
 
 
 @every_wire
-def test_an_agent_searches_calls_and_mends_its_calls(wire: str) -> None:
+def test_agent_searches_calls_and_corrects_its_calls(wire: str) -> None:
     with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as asked:
         check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")))
         assert model.requests[0].user_text == "A sunny dinner, please."
 
 
 @every_wire
-def test_an_async_agent_does_the_same(wire: str) -> None:
+def test_async_agent_does_the_same(wire: str) -> None:
     async def main() -> list[AgentEvent]:
         async with async_provider(wire, model.url) as asked:
             agent = Agent(asked, crib().session())
@@ -139,13 +139,13 @@ def test_an_async_agent_does_the_same(wire: str) -> None:
 
 
 @every_wire
-def test_an_agent_works_without_streaming_too(wire: str) -> None:
+def test_agent_works_without_streaming_too(wire: str) -> None:
     with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as asked:
         check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")), False)
 
 
 @every_wire
-def test_an_async_agent_works_without_streaming_too(wire: str) -> None:
+def test_async_agent_works_without_streaming_too(wire: str) -> None:
     async def main() -> list[AgentEvent]:
         async with async_provider(wire, model.url, stream=False) as asked:
             agent = Agent(asked, crib().session())
@@ -156,7 +156,7 @@ def test_an_async_agent_works_without_streaming_too(wire: str) -> None:
 
 
 @every_wire
-def test_a_conversation_goes_on_under_a_system_prompt(wire: str) -> None:
+def test_conversation_continues_under_a_system_prompt(wire: str) -> None:
     def greet(request: Request) -> Turn:
         assert "Be brief." in str(request.body)
         return Turn(f"Hello {request.user_text}")
@@ -170,7 +170,7 @@ def test_a_conversation_goes_on_under_a_system_prompt(wire: str) -> None:
 
 
 @every_wire
-def test_a_run_that_cannot_end_is_ended(wire: str) -> None:
+def test_endless_run_stops_at_its_limits(wire: str) -> None:
     endless = [Turn("Hm.", ToolCall("get_weather", {"city": "Bern"}))] * 9
     with ScriptedModel(endless) as model, provider(wire, model.url) as asked:
         with pytest.raises(AgentUnfinished, match="not done after 3 steps") as caught:
@@ -190,7 +190,7 @@ STOPS = {
 
 
 @every_wire
-def test_an_answer_that_was_cut_off_is_no_end(wire: str) -> None:
+def test_truncated_reply_raises_unfinished(wire: str) -> None:
     cut = Turn("I was about to", stop=STOPS[wire])
     with (
         ScriptedModel([cut]) as model,
@@ -202,7 +202,7 @@ def test_an_answer_that_was_cut_off_is_no_end(wire: str) -> None:
 
 
 @every_wire
-def test_calls_that_are_the_programs_own_are_handed_back(wire: str) -> None:
+def test_calls_of_the_program_are_returned_as_pending(wire: str) -> None:
     script = [Turn(ToolCall("tool_7", {"n": 1})), Turn("Done.")]
     with ScriptedModel(script) as model, provider(wire, model.url) as asked:
         session = crib().session()
@@ -216,7 +216,7 @@ def test_calls_that_are_the_programs_own_are_handed_back(wire: str) -> None:
 
 
 @every_wire
-def test_a_run_that_was_ended_is_gone_on_with(wire: str) -> None:
+def test_unfinished_run_can_be_continued(wire: str) -> None:
     turns = [Turn(ToolCall("get_weather", {"city": "Bern"})), Turn("Sunny.")]
     with ScriptedModel(turns) as model, provider(wire, model.url) as asked:
         session = crib().session()
@@ -228,7 +228,7 @@ def test_a_run_that_was_ended_is_gone_on_with(wire: str) -> None:
             Agent(asked, session).run()
 
 
-def test_what_a_client_cannot_do_is_said() -> None:
+def test_wrong_client_type_is_reported() -> None:
     async def sync_in_async() -> None:
         with provider("openai_chat", model.url) as asked:
             await Agent(asked, crib().session()).run_async("x")
@@ -246,7 +246,7 @@ def test_what_a_client_cannot_do_is_said() -> None:
             Agent(asked, crib().session(), max_steps=0)
 
 
-def test_what_claude_thinks_and_searches_by_itself_is_sent_back_as_it_came() -> None:
+def test_thinking_and_hosted_search_blocks_are_sent_back_unchanged() -> None:
     blocks: list[dict[str, Any]] = [
         {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
         {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"q": "x"}},
@@ -257,7 +257,7 @@ def test_what_claude_thinks_and_searches_by_itself_is_sent_back_as_it_came() -> 
     assert model.requests[1].body["messages"][1] == {"role": "assistant", "content": blocks}
 
 
-def test_a_signature_of_gemini_is_sent_back_as_it_came() -> None:
+def test_gemini_signature_is_sent_back_unchanged() -> None:
     signature = base64.b64encode(bytes(range(250, 256)) * 3).decode()
     call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
     turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
@@ -285,7 +285,7 @@ def test_leaving_a_stream_closes_it() -> None:
 
 
 @every_wire
-def test_tools_that_the_provider_runs_go_out_before_ours(wire: str) -> None:
+def test_hosted_tools_are_sent_before_session_tools(wire: str) -> None:
     own = {
         "anthropic": {"type": "web_search_20250305", "name": "web_search"},
         "openai_chat": {"type": "custom", "custom": {"name": "grep"}},
@@ -301,7 +301,7 @@ def test_tools_that_the_provider_runs_go_out_before_ours(wire: str) -> None:
 
 
 @every_wire
-def test_what_the_agent_says_is_no_option(wire: str) -> None:
+def test_fields_set_by_the_agent_are_rejected_as_options(wire: str) -> None:
     name = {"openai_responses": "input", "gemini": "automatic_function_calling"}.get(
         wire, "messages"
     )
@@ -314,6 +314,6 @@ def test_what_the_agent_says_is_no_option(wire: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_steps": 0}, {"max_steps": True}, {"max_tokens": 0}])
-def test_a_limit_that_is_none_is_refused(options: dict[str, Any]) -> None:
+def test_invalid_limit_is_rejected(options: dict[str, Any]) -> None:
     with provider("anthropic", "http://127.0.0.1:9") as asked, pytest.raises(InvalidConfig):
         Agent(asked, crib().session(), **options)

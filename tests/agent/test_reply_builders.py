@@ -41,7 +41,7 @@ def _call(id: str, name: str, arguments: str, **place: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("place", [{}, {"index": None}, {"index": 0}])
-def test_calls_that_a_server_does_not_number_are_told_apart_by_their_ids(
+def test_unnumbered_calls_are_distinguished_by_id(
     place: dict[str, Any],
 ) -> None:
     more = {"tool_calls": [{"function": {"arguments": "}"}, **place}]}
@@ -54,7 +54,7 @@ def test_calls_that_a_server_does_not_number_are_told_apart_by_their_ids(
     assert all("index" not in one for one in choice["message"]["tool_calls"])
 
 
-def test_a_call_in_pieces_is_one_call_also_where_its_id_is_repeated() -> None:
+def test_pieces_with_a_repeated_id_belong_to_one_call() -> None:
     chunks = _deltas(
         _call("a", "x", "", index=0),
         _call("b", "y", "", index=1),
@@ -68,7 +68,7 @@ def test_a_call_in_pieces_is_one_call_also_where_its_id_is_repeated() -> None:
     ]
 
 
-def test_what_a_server_adds_to_a_message_goes_back_as_it_came() -> None:
+def test_fields_added_by_a_server_are_sent_back_unchanged() -> None:
     signed = {"google": {"thought_signature": "c2ln"}}
     chunks = _deltas(
         {"role": "assistant", "reasoning_content": "Let me "},
@@ -107,14 +107,14 @@ def _claude_call(*pieces: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("written", ['{"a": ', "[1]", "[" * 100_000])
-def test_arguments_of_claude_that_are_no_object_are_told_as_that(written: str) -> None:
+def test_invalid_arguments_of_claude_are_marked_as_invalid_json(written: str) -> None:
     reply = _fed(Anthropic(None, "any"), _claude_call(written)).reply
     assert reply["content"][0]["input"] == {"INVALID_JSON": written}
     [call] = anthropic_wire.calls_from_wire(reply)
     assert call.arguments is None
 
 
-def test_a_compaction_of_claude_is_kept() -> None:
+def test_compaction_of_claude_is_kept() -> None:
     block = {"type": "compaction", "content": None}
     delta = {"type": "compaction_delta", "content": "So far: nothing."}
     chunks: list[dict[str, Any]] = [
@@ -126,7 +126,7 @@ def test_a_compaction_of_claude_is_kept() -> None:
     assert reply["content"] == [{"type": "compaction", "content": "So far: nothing."}]
 
 
-def test_thoughts_of_gemini_are_paid_for_and_a_refused_prompt_says_why() -> None:
+def test_gemini_thoughts_count_as_output_and_block_reason_is_reported() -> None:
     usage = {"promptTokenCount": 5, "candidatesTokenCount": 2, "thoughtsTokenCount": 90}
     assert _fed(Gemini(None, "any"), [{"usageMetadata": usage}]).usage.output_tokens == 92
     refused = [{"promptFeedback": {"blockReason": "SAFETY"}}]
@@ -161,7 +161,7 @@ class _FixedReplyProvider:
         ({}, "without a reason"),
     ],
 )
-def test_a_reply_that_is_no_end_says_what_to_do(reply: dict[str, Any], message: str) -> None:
+def test_error_for_an_incomplete_reply_gives_advice(reply: dict[str, Any], message: str) -> None:
     with pytest.raises(AgentUnfinished, match=message):
         Agent(_FixedReplyProvider(reply), Toolcrib().session()).run("x")
 
@@ -184,7 +184,7 @@ def nothing() -> str:
     return "done"
 
 
-def test_what_openai_has_not_stored_is_not_looked_up_there() -> None:
+def test_unstored_items_are_sent_back_without_ids() -> None:
     turns = [Turn(_thought(), "Hm.", ToolCall("nothing", {})), Turn("Done.")]
     with _responses(turns) as (model, provider):
         Agent(provider, Toolcrib([nothing]).session()).run("x")
@@ -197,7 +197,7 @@ def test_what_openai_has_not_stored_is_not_looked_up_there() -> None:
     assert "id" not in said and "id" not in call
 
 
-def test_thoughts_go_back_to_openai_where_they_come_as_a_whole_or_are_stored() -> None:
+def test_reasoning_is_sent_back_if_encrypted_or_stored() -> None:
     encrypted = _thought(encrypted_content="x")
     turns = [Turn(encrypted, ToolCall("nothing", {})), Turn("Done.")]
     with _responses(turns, include=["reasoning.encrypted_content"]) as (model, provider):
@@ -216,7 +216,7 @@ def test_thoughts_go_back_to_openai_where_they_come_as_a_whole_or_are_stored() -
     ]
 
 
-def test_a_response_that_failed_says_why() -> None:
+def test_failed_response_reports_its_reason() -> None:
     assembly = OpenAIResponses(None, "any").new_reply()
     assembly.set_reply({"status": "failed", "error": {"message": "overloaded"}})
     assert assembly.stop_reason == "overloaded"

@@ -41,7 +41,7 @@ def results(request: Request) -> list[Any]:
     return [json.loads(result) for result in request.results]
 
 
-def test_a_task_for_one_tool() -> None:
+def test_task_for_one_tool() -> None:
     said, requests = run(
         [
             Turn("I need to send mail.", search("email")),
@@ -61,7 +61,7 @@ def test_a_task_for_one_tool() -> None:
     assert results(requests[2]) == [{"status": "sent", "to": "team@example.com"}]
 
 
-def test_a_task_in_which_one_tool_needs_what_another_found() -> None:
+def test_task_with_dependent_tools() -> None:
     lines: list[str] = []
     said, requests = run(
         [
@@ -92,7 +92,7 @@ def test_a_task_in_which_one_tool_needs_what_another_found() -> None:
     assert all(len(line) <= MAX_LOGGED_CHARS + 30 for line in lines)
 
 
-def test_a_task_nobody_planned_for_with_a_fault_on_the_way() -> None:
+def test_task_with_an_error_on_the_way() -> None:
     def model(request: Request) -> Turn:
         came = results(request)
         if not came:
@@ -123,7 +123,7 @@ def test_a_task_nobody_planned_for_with_a_fault_on_the_way() -> None:
     assert (used.successes, used.failures) == (1, 1)
 
 
-def test_a_fault_of_a_tool_is_told_and_the_model_goes_on() -> None:
+def test_tool_error_is_reported_and_the_model_continues() -> None:
     said, requests = run(
         [
             Turn(execute("send_text", phone="+1", message="x" * 161)),
@@ -140,7 +140,7 @@ def test_a_fault_of_a_tool_is_told_and_the_model_goes_on() -> None:
     ]
 
 
-def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done() -> None:
+def test_endless_and_truncated_runs_raise_unfinished() -> None:
     with pytest.raises(AgentUnfinished, match="is not done after 3 steps") as caught:
         run([Turn("Hm.", search("x"))] * 5, TASKS[0], max_steps=3)
     assert caught.value.text == "Hm."
@@ -149,7 +149,7 @@ def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done
     assert caught.value.text == "I was about to"
 
 
-def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
+def test_tool_registered_while_the_agent_runs_is_found() -> None:
     tools = build_registry()
 
     def model(request: Request) -> Turn:
@@ -165,7 +165,7 @@ def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
         assert DynamicToolAgent(tools, Anthropic(client, "scripted")).run("Fax it.") == "1"
 
 
-def test_the_same_agent_works_in_an_event_loop() -> None:
+def test_same_agent_works_in_an_event_loop() -> None:
     async def main() -> str:
         async with anthropic.AsyncAnthropic(
             base_url=model.url, api_key="any", max_retries=0
@@ -178,7 +178,7 @@ def test_the_same_agent_works_in_an_event_loop() -> None:
     assert results(model.requests[1])[0]["found"] == 1
 
 
-def test_the_same_agent_works_with_another_provider() -> None:
+def test_same_agent_works_with_another_provider() -> None:
     turns = [Turn(search("ticket")), Turn("There is", " one.")]
     with (
         ScriptedModel(turns) as model,

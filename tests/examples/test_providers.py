@@ -26,7 +26,7 @@ every_provider = pytest.mark.parametrize("name", PROVIDERS)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_the_page_has_the_example_as_it_is(example: Path) -> None:
+def test_page_contains_the_example(example: Path) -> None:
     slug = example.stem.removeprefix("on_").replace("_", "-")
     page = (ROOT / "docs" / "how-to" / "providers" / f"{slug}.md").read_text(encoding="utf-8")
     assert f"```python\n{example.read_text(encoding='utf-8')}```" in page
@@ -54,7 +54,7 @@ def _client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) ->
 
 
 @every_provider
-def test_a_loop_of_ones_own_searches_calls_and_is_told_of_its_mistakes(
+def test_own_loop_searches_calls_and_receives_errors(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ScriptedModel(TURNS) as model, _client(name, monkeypatch, model) as client:
@@ -65,7 +65,7 @@ def test_a_loop_of_ones_own_searches_calls_and_is_told_of_its_mistakes(
 
 
 @every_provider
-def test_the_same_as_an_agent_is_streamed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_streams_the_same_conversation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedModel(TURNS) as model, _client(name, monkeypatch, model) as client:
         words = list(import_module(f"examples.{name}").stream_agent(client, office.TASK))
     assert "".join(words) == "It is sunny."
@@ -75,7 +75,7 @@ def test_the_same_as_an_agent_is_streamed(name: str, monkeypatch: pytest.MonkeyP
 
 
 @every_provider
-def test_a_loop_that_does_not_end_is_ended(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_loop_raises(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         ScriptedModel(lambda request: TURNS[0]) as model,
         _client(name, monkeypatch, model) as client,
@@ -85,7 +85,7 @@ def test_a_loop_that_does_not_end_is_ended(name: str, monkeypatch: pytest.Monkey
 
 
 @every_provider
-def test_the_program_runs_as_it_stands(
+def test_program_runs(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = "<!-- model:\nOne.\nTwo.\n-->\n"
@@ -94,7 +94,7 @@ def test_the_program_runs_as_it_stands(
     assert capsys.readouterr().out == "One.\nTwo."
 
 
-def test_a_script_of_a_page_that_is_not_used_up_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_turns_of_a_page_script_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(AssertionError, match="turns that nobody asked for"),
         run_page_model("<!-- model:\nOne.\n-->\n", monkeypatch),
@@ -102,7 +102,7 @@ def test_a_script_of_a_page_that_is_not_used_up_is_seen(monkeypatch: pytest.Monk
         pass
 
 
-def test_a_signature_of_gemini_goes_back_as_it_came_in_a_loop_of_ones_own(
+def test_own_loop_sends_gemini_signature_back_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signature = base64.urlsafe_b64encode(bytes(range(250, 256)) * 3).decode()
@@ -119,7 +119,7 @@ SERVER = StdioServerParameters(
 
 
 @pytest.mark.parametrize("served", ["in memory", "standard input and output"])
-def test_an_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None:
+def test_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None:
     async def main() -> list[Any]:
         of = on_mcp.build_server(office.tools()) if served == "in memory" else SERVER
         async with Client(of) as client:
@@ -138,7 +138,7 @@ def test_an_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None
     assert wrong.is_error and "`tool_input` is missing" in wrong.content[0].text
 
 
-def test_the_tools_of_mcp_servers_are_found_and_called_under_their_servers_names() -> None:
+def test_tools_of_mcp_servers_are_called_under_their_server_names() -> None:
     async def main() -> list[Any]:
         async with AsyncExitStack() as stack:
             clients = {

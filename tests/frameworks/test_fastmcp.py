@@ -44,7 +44,7 @@ def _called(server: FastMCP, tool: str, /, **arguments: Any) -> tuple[str, bool]
     return asyncio.run(within())
 
 
-def test_the_example_lists_what_is_pinned_and_finds_the_rest() -> None:
+def test_example_lists_pinned_tools_and_finds_others() -> None:
     server = with_fastmcp.server()
     assert _listed(server) == ["send_email", "search_tools", "call_tool"]
     text, failed = _called(server, "search_tools", query="weather forecast", limit=1)
@@ -60,12 +60,12 @@ def test_the_example_lists_what_is_pinned_and_finds_the_rest() -> None:
     assert _called(server, "get_weather", city="Rome") == ("sunny in Rome", False)
 
 
-def test_several_needs_at_once() -> None:
+def test_several_queries_in_one_search() -> None:
     text, _ = _called(_server(), "search_tools", queries=["weather", "refund"], limit=1)
     assert [tool["name"] for tool in json.loads(text)] == ["get_weather", "refund_charge"]
 
 
-def test_what_is_wrong_with_a_call_is_said() -> None:
+def test_invalid_call_is_explained() -> None:
     server = _server()
     text, failed = _called(server, "call_tool", name="get_wether")
     assert failed
@@ -82,13 +82,13 @@ def test_what_is_wrong_with_a_call_is_said() -> None:
     assert "get_weather" in text
 
 
-def test_nothing_found_is_said_plainly() -> None:
+def test_no_match_answers_with_text() -> None:
     text, failed = _called(_server(), "search_tools", query="quantum knitting")
     assert not failed
     assert "No tool was found" in text
 
 
-def test_the_names_of_our_own_tools_and_the_form_of_results_are_chosen_as_ever() -> None:
+def test_tool_names_and_result_format_can_be_chosen() -> None:
     server = _server(
         search_tool_name="find",
         call_tool_name="run",
@@ -102,11 +102,11 @@ def test_the_names_of_our_own_tools_and_the_form_of_results_are_chosen_as_ever()
     assert "Use find to find tools" in _called(server, "run", name="nothing_like_it")[0]
 
 
-def test_few_tools_are_listed_as_they_are() -> None:
+def test_few_tools_are_all_listed() -> None:
     assert _listed(_server(office.tools()[:3])) == ["get_weather", "send_email", "refund_charge"]
 
 
-def test_what_fastmcp_hides_from_a_client_is_neither_found_nor_called() -> None:
+def test_hidden_tool_is_neither_found_nor_called() -> None:
     class Clerks(Middleware):
         async def on_list_tools(self, context: Any, call_next: Any) -> Any:
             return [tool for tool in await call_next(context) if tool.name != "refund_charge"]
@@ -121,7 +121,7 @@ def test_what_fastmcp_hides_from_a_client_is_neither_found_nor_called() -> None:
     assert 'There is no tool "refund_charge"' in text
 
 
-def test_a_client_who_sees_little_is_answered_too() -> None:
+def test_client_with_few_tools_can_search() -> None:
     class Guests(Middleware):
         async def on_list_tools(self, context: Any, call_next: Any) -> Any:
             return [tool for tool in await call_next(context) if tool.name == "get_weather"]
@@ -145,7 +145,7 @@ def test_versions_of_a_tool_are_one_tool() -> None:
     assert [tool["name"] for tool in json.loads(text)] == ["get_weather"]
 
 
-def test_a_search_by_fastmcps_own_name_for_it() -> None:
+def test_fastmcp_search_method_works() -> None:
     transform = ToolcribSearchTransform(engine=words, max_results=1)
     server: FastMCP = FastMCP("office")
 

@@ -46,7 +46,7 @@ def _thread(name: str) -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-def test_the_example_finds_its_tool_and_keeps_threads_apart() -> None:
+def test_example_finds_its_tool_and_isolates_threads() -> None:
     with ScriptedModel([*TURNS, Turn("Again."), Turn("New.")]) as model:
         agent = with_langgraph.agent(_llm(model))
         said = agent.invoke(ASKED, _thread("1"))
@@ -58,7 +58,7 @@ def test_the_example_finds_its_tool_and_keeps_threads_apart() -> None:
         assert model.requests[4].tool_names == (SEARCH,)
 
 
-def test_a_thread_survives_the_agent() -> None:
+def test_thread_continues_with_a_new_agent() -> None:
     kept = InMemorySaver()
     with ScriptedModel([Turn(search("weather", limit=1)), Turn("Yes?"), Turn("Again.")]) as model:
         for _ in range(2):
@@ -67,7 +67,7 @@ def test_a_thread_survives_the_agent() -> None:
         assert model.requests[2].tool_names == (SEARCH, "get_weather")
 
 
-def test_the_same_on_an_event_loop() -> None:
+def test_example_works_in_an_event_loop() -> None:
     with ScriptedModel([*TURNS]) as model:
         agent = create_agent(_llm(model), office.tools(), engine=words).compile()
         said = asyncio.run(agent.ainvoke(ASKED))
@@ -75,7 +75,7 @@ def test_the_same_on_an_event_loop() -> None:
         assert_as_told(model.requests)
 
 
-def test_the_model_is_told_what_a_call_has_put_away() -> None:
+def test_result_of_a_call_notes_evicted_tools() -> None:
     for invoke in (Pregel.invoke, lambda *given: asyncio.run(Pregel.ainvoke(*given))):
         with ScriptedModel(TIGHT_TURNS) as model:
             graph = create_agent(_llm(model), office.tools(), engine=words, budget=SMALL_BUDGET)
@@ -83,7 +83,7 @@ def test_the_model_is_told_what_a_call_has_put_away() -> None:
             assert_told_what_was_put_away(model.requests)
 
 
-def test_rights_are_those_of_the_run() -> None:
+def test_rights_depend_on_the_run() -> None:
     def allowed(runtime: Any) -> Any:
         return None if runtime.context == "chief" else lambda tool: tool.name != "refund_charge"
 
@@ -98,7 +98,7 @@ def test_rights_are_those_of_the_run() -> None:
     assert 'There is no tool "refund_charge"' in requests[5].results[0]
 
 
-def test_a_tool_is_given_the_state_as_ever() -> None:
+def test_tool_receives_injected_state() -> None:
     @tool
     def count_messages(
         state: Annotated[dict[str, Any], InjectedState],

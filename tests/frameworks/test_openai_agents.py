@@ -69,7 +69,7 @@ def _agent(llm: Any, tools: Sequence[Any] = TOOLS, **options: Any) -> ToolcribAg
 
 
 @pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
-def test_the_example_finds_its_tool_and_goes_on_with_it(api: Any) -> None:
+def test_example_finds_its_tool_and_keeps_it(api: Any) -> None:
     async def act(llm: Any) -> None:
         agent = with_openai_agents.agent(llm)
         first = await Runner.run(agent, office.TASK, run_config=agent.run_config())
@@ -85,7 +85,7 @@ def test_the_example_finds_its_tool_and_goes_on_with_it(api: Any) -> None:
 
 
 @pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
-def test_the_same_streamed(api: Any) -> None:
+def test_example_works_with_streaming(api: Any) -> None:
     async def act(llm: Any) -> Any:
         agent = _agent(llm)
         reply = Runner.run_streamed(agent, office.TASK, run_config=agent.run_config())
@@ -98,7 +98,7 @@ def test_the_same_streamed(api: Any) -> None:
     assert_as_told(requests)
 
 
-def test_a_session_of_the_sdk_goes_on_with_what_it_found() -> None:
+def test_sdk_session_keeps_revealed_tools() -> None:
     async def act(llm: Any) -> None:
         session = SQLiteSession("1")
         for _ in range(2):
@@ -109,7 +109,7 @@ def test_a_session_of_the_sdk_goes_on_with_what_it_found() -> None:
     assert requests[2].tool_names == (SEARCH, "get_weather")
 
 
-def test_a_conversation_that_the_provider_keeps_goes_on_within_a_run() -> None:
+def test_provider_side_conversation_keeps_revealed_tools_within_a_run() -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm)
         await Runner.run(agent, office.TASK, auto_previous_response_id=True)
@@ -125,7 +125,7 @@ def test_a_conversation_that_the_provider_keeps_goes_on_within_a_run() -> None:
 
 
 @pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
-def test_the_model_is_told_what_a_call_has_put_away_in_every_later_run_too(api: Any) -> None:
+def test_note_about_evicted_tools_is_repeated_in_later_runs(api: Any) -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm, budget=SMALL_BUDGET)
         first = await Runner.run(agent, office.TASK)
@@ -140,7 +140,7 @@ def test_the_model_is_told_what_a_call_has_put_away_in_every_later_run_too(api: 
     assert requests[3].body[field][: len(sent)] == sent
 
 
-def test_the_same_where_the_provider_keeps_the_conversation() -> None:
+def test_note_is_sent_with_provider_side_conversations() -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm, budget=SMALL_BUDGET)
         await Runner.run(agent, office.TASK, auto_previous_response_id=True)
@@ -149,7 +149,7 @@ def test_the_same_where_the_provider_keeps_the_conversation() -> None:
     assert_told_what_was_put_away(requests)
 
 
-def test_a_faulty_call_says_once_what_it_has_put_away_and_parts_get_one_more() -> None:
+def test_note_appears_once_and_as_an_extra_part() -> None:
     @function_tool
     def count_sheep() -> ToolOutputText:
         """Count sheep."""
@@ -174,7 +174,7 @@ def test_a_faulty_call_says_once_what_it_has_put_away_and_parts_get_one_more() -
     ]
 
 
-def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
+def test_concurrent_runs_are_isolated() -> None:
     def script(request: Request) -> Turn:
         if request.results:
             return Turn("Done.")
@@ -194,7 +194,7 @@ def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
     }
 
 
-def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None:
+def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm, allowed=lambda run: lambda tool: tool.name not in run.context)
         await Runner.run(
@@ -206,7 +206,7 @@ def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None
     assert 'There is no tool "refund_charge"' in requests[2].results[0]
 
 
-def test_without_the_settings_a_tool_that_does_not_exist_is_the_sdks_affair() -> None:
+def test_without_run_config_unknown_tool_raises_sdk_error() -> None:
     async def act(llm: Any) -> None:
         await Runner.run(_agent(llm), office.TASK)
 
@@ -214,13 +214,13 @@ def test_without_the_settings_a_tool_that_does_not_exist_is_the_sdks_affair() ->
         _run(TURNS, act)
 
 
-def test_the_settings_keep_what_was_set() -> None:
+def test_run_config_keeps_other_settings() -> None:
     settings = _agent("scripted").run_config(RunConfig(workflow_name="mine"))
     assert settings.workflow_name == "mine"
     assert settings.tool_not_found_behavior == "return_error_to_model"
 
 
-def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None:
+def test_few_tools_are_all_visible_except_explicitly_deferred_ones() -> None:
     async def few(llm: Any) -> None:
         await Runner.run(_agent(llm, TOOLS[:3]), office.TASK)
 
@@ -247,7 +247,7 @@ def test_stubs_have_no_parameters() -> None:
     assert not parameters["send_email"].get("properties")
 
 
-def test_a_model_may_be_named_and_an_agent_cloned_and_handed_over_to() -> None:
+def test_model_names_clones_and_handoffs_work() -> None:
     async def act(llm: Any) -> Any:
         set_default_openai_client(llm._client, use_for_tracing=False)
         office_agent = _agent("scripted").clone(instructions="Be brief.")

@@ -77,7 +77,7 @@ def _run(
 
 
 @pytest.mark.parametrize("provider", [_with_openai, _with_anthropic])
-def test_the_example_finds_its_tool_and_goes_on_with_it(provider: Any) -> None:
+def test_example_finds_its_tool_and_keeps_it(provider: Any) -> None:
     async def act(llm: Any) -> None:
         agent = with_pydantic_ai.agent(llm)
         first = await agent.run(office.TASK)
@@ -95,7 +95,7 @@ def test_the_example_finds_its_tool_and_goes_on_with_it(provider: Any) -> None:
         assert model.requests[4].tool_names == (SEARCH,)
 
 
-def test_the_same_streamed() -> None:
+def test_example_works_with_streaming() -> None:
     async def act(llm: Any) -> str:
         capability = ToolcribCapability(engine=words)
         agent = Agent(llm, tools=office.tools(), capabilities=[capability])
@@ -109,7 +109,7 @@ def test_the_same_streamed() -> None:
         assert_as_told(told, says_field="Field required")
 
 
-def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
+def test_concurrent_runs_are_isolated() -> None:
     def script(request: Request) -> Turn:
         if request.results:
             return Turn("Done.")
@@ -131,7 +131,7 @@ def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
     }
 
 
-def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None:
+def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
     def allowed(ctx: Any) -> Any:
         return None if ctx.deps == "chief" else lambda tool: tool.name != "refund_charge"
 
@@ -144,11 +144,11 @@ def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None
     assert "refunded" in requests[2].results[0]
 
 
-def test_the_model_is_told_what_a_call_has_put_away() -> None:
+def test_result_of_a_call_notes_evicted_tools() -> None:
     assert_told_what_was_put_away(_run(TIGHT_TURNS, budget=SMALL_BUDGET))
 
 
-def test_the_calls_of_one_turn_tell_each_what_they_have_put_away() -> None:
+def test_each_call_of_a_turn_notes_its_evicted_tools() -> None:
     turns = [Turn(search("weather forecast", limit=1), REFUND), Turn("Done.")]
     requests = _run(turns, budget=SMALL_BUDGET)
     assert requests[1].tool_names == (SEARCH, "refund_charge")
@@ -166,9 +166,7 @@ def test_the_calls_of_one_turn_tell_each_what_they_have_put_away() -> None:
         ),
     ],
 )
-def test_beside_a_result_that_is_no_text_it_is_told_as_pydantic_ai_can(
-    returned: Any, told: list[str]
-) -> None:
+def test_note_is_extra_content_for_non_text_results(returned: Any, told: list[str]) -> None:
     def count_sheep() -> Any:
         """Count sheep."""
         return returned
@@ -187,13 +185,13 @@ def _texts(message: dict[str, Any]) -> list[str]:
     return [content] if isinstance(content, str) else [part["text"] for part in content]
 
 
-def test_nothing_found_is_said_plainly() -> None:
+def test_no_match_answers_with_text() -> None:
     requests = _run([Turn(search("quantum knitting")), Turn("No.")])
     assert "No tool" in requests[1].results[0]
     assert requests[1].tool_names == (SEARCH,)
 
 
-def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None:
+def test_few_tools_are_all_visible_except_explicitly_deferred_ones() -> None:
     requests = _run([Turn("Hi.")], office.tools()[:3])
     assert requests[0].tool_names == ("get_weather", "send_email", "refund_charge")
 
@@ -204,7 +202,7 @@ def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None
     assert requests[1].tool_names == (SEARCH, "get_weather", "send_email", "refund_charge")
 
 
-def test_structured_output_is_left_to_pydantic_ai() -> None:
+def test_structured_output_works() -> None:
     async def act(llm: Any) -> Any:
         capability = ToolcribCapability(engine=words)
         agent = Agent(llm, tools=office.tools(), capabilities=[capability], output_type=Forecast)
@@ -227,7 +225,7 @@ def test_stubs_have_no_parameters() -> None:
     assert not parameters["send_email"].get("properties")
 
 
-def test_tools_that_wait_for_a_capability_are_left_to_it() -> None:
+def test_tools_loaded_by_a_capability_are_left_alone() -> None:
     async def act(llm: Any) -> None:
         later = Capability(
             id="accounts",

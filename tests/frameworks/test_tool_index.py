@@ -35,7 +35,7 @@ def _shelf(making: Making | None = None) -> FrameworkToolIndex:
     return FrameworkToolIndex(disclosure=ALWAYS, engine=making or words)
 
 
-def test_users_who_see_different_tools_take_turns_without_anything_being_made_anew() -> None:
+def test_alternating_users_do_not_rebuild_the_engine() -> None:
     making = Making()
     shelf = _shelf(making)
     for _ in range(3):
@@ -48,13 +48,13 @@ def test_users_who_see_different_tools_take_turns_without_anything_being_made_an
     assert ada.engine is alan.engine
 
 
-def test_who_has_few_tools_need_not_search_because_others_have_many() -> None:
+def test_user_with_few_tools_sees_all_of_them() -> None:
     shelf = FrameworkToolIndex(disclosure=Disclosure(Activation(tools=3)), engine=words)
     assert shelf.build_turn_handler([MAIL, RAIN, REFUND]).plan.is_active
     assert not shelf.build_turn_handler([MAIL]).plan.is_active
 
 
-def test_a_tool_that_changed_is_found_as_it_is_now() -> None:
+def test_changed_tool_is_found_in_its_new_form() -> None:
     shelf = _shelf()
     before = shelf.build_turn_handler([MAIL])
     changed = Tool("send_mail", "Post a letter.")
@@ -65,7 +65,7 @@ def test_a_tool_that_changed_is_found_as_it_is_now() -> None:
 
 
 @pytest.mark.parametrize("name", ["2fa_code", "-code", "files.read", "a" * 80])
-def test_the_model_is_told_the_name_that_a_framework_sends(name: str) -> None:
+def test_names_are_those_the_framework_sends(name: str) -> None:
     talk = _shelf().build_turn_handler([Tool(name, "A code for the second factor."), RAIN])
     call = ToolCall("1", talk.search_name, {"query": "second factor"})
     (answer,) = talk.handle_calls(talk.start_session(None), [call]).replies
@@ -75,7 +75,7 @@ def test_the_model_is_told_the_name_that_a_framework_sends(name: str) -> None:
 @pytest.mark.parametrize(
     "allowed", [{"send_mail"}, "send_mail", lambda tool: tool.name == "send_mail"]
 )
-def test_rights_and_listing_both_count(allowed: object) -> None:
+def test_rights_and_listed_tools_both_apply(allowed: object) -> None:
     talk = _shelf().build_turn_handler([MAIL, RAIN], allowed)  # type: ignore[arg-type]
     assert talk.find_tool("send_mail") == MAIL
     assert talk.find_tool("get_weather") is None
@@ -83,7 +83,7 @@ def test_rights_and_listing_both_count(allowed: object) -> None:
     assert talk.plan.deferred_tools == (MAIL,)
 
 
-def test_what_nobody_lists_any_more_is_forgotten_in_the_end(
+def test_unlisted_tools_are_dropped_at_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_INDEXED_TOOLS", 3)
@@ -96,11 +96,11 @@ def test_what_nobody_lists_any_more_is_forgotten_in_the_end(
     assert len(making.catalogs) == 3
 
 
-def test_two_tools_of_one_name_are_a_mistake_that_is_named() -> None:
+def test_duplicate_names_are_rejected() -> None:
     with pytest.raises(DuplicateTool, match="two tools are called 'send_mail'; rename one"):
         _shelf().build_turn_handler([MAIL, Tool("send_mail", "Another.")])
 
 
-def test_a_budget_is_a_number_of_tokens() -> None:
+def test_invalid_budget_is_rejected() -> None:
     with pytest.raises(InvalidConfig, match="from 1, not 0"):
         FrameworkToolIndex(budget=0)

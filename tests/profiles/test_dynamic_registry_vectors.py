@@ -228,7 +228,7 @@ class Replay:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("chapter23", "vectors"))
-def test_the_registry_answers_as_recorded_or_better(
+def test_registry_matches_or_improves_the_recording(
     vector: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     replay = Replay(vector["deterministic"])
@@ -237,7 +237,7 @@ def test_the_registry_answers_as_recorded_or_better(
     assert capsys.readouterr().out == ""
 
 
-def test_the_meta_tools_take_what_is_recorded() -> None:
+def test_meta_tool_schemas_match_the_recording() -> None:
     recorded = load_golden("chapter23")["meta_tool_schemas_without_descriptions"]
     assert {tool.name: without_descriptions(tool.input_schema) for tool in META_TOOLS} == recorded
 

@@ -48,7 +48,7 @@ def tools_of(catalog: list[dict[str, Any]]) -> list[Tool]:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "search_vectors"))
-def test_a_search_answers_as_recorded(vector: dict[str, Any]) -> None:
+def test_search_matches_the_recording(vector: dict[str, Any]) -> None:
     tools = tools_of(load_golden("everruns")["catalogs"][vector["catalog"]])
     listed = [tool.name for tool in tools]
     visible = listed if vector["visible"] == "all" else vector["visible"]
@@ -62,7 +62,7 @@ def test_a_search_answers_as_recorded(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "error_vectors"))
-def test_a_search_that_cannot_run_says_why_as_recorded(vector: dict[str, Any]) -> None:
+def test_search_errors_match_the_recording(vector: dict[str, Any]) -> None:
     lacking = [None, EverrunsContext(visible=[]), EverrunsContext(registry=[])]
     errors = [EverrunsToolSearch().search({"query": "x"}, one)["error"] for one in lacking]
     assert vector["error"] in errors
@@ -71,7 +71,7 @@ def test_a_search_that_cannot_run_says_why_as_recorded(vector: dict[str, Any]) -
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "hook_vectors"))
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
-def test_parameters_are_hidden_as_recorded(vector: dict[str, Any], stub: everruns.Stub) -> None:
+def test_hidden_parameters_match_the_recording(vector: dict[str, Any], stub: everruns.Stub) -> None:
     made = vector["constructor"]
     capability = EverrunsToolSearch(made["threshold"], frozenset(made["never_defer"]), stub)
     capability.reveals.reveal("session", vector["revealed_this_session"])
@@ -86,7 +86,7 @@ def test_parameters_are_hidden_as_recorded(vector: dict[str, Any], stub: everrun
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "reveal_vectors", "vectors"))
-def test_reveals_are_kept_and_forgotten_as_recorded(vector: dict[str, Any]) -> None:
+def test_reveals_match_the_recording(vector: dict[str, Any]) -> None:
     reveals = SessionReveals(load_golden("everruns")["reveal_vectors"]["bound"])
     others = 0
     for operation, *rest in vector["ops"]:
@@ -101,7 +101,7 @@ def test_reveals_are_kept_and_forgotten_as_recorded(vector: dict[str, Any]) -> N
         assert sorted(reveals.names_of(session)) == sorted(names)
 
 
-def test_constants_and_stubs_are_as_recorded() -> None:
+def test_constants_and_stubs_match_the_recording() -> None:
     system = load_golden("everruns")
     constants = system["constants"]
     assert constants["threshold"] == everruns.THRESHOLD
@@ -114,7 +114,7 @@ def test_constants_and_stubs_are_as_recorded() -> None:
     assert system["stubs"]["seed_era"] == everruns.instructing_stub("<name>")
 
 
-def test_the_savings_are_as_recorded() -> None:
+def test_savings_match_the_recording() -> None:
     """The tools that were measured are not recorded: any tools of their sizes give the numbers."""
     recorded = load_golden("everruns")["size_benchmark"]
     tools = surface(recorded)
@@ -172,7 +172,7 @@ def compact(value: object) -> str:
 # ------------------------------------------------------------------------------------ our cases
 
 
-def test_an_exact_name_comes_alone_whole_and_is_revealed() -> None:
+def test_exact_name_returns_and_reveals_only_that_tool() -> None:
     capability = EverrunsToolSearch()
     answer = capability.search({"query": " `boil_egg` "}, context(session="s"))
     assert answer == {
@@ -186,7 +186,7 @@ def test_an_exact_name_comes_alone_whole_and_is_revealed() -> None:
     assert capability.reveals.names_of("s") == ("boil_egg",)
 
 
-def test_a_miss_names_what_there_is_and_reveals_nothing() -> None:
+def test_no_match_lists_available_tools_and_reveals_nothing() -> None:
     capability = EverrunsToolSearch()
     answer = capability.search({"query": "fly"}, context(session="s"))
     assert answer["available_tools"] == ["boil_egg", "boil_egg_soft", "wash_up"]
@@ -195,12 +195,12 @@ def test_a_miss_names_what_there_is_and_reveals_nothing() -> None:
 
 
 @pytest.mark.parametrize("query", ["", " ", "?!", None, 7])
-def test_a_query_without_terms_lists_the_first_tools(query: object) -> None:
+def test_query_without_terms_lists_the_first_tools(query: object) -> None:
     many = [Tool(f"tool_{number}") for number in range(10)]
     assert search(query, many)["loaded"] == [f"tool_{number}" for number in range(8)]
 
 
-def test_a_tool_that_is_not_visible_is_neither_found_nor_named() -> None:
+def test_invisible_tool_is_neither_found_nor_named() -> None:
     for query in ("boil egg", "fly"):
         answer = EverrunsToolSearch().search(
             {"query": query}, EverrunsContext(KITCHEN, {"wash_up"})
@@ -216,14 +216,12 @@ def test_a_tool_that_is_not_visible_is_neither_found_nor_named() -> None:
         (EverrunsContext(registry=KITCHEN), everruns.NO_VISIBLE_TOOLS),
     ],
 )
-def test_a_search_without_its_surroundings_is_an_error(
-    lacking: EverrunsContext | None, error: str
-) -> None:
+def test_search_without_context_is_an_error(lacking: EverrunsContext | None, error: str) -> None:
     assert EverrunsToolSearch().search({"query": "egg"}, lacking) == {"error": error}
 
 
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
-def test_a_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.Stub) -> None:
+def test_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.Stub) -> None:
     capability = EverrunsToolSearch(threshold=4, never_defer=frozenset({"wash_up"}), stub=stub)
     assert stubbed(capability.advertise(KITCHEN, "s")) == ["boil_egg", "boil_egg_soft"]
     capability.search({"query": "boil_egg"}, context(session="s"))
@@ -232,31 +230,31 @@ def test_a_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.
     assert stubbed(capability.advertise(KITCHEN)) == ["boil_egg", "boil_egg_soft"]
 
 
-def test_nothing_is_hidden_below_the_threshold_or_where_the_provider_searches() -> None:
+def test_nothing_is_hidden_below_the_threshold_or_with_hosted_search() -> None:
     assert stubbed(EverrunsToolSearch(threshold=5).advertise(KITCHEN)) == []
     assert stubbed(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
 
 
-def test_always_means_automatic_and_never_means_never() -> None:
+def test_policy_never_is_respected() -> None:
     tools = [Tool("a", policy="always"), Tool("b", policy="automatic"), Tool("c", policy="never")]
     assert stubbed(EverrunsToolSearch(threshold=3).advertise(tools)) == ["a", "b"]
     assert stubbed(EverrunsToolSearch(threshold=4).advertise(tools)) == []
 
 
-def test_a_stored_definition_comes_back_whole() -> None:
+def test_definition_survives_storage() -> None:
     for definition in EverrunsToolSearch(threshold=1).advertise(KITCHEN):
         again = EverrunsDefinition.from_dict(json.loads(json.dumps(definition.to_dict())))
         assert again == definition
         assert again.tool.input_schema == definition.tool.input_schema
 
 
-def test_deferral_makes_the_list_of_tools_smaller() -> None:
+def test_deferral_reduces_the_size_of_definitions() -> None:
     full = everruns.measure_size(EverrunsDefinition(tool) for tool in KITCHEN)
     hidden = everruns.measure_size(EverrunsToolSearch(threshold=1).advertise(KITCHEN))
     assert full.tools - hidden.tools == full.parameters - hidden.parameters > 0
 
 
-def test_the_session_that_began_first_is_forgotten_first() -> None:
+def test_oldest_session_is_dropped_first() -> None:
     reveals = SessionReveals(max_sessions=2)
     for session in ("first", "second", "first", "third"):
         reveals.reveal(session, [session])
@@ -265,7 +263,7 @@ def test_the_session_that_began_first_is_forgotten_first() -> None:
 
 
 @pytest.mark.parametrize("threshold", [-1, "2", 2.0, True, None])
-def test_a_threshold_that_is_no_count_is_passed_over(threshold: object) -> None:
+def test_invalid_threshold_is_ignored(threshold: object) -> None:
     assert EverrunsToolSearch(threshold=3).with_config({"threshold": threshold}).threshold == 3
 
 
@@ -291,13 +289,13 @@ def test_configuration_adds_to_the_allowlist_and_shares_the_reveals() -> None:
         (None, None),
     ],
 )
-def test_a_configuration_is_read_in_three_shapes(
+def test_configuration_is_read_in_three_forms(
     capabilities: object, config: dict[str, Any] | None
 ) -> None:
     assert everruns.find_capability_config(capabilities) == config
 
 
-def test_a_placeholder_reveals_every_tool_of_its_server() -> None:
+def test_placeholder_reveals_every_tool_of_its_server() -> None:
     placeholder = everruns.build_server_placeholder("pantry", "Everything about food stores")
     shelf = Tool("mcp_pantry__shelf", "Look at a shelf", SCHEMA)
     capability = EverrunsToolSearch(threshold=1)
@@ -308,14 +306,14 @@ def test_a_placeholder_reveals_every_tool_of_its_server() -> None:
     assert stubbed(capability.advertise([shelf], "other")) == ["mcp_pantry__shelf"]
 
 
-def test_an_ordinary_match_reveals_no_server() -> None:
+def test_ordinary_match_reveals_only_that_tool() -> None:
     placeholder = everruns.build_server_placeholder("pantry", "Everything about food stores")
     answer = search("boil", [placeholder, *KITCHEN])
     assert answer["loaded"] == ["boil_egg", "boil_egg_soft"]
     assert "loading_mcp_servers" not in answer
 
 
-def test_the_search_tool_takes_one_query_and_changes_nothing() -> None:
+def test_search_tool_takes_one_query_and_changes_nothing() -> None:
     schema = everruns.SEARCH_TOOL.input_schema
     assert (list(schema["properties"]), schema["required"]) == (["query"], ["query"])
     assert schema["additionalProperties"] is False
@@ -327,7 +325,7 @@ words = st.sampled_from(["boil", "EGG", "wash_up", "zz", "?", "every plate"]) | 
 
 
 @given(query=st.lists(words, max_size=4).map(" ".join) | st.integers() | st.none())
-def test_no_query_raises_and_what_is_loaded_is_what_is_revealed(query: object) -> None:
+def test_no_query_raises_and_loaded_tools_are_revealed(query: object) -> None:
     capability = EverrunsToolSearch()
     answer = capability.search({"query": query}, context(session="s"))
     assert answer == EverrunsToolSearch().search({"query": query}, context())
@@ -337,7 +335,7 @@ def test_no_query_raises_and_what_is_loaded_is_what_is_revealed(query: object) -
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.lists(st.sampled_from("xyz")))))
-def test_sessions_are_bounded_and_reveals_only_grow_while_one_lives(
+def test_sessions_are_bounded_and_reveals_only_grow(
     operations: list[tuple[str, list[str]]],
 ) -> None:
     reveals = SessionReveals(max_sessions=3)
@@ -372,7 +370,7 @@ def test_auto_picks_exactly_one_mechanism(model: str | None, who: str) -> None:
         ("openai", None, "none"),
     ],
 )
-def test_a_providers_own_search_does_nothing_on_a_model_that_cannot(
+def test_hosted_search_is_none_on_unsupported_models(
     provider: str, model: str | None, who: str
 ) -> None:
     assert everruns.select_standalone_mechanism(provider, model) == who

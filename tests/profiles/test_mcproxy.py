@@ -65,7 +65,7 @@ def recorded_tools(catalog: str) -> list[Tool]:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "search_vectors"))
-def test_the_source_answers_a_search_as_recorded(vector: dict[str, Any]) -> None:
+def test_source_search_matches_the_recording(vector: dict[str, Any]) -> None:
     search = SourceToolSearch(
         recorded_tools(vector["catalog"]), McproxyConfig.from_json(vector["config"])
     )
@@ -89,7 +89,7 @@ def test_the_source_answers_a_search_as_recorded(vector: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "list_vectors"))
-def test_the_source_lists_as_recorded(vector: dict[str, Any]) -> None:
+def test_source_list_matches_the_recording(vector: dict[str, Any]) -> None:
     session = EMPTY_SESSION
     tools: list[Tool] = []
     for (step, argument), recorded in zip(vector["steps"], vector["outputs"], strict=True):
@@ -114,7 +114,7 @@ def test_the_source_lists_as_recorded(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "seed_document", "selection"))
-def test_the_seed_lists_as_its_page_says(vector: dict[str, Any]) -> None:
+def test_documented_list_matches_the_page(vector: dict[str, Any]) -> None:
     tools = recorded_tools("gateway22")
     search = McproxyToolSearch(
         tools, McproxyConfig.from_json(vector["config"]), servers=vector.get("server_order", [])
@@ -129,7 +129,7 @@ def test_the_seed_lists_as_its_page_says(vector: dict[str, Any]) -> None:
     assert listing.tools[-1].description == template.replace("<hidden>", str(vector["hidden"]))
 
 
-def test_the_sentences_of_both_readings_are_as_recorded() -> None:
+def test_texts_of_both_variants_match_the_recording() -> None:
     system = load_golden("mcproxy")
     page = system["seed_document"]
     assert SourceToolSearch([]).build_search_tool(1).input_schema == system["search_tool_schema"]
@@ -154,7 +154,7 @@ class Placeholders(dict[str, str]):
 # -------------------------------------------------------------------------------- configuration
 
 
-def test_a_configuration_is_read_from_its_json_form() -> None:
+def test_configuration_is_read_from_its_json_form() -> None:
     read = McproxyConfig.from_json(
         {
             "enabled": False,
@@ -186,7 +186,7 @@ def test_a_configuration_is_read_from_its_json_form() -> None:
         ({"debug": "yes"}, "debug"),
     ],
 )
-def test_a_configuration_of_a_wrong_type_says_which_key(wrong: object, key: str) -> None:
+def test_configuration_of_wrong_type_names_the_key(wrong: object, key: str) -> None:
     with pytest.raises(InvalidConfig, match=f"{key} must be"):
         McproxyConfig.from_json(wrong)
 
@@ -201,12 +201,12 @@ def test_a_configuration_of_a_wrong_type_says_which_key(wrong: object, key: str)
         ("a__b", "unknown"),
     ],
 )
-def test_a_server_is_what_stands_before_the_first_separator(name: str, server: str) -> None:
+def test_server_is_the_part_before_the_first_separator(name: str, server: str) -> None:
     assert mcproxy.server_from_name(name) == server
     assert next(iter(McproxyToolSearch([Tool(name)]).catalog)).server == server
 
 
-def test_a_tool_that_knows_its_server_is_shown_under_its_public_name() -> None:
+def test_tool_with_server_is_listed_under_its_public_name() -> None:
     listing = McproxyToolSearch([Tool("feed_cow", server="barn")]).list_tools()
     assert names(listing.tools) == ["barn___feed_cow"]
 
@@ -245,12 +245,12 @@ def test_servers_come_in_the_order_of_the_configuration_or_of_their_names() -> N
         assert "3 additional" in listing.tools[-1].description
 
 
-def test_servers_that_are_not_configured_come_last_as_they_appear() -> None:
+def test_unconfigured_servers_come_last_in_order_of_appearance() -> None:
     listing = McproxyToolSearch(FARM, config(4), servers=["yard"]).list_tools()
     assert [tool.server for tool in listing.tools[:-1]] == ["yard", "barn", "barn", "field"]
 
 
-def test_the_first_strategy_decides_in_ours_and_the_last_in_theirs() -> None:
+def test_first_strategy_decides_in_documented_and_last_in_source() -> None:
     # A tool without a prefix is of the server `unknown`, so the two orders differ in its place.
     tools = [Tool("z___1"), Tool("q___1"), Tool("plain"), Tool("z___0")]
 
@@ -269,7 +269,7 @@ def test_the_first_strategy_decides_in_ours_and_the_last_in_theirs() -> None:
     assert order(SourceToolSearch, "alphabetical", "server_priority") == by_server_name
 
 
-def test_strategies_that_nobody_has_are_passed_over() -> None:
+def test_unknown_strategies_are_ignored() -> None:
     unknown = McproxyConfig(selection_order=("usage_frequency", "phase_of_the_moon"))
     assert [tool.name for tool in McproxyToolSearch(FARM, unknown).order_tools()] == sorted(
         FARM_NAMES
@@ -279,7 +279,7 @@ def test_strategies_that_nobody_has_are_passed_over() -> None:
     assert [tool.name for tool in SourceToolSearch(FARM, random).order_tools()] == FARM_NAMES
 
 
-def test_a_random_selection_depends_on_the_seed_alone() -> None:
+def test_random_selection_depends_on_the_seed_alone() -> None:
     given = McproxyConfig(selection_order=("random",))
 
     def order(seed: int, tools: list[Tool] = FARM) -> list[str]:
@@ -291,7 +291,7 @@ def test_a_random_selection_depends_on_the_seed_alone() -> None:
     assert order(1, [tool for tool in FARM if tool.name != "ring_bell"]) == without
 
 
-def test_a_limit_of_0_switches_search_off_in_ours_and_hides_everything_in_theirs() -> None:
+def test_limit_0_disables_documented_search_and_hides_all_in_source() -> None:
     none = config(0)
     ours = McproxyToolSearch(FARM, none)
     assert names(ours.list_tools().tools) == FARM_NAMES
@@ -302,7 +302,7 @@ def test_a_limit_of_0_switches_search_off_in_ours_and_hides_everything_in_theirs
     assert len(searched(theirs, "hay").matches) == 2
 
 
-def test_a_list_follows_the_catalog_in_ours_and_is_frozen_in_theirs() -> None:
+def test_list_follows_the_catalog_in_documented_and_is_frozen_in_source() -> None:
     given, fewer = config(2), FARM[3:]
     for kind, later in ((McproxyToolSearch, FARM_NAMES[3:5]), (SourceToolSearch, FARM_NAMES[:2])):
         first = kind(FARM, given).list_tools()
@@ -313,7 +313,7 @@ def test_a_list_follows_the_catalog_in_ours_and_is_frozen_in_theirs() -> None:
         assert f"{hidden} additional" in second.tools[-1].description
 
 
-def test_what_was_found_and_has_gone_is_not_listed() -> None:
+def test_removed_tools_are_not_listed() -> None:
     given = config(2)
     hay = searched(McproxyToolSearch(FARM, given), "hay").session
     assert len(hay.exposed) == 2
@@ -324,7 +324,7 @@ def test_what_was_found_and_has_gone_is_not_listed() -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_search_replaces_what_its_own_session_is_shown(kind: type[McproxyToolSearch]) -> None:
+def test_search_replaces_the_list_of_its_own_session(kind: type[McproxyToolSearch]) -> None:
     search = kind(FARM, config(2))
     before = search.list_tools()
     reply = searched(search, "wheat", before.session)
@@ -336,7 +336,7 @@ def test_a_search_replaces_what_its_own_session_is_shown(kind: type[McproxyToolS
     assert search.list_tools() == before
 
 
-def test_a_search_among_few_tools_hides_the_others_only_in_theirs() -> None:
+def test_search_among_few_tools_hides_others_only_in_source() -> None:
     for kind, shown in (
         (McproxyToolSearch, FARM_NAMES),
         (SourceToolSearch, ["ring_bell", SEARCH_TOOL_NAME]),
@@ -346,7 +346,7 @@ def test_a_search_among_few_tools_hides_the_others_only_in_theirs() -> None:
         assert names(search.list_tools(reply.session).tools) == shown
 
 
-def test_more_finds_than_tools_leave_none_hidden() -> None:
+def test_hidden_count_is_never_negative() -> None:
     listing = SourceToolSearch(FARM[:1], config(2)).list_tools(McproxySession(tuple(FARM[:3])))
     assert "0 additional" in listing.tools[-1].description
 
@@ -356,21 +356,21 @@ def test_more_finds_than_tools_leave_none_hidden() -> None:
 
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 7}, {"text": "hay"}])
-def test_a_call_without_a_query_is_an_rpc_error(
+def test_call_without_a_query_is_an_rpc_error(
     kind: type[McproxyToolSearch], arguments: dict[str, Any]
 ) -> None:
     assert kind(FARM).search(arguments) == RpcError(-32602, mcproxy.QUERY_MISSING)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_call_to_a_disabled_middleware_is_an_rpc_error(kind: type[McproxyToolSearch]) -> None:
+def test_call_to_a_disabled_middleware_is_an_rpc_error(kind: type[McproxyToolSearch]) -> None:
     reply = kind(FARM, config(enabled=False)).search({"query": "hay"})
     assert reply == RpcError(-32603, mcproxy.SEARCH_OFF)
 
 
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("query", ["tractor", "", "  ", "tractor ?"])
-def test_a_search_without_finds_says_so_and_changes_nothing(
+def test_no_match_is_reported_and_changes_nothing(
     kind: type[McproxyToolSearch], query: str
 ) -> None:
     before = McproxySession(tuple(FARM[:1]))
@@ -380,7 +380,7 @@ def test_a_search_without_finds_says_so_and_changes_nothing(
     assert (reply.list_changed, reply.session) == (True, before)
 
 
-def test_finds_are_told_in_the_words_of_each_reading() -> None:
+def test_found_text_differs_by_variant() -> None:
     tools = (Tool("yard___lock_gate"), Tool("yard___open_gate", "Let {people} in"))
     assert McproxyToolSearch([]).render_found("gate", tools) == (
         "Found 2 matching tools:\n\n1. yard___lock_gate\n2. yard___open_gate - Let {people} in"
@@ -412,14 +412,12 @@ def test_finds_are_told_in_the_words_of_each_reading() -> None:
         ),
     ],
 )
-def test_a_query_finds_what_each_reading_means_by_it(
-    query: str, ours: list[str], theirs: list[str]
-) -> None:
+def test_query_syntax_differs_by_variant(query: str, ours: list[str], theirs: list[str]) -> None:
     assert found(query, McproxyToolSearch) == ours
     assert found(query, SourceToolSearch) == theirs
 
 
-def test_a_query_that_cannot_be_read_is_an_error_with_the_cure_in_ours() -> None:
+def test_invalid_query_is_an_error_with_advice_in_documented() -> None:
     before = McproxySession(tuple(FARM[:1]))
     reply = searched(McproxyToolSearch(FARM), "(cow", before)
     assert reply.is_error and "close it" in reply.text
@@ -427,7 +425,7 @@ def test_a_query_that_cannot_be_read_is_an_error_with_the_cure_in_ours() -> None
     assert found("(cow", SourceToolSearch) == ["barn___feed_cow", "barn___milk_cow"]
 
 
-def test_the_threshold_is_a_share_in_ours_and_a_tenth_of_the_raw_score_in_theirs() -> None:
+def test_threshold_is_a_share_in_documented_and_a_tenth_of_raw_score_in_source() -> None:
     two = [Tool("barn___feed_cow", "Give hay"), Tool("yard___lock_gate", "Bar the way")]
     given = McproxyConfig(threshold=0.1)
     perfect = searched(McproxyToolSearch(two, given), "cow")
@@ -440,13 +438,13 @@ def test_the_threshold_is_a_share_in_ours_and_a_tenth_of_the_raw_score_in_theirs
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_results_are_cut_to_the_limit_before_the_threshold(kind: type[McproxyToolSearch]) -> None:
+def test_results_are_limited_before_the_threshold(kind: type[McproxyToolSearch]) -> None:
     assert len(searched(kind(FARM, config(2)), "*").matches) == 2
     assert len(searched(kind(FARM, config(20_000)), "*").matches) == len(FARM)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_debug_lines_tell_of_the_search_if_they_are_asked_for(
+def test_debug_lines_describe_the_search_if_enabled(
     kind: type[McproxyToolSearch],
 ) -> None:
     ticks = iter([1.0, 1.0024])
@@ -462,7 +460,7 @@ def test_debug_lines_tell_of_the_search_if_they_are_asked_for(
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_an_empty_catalog_is_listed_and_searched(kind: type[McproxyToolSearch]) -> None:
+def test_empty_catalog_is_listed_and_searched(kind: type[McproxyToolSearch]) -> None:
     assert kind([]).list_tools().tools == ()
     for query in ("hay", "name:hay", "*"):
         assert searched(kind([], config()), query).matches == ()
@@ -478,7 +476,7 @@ queries = st.lists(words, max_size=5).map(" ".join) | st.text(max_size=8)
 
 
 @given(st.lists(queries, max_size=4), st.integers(0, 8), st.sampled_from(BOTH))
-def test_whatever_is_asked_lists_stay_within_the_limit_and_sessions_apart(
+def test_lists_stay_within_the_limit_and_sessions_are_isolated(
     asked: list[str], limit: int, kind: type[McproxyToolSearch]
 ) -> None:
     search = kind(FARM, config(limit))

@@ -62,7 +62,7 @@ def _near(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("shipit", "vectors"))
-def test_the_seed_release_answers_as_recorded(vector: dict[str, Any]) -> None:
+def test_release_1_0_matches_the_recording(vector: dict[str, Any]) -> None:
     context = Run(state_of(load_golden("shipit"), vector["catalog"]))
     ours = ToolSearchTool(**vector["config"]).run(context, **vector["arguments"])
     if "raises" in vector["output"]:
@@ -73,7 +73,7 @@ def test_the_seed_release_answers_as_recorded(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("shipit", "later_release", "vectors"))
-def test_the_later_release_answers_as_recorded(vector: dict[str, Any]) -> None:
+def test_release_2_2_matches_the_recording(vector: dict[str, Any]) -> None:
     context = Run(state_of(load_golden("shipit"), vector["catalog"]))
     ours = LoadingToolSearchTool(**vector["config"]).run(context, **vector["arguments"])
     if "raises" in vector["output"]:
@@ -84,7 +84,7 @@ def test_the_later_release_answers_as_recorded(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("shipit", "later_release", "deferral"))
-def test_matches_are_loaded_as_recorded(vector: dict[str, Any]) -> None:
+def test_loading_matches_the_recording(vector: dict[str, Any]) -> None:
     context = Run({"available_tools": catalog_with(vector["deferred"])})
     context.state["deferred_tool_names"] = set(vector["deferred"])
     context.state["loaded_tool_names"] = list(vector["loaded_before"])
@@ -119,7 +119,7 @@ def function(name: str, arguments: list[tuple[str, str, str]]) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("release", ["seed", "later"])
-def test_the_schema_is_as_recorded(release: str) -> None:
+def test_schema_matches_the_recording(release: str) -> None:
     system = load_golden("shipit")
     kind = ToolSearchTool if release == "seed" else LoadingToolSearchTool
     recorded = (system if release == "seed" else system["later_release"])["tool_schema"]
@@ -129,11 +129,11 @@ def test_the_schema_is_as_recorded(release: str) -> None:
         assert kind(max_limit=most, default_limit=default).schema() == schema
 
 
-def test_the_core_tools_are_as_recorded() -> None:
+def test_core_tools_match_the_recording() -> None:
     assert sorted(load_golden("shipit")["later_release"]["core_tools"]) == sorted(shipit.CORE_TOOLS)
 
 
-def test_a_limit_of_infinity_means_the_most_where_the_original_raised() -> None:
+def test_infinite_limit_means_the_maximum() -> None:
     assert load_golden("shipit")["limit_infinity"]["output"]["raises"] == "OverflowError"
     assert run(ToolSearchTool(), query="plant", limit=math.inf).metadata["limit"] == 10
 
@@ -150,11 +150,11 @@ def test_a_limit_of_infinity_means_the_most_where_the_original_raised() -> None:
         *((too_many, 10) for too_many in (11, 999, math.inf)),
     ],
 )
-def test_any_limit_is_read_as_a_number_in_range(asked: object, effective: int) -> None:
+def test_limit_is_clamped_to_its_range(asked: object, effective: int) -> None:
     assert run(ToolSearchTool(), query="plant", limit=asked).metadata["limit"] == effective
 
 
-def test_a_shortlist_names_score_description_and_hint() -> None:
+def test_shortlist_contains_score_description_and_hint() -> None:
     output = run(ToolSearchTool(), query="Water plants", limit=1)
     score = output.metadata["matches"][0]["score"]
     assert output.text.splitlines() == [
@@ -164,7 +164,7 @@ def test_a_shortlist_names_score_description_and_hint() -> None:
     ]
 
 
-def test_a_tool_without_description_says_so() -> None:
+def test_tool_without_description_says_so() -> None:
     assert (
         "— No description provided." in run(ToolSearchTool(), [{"name": "dig"}], query="dig").text
     )
@@ -174,7 +174,7 @@ def test_a_tool_without_description_says_so() -> None:
 @pytest.mark.parametrize(
     ("tool", "extra"), [(ToolSearchTool(), {}), (LoadingToolSearchTool(), {"ok": False})]
 )
-def test_an_empty_query_is_an_error(
+def test_empty_query_is_an_error(
     tool: ToolSearchTool, extra: dict[str, Any], query: object
 ) -> None:
     expected = {"error": "empty_query", "matches": [], **extra}
@@ -182,18 +182,18 @@ def test_an_empty_query_is_an_error(
 
 
 @pytest.mark.parametrize("tools", [None, []])
-def test_no_tools_is_said(tools: object) -> None:
+def test_empty_tool_list_is_reported(tools: object) -> None:
     expected = ToolOutput(shipit.NO_TOOLS, {"query": "dig", "matches": []})
     assert run(ToolSearchTool(), tools, query="dig") == expected
 
 
-def test_a_miss_shows_the_nearest_as_data_only() -> None:
+def test_no_match_returns_nearest_tools_as_data_only() -> None:
     output = run(ToolSearchTool(), query="@@", limit=2)
     assert output.text == "No tools matched '@@'. Try rephrasing or broadening the query."
     assert names(output) == ["water_plants", "mowLawn"]
 
 
-def test_a_higher_bonus_lifts_tools_with_the_words() -> None:
+def test_higher_token_bonus_raises_matching_tools() -> None:
     scores = [
         run(ToolSearchTool(token_bonus=bonus), query="grass").metadata["matches"][0]["score"]
         for bonus in (0.0, 0.5)
@@ -201,13 +201,13 @@ def test_a_higher_bonus_lifts_tools_with_the_words() -> None:
     assert scores[1] == pytest.approx(scores[0] + 0.5)
 
 
-def test_names_and_texts_are_the_callers_to_choose() -> None:
+def test_name_and_texts_can_be_chosen() -> None:
     tool = ToolSearchTool(name="find", description="Finds.", prompt="Find first.")
     assert (tool.schema()["function"]["name"], tool.description) == ("find", "Finds.")
     assert tool.prompt == "Find first."
 
 
-def test_the_guidance_names_the_tool_it_is_about() -> None:
+def test_prompts_name_the_search_tool() -> None:
     tool = ToolSearchTool(name="find")
     assert "`find`" in tool.prompt
     assert "`find`" in tool.search_first("plant a tree")
@@ -215,16 +215,16 @@ def test_the_guidance_names_the_tool_it_is_about() -> None:
     assert {worth for _, worth in shipit.WHEN_WORTH_IT} == {True, False}
 
 
-def test_the_later_release_reads_camel_case_and_leaves_itself_out() -> None:
+def test_release_2_2_splits_camel_case_and_excludes_itself() -> None:
     assert names(run(LoadingToolSearchTool(), query="mow a lawn")) == ["mowLawn", "plant_tree"]
     assert "tool_search" not in names(run(LoadingToolSearchTool(), query="find a tool"))
 
 
-def test_the_later_release_returns_only_the_tool_that_was_named() -> None:
+def test_release_2_2_returns_only_an_exactly_named_tool() -> None:
     assert names(run(LoadingToolSearchTool(), query="Plant_Tree")) == ["plant_tree"]
 
 
-def test_the_later_release_tells_what_it_knows_of_a_tool() -> None:
+def test_release_2_2_lists_details_of_a_tool() -> None:
     tools = [
         {"name": "dig", "category": "soil", "read_only": False, "server": "yard"},
         {"name": "look", "read_only": True, "connection_id": "cam", "description": "x" * 500},
@@ -237,7 +237,7 @@ def test_the_later_release_tells_what_it_knows_of_a_tool() -> None:
     assert [row["read_only"] for row in output.metadata["matches"]] == [False, True, None]
 
 
-def test_what_a_search_finds_is_appended_to_what_is_loaded() -> None:
+def test_found_tools_are_appended_to_loaded_ones() -> None:
     schema = function("plant_tree", [("kind", "", "string"), ("depth", "?", "number")])
     context = Run(
         {
@@ -258,7 +258,7 @@ def test_what_a_search_finds_is_appended_to_what_is_loaded() -> None:
     ]
 
 
-def test_a_signature_needs_no_schema() -> None:
+def test_signature_needs_no_schema() -> None:
     assert shipit.render_signature("dig", None) == "dig"
     assert shipit.render_signature("dig", {"function": {}}) == "dig()"
     assert (
@@ -267,7 +267,7 @@ def test_a_signature_needs_no_schema() -> None:
     )
 
 
-def test_deferral_is_off_all_but_the_core_or_by_name_and_never_the_search_tool() -> None:
+def test_deferral_setting_selects_none_all_or_named_tools() -> None:
     tool = LoadingToolSearchTool(name="find")
     listed = ["find", "bash", "dig", "mow"]
     assert tool.select_deferred(listed, False) == frozenset()
@@ -294,7 +294,7 @@ entries = st.dictionaries(
     query=scalars | st.sampled_from(["dig", "plant tree"]),
     limit=scalars | st.lists(st.integers(), max_size=2),
 )
-def test_no_call_raises_and_none_lists_more_than_allowed(
+def test_no_call_raises_or_exceeds_the_limit(
     tool: ToolSearchTool, tools: list[dict[str, Any]], query: object, limit: object
 ) -> None:
     output = run(tool, tools, query=query, limit=limit)
@@ -311,5 +311,5 @@ def test_no_call_raises_and_none_lists_more_than_allowed(
         {"function": 5},
     ],
 )
-def test_an_odd_schema_still_has_a_signature(schema: dict[str, Any]) -> None:
+def test_malformed_schema_has_a_signature(schema: dict[str, Any]) -> None:
     assert shipit.render_signature("f", schema).startswith("f(")

@@ -71,7 +71,7 @@ def both(*tools: tuple[str, str]) -> tuple[Plain, Registry]:
     return plain, registry
 
 
-def test_registering_anew_leaves_no_words_behind_and_forgets_no_use() -> None:
+def test_replacing_a_tool_drops_old_words_and_keeps_usage() -> None:
     plain, registry = both(("job", "paint the fence"))
     plain.answer("job", {})
     registry.call("job", {})
@@ -85,14 +85,14 @@ def test_registering_anew_leaves_no_words_behind_and_forgets_no_use() -> None:
     assert found(registry, "lawn") == []
 
 
-def test_equal_tools_come_in_the_order_of_registration() -> None:
+def test_ties_are_in_order_of_registration() -> None:
     # A set of words has another order in every process, and with it the ties of `Plain`.
     for names in (["alpha", "beta", "gamma"], ["gamma", "beta", "alpha"]):
         _, registry = both(*((name, "cut the glass") for name in names))
         assert found(registry, "cut glass") == names
 
 
-def test_an_exact_name_wins_and_one_letter_does_not_flood() -> None:
+def test_exact_name_wins_and_single_letter_does_not_match_everything() -> None:
     tools = [("send_email", "Send an email"), ("mail_sender", "send_email in bulk send_email_now")]
     plain, registry = both(*tools)
     assert plain.search("send_email")[0] == ("mail_sender", 1.5)
@@ -101,7 +101,7 @@ def test_an_exact_name_wins_and_one_letter_does_not_flood() -> None:
     assert found(registry, "s") == []
 
 
-def test_words_are_found_in_other_forms_inside_names_and_inside_words() -> None:
+def test_other_word_forms_and_parts_of_names_are_found() -> None:
     plain, registry = both(("sendEmail", "Write"), ("salesforce_lookup", "Find a customer"))
     for query, name in [
         ("emails", "sendEmail"),
@@ -113,7 +113,7 @@ def test_words_are_found_in_other_forms_inside_names_and_inside_words() -> None:
         assert found(registry, query) == [name]
 
 
-def test_bounds_hold_and_an_unknown_category_is_said() -> None:
+def test_limits_hold_and_unknown_category_is_reported() -> None:
     plain, registry = both(*((f"tool_{number}", "cut") for number in range(4)))
     assert len(plain.search("cut", -1)) == 3
     for limit in (0, -1, 10_001):
@@ -123,13 +123,13 @@ def test_bounds_hold_and_an_unknown_category_is_said() -> None:
     assert result.notes == ("no tool at all has category glass",)
 
 
-def test_an_empty_query_lists_what_there_is() -> None:
+def test_empty_query_lists_the_tools() -> None:
     plain, registry = both(("a", "first"), ("b", "second"))
     assert plain.search("") == []
     assert found(registry, "") == ["a", "b"]
 
 
-def test_a_fault_of_a_tool_is_no_wrong_name_and_no_use() -> None:
+def test_tool_exception_is_neither_unknown_name_nor_success() -> None:
     def fail() -> None:
         raise ValueError("no gas")
 
@@ -144,7 +144,7 @@ def test_a_fault_of_a_tool_is_no_wrong_name_and_no_use() -> None:
     assert (registry.usage("weld").successes, registry.usage("weld").failures) == (0, 1)
 
 
-def test_arguments_that_do_not_fit_never_reach_the_function() -> None:
+def test_invalid_arguments_never_reach_the_function() -> None:
     ran: list[Any] = []
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     plain, registry = Plain(), Registry()
@@ -159,7 +159,7 @@ def test_arguments_that_do_not_fit_never_reach_the_function() -> None:
     assert ran == ["seven"]
 
 
-def test_a_removed_tool_takes_no_place_in_a_result() -> None:
+def test_removed_tool_is_not_in_results() -> None:
     plain, registry = both(("old", "cut"), ("new", "cut"))
     del plain.tools["old"]
     registry.unregister("old")
@@ -167,7 +167,7 @@ def test_a_removed_tool_takes_no_place_in_a_result() -> None:
     assert found(registry, "cut", limit=1) == ["new"]
 
 
-def test_versions_live_side_by_side_and_none_is_lost_unasked() -> None:
+def test_versions_coexist_and_are_kept() -> None:
     plain, registry = Plain(), Registry()
     for version in ("2", "1"):
         plain.register("pay", "Pay", lambda version=version: version, version)
@@ -178,7 +178,7 @@ def test_versions_live_side_by_side_and_none_is_lost_unasked() -> None:
     assert found(registry, "version") == []
 
 
-def test_a_description_that_is_missing_is_not_the_word_none() -> None:
+def test_missing_description_is_empty() -> None:
     plain, registry = Plain(), Registry()
     plain.register("weld", None, lambda: None)
     registry.register({"name": "weld", "description": None, "input_schema": {}}, lambda: None)
@@ -186,7 +186,7 @@ def test_a_description_that_is_missing_is_not_the_word_none() -> None:
     assert found(registry, "none") == []
 
 
-def test_answers_keep_every_script_and_nothing_is_printed(
+def test_answers_keep_unicode_and_nothing_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     plain, registry = Plain(), Registry()

@@ -115,7 +115,7 @@ def test_context_variables_reach_the_function(call: Caller, is_async: bool) -> N
         request.reset(token)
 
 
-def test_a_tool_may_call_another() -> None:
+def test_tool_may_call_another() -> None:
     registry = Registry()
     registry.register(Tool("inner"), double)
     registry.register(Tool("outer"), lambda n: registry.execute("inner", {"n": n}))
@@ -128,7 +128,7 @@ def test_a_tool_may_call_another() -> None:
     assert registry.execute("outer_async", {"n": 4}) == 8
 
 
-def test_an_async_tool_that_would_wait_for_itself_is_told() -> None:
+def test_blocking_call_inside_an_async_tool_is_refused() -> None:
     registry = Registry()
     registry.register(Tool("inner"), double)
 
@@ -140,7 +140,7 @@ def test_an_async_tool_that_would_wait_for_itself_is_told() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_process_has_its_own_loop() -> None:
+def test_forked_process_has_its_own_loop() -> None:
     registry = registry_of(double)
     assert registry.execute("tool", {"n": 1}) == 2
     child = os.fork()
@@ -175,11 +175,11 @@ class Parcel:
         (threading.Lock, '"<built-in function allocate_lock>"'),
     ],
 )
-def test_results_are_told_as_text(value: Any, text: str) -> None:
+def test_results_are_rendered_as_text(value: Any, text: str) -> None:
     assert registry_of(lambda: value).call("tool", {}) == CallResult(text)
 
 
-def test_a_result_that_is_no_json_is_an_error() -> None:
+def test_result_that_cannot_be_json_is_an_error() -> None:
     loop: list[Any] = []
     loop.append(loop)
     result = registry_of(lambda: loop).call("tool", {})
@@ -187,7 +187,7 @@ def test_a_result_that_is_no_json_is_an_error() -> None:
     assert result.text.startswith("tool ran, but its result cannot be converted to JSON")
 
 
-def test_a_large_result_is_cut_and_says_so() -> None:
+def test_large_result_is_truncated_with_a_note() -> None:
     result = registry_of(lambda: "x" * 1_000, max_result_chars=10).call("tool", {})
     assert result.text == (
         "xxxxxxxxxx\n\n(These are the first 10 characters of 1,000. Ask for less.)"
@@ -221,7 +221,7 @@ def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
         (TimeoutError(), "TimeoutError"),
     ],
 )
-def test_a_fault_of_the_function_is_never_taken_for_one_of_the_call(
+def test_exception_of_the_function_is_not_reported_as_invalid_call(
     call: Caller, is_async: bool, fault: BaseException, text: str
 ) -> None:
     registry = registry_of(raising(fault, is_async))
@@ -233,18 +233,18 @@ def test_a_fault_of_the_function_is_never_taken_for_one_of_the_call(
 
 
 @every_caller
-def test_a_stray_stop_iteration_does_not_hang(call: Caller) -> None:
+def test_stray_stop_iteration_does_not_hang(call: Caller) -> None:
     assert "StopIteration" in call(registry_of(raising(StopIteration(), False)), "tool", {}).text
 
 
-def test_a_long_fault_is_cut() -> None:
+def test_long_error_is_truncated() -> None:
     result = registry_of(raising(ValueError("x" * 10_000), False)).call("tool", {})
     assert len(result.text) < 2_100
     assert result.text.endswith("…")
 
 
 @every_caller
-def test_a_function_that_cancels_itself_has_failed(call: Caller) -> None:
+def test_function_that_cancels_itself_has_failed(call: Caller) -> None:
     result = call(registry_of(raising(asyncio.CancelledError(), True)), "tool", {})
     assert (result.text, result.is_error) == (
         "tool stopped itself; try again, or use another tool",
@@ -273,7 +273,9 @@ def test_arguments_are_validated_against_the_whole_schema(call: Caller) -> None:
 
 
 @every_caller
-def test_a_function_that_blocks_is_given_up(call: Caller, gate: threading.Event) -> None:
+def test_blocking_function_is_abandoned_after_its_timeout(
+    call: Caller, gate: threading.Event
+) -> None:
     registry = Registry().register(Tool("tool"), gate.wait, timeout_seconds=0.01)
     result = call(registry, "tool", {})
     assert result.is_error
@@ -282,7 +284,7 @@ def test_a_function_that_blocks_is_given_up(call: Caller, gate: threading.Event)
 
 
 @every_caller
-def test_an_async_function_is_cancelled_when_its_time_is_up(call: Caller) -> None:
+def test_async_function_is_cancelled_at_its_timeout(call: Caller) -> None:
     ended = threading.Event()
 
     async def wait() -> None:
@@ -296,7 +298,7 @@ def test_an_async_function_is_cancelled_when_its_time_is_up(call: Caller) -> Non
     assert ended.wait(5)
 
 
-def test_a_function_that_will_not_be_cancelled_holds_nobody_up() -> None:
+def test_function_that_ignores_cancellation_does_not_block_the_caller() -> None:
     async def stubborn() -> None:
         try:
             await asyncio.Event().wait()
@@ -330,7 +332,7 @@ def test_cancelling_the_caller_cancels_the_function() -> None:
     assert asyncio.run(main()) == (True, 1)
 
 
-def test_functions_that_never_end_do_not_use_up_the_machine(gate: threading.Event) -> None:
+def test_endless_functions_are_limited_in_number(gate: threading.Event) -> None:
     registry = registry_of(gate.wait, timeout_seconds=0.01, max_threads=2)
     for _ in range(2):
         with pytest.raises(CallTimeout):
@@ -342,7 +344,7 @@ def test_functions_that_never_end_do_not_use_up_the_machine(gate: threading.Even
 # -------------------------------------------------------------------------------------- threads
 
 
-def test_many_threads_count_right() -> None:
+def test_usage_is_correct_with_many_threads() -> None:
     registry = registry_of(double)
 
     def work(number: int) -> None:

@@ -107,7 +107,7 @@ def test_schema_and_texts_come_from_signature_and_docstring(function: Callable[.
     }
 
 
-def test_an_annotation_describes_a_parameter_better_than_the_docstring() -> None:
+def test_annotated_description_overrides_the_docstring() -> None:
     def paint(
         colour: Annotated[str, "Any colour."],
         coats: Annotated[int, Field(description="How thick.", ge=1)],
@@ -125,7 +125,7 @@ def test_an_annotation_describes_a_parameter_better_than_the_docstring() -> None
     }
 
 
-def test_every_usual_type_has_its_schema() -> None:
+def test_common_types_have_schemas() -> None:
     def send(  # type: ignore[no-untyped-def]
         to: Address,
         parcel: Parcel,
@@ -151,7 +151,7 @@ def test_every_usual_type_has_its_schema() -> None:
     assert properties["extra"] == {"default": None}
 
 
-def test_a_function_gets_python_values_made_of_json() -> None:
+def test_json_arguments_are_converted_to_python_types() -> None:
     def send(to: Address, parcel: Parcel, colour: Colour, on: date) -> Any:
         return to, parcel, colour, on
 
@@ -164,7 +164,7 @@ def test_a_function_gets_python_values_made_of_json() -> None:
     ) == (Address(street="High", number=7), Parcel(500), Colour.BLUE, date(2026, 1, 2))
 
 
-def test_what_was_not_given_is_the_functions_own_default() -> None:
+def test_missing_argument_uses_the_default() -> None:
     nothing = object()
 
     def keep(items: list[int] | None = None, mark: Any = nothing) -> Any:
@@ -174,7 +174,7 @@ def test_what_was_not_given_is_the_functions_own_default() -> None:
     assert called(keep) == (None, nothing)
 
 
-def test_a_rule_that_no_schema_can_say_is_still_a_rule() -> None:
+def test_validators_beyond_the_schema_are_applied() -> None:
     def halve(number: Annotated[int, AfterValidator(even)]) -> int:
         return number // 2
 
@@ -183,7 +183,7 @@ def test_a_rule_that_no_schema_can_say_is_still_a_rule() -> None:
         called(halve, number=3)
 
 
-def test_a_fault_in_the_arguments_names_the_field() -> None:
+def test_invalid_argument_error_names_the_field() -> None:
     def send(to: Address) -> None: ...
 
     with pytest.raises(InvalidArguments, match=r"to\.number: .*; correct them and call again"):
@@ -221,7 +221,7 @@ class Shop:
         return early
 
 
-def test_methods_belong_to_their_object() -> None:
+def test_bound_methods_are_accepted_and_unbound_ones_rejected() -> None:
     tool = tool_of(Shop("Ann").sell)
     assert (tool.name, tool.description) == ("sell", "Sell an item.")
     assert [*tool.input_schema["properties"]] == ["item"]
@@ -231,14 +231,14 @@ def test_methods_belong_to_their_object() -> None:
         tool_of(Shop.sell)
 
 
-def test_a_callable_object_needs_a_name() -> None:
+def test_callable_object_needs_a_name() -> None:
     with pytest.raises(InvalidTool, match="has no name; give one"):
         tool_of(Shop("Ann"))
     tool = FunctionSignature(Shop("Ann"), "ask").tool
     assert (tool.name, tool.description) == ("ask", "Ask about an item.")
 
 
-def test_what_a_partial_has_fixed_is_not_shown() -> None:
+def test_arguments_set_by_a_partial_are_hidden() -> None:
     def post(text: str, key: str, room: str = "hall") -> str:
         """Post a text."""
         return f"{room}: {text} ({key})"
@@ -253,7 +253,7 @@ def test_what_a_partial_has_fixed_is_not_shown() -> None:
         called(bound, text="hi", key="mine")
 
 
-def test_async_is_seen_through_every_wrapping() -> None:
+def test_async_is_detected_through_wrappers() -> None:
     async def wait() -> None: ...
 
     class Waiter:
@@ -299,12 +299,12 @@ def keywords(**names: str) -> None: ...
         (Shop, "is not a function"),
     ],
 )
-def test_what_cannot_be_a_tool_says_why(function: Any, fault: str) -> None:
+def test_invalid_function_error_gives_the_reason(function: Any, fault: str) -> None:
     with pytest.raises(InvalidTool, match=fault):
         FunctionSignature(function)
 
 
-def test_a_docstring_that_cannot_be_read_is_the_description() -> None:
+def test_unparsable_docstring_becomes_the_description() -> None:
     def broken(a: int) -> None:
         """Do it.
 
@@ -321,10 +321,10 @@ def lambda_named(name: str) -> Callable[..., Any]:
     return function
 
 
-def test_what_a_function_returns_need_not_be_known() -> None:
+def test_return_annotation_may_be_unresolvable() -> None:
     assert [*tool_of(returns_unknown).input_schema["properties"]] == ["city"]
     assert tool_of(len).name == "len"
 
 
-def test_the_same_function_gives_the_same_tool() -> None:
+def test_same_function_gives_the_same_tool() -> None:
     assert tool_of(google).fingerprint == tool_of(google).fingerprint
