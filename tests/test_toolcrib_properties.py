@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.frameworks.script import words
+from tests.frameworks.script import build_lexical_engine
 from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
 from toolcrib.core.tool import Policy
@@ -50,7 +50,7 @@ def _allowed(tool: Tool) -> bool:
 
 
 def _crib() -> Toolcrib:
-    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)), engine=words)
+    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)), engine=build_lexical_engine)
 
 
 def _take(session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ WEATHER: dict[str, Any] = {
 ODD_ENUM = {"type": ["string", "null"], "enum": [None]}
 
 
-def schema_of(parameters: dict[str, Any]) -> dict[str, Any]:
+def parse_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     (tool,) = tools_from_wire({"functionDeclarations": [{"name": "a", "parameters": parameters}]})
     return tool.input_schema
 
@@ -80,7 +80,7 @@ def test_types_are_lower_case_at_every_depth() -> None:
             "open": {"type": "OBJECT", "additionalProperties": True},
         },
     }
-    assert schema_of(dialect)["properties"] == {
+    assert parse_parameters(dialect)["properties"] == {
         "list": {"type": "array", "items": {"type": "integer"}},
         "choice": {"anyOf": [{"type": "boolean"}, {"type": "number"}]},
         "map": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -94,7 +94,7 @@ def test_snake_case_keywords_are_converted_but_property_names_are_not() -> None:
         "properties": {"any_of": {"ref": "#/defs/Pet"}, "max_items": {"type": "INTEGER"}},
         "defs": {"Pet": {"type": "STRING", "max_length": 10}},
     }
-    assert schema_of(dialect) == {
+    assert parse_parameters(dialect) == {
         "type": "object",
         "properties": {"any_of": {"$ref": "#/$defs/Pet"}, "max_items": {"type": "integer"}},
         "$defs": {"Pet": {"type": "string", "maxLength": 10}},
@@ -102,12 +102,12 @@ def test_snake_case_keywords_are_converted_but_property_names_are_not() -> None:
 
 
 def test_nullable_becomes_the_type_null() -> None:
-    assert schema_of({"type": "STRING", "nullable": True}) == {"type": ["string", "null"]}
-    assert schema_of({"type": "STRING", "nullable": False}) == {"type": "string"}
-    assert schema_of({"nullable": True, "enum": ["a"]}) == {"enum": ["a", None]}
-    assert schema_of({"nullable": True, "anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}) == {
-        "anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]
-    }
+    assert parse_parameters({"type": "STRING", "nullable": True}) == {"type": ["string", "null"]}
+    assert parse_parameters({"type": "STRING", "nullable": False}) == {"type": "string"}
+    assert parse_parameters({"nullable": True, "enum": ["a"]}) == {"enum": ["a", None]}
+    assert parse_parameters(
+        {"nullable": True, "anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}
+    ) == {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]}
 
 
 @pytest.mark.parametrize(
@@ -154,19 +154,19 @@ def test_deeply_nested_schema_is_sent() -> None:
 
 def test_counts_given_as_strings_become_numbers() -> None:
     dialect = {"type": "ARRAY", "minItems": "1", "max_items": "9", "maxLength": "x", "minLength": 2}
-    assert schema_of(dialect) == {
+    assert parse_parameters(dialect) == {
         "type": "array", "minItems": 1, "maxItems": 9, "maxLength": "x", "minLength": 2,
     }  # fmt: skip
-    assert schema_of({"minItems": "1" * 5_000}) == {"minItems": "1" * 5_000}
+    assert parse_parameters({"minItems": "1" * 5_000}) == {"minItems": "1" * 5_000}
 
 
 def test_unspecified_type_is_dropped() -> None:
-    assert schema_of({"type": "TYPE_UNSPECIFIED", "title": "Any"}) == {"title": "Any"}
+    assert parse_parameters({"type": "TYPE_UNSPECIFIED", "title": "Any"}) == {"title": "Any"}
 
 
 def test_malformed_schema_is_kept_unchanged() -> None:
     odd = {"type": ["STRING"], "ref": 7, "properties": [], "anyOf": {"a": 1}, "items": True}
-    assert schema_of(odd) == {
+    assert parse_parameters(odd) == {
         "type": ["STRING"],
         "$ref": 7,
         "properties": [],
@@ -182,7 +182,7 @@ def test_too_deeply_nested_schema_is_rejected() -> None:
     with pytest.raises(
         InvalidSchema, match=f"tool 'a': .* nested more than {MAX_SCHEMA_DEPTH} deep"
     ):
-        schema_of(deep)
+        parse_parameters(deep)
 
 
 def test_two_schemas_for_one_tool_are_rejected() -> None:

@@ -1,4 +1,4 @@
-"""What goes out is what the official SDKs take, and what they return is read."""
+"""Check that the official SDKs accept what the adapters send, and that their objects are parsed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _check(type: Any, values: list[dict[str, Any]]) -> None:
 
 
 def _walk(value: object) -> None:
-    """Look at every part: pydantic checks some lists only as they are walked."""
+    """Visit every part: pydantic validates some lists only when they are iterated."""
     if isinstance(value, dict):
         value = value.values()
     if isinstance(value, Iterable) and not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What the official SDKs write is what the adapters read."""
+"""Check that the adapters parse what the official SDKs produce."""
 
 from __future__ import annotations
 

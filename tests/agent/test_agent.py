@@ -70,7 +70,7 @@ async def book_table(people: int) -> dict[str, int]:
     return {"table": people}
 
 
-def crib() -> Toolcrib:
+def build_toolcrib() -> Toolcrib:
     others = [Tool(f"tool_{number}", f"Does thing number {number}.") for number in range(30)]
     return Toolcrib([get_weather, *others, book_table])
 
@@ -87,8 +87,10 @@ SCRIPT = [
 ]
 
 
-def check(model: ScriptedModel, events: list[AgentEvent], streamed: bool = True) -> None:
-    """What every provider, sync or async, has to come to."""
+def check_conversation(
+    model: ScriptedModel, events: list[AgentEvent], streamed: bool = True
+) -> None:
+    """Check the events and messages that every provider has to produce."""
     offered = [request.tool_names for request in model.requests]
     assert offered[0] == ("search_tools",)
     assert offered[1] == ("search_tools", "get_weather")
@@ -123,7 +125,9 @@ def check(model: ScriptedModel, events: list[AgentEvent], streamed: bool = True)
 @every_wire
 def test_agent_searches_calls_and_corrects_its_calls(wire: str) -> None:
     with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as asked:
-        check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")))
+        check_conversation(
+            model, list(Agent(asked, build_toolcrib().session()).stream("A sunny dinner, please."))
+        )
         assert model.requests[0].user_text == "A sunny dinner, please."
 
 
@@ -131,28 +135,32 @@ def test_agent_searches_calls_and_corrects_its_calls(wire: str) -> None:
 def test_async_agent_does_the_same(wire: str) -> None:
     async def main() -> list[AgentEvent]:
         async with async_provider(wire, model.url) as asked:
-            agent = Agent(asked, crib().session())
+            agent = Agent(asked, build_toolcrib().session())
             return [event async for event in agent.stream_async("A sunny dinner, please.")]
 
     with ScriptedModel(SCRIPT) as model:
-        check(model, asyncio.run(main()))
+        check_conversation(model, asyncio.run(main()))
 
 
 @every_wire
 def test_agent_works_without_streaming_too(wire: str) -> None:
     with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as asked:
-        check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")), False)
+        check_conversation(
+            model,
+            list(Agent(asked, build_toolcrib().session()).stream("A sunny dinner, please.")),
+            False,
+        )
 
 
 @every_wire
 def test_async_agent_works_without_streaming_too(wire: str) -> None:
     async def main() -> list[AgentEvent]:
         async with async_provider(wire, model.url, stream=False) as asked:
-            agent = Agent(asked, crib().session())
+            agent = Agent(asked, build_toolcrib().session())
             return [event async for event in agent.stream_async("A sunny dinner, please.")]
 
     with ScriptedModel(SCRIPT) as model:
-        check(model, asyncio.run(main()), False)
+        check_conversation(model, asyncio.run(main()), False)
 
 
 @every_wire
@@ -174,10 +182,10 @@ def test_endless_run_stops_at_its_limits(wire: str) -> None:
     endless = [Turn("Hm.", ToolCall("get_weather", {"city": "Bern"}))] * 9
     with ScriptedModel(endless) as model, provider(wire, model.url) as asked:
         with pytest.raises(AgentUnfinished, match="not done after 3 steps") as caught:
-            Agent(asked, crib().session(), max_steps=3).run("x")
+            Agent(asked, build_toolcrib().session(), max_steps=3).run("x")
         assert caught.value.text == "Hm."
         with pytest.raises(AgentUnfinished, match=r"tokens of 10 are used"):
-            Agent(asked, crib().session(), max_tokens=10).run("x")
+            Agent(asked, build_toolcrib().session(), max_tokens=10).run("x")
         assert len(model.requests) == 4
 
 
@@ -197,7 +205,7 @@ def test_truncated_reply_raises_unfinished(wire: str) -> None:
         provider(wire, model.url) as asked,
         pytest.raises(AgentUnfinished, match=f"because of {STOPS[wire]}") as caught,
     ):
-        Agent(asked, crib().session()).run("x")
+        Agent(asked, build_toolcrib().session()).run("x")
     assert caught.value.text == "I was about to"
 
 
@@ -205,7 +213,7 @@ def test_truncated_reply_raises_unfinished(wire: str) -> None:
 def test_calls_of_the_program_are_returned_as_pending(wire: str) -> None:
     script = [Turn(ToolCall("tool_7", {"n": 1})), Turn("Done.")]
     with ScriptedModel(script) as model, provider(wire, model.url) as asked:
-        session = crib().session()
+        session = build_toolcrib().session()
         first = Agent(asked, session).run("Do thing 7.")
         [task] = first.pending
         assert (task.tool.name, task.arguments) == ("tool_7", {"n": 1})
@@ -219,7 +227,7 @@ def test_calls_of_the_program_are_returned_as_pending(wire: str) -> None:
 def test_unfinished_run_can_be_continued(wire: str) -> None:
     turns = [Turn(ToolCall("get_weather", {"city": "Bern"})), Turn("Sunny.")]
     with ScriptedModel(turns) as model, provider(wire, model.url) as asked:
-        session = crib().session()
+        session = build_toolcrib().session()
         with pytest.raises(AgentUnfinished) as caught:
             Agent(asked, session, max_steps=1).run("Weather?")
         assert Agent(asked, session).run(messages=caught.value.messages).text == "Sunny."
@@ -231,11 +239,11 @@ def test_unfinished_run_can_be_continued(wire: str) -> None:
 def test_wrong_client_type_is_reported() -> None:
     async def sync_in_async() -> None:
         with provider("openai_chat", model.url) as asked:
-            await Agent(asked, crib().session()).run_async("x")
+            await Agent(asked, build_toolcrib().session()).run_async("x")
 
     async def async_in_sync() -> None:
         async with async_provider("openai_chat", model.url) as asked:
-            Agent(asked, crib().session()).run("x")
+            Agent(asked, build_toolcrib().session()).run("x")
 
     with ScriptedModel([Turn("a"), Turn("b")]) as model:
         with pytest.raises(InvalidConfig, match="not async; use run or stream"):
@@ -243,7 +251,7 @@ def test_wrong_client_type_is_reported() -> None:
         with pytest.raises(InvalidConfig, match="is async; use run_async"):
             asyncio.run(async_in_sync())
         with provider("openai_chat", model.url) as asked, pytest.raises(InvalidConfig):
-            Agent(asked, crib().session(), max_steps=0)
+            Agent(asked, build_toolcrib().session(), max_steps=0)
 
 
 def test_thinking_and_hosted_search_blocks_are_sent_back_unchanged() -> None:
@@ -253,7 +261,7 @@ def test_thinking_and_hosted_search_blocks_are_sent_back_unchanged() -> None:
     ]
     turns = [Turn(*map(Raw, blocks), stop="pause_turn"), Turn("Done.")]
     with ScriptedModel(turns) as model, provider("anthropic", model.url) as asked:
-        assert Agent(asked, crib().session()).run("x").text == "Done."
+        assert Agent(asked, build_toolcrib().session()).run("x").text == "Done."
     assert model.requests[1].body["messages"][1] == {"role": "assistant", "content": blocks}
 
 
@@ -262,7 +270,7 @@ def test_gemini_signature_is_sent_back_unchanged() -> None:
     call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
     turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
     with ScriptedModel(turns) as model, provider("gemini", model.url) as asked:
-        assert Agent(asked, crib().session()).run("x").text == "Done."
+        assert Agent(asked, build_toolcrib().session()).run("x").text == "Done."
     [part] = model.requests[1].body["contents"][1]["parts"]
     assert base64.urlsafe_b64decode(part["thoughtSignature"].replace("+", "-").replace("/", "_"))
     assert _plain(part["thoughtSignature"]) == _plain(signature)
@@ -277,7 +285,7 @@ def test_leaving_a_stream_closes_it() -> None:
         ScriptedModel(lambda request: Turn("word " * 1_000)) as model,
         provider("openai_chat", model.url) as asked,
     ):
-        stream = Agent(asked, crib().session()).stream("x")
+        stream = Agent(asked, build_toolcrib().session()).stream("x")
         assert isinstance(next(stream), TextDelta)
         close: Callable[[], None] = stream.close  # type: ignore[attr-defined]
         close()
@@ -294,7 +302,7 @@ def test_hosted_tools_are_sent_before_session_tools(wire: str) -> None:
     }[wire]
     options = {"config": {"tools": [own]}} if wire == "gemini" else {"tools": [own]}
     with ScriptedModel([Turn("Hello.")]) as model, provider(wire, model.url, **options) as asked:
-        Agent(asked, crib().session()).run("x")
+        Agent(asked, build_toolcrib().session()).run("x")
     first, *ours = model.requests[0].body["tools"]
     assert first == own
     assert "search_tools" in str(ours)
@@ -316,4 +324,4 @@ def test_fields_set_by_the_agent_are_rejected_as_options(wire: str) -> None:
 @pytest.mark.parametrize("options", [{"max_steps": 0}, {"max_steps": True}, {"max_tokens": 0}])
 def test_invalid_limit_is_rejected(options: dict[str, Any]) -> None:
     with provider("anthropic", "http://127.0.0.1:9") as asked, pytest.raises(InvalidConfig):
-        Agent(asked, crib().session(), **options)
+        Agent(asked, build_toolcrib().session(), **options)

@@ -1,4 +1,4 @@
-"""Replies put together from chunks as real servers send them, the careless ones included."""
+"""Replies built from chunks as real servers send them, including malformed ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolcrib.agent.provider import AgentRequest, Provider, ReplyBuilder
 from toolcrib.errors import AgentUnfinished
 
 
-def _fed(provider: Provider, chunks: list[dict[str, Any]]) -> ReplyBuilder:
+def _build_reply(provider: Provider, chunks: list[dict[str, Any]]) -> ReplyBuilder:
     assembly = provider.new_reply()
     for chunk in chunks:
         assembly.add_chunk(chunk)
@@ -46,7 +46,7 @@ def test_unnumbered_calls_are_distinguished_by_id(
 ) -> None:
     more = {"tool_calls": [{"function": {"arguments": "}"}, **place}]}
     chunks = _deltas(_call("a", "x", "{}", **place), _call("b", "y", "{", **place), more)
-    [choice] = _fed(CHAT, chunks).reply["choices"]
+    [choice] = _build_reply(CHAT, chunks).reply["choices"]
     assert [(one["id"], one["function"]) for one in choice["message"]["tool_calls"]] == [
         ("a", {"name": "x", "arguments": "{}"}),
         ("b", {"name": "y", "arguments": "{}"}),
@@ -61,7 +61,7 @@ def test_pieces_with_a_repeated_id_belong_to_one_call() -> None:
         _call("a", "", '{"n":', index=0),
         _call("", "", "1}", index=0),
     )
-    [choice] = _fed(CHAT, chunks).reply["choices"]
+    [choice] = _build_reply(CHAT, chunks).reply["choices"]
     assert [one["function"]["arguments"] for one in choice["message"]["tool_calls"]] == [
         '{"n":1}',
         "",
@@ -77,7 +77,7 @@ def test_fields_added_by_a_server_are_sent_back_unchanged() -> None:
         {"content": ".", "reasoning_details": [{"n": 2}], "refusal": None},
         _call("a", "x", "{}", index=0, extra_content=signed),
     )
-    assembly = _fed(CHAT, [*chunks, {"choices": None, "usage": {"prompt_tokens": None}}])
+    assembly = _build_reply(CHAT, [*chunks, {"choices": None, "usage": {"prompt_tokens": None}}])
     [choice] = assembly.reply["choices"]
     [call] = choice["message"].pop("tool_calls")
     assert call["extra_content"] == signed
@@ -108,7 +108,7 @@ def _claude_call(*pieces: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("written", ['{"a": ', "[1]", "[" * 100_000])
 def test_invalid_arguments_of_claude_are_marked_as_invalid_json(written: str) -> None:
-    reply = _fed(Anthropic(None, "any"), _claude_call(written)).reply
+    reply = _build_reply(Anthropic(None, "any"), _claude_call(written)).reply
     assert reply["content"][0]["input"] == {"INVALID_JSON": written}
     [call] = anthropic_wire.calls_from_wire(reply)
     assert call.arguments is None
@@ -122,19 +122,19 @@ def test_compaction_of_claude_is_kept() -> None:
         {"type": "content_block_delta", "delta": delta},
         {"type": "content_block_stop"},
     ]
-    reply = _fed(Anthropic(None, "any"), chunks).reply
+    reply = _build_reply(Anthropic(None, "any"), chunks).reply
     assert reply["content"] == [{"type": "compaction", "content": "So far: nothing."}]
 
 
 def test_gemini_thoughts_count_as_output_and_block_reason_is_reported() -> None:
     usage = {"promptTokenCount": 5, "candidatesTokenCount": 2, "thoughtsTokenCount": 90}
-    assert _fed(Gemini(None, "any"), [{"usageMetadata": usage}]).usage.output_tokens == 92
+    assert _build_reply(Gemini(None, "any"), [{"usageMetadata": usage}]).usage.output_tokens == 92
     refused = [{"promptFeedback": {"blockReason": "SAFETY"}}]
-    assert _fed(Gemini(None, "any"), refused).stop_reason == "SAFETY"
+    assert _build_reply(Gemini(None, "any"), refused).stop_reason == "SAFETY"
 
 
 class _FixedReplyProvider:
-    """A provider whose model says one thing."""
+    """A provider that always returns the same reply."""
 
     wire = "openai_chat"
     streams = False

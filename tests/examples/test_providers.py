@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from examples import office, on_gemini, on_mcp
-from tests.frameworks.script import TURNS, assert_as_told
+from tests.frameworks.script import TURNS, assert_conversation
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import Raw, Turn
 from tests.support.scripted_page import run_page_model
@@ -37,8 +37,8 @@ def test_there_is_an_example_for_every_wire() -> None:
     assert {path.stem for path in EXAMPLES} == {f"on_{wire.name}" for wire in wires}
 
 
-def _client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) -> Any:
-    """The official client, made as the example makes it."""
+def _create_client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) -> Any:
+    """Return the official client, created as in the example."""
     for variable, value in (
         ("ANTHROPIC_BASE_URL", model.url),
         ("OPENAI_BASE_URL", f"{model.url}/v1"),
@@ -57,20 +57,20 @@ def _client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) ->
 def test_own_loop_searches_calls_and_receives_errors(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ScriptedModel(TURNS) as model, _client(name, monkeypatch, model) as client:
+    with ScriptedModel(TURNS) as model, _create_client(name, monkeypatch, model) as client:
         said = import_module(f"examples.{name}").run_loop(client, office.TASK)
     assert said == "It is sunny."
-    assert_as_told(model.requests)
+    assert_conversation(model.requests)
     assert not any(request.streams for request in model.requests)
 
 
 @every_provider
 def test_agent_streams_the_same_conversation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ScriptedModel(TURNS) as model, _client(name, monkeypatch, model) as client:
+    with ScriptedModel(TURNS) as model, _create_client(name, monkeypatch, model) as client:
         words = list(import_module(f"examples.{name}").stream_agent(client, office.TASK))
     assert "".join(words) == "It is sunny."
     assert len(words) > 1
-    assert_as_told(model.requests)
+    assert_conversation(model.requests)
     assert all(request.streams for request in model.requests)
 
 
@@ -78,7 +78,7 @@ def test_agent_streams_the_same_conversation(name: str, monkeypatch: pytest.Monk
 def test_endless_loop_raises(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         ScriptedModel(lambda request: TURNS[0]) as model,
-        _client(name, monkeypatch, model) as client,
+        _create_client(name, monkeypatch, model) as client,
         pytest.raises(RuntimeError, match="not done after 10 steps"),
     ):
         import_module(f"examples.{name}").run_loop(client, office.TASK)
@@ -108,7 +108,7 @@ def test_own_loop_sends_gemini_signature_back_unchanged(
     signature = base64.urlsafe_b64encode(bytes(range(250, 256)) * 3).decode()
     call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
     turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
-    with ScriptedModel(turns) as model, _client("on_gemini", monkeypatch, model) as client:
+    with ScriptedModel(turns) as model, _create_client("on_gemini", monkeypatch, model) as client:
         assert on_gemini.run_loop(client, "x") == "Done."
     assert model.requests[1].body["contents"][1]["parts"][0]["thoughtSignature"] == signature
 
@@ -142,7 +142,8 @@ def test_tools_of_mcp_servers_are_called_under_their_server_names() -> None:
     async def main() -> list[Any]:
         async with AsyncExitStack() as stack:
             clients = {
-                name: await stack.enter_async_context(Client(_plain(name))) for name in ("a", "b")
+                name: await stack.enter_async_context(Client(_build_server(name)))
+                for name in ("a", "b")
             }
             session = (await on_mcp.collect_tools(clients)).session()
             call = {"id": "1", "function": {"name": "b___greet", "arguments": '{"who": "Ann"}'}}
@@ -160,8 +161,8 @@ def test_tools_of_mcp_servers_are_called_under_their_server_names() -> None:
     assert result["content"] == "b greets Ann"
 
 
-def _plain(name: str) -> Any:
-    """An MCP server as any other."""
+def _build_server(name: str) -> Any:
+    """Return a plain MCP server with one tool."""
     from mcp.server.mcpserver import MCPServer
 
     server = MCPServer(name)

@@ -32,12 +32,12 @@ from tests.frameworks.script import (
     SMALL_BUDGET,
     TIGHT_TURNS,
     TURNS,
-    assert_as_told,
-    assert_told_what_was_put_away,
-    found,
-    search,
-    weather,
-    words,
+    assert_conversation,
+    assert_eviction_is_noted,
+    build_lexical_engine,
+    found_names,
+    search_call,
+    weather_call,
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
@@ -65,7 +65,9 @@ def _run(
 
 
 def _agent(llm: Any, tools: Sequence[Any] = TOOLS, **options: Any) -> ToolcribAgent:
-    return ToolcribAgent("office", tools=[*tools], model=llm, engine=words, **options)
+    return ToolcribAgent(
+        "office", tools=[*tools], model=llm, engine=build_lexical_engine, **options
+    )
 
 
 @pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
@@ -79,7 +81,7 @@ def test_example_finds_its_tool_and_keeps_it(api: Any) -> None:
         await Runner.run(agent, "And in Paris?")
 
     _, requests = _run([*TURNS, Turn("Again."), Turn("New.")], act, api)
-    assert_as_told(requests)
+    assert_conversation(requests)
     assert requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
     assert requests[4].tool_names == (SEARCH,)
 
@@ -95,7 +97,7 @@ def test_example_works_with_streaming(api: Any) -> None:
 
     said, requests = _run(TURNS, act, api)
     assert said == "It is sunny."
-    assert_as_told(requests)
+    assert_conversation(requests)
 
 
 def test_sdk_session_keeps_revealed_tools() -> None:
@@ -105,7 +107,7 @@ def test_sdk_session_keeps_revealed_tools() -> None:
             await Runner.run(_agent(llm), office.TASK, session=session)
         session.close()
 
-    _, requests = _run([Turn(search("weather", limit=1)), Turn("Yes?"), Turn("Again.")], act)
+    _, requests = _run([Turn(search_call("weather", limit=1)), Turn("Yes?"), Turn("Again.")], act)
     assert requests[2].tool_names == (SEARCH, "get_weather")
 
 
@@ -114,7 +116,7 @@ def test_provider_side_conversation_keeps_revealed_tools_within_a_run() -> None:
         agent = _agent(llm)
         await Runner.run(agent, office.TASK, auto_previous_response_id=True)
 
-    turns = [Turn(search("weather", limit=1)), Turn(weather("Rome")), Turn("Sunny.")]
+    turns = [Turn(search_call("weather", limit=1)), Turn(weather_call("Rome")), Turn("Sunny.")]
     _, requests = _run(turns, act)
     assert [request.tool_names for request in requests] == [
         (SEARCH,),
@@ -133,8 +135,8 @@ def test_note_about_evicted_tools_is_repeated_in_later_runs(api: Any) -> None:
         await Runner.run(_agent(llm, budget=SMALL_BUDGET), items)
 
     _, requests = _run([*TIGHT_TURNS, Turn("Bye.")], act, api)
-    assert_told_what_was_put_away(requests)
-    # A prompt cache keeps what it has: nothing of it has changed.
+    assert_eviction_is_noted(requests)
+    # The prefix of the conversation is unchanged, so a prompt cache keeps it.
     field = "input" if api is OpenAIResponsesModel else "messages"
     sent = requests[2].body[field]
     assert requests[3].body[field][: len(sent)] == sent
@@ -146,7 +148,7 @@ def test_note_is_sent_with_provider_side_conversations() -> None:
         await Runner.run(agent, office.TASK, auto_previous_response_id=True)
 
     _, requests = _run(TIGHT_TURNS, act)
-    assert_told_what_was_put_away(requests)
+    assert_eviction_is_noted(requests)
 
 
 def test_note_appears_once_and_as_an_extra_part() -> None:
@@ -160,7 +162,7 @@ def test_note_appears_once_and_as_an_extra_part() -> None:
         await Runner.run(agent, office.TASK, run_config=agent.run_config())
 
     turns = [
-        Turn(search("weather forecast", limit=1)),
+        Turn(search_call("weather forecast", limit=1)),
         Turn(ToolCall("refund_charge", {})),
         Turn(ToolCall("count_sheep", {})),
         Turn("Done."),
@@ -178,7 +180,7 @@ def test_concurrent_runs_are_isolated() -> None:
     def script(request: Request) -> Turn:
         if request.results:
             return Turn("Done.")
-        return Turn(search(request.user_text, limit=1))
+        return Turn(search_call(request.user_text, limit=1))
 
     async def act(llm: Any) -> None:
         agent = _agent(llm)
@@ -201,8 +203,8 @@ def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
             agent, office.TASK, context={"refund_charge"}, run_config=agent.run_config()
         )
 
-    _, requests = _run([Turn(search("refund a charge")), Turn(REFUND), Turn("No.")], act)
-    assert "refund_charge" not in found(requests[1])
+    _, requests = _run([Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")], act)
+    assert "refund_charge" not in found_names(requests[1])
     assert 'There is no tool "refund_charge"' in requests[2].results[0]
 
 
@@ -231,7 +233,7 @@ def test_few_tools_are_all_visible_except_explicitly_deferred_ones() -> None:
         refund = function_tool(office.refund_charge, defer_loading=True)
         await Runner.run(_agent(llm, [*TOOLS[:2], refund]), office.TASK)
 
-    _, requests = _run([Turn(search("refund")), Turn("Hi.")], deferred)
+    _, requests = _run([Turn(search_call("refund")), Turn("Hi.")], deferred)
     assert requests[0].tool_names == (SEARCH, "get_weather", "send_email")
     assert requests[1].tool_names == (SEARCH, "get_weather", "send_email", "refund_charge")
 
@@ -240,7 +242,7 @@ def test_stubs_have_no_parameters() -> None:
     async def act(llm: Any) -> None:
         await Runner.run(_agent(llm, disclosure=Disclosure(tier="stub")), office.TASK)
 
-    _, requests = _run([Turn(search("weather", limit=1)), Turn("Hi.")], act)
+    _, requests = _run([Turn(search_call("weather", limit=1)), Turn("Hi.")], act)
     assert len(requests[1].tool_names) == len(TOOLS) + 1
     parameters = {one["name"]: one["parameters"] for one in requests[1].body["tools"]}
     assert "city" in parameters["get_weather"]["properties"]
@@ -256,7 +258,7 @@ def test_model_names_clones_and_handoffs_work() -> None:
 
     from tests.support.scripted_model.turn import ToolCall
 
-    turns = [Turn(ToolCall("transfer_to_office", {})), Turn(weather("Rome")), Turn("Sunny.")]
+    turns = [Turn(ToolCall("transfer_to_office", {})), Turn(weather_call("Rome")), Turn("Sunny.")]
     last, requests = _run(turns, act)
     assert last == "office"
     assert requests[0].tool_names == ("transfer_to_office",)

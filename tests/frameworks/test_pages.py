@@ -1,4 +1,4 @@
-"""The pages about frameworks show the very examples that the other tests run."""
+"""Check that the framework pages contain the tested examples."""
 
 from __future__ import annotations
 

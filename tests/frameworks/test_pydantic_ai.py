@@ -27,11 +27,11 @@ from tests.frameworks.script import (
     SMALL_BUDGET,
     TIGHT_TURNS,
     TURNS,
-    assert_as_told,
-    assert_told_what_was_put_away,
-    found,
-    search,
-    words,
+    assert_conversation,
+    assert_eviction_is_noted,
+    build_lexical_engine,
+    found_names,
+    search_call,
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
@@ -57,8 +57,8 @@ async def _with_anthropic(url: str, act: Callable[[Any], Awaitable[Any]]) -> Any
         return await act(AnthropicModel("scripted", provider=provider))
 
 
-def _unannounced(request: Request) -> Request:
-    """A request without what Pydantic AI itself says to the model about tools that are new."""
+def _without_announcements(request: Request) -> Request:
+    """Return a request without Pydantic AI's own messages about new tools."""
     kept = [one for one in request.body["messages"] if one["role"] != "system"]
     return replace(request, body={**request.body, "messages": kept})
 
@@ -67,13 +67,13 @@ def _run(
     turns: Iterable[Turn], tools: Sequence[Any] = (), deps: Any = None, **options: Any
 ) -> Sequence[Request]:
     async def act(llm: Any) -> None:
-        capability = ToolcribCapability(engine=words, **options)
+        capability = ToolcribCapability(engine=build_lexical_engine, **options)
         agent = Agent(llm, tools=tools or office.tools(), capabilities=[capability])
         await agent.run(office.TASK, deps=deps)
 
     with ScriptedModel(turns) as model:
         asyncio.run(_with_openai(model.url, act))
-        return [*map(_unannounced, model.requests)]
+        return [*map(_without_announcements, model.requests)]
 
 
 @pytest.mark.parametrize("provider", [_with_openai, _with_anthropic])
@@ -88,16 +88,17 @@ def test_example_finds_its_tool_and_keeps_it(provider: Any) -> None:
     with ScriptedModel([*TURNS, Turn("Again."), Turn("New.")]) as model:
         asyncio.run(provider(model.url, act))
         requests = [
-            one if one.wire.name == "anthropic" else _unannounced(one) for one in model.requests
+            one if one.wire.name == "anthropic" else _without_announcements(one)
+            for one in model.requests
         ]
-        assert_as_told(requests, says_field="Field required")
+        assert_conversation(requests, says_field="Field required")
         assert model.requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
         assert model.requests[4].tool_names == (SEARCH,)
 
 
 def test_example_works_with_streaming() -> None:
     async def act(llm: Any) -> str:
-        capability = ToolcribCapability(engine=words)
+        capability = ToolcribCapability(engine=build_lexical_engine)
         agent = Agent(llm, tools=office.tools(), capabilities=[capability])
         async with agent.run_stream(office.TASK) as reply:
             said: str = await reply.get_output()
@@ -105,18 +106,18 @@ def test_example_works_with_streaming() -> None:
 
     with ScriptedModel([*TURNS]) as model:
         assert asyncio.run(_with_openai(model.url, act)) == "It is sunny."
-        told = [*map(_unannounced, model.requests)]
-        assert_as_told(told, says_field="Field required")
+        told = [*map(_without_announcements, model.requests)]
+        assert_conversation(told, says_field="Field required")
 
 
 def test_concurrent_runs_are_isolated() -> None:
     def script(request: Request) -> Turn:
         if request.results:
             return Turn("Done.")
-        return Turn(search(request.user_text, limit=1))
+        return Turn(search_call(request.user_text, limit=1))
 
     async def act(llm: Any) -> None:
-        capability = ToolcribCapability(engine=words)
+        capability = ToolcribCapability(engine=build_lexical_engine)
         agent = Agent(llm, tools=office.tools(), capabilities=[capability])
         await asyncio.gather(*(agent.run(asked) for asked in ("weather", "refund a charge")))
 
@@ -135,21 +136,21 @@ def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
     def allowed(ctx: Any) -> Any:
         return None if ctx.deps == "chief" else lambda tool: tool.name != "refund_charge"
 
-    turns = [Turn(search("refund a charge")), Turn(REFUND), Turn("No.")]
+    turns = [Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")]
     requests = _run(turns, deps="clerk", allowed=allowed)
-    assert "refund_charge" not in found(requests[1])
+    assert "refund_charge" not in found_names(requests[1])
     assert 'There is no tool "refund_charge"' in requests[2].results[0]
     requests = _run(turns, deps="chief", allowed=allowed)
-    assert found(requests[1]) == ["refund_charge"]
+    assert found_names(requests[1]) == ["refund_charge"]
     assert "refunded" in requests[2].results[0]
 
 
 def test_result_of_a_call_notes_evicted_tools() -> None:
-    assert_told_what_was_put_away(_run(TIGHT_TURNS, budget=SMALL_BUDGET))
+    assert_eviction_is_noted(_run(TIGHT_TURNS, budget=SMALL_BUDGET))
 
 
 def test_each_call_of_a_turn_notes_its_evicted_tools() -> None:
-    turns = [Turn(search("weather forecast", limit=1), REFUND), Turn("Done.")]
+    turns = [Turn(search_call("weather forecast", limit=1), REFUND), Turn("Done.")]
     requests = _run(turns, budget=SMALL_BUDGET)
     assert requests[1].tool_names == (SEARCH, "refund_charge")
     assert ["put away" in result for result in requests[1].results] == [False, True]
@@ -171,7 +172,11 @@ def test_note_is_extra_content_for_non_text_results(returned: Any, told: list[st
         """Count sheep."""
         return returned
 
-    turns = [Turn(search("weather", limit=1)), Turn(ToolCall("count_sheep", {})), Turn("Done.")]
+    turns = [
+        Turn(search_call("weather", limit=1)),
+        Turn(ToolCall("count_sheep", {})),
+        Turn("Done."),
+    ]
     requests = _run(turns, [*office.tools(), count_sheep], budget=SMALL_BUDGET)
     messages = requests[2].body["messages"]
     after = next(at for at, one in enumerate(messages) if "count_sheep" in str(one)) + 1
@@ -186,7 +191,7 @@ def _texts(message: dict[str, Any]) -> list[str]:
 
 
 def test_no_match_answers_with_text() -> None:
-    requests = _run([Turn(search("quantum knitting")), Turn("No.")])
+    requests = _run([Turn(search_call("quantum knitting")), Turn("No.")])
     assert "No tool" in requests[1].results[0]
     assert requests[1].tool_names == (SEARCH,)
 
@@ -197,25 +202,28 @@ def test_few_tools_are_all_visible_except_explicitly_deferred_ones() -> None:
 
     deferred = Tool(office.refund_charge, defer_loading=True)
     tools = [*office.tools()[:2], deferred]
-    requests = _run([Turn(search("refund")), Turn("Hi.")], tools)
+    requests = _run([Turn(search_call("refund")), Turn("Hi.")], tools)
     assert requests[0].tool_names == (SEARCH, "get_weather", "send_email")
     assert requests[1].tool_names == (SEARCH, "get_weather", "send_email", "refund_charge")
 
 
 def test_structured_output_works() -> None:
     async def act(llm: Any) -> Any:
-        capability = ToolcribCapability(engine=words)
+        capability = ToolcribCapability(engine=build_lexical_engine)
         agent = Agent(llm, tools=office.tools(), capabilities=[capability], output_type=Forecast)
         return (await agent.run(office.TASK)).output
 
-    turns = [Turn(search("weather", limit=1)), Turn(ToolCall("final_result", {"city": "Rome"}))]
+    turns = [
+        Turn(search_call("weather", limit=1)),
+        Turn(ToolCall("final_result", {"city": "Rome"})),
+    ]
     with ScriptedModel(turns) as model:
         assert asyncio.run(_with_openai(model.url, act)) == Forecast(city="Rome")
         assert set(model.requests[1].tool_names) == {SEARCH, "get_weather", "final_result"}
 
 
 def test_stubs_have_no_parameters() -> None:
-    turns = [Turn(search("weather", limit=1)), Turn("Hi.")]
+    turns = [Turn(search_call("weather", limit=1)), Turn("Hi.")]
     requests = _run(turns, disclosure=Disclosure(tier="stub"))
     assert len(requests[1].tool_names) == len(office.tools()) + 1
     parameters = {
@@ -233,7 +241,7 @@ def test_tools_loaded_by_a_capability_are_left_alone() -> None:
             tools=[Tool(_close_account)],
             defer_loading=True,
         )
-        capabilities = [ToolcribCapability(engine=words), later]
+        capabilities = [ToolcribCapability(engine=build_lexical_engine), later]
         agent = Agent(llm, tools=office.tools(), capabilities=capabilities)
         await agent.run(office.TASK)
 
@@ -242,7 +250,7 @@ def test_tools_loaded_by_a_capability_are_left_alone() -> None:
         asyncio.run(_with_openai(model.url, act))
         assert "load_capability" in model.requests[0].tool_names
         assert FALLBACK_SEARCH_NAME in model.requests[0].tool_names
-        assert "_close_account" not in found(_unannounced(model.requests[1]))
+        assert "_close_account" not in found_names(_without_announcements(model.requests[1]))
 
 
 def _close_account(user: str) -> str:

@@ -19,7 +19,7 @@ from shipit_agent.tools.function import FunctionTool
 from shipit_agent.tools.tool_search import ToolSearchTool as ShipitToolSearchTool
 
 from examples import office, with_shipit_agent
-from tests.frameworks.script import REFUND, weather, words
+from tests.frameworks.script import REFUND, build_lexical_engine, weather_call
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.frameworks.shipit_agent import ToolcribSearchTool
@@ -43,7 +43,9 @@ def _llm(model: ScriptedModel) -> Any:
 def _run(turns: Iterable[Turn], **options: Any) -> Sequence[Request]:
     with ScriptedModel(turns) as model:
         llm = _llm(model)
-        Agent(llm=llm, tools=[*TOOLS, ToolcribSearchTool(engine=words)], **options).run(office.TASK)
+        Agent(
+            llm=llm, tools=[*TOOLS, ToolcribSearchTool(engine=build_lexical_engine)], **options
+        ).run(office.TASK)
         return model.requests
 
 
@@ -70,7 +72,7 @@ def test_example_loads_found_and_called_tools() -> None:
 
 
 def test_parameters_are_searched_and_search_tool_is_excluded() -> None:
-    tool = ToolcribSearchTool(engine=words)
+    tool = ToolcribSearchTool(engine=build_lexical_engine)
     assert isinstance(tool, ShipitToolSearchTool)
     described = [{"name": "a", "description": "Do it."}, {"name": "tool_search"}]
     parameters = {"type": "object", "properties": {"postcode": {"type": "string"}}}
@@ -105,8 +107,8 @@ def test_denied_tool_is_neither_found_nor_run() -> None:
 
 
 def test_unrevealed_tool_can_be_called_in_an_event_loop() -> None:
-    deferred = [*TOOLS[3:], *TOOLS[:3], ToolcribSearchTool(engine=words)]
-    with ScriptedModel([Turn(weather("Rome")), Turn("Sunny.")]) as model:
+    deferred = [*TOOLS[3:], *TOOLS[:3], ToolcribSearchTool(engine=build_lexical_engine)]
+    with ScriptedModel([Turn(weather_call("Rome")), Turn("Sunny.")]) as model:
         agent = Agent(llm=_llm(model), tools=deferred)
         asyncio.run(agent.arun(office.TASK))
         requests = model.requests

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.frameworks.script import words
+from tests.frameworks.script import build_lexical_engine
 from toolcrib.core.calls import ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
@@ -20,23 +20,23 @@ RAIN = Tool("get_weather", "Weather forecast.")
 REFUND = Tool("refund", "Give money back.")
 
 
-class Making:
-    """Counts the engines that were made from nothing."""
+class EngineCounter:
+    """Counts how many engines were built from scratch."""
 
     def __init__(self) -> None:
         self.catalogs: list[Catalog] = []
 
     def __call__(self, catalog: Catalog) -> SearchEngine:
         self.catalogs.append(catalog)
-        return words(catalog)
+        return build_lexical_engine(catalog)
 
 
-def _shelf(making: Making | None = None) -> FrameworkToolIndex:
-    return FrameworkToolIndex(disclosure=ALWAYS, engine=making or words)
+def _shelf(making: EngineCounter | None = None) -> FrameworkToolIndex:
+    return FrameworkToolIndex(disclosure=ALWAYS, engine=making or build_lexical_engine)
 
 
 def test_alternating_users_do_not_rebuild_the_engine() -> None:
-    making = Making()
+    making = EngineCounter()
     shelf = _shelf(making)
     for _ in range(3):
         ada = shelf.build_turn_handler([MAIL, RAIN])
@@ -49,7 +49,9 @@ def test_alternating_users_do_not_rebuild_the_engine() -> None:
 
 
 def test_user_with_few_tools_sees_all_of_them() -> None:
-    shelf = FrameworkToolIndex(disclosure=Disclosure(Activation(tools=3)), engine=words)
+    shelf = FrameworkToolIndex(
+        disclosure=Disclosure(Activation(tools=3)), engine=build_lexical_engine
+    )
     assert shelf.build_turn_handler([MAIL, RAIN, REFUND]).plan.is_active
     assert not shelf.build_turn_handler([MAIL]).plan.is_active
 
@@ -87,7 +89,7 @@ def test_unlisted_tools_are_dropped_at_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_INDEXED_TOOLS", 3)
-    making = Making()
+    making = EngineCounter()
     shelf = _shelf(making)
     for number in range(6):
         talk = shelf.build_turn_handler([MAIL, Tool(f"t{number}")])

@@ -116,7 +116,7 @@ def client_side_result(*names: str) -> dict[str, Any]:
 
 
 def history_bodies() -> list[dict[str, Any]]:
-    """Requests that tell of a search, in each of the ways a history can."""
+    """Return requests that contain a search in their history, in each possible form."""
     use, result = claude.render_blocks("srvtoolu_1", REGEX, {"pattern": "x"}, by_pattern("tide"))
     return [
         {"messages": [{"role": "assistant", "content": [use]}]},
@@ -126,7 +126,7 @@ def history_bodies() -> list[dict[str, Any]]:
 
 
 def bodies(described: str) -> list[dict[str, Any]]:
-    """The requests that a recorded sentence describes; "same" is that of a search tool."""
+    """Return the requests that a recorded sentence describes; "same" means a search tool."""
     if "messages" in described:
         return history_bodies()
     if "defer_loading" in described:

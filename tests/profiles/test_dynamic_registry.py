@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.profiles.dynamic_registry import Row, answer, raising, same_groups
+from tests.profiles.dynamic_registry import Row, assert_same_groups, call_meta_tool, raise_error
 from toolcrib.errors import InvalidQuery, InvalidTool, UnknownTool
 from toolcrib.profiles import dynamic_registry
 from toolcrib.profiles.dynamic_registry import DynamicToolRegistry
@@ -27,7 +27,7 @@ def workshop() -> DynamicToolRegistry:
         ["wood", "cutting edge"],
     )
     registry.register({"name": "cut_glass", "description": "Cut glass panes"}, add, "media")
-    registry.register({"name": "weld", "description": None}, raising(ValueError("no gas")))
+    registry.register({"name": "weld", "description": None}, raise_error(ValueError("no gas")))
     return registry
 
 
@@ -63,7 +63,8 @@ def test_category_filters_and_unknown_category_is_an_error() -> None:
     with pytest.raises(InvalidQuery, match="Unknown category: food"):
         registry.search("cut", "food")
     assert (
-        "Unknown category" in answer(registry, "search_tools", query="x", category="food")["error"]
+        "Unknown category"
+        in call_meta_tool(registry, "search_tools", query="x", category="food")["error"]
     )
 
 
@@ -122,22 +123,24 @@ def test_older_version_does_not_replace_a_newer_one() -> None:
 def test_invalid_input_is_not_run() -> None:
     schema = {"type": "object", "required": ["a", "b"]}
     registry = DynamicToolRegistry().register({"name": "add", "input_schema": schema}, add)
-    failed = answer(registry, "execute_dynamic_tool", tool_name="add", tool_input={"a": 1})
+    failed = call_meta_tool(registry, "execute_dynamic_tool", tool_name="add", tool_input={"a": 1})
     assert failed["tool_name"] == "add"
     assert failed["error"].startswith("Execution failed: the arguments do not fit add: ")
     assert "b" in failed["error"]
 
 
 def test_tool_that_calls_exit_has_failed() -> None:
-    registry = DynamicToolRegistry().register({"name": "quit"}, raising(SystemExit(3)))
-    failed = answer(registry, "execute_dynamic_tool", tool_name="quit", tool_input={})
+    registry = DynamicToolRegistry().register({"name": "quit"}, raise_error(SystemExit(3)))
+    failed = call_meta_tool(registry, "execute_dynamic_tool", tool_name="quit", tool_input={})
     assert "SystemExit: 3" in failed["error"]
 
 
 def test_usage_counts_successes_and_failures() -> None:
     registry = workshop()
-    answer(registry, "execute_dynamic_tool", tool_name="cut_glass", tool_input={"a": 1, "b": 2})
-    answer(registry, "execute_dynamic_tool", tool_name="weld", tool_input={})
+    call_meta_tool(
+        registry, "execute_dynamic_tool", tool_name="cut_glass", tool_input={"a": 1, "b": 2}
+    )
+    call_meta_tool(registry, "execute_dynamic_tool", tool_name="weld", tool_input={})
     used = registry.registry.usage("weld")
     assert (used.failures, used.last_used) == (1, datetime(2026, 1, 2, tzinfo=UTC))
     assert registry.get_popular_tools(2) == [
@@ -148,11 +151,11 @@ def test_usage_counts_successes_and_failures() -> None:
 
 
 def test_tool_exception_is_not_reported_as_unknown_name() -> None:
-    assert answer(workshop(), "execute_dynamic_tool", tool_name="weld", tool_input={}) == {
+    assert call_meta_tool(workshop(), "execute_dynamic_tool", tool_name="weld", tool_input={}) == {
         "error": "Execution failed: no gas",
         "tool_name": "weld",
     }
-    assert answer(workshop(), "execute_dynamic_tool", tool_name="drill", tool_input={}) == {
+    assert call_meta_tool(workshop(), "execute_dynamic_tool", tool_name="drill", tool_input={}) == {
         "error": "Tool not found: drill",
         "suggestion": dynamic_registry.VERIFY_NAME,
     }
@@ -174,7 +177,7 @@ def test_tool_exception_is_not_reported_as_unknown_name() -> None:
 def test_missing_or_invalid_field_is_named(
     tool: str, arguments: dict[str, Any], field: str
 ) -> None:
-    assert f"The field {field} " in answer(workshop(), tool, **arguments)["error"]
+    assert f"The field {field} " in call_meta_tool(workshop(), tool, **arguments)["error"]
 
 
 def test_answers_keep_unicode() -> None:
@@ -187,22 +190,22 @@ def test_answers_keep_unicode() -> None:
 
 def test_non_json_result_is_answered_with_json() -> None:
     registry = DynamicToolRegistry().register({"name": "now"}, lambda: datetime(2026, 1, 2))
-    assert answer(registry, "execute_dynamic_tool", tool_name="now", tool_input={}) == (
+    assert call_meta_tool(registry, "execute_dynamic_tool", tool_name="now", tool_input={}) == (
         "2026-01-02 00:00:00"
     )
     registry.register({"name": "now"}, lambda: float("nan"))
-    failed = answer(registry, "execute_dynamic_tool", tool_name="now", tool_input={})
+    failed = call_meta_tool(registry, "execute_dynamic_tool", tool_name="now", tool_input={})
     assert failed["error"].startswith("Execution failed: ")
 
 
 def test_search_through_the_meta_tool_counts_what_it_found() -> None:
-    assert answer(workshop(), "search_tools", query="cut", max_results=1)["found"] == 1
-    assert answer(workshop(), "search_tools", query="paint") == {
+    assert call_meta_tool(workshop(), "search_tools", query="cut", max_results=1)["found"] == 1
+    assert call_meta_tool(workshop(), "search_tools", query="paint") == {
         "found": 0,
         "message": "No tools found matching 'paint'",
         "suggestion": dynamic_registry.TRY_OTHER_WORDS,
     }
-    assert answer(workshop(), "drop_tools") == {"error": "Unknown meta-tool: drop_tools"}
+    assert call_meta_tool(workshop(), "drop_tools") == {"error": "Unknown meta-tool: drop_tools"}
 
 
 def test_tool_without_a_name_is_refused() -> None:
@@ -246,7 +249,7 @@ def test_search_finds_the_last_registration(definitions: list[tuple[str, str]], 
         step_by_step.register({"name": name, "description": description}, add)
     for name, description in dict(definitions).items():
         at_once.register({"name": name, "description": description}, add)
-    same_groups(step_by_step.search(query), at_once.search(query))
+    assert_same_groups(step_by_step.search(query), at_once.search(query))
 
 
 @pytest.mark.parametrize("arguments", [[], None, "x"])

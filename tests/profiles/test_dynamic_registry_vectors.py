@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from tests.golden import golden_vectors, load_golden
-from tests.profiles.dynamic_registry import Row, answer, raising, same_groups, scores
+from tests.profiles.dynamic_registry import (
+    Row,
+    assert_same_groups,
+    call_meta_tool,
+    raise_error,
+    read_scores,
+)
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidTool
 from toolcrib.profiles import dynamic_registry
@@ -19,10 +25,10 @@ from toolcrib.search.lexical.prefix import tool_words
 
 
 class Replay:
-    """Runs the operations of a vector on our registry, and says what ours should answer.
+    """Runs the operations of a vector on our registry and computes the expected answer.
 
-    That is what was recorded, except where the original is at fault; each exception is a rule
-    with its reason beside it.
+    That is the recorded answer, except where the original has a defect; each exception is a rule
+    with a comment that explains it.
     """
 
     def __init__(self, deterministic: bool) -> None:
@@ -41,7 +47,7 @@ class Replay:
 
     def _register(self, recorded: Any, definition: Row, func: str = "", **place: Any) -> None:
         if not definition.get("name"):
-            # The original raises a KeyError, or takes an empty name: ours says what is missing.
+            # The original raises a KeyError, or accepts an empty name; ours names the missing field.
             assert recorded is None or recorded["raises"] == "KeyError"
             with pytest.raises(InvalidTool, match="needs a name"):
                 self.registry.register(definition, self._function(func), **place)
@@ -57,31 +63,31 @@ class Replay:
         if current == recorded["version"]:
             self._remember(definition, func, options, tainted=True)
         else:
-            # An older version silently took the newer one's place: ours leaves that where it is.
+            # In the original, an older version replaces a newer one; ours keeps the newer one.
             assert current > recorded["version"]
         name, version = definition["name"], recorded["version"]
         registration = self.registry[f"{name}@{version}"]
         assert registration.tool.version == version
         assert registration.description == recorded["description"]
-        # The original prints; ours has it to be read.
+        # The original prints the update; ours stores it in an attribute.
         assert registration.update == recorded["printed"].rstrip("\n")
 
     def _search(self, recorded: Any, **arguments: Any) -> None:
         if isinstance(recorded, dict):
-            # An exception that left the registry: ours is an answer.
-            assert "error" in answer(self.registry, "search_tools", **arguments)
+            # The original raises; ours answers.
+            assert "error" in call_meta_tool(self.registry, "search_tools", **arguments)
             return
         query, limit = arguments["query"], arguments.get("max_results", 5)
         category = arguments.get("category") or ""
         if category and category not in {*self._categories(), *dynamic_registry.CATEGORIES}:
-            # An unknown category found nothing without a word: ours says so.
+            # The original finds nothing for an unknown category; ours reports the category.
             assert recorded == []
             with pytest.raises(InvalidQuery, match="Unknown category"):
                 self.registry.search(**{**arguments, "category": category})
             return
         if not isinstance(limit, int):
-            # The original slices with anything: ours names the field, and null is the default.
-            ours = answer(self.registry, "search_tools", **arguments)
+            # The original slices with any value; ours names the field, and null means the default.
+            ours = call_meta_tool(self.registry, "search_tools", **arguments)
             assert limit is None or "max_results" in ours["error"]
             return
         ours = self.registry.search(query, category, limit)
@@ -93,7 +99,7 @@ class Replay:
         bounded = max(1, min(limit, dynamic_registry.MAX_RESULTS))
         assert len(ours) <= bounded
         if not query.strip():
-            # The original promises to list tools and lists none: ours lists them.
+            # The original documents that a blank query lists tools but lists none; ours lists them.
             assert recorded == []
             listed = [name for name in self.current if category in ("", self._category(name))]
             assert [row["name"] for row in ours] == listed[:bounded]
@@ -105,20 +111,20 @@ class Replay:
             ]
             expected = [row for row in expected if category in ("", row["category"])]
             expected.sort(key=lambda row: -row["relevance_score"])
-            same_groups(ours, expected[:bounded])
+            assert_same_groups(ours, expected[:bounded])
         elif bounded != limit:
             # Below 1 and above 20 the original slices as it comes: ours keeps the stated bounds.
             assert ours == self.registry.search(query, category, bounded)
-            assert limit < 0 or scores(ours[:limit]) == scores(recorded[:bounded])
+            assert limit < 0 or read_scores(ours[:limit]) == read_scores(recorded[:bounded])
         elif self.deterministic:
             assert ours == recorded
         else:
-            same_groups(ours, recorded)
+            assert_same_groups(ours, recorded)
 
     def _call(self, recorded: Any, name: str, input: Row) -> None:
         if isinstance(recorded, dict) and "raises" in recorded:
             # An exception that left the handler: ours is an answer that names the field.
-            error = answer(self.registry, name, **input)["error"]
+            error = call_meta_tool(self.registry, name, **input)["error"]
             if recorded["raises"] == "KeyError":
                 assert recorded["message"].strip("'") in error
         elif name == "search_tools":
@@ -126,10 +132,10 @@ class Replay:
         elif name == "execute_dynamic_tool":
             self._call_execute(recorded, input)
         else:
-            assert answer(self.registry, name, **input) == recorded
+            assert call_meta_tool(self.registry, name, **input) == recorded
 
     def _call_search(self, recorded: Any, arguments: Row) -> None:
-        ours = answer(self.registry, "search_tools", **arguments)
+        ours = call_meta_tool(self.registry, "search_tools", **arguments)
         assert "error" in ours or ours["found"] == len(ours.get("tools", []))
         self._search(recorded.get("tools", []), **arguments)
         if not recorded.get("tools") and not ours.get("tools") and "error" not in ours:
@@ -139,7 +145,7 @@ class Replay:
         name, tool_input = arguments["tool_name"], arguments["tool_input"]
         known = self.current.get(name) if isinstance(name, str) else None
         self.recorded = recorded
-        ours = answer(self.registry, "execute_dynamic_tool", **arguments)
+        ours = call_meta_tool(self.registry, "execute_dynamic_tool", **arguments)
         if known and find_problems(known["definition"].get("input_schema") or {}, tool_input):
             # What does not fit the schema is run all the same, and counted: ours names the field.
             assert ours["error"].startswith("Execution failed: the arguments do not fit")
@@ -174,7 +180,7 @@ class Replay:
     def _list_categories(self, recorded: Any) -> None:
         assert self.registry.list_categories() == recorded
 
-    def _index_of(self, recorded: Any, name: str) -> None:
+    def _expected_index(self, recorded: Any, name: str) -> None:
         # The original keeps the words of replaced definitions and of version notes.
         assert sorted(tool_words(self.registry[name].tool)) == [
             word for word in recorded if word in self._words(name)
@@ -223,7 +229,7 @@ class Replay:
         if kind == "datetime":
             return lambda **_: datetime.fromisoformat(self.recorded)
         if kind.startswith("raise_"):
-            return raising({"raise_value": ValueError, "raise_key": KeyError}[kind](rest))
+            return raise_error({"raise_value": ValueError, "raise_key": KeyError}[kind](rest))
         return lambda **_: json.loads(rest or "{}")
 
 

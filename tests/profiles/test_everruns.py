@@ -36,20 +36,20 @@ def search(query: object, tools: list[Tool] = KITCHEN) -> dict[str, Any]:
     return EverrunsToolSearch().search({"query": query}, context(tools))
 
 
-def stubbed(definitions: list[EverrunsDefinition]) -> list[str]:
+def stubbed_names(definitions: list[EverrunsDefinition]) -> list[str]:
     return [one.tool.name for one in definitions if one.stub is not None]
 
 
 # ------------------------------------------------------------------------------- golden vectors
 
 
-def tools_of(catalog: list[dict[str, Any]]) -> list[Tool]:
+def recorded_tools(catalog: list[dict[str, Any]]) -> list[Tool]:
     return [Tool(one["name"], one["description"], one["parameters"]) for one in catalog]
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "search_vectors"))
 def test_search_matches_the_recording(vector: dict[str, Any]) -> None:
-    tools = tools_of(load_golden("everruns")["catalogs"][vector["catalog"]])
+    tools = recorded_tools(load_golden("everruns")["catalogs"][vector["catalog"]])
     listed = [tool.name for tool in tools]
     visible = listed if vector["visible"] == "all" else vector["visible"]
     capability = EverrunsToolSearch()
@@ -81,7 +81,7 @@ def test_hidden_parameters_match_the_recording(vector: dict[str, Any], stub: eve
     definitions = capability.with_config(vector["config"]).advertise(
         tools, "session", hosted_search=vector["hosted_search_active"]
     )
-    assert stubbed(definitions) == vector["stubbed"]
+    assert stubbed_names(definitions) == vector["stubbed"]
     assert [one.tool for one in definitions] == tools
 
 
@@ -115,7 +115,7 @@ def test_constants_and_stubs_match_the_recording() -> None:
 
 
 def test_savings_match_the_recording() -> None:
-    """The tools that were measured are not recorded: any tools of their sizes give the numbers."""
+    """Compare with the recording, using generated tools of the recorded sizes."""
     recorded = load_golden("everruns")["size_benchmark"]
     tools = surface(recorded)
     full = everruns.measure_size([EverrunsDefinition(tool) for tool in tools])
@@ -126,7 +126,7 @@ def test_savings_match_the_recording() -> None:
     ):
         definitions = EverrunsToolSearch(stub=stub).advertise(tools)
         hidden = everruns.measure_size(definitions)
-        assert len(stubbed(definitions)) == recorded["deferred"]
+        assert len(stubbed_names(definitions)) == recorded["deferred"]
         assert hidden == DefinitionSize(recorded[title]["bytes"], recorded[title]["param_bytes"])
         assert saved_percent(full.tools, hidden.tools) == recorded[title]["saved_pct"]
         saved = saved_percent(full.parameters, hidden.parameters)
@@ -138,7 +138,7 @@ def saved_percent(full: int, hidden: int) -> float:
 
 
 def surface(recorded: dict[str, Any]) -> list[Tool]:
-    """Tools of the recorded sizes: as many, with as many bytes of names, texts and parameters."""
+    """Return as many tools as recorded, with as many bytes of names, texts and parameters."""
     deferred = recorded["deferred"]
     later, seed = recorded["later_stub"]["param_bytes"], recorded["seed_stub"]["param_bytes"]
     bare, instructing = (
@@ -151,17 +151,17 @@ def surface(recorded: dict[str, Any]) -> list[Tool]:
     texts = recorded["full_bytes"] - recorded["full_param_bytes"] - recorded["tools"] * empty
     texts -= sum(names) + len(everruns.CAPABILITY)
     tools = [
-        Tool(f"{number:03}".ljust(name, "n"), input_schema=schema_of(size))
+        Tool(f"{number:03}".ljust(name, "n"), input_schema=build_schema(size))
         for number, (name, size) in enumerate(zip(names, schemas, strict=True))
     ]
-    return [*tools, Tool(everruns.CAPABILITY, "d" * texts, schema_of(own))]
+    return [*tools, Tool(everruns.CAPABILITY, "d" * texts, build_schema(own))]
 
 
 def shares(total: int, parts: int) -> list[int]:
     return [total // parts + (number < total % parts) for number in range(parts)]
 
 
-def schema_of(size: int) -> dict[str, Any]:
+def build_schema(size: int) -> dict[str, Any]:
     return {"title": "t" * (size - len(compact({"title": ""})))}
 
 
@@ -223,22 +223,24 @@ def test_search_without_context_is_an_error(lacking: EverrunsContext | None, err
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
 def test_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.Stub) -> None:
     capability = EverrunsToolSearch(threshold=4, never_defer=frozenset({"wash_up"}), stub=stub)
-    assert stubbed(capability.advertise(KITCHEN, "s")) == ["boil_egg", "boil_egg_soft"]
+    assert stubbed_names(capability.advertise(KITCHEN, "s")) == ["boil_egg", "boil_egg_soft"]
     capability.search({"query": "boil_egg"}, context(session="s"))
-    assert stubbed(capability.advertise(KITCHEN, "s")) == ["boil_egg_soft"]
-    assert stubbed(capability.advertise(KITCHEN, "other")) == ["boil_egg", "boil_egg_soft"]
-    assert stubbed(capability.advertise(KITCHEN)) == ["boil_egg", "boil_egg_soft"]
+    assert stubbed_names(capability.advertise(KITCHEN, "s")) == ["boil_egg_soft"]
+    assert stubbed_names(capability.advertise(KITCHEN, "other")) == ["boil_egg", "boil_egg_soft"]
+    assert stubbed_names(capability.advertise(KITCHEN)) == ["boil_egg", "boil_egg_soft"]
 
 
 def test_nothing_is_hidden_below_the_threshold_or_with_hosted_search() -> None:
-    assert stubbed(EverrunsToolSearch(threshold=5).advertise(KITCHEN)) == []
-    assert stubbed(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
+    assert stubbed_names(EverrunsToolSearch(threshold=5).advertise(KITCHEN)) == []
+    assert (
+        stubbed_names(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
+    )
 
 
 def test_policy_never_is_respected() -> None:
     tools = [Tool("a", policy="always"), Tool("b", policy="automatic"), Tool("c", policy="never")]
-    assert stubbed(EverrunsToolSearch(threshold=3).advertise(tools)) == ["a", "b"]
-    assert stubbed(EverrunsToolSearch(threshold=4).advertise(tools)) == []
+    assert stubbed_names(EverrunsToolSearch(threshold=3).advertise(tools)) == ["a", "b"]
+    assert stubbed_names(EverrunsToolSearch(threshold=4).advertise(tools)) == []
 
 
 def test_definition_survives_storage() -> None:
@@ -302,8 +304,8 @@ def test_placeholder_reveals_every_tool_of_its_server() -> None:
     answer = capability.search({"query": "food"}, context([placeholder, *KITCHEN], "s"))
     assert answer["loading_mcp_servers"] == ["pantry"]
     assert (answer["loaded"], answer["message"]) == ([], everruns.SERVERS_LOADING)
-    assert stubbed(capability.advertise([shelf], "s")) == []
-    assert stubbed(capability.advertise([shelf], "other")) == ["mcp_pantry__shelf"]
+    assert stubbed_names(capability.advertise([shelf], "s")) == []
+    assert stubbed_names(capability.advertise([shelf], "other")) == ["mcp_pantry__shelf"]
 
 
 def test_ordinary_match_reveals_only_that_tool() -> None:
@@ -375,5 +377,8 @@ def test_hosted_search_is_none_on_unsupported_models(
 ) -> None:
     assert everruns.select_standalone_mechanism(provider, model) == who
     if who == "none":
-        # Nothing is held back, and nothing is wrong.
-        assert stubbed(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
+        # Nothing is deferred, without an error.
+        assert (
+            stubbed_names(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True))
+            == []
+        )

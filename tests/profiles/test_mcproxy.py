@@ -42,7 +42,7 @@ def names(tools: tuple[Tool, ...]) -> list[str]:
     return [tool.name for tool in tools]
 
 
-def searched(
+def search_text(
     search: McproxyToolSearch, query: str, session: McproxySession = EMPTY_SESSION
 ) -> McproxyReply:
     reply = search.search({"query": query}, session)
@@ -50,8 +50,10 @@ def searched(
     return reply
 
 
-def found(query: str, kind: type[McproxyToolSearch] = McproxyToolSearch, **more: Any) -> list[str]:
-    reply = searched(kind(FARM, config(**more)), query)
+def found_names(
+    query: str, kind: type[McproxyToolSearch] = McproxyToolSearch, **more: Any
+) -> list[str]:
+    reply = search_text(kind(FARM, config(**more)), query)
     assert not reply.is_error
     return names(reply.session.exposed)
 
@@ -77,7 +79,7 @@ def test_source_search_matches_the_recording(vector: dict[str, Any]) -> None:
         return
     assert isinstance(reply, McproxyReply)
     if "panic" in recorded:
-        # Where the program panics, ours answers.
+        # The program panics here; ours answers.
         assert not reply.is_error
         return
     assert [[tool.name, round(score, 4)] for tool, score in reply.matches] == recorded["raw"]
@@ -106,7 +108,7 @@ def test_source_list_matches_the_recording(vector: dict[str, Any]) -> None:
         else:
             assert step == "search"
             search = SourceToolSearch(tools, McproxyConfig.from_json(vector["config"]))
-            reply = searched(search, argument, session)
+            reply = search_text(search, argument, session)
             session = reply.session
             if "panic" not in recorded:
                 assert reply.text == recorded["text"]
@@ -145,7 +147,7 @@ def test_texts_of_both_variants_match_the_recording() -> None:
 
 
 class Placeholders(dict[str, str]):
-    """Stands in for every fact of a debug line."""
+    """Provides a placeholder for every value of a debug line."""
 
     def __missing__(self, key: str) -> str:
         return "<q>" if key == "query" else "<n>"
@@ -251,7 +253,7 @@ def test_unconfigured_servers_come_last_in_order_of_appearance() -> None:
 
 
 def test_first_strategy_decides_in_documented_and_last_in_source() -> None:
-    # A tool without a prefix is of the server `unknown`, so the two orders differ in its place.
+    # A tool without a prefix belongs to the server `unknown`, so the two orders differ.
     tools = [Tool("z___1"), Tool("q___1"), Tool("plain"), Tool("z___0")]
 
     def order(kind: type[McproxyToolSearch], *strategies: str) -> list[str]:
@@ -299,7 +301,7 @@ def test_limit_0_disables_documented_search_and_hides_all_in_source() -> None:
     theirs = SourceToolSearch(FARM, none)
     assert names(theirs.list_tools().tools) == [SEARCH_TOOL_NAME]
     # The program panics here: "Limit must be strictly greater than 0."
-    assert len(searched(theirs, "hay").matches) == 2
+    assert len(search_text(theirs, "hay").matches) == 2
 
 
 def test_list_follows_the_catalog_in_documented_and_is_frozen_in_source() -> None:
@@ -315,7 +317,7 @@ def test_list_follows_the_catalog_in_documented_and_is_frozen_in_source() -> Non
 
 def test_removed_tools_are_not_listed() -> None:
     given = config(2)
-    hay = searched(McproxyToolSearch(FARM, given), "hay").session
+    hay = search_text(McproxyToolSearch(FARM, given), "hay").session
     assert len(hay.exposed) == 2
     without_field = McproxyToolSearch([*FARM[:2], *FARM[4:]], given).list_tools(hay)
     assert names(without_field.tools) == ["barn___feed_cow", SEARCH_TOOL_NAME]
@@ -327,7 +329,7 @@ def test_removed_tools_are_not_listed() -> None:
 def test_search_replaces_the_list_of_its_own_session(kind: type[McproxyToolSearch]) -> None:
     search = kind(FARM, config(2))
     before = search.list_tools()
-    reply = searched(search, "wheat", before.session)
+    reply = search_text(search, "wheat", before.session)
     assert reply.list_changed
     after = search.list_tools(reply.session)
     assert names(after.tools) == ["field___sow_wheat", SEARCH_TOOL_NAME]
@@ -342,7 +344,7 @@ def test_search_among_few_tools_hides_others_only_in_source() -> None:
         (SourceToolSearch, ["ring_bell", SEARCH_TOOL_NAME]),
     ):
         search = kind(FARM, config(6))
-        reply = searched(search, "table")
+        reply = search_text(search, "table")
         assert names(search.list_tools(reply.session).tools) == shown
 
 
@@ -374,7 +376,7 @@ def test_no_match_is_reported_and_changes_nothing(
     kind: type[McproxyToolSearch], query: str
 ) -> None:
     before = McproxySession(tuple(FARM[:1]))
-    reply = searched(kind(FARM), query, before)
+    reply = search_text(kind(FARM), query, before)
     assert reply.text == f"No tools found matching '{query}'. Try a different search term."
     assert reply.to_dict() == {"content": [{"type": "text", "text": reply.text}], "isError": False}
     assert (reply.list_changed, reply.session) == (True, before)
@@ -394,10 +396,10 @@ def test_found_text_differs_by_variant() -> None:
 @pytest.mark.parametrize(
     ("query", "ours", "theirs"),
     [
-        # A beginning is a beginning, though Tantivy drops the star.
+        # A prefix matches, although Tantivy drops the star.
         ("whe*", ["field___sow_wheat"], []),
         ("wheat*", ["field___sow_wheat"], ["field___sow_wheat"]),
-        # Excluding excludes; what Tantivy cannot parse is searched for as a phrase.
+        # Negation excludes tools; a query that Tantivy cannot parse is searched as a phrase.
         ("-cow", FARM_NAMES[2:], ["barn___feed_cow", "barn___milk_cow"]),
         ("-cow -hay", ["field___sow_wheat", "yard___lock_gate", "ring_bell"], []),
         ("server:yard", ["yard___lock_gate"], ["yard___lock_gate"]),
@@ -413,34 +415,34 @@ def test_found_text_differs_by_variant() -> None:
     ],
 )
 def test_query_syntax_differs_by_variant(query: str, ours: list[str], theirs: list[str]) -> None:
-    assert found(query, McproxyToolSearch) == ours
-    assert found(query, SourceToolSearch) == theirs
+    assert found_names(query, McproxyToolSearch) == ours
+    assert found_names(query, SourceToolSearch) == theirs
 
 
 def test_invalid_query_is_an_error_with_advice_in_documented() -> None:
     before = McproxySession(tuple(FARM[:1]))
-    reply = searched(McproxyToolSearch(FARM), "(cow", before)
+    reply = search_text(McproxyToolSearch(FARM), "(cow", before)
     assert reply.is_error and "close it" in reply.text
     assert (reply.session, reply.list_changed) == (before, False)
-    assert found("(cow", SourceToolSearch) == ["barn___feed_cow", "barn___milk_cow"]
+    assert found_names("(cow", SourceToolSearch) == ["barn___feed_cow", "barn___milk_cow"]
 
 
 def test_threshold_is_a_share_in_documented_and_a_tenth_of_raw_score_in_source() -> None:
     two = [Tool("barn___feed_cow", "Give hay"), Tool("yard___lock_gate", "Bar the way")]
     given = McproxyConfig(threshold=0.1)
-    perfect = searched(McproxyToolSearch(two, given), "cow")
+    perfect = search_text(McproxyToolSearch(two, given), "cow")
     assert perfect.matches[0].score > 0.4
     assert names(perfect.session.exposed) == ["barn___feed_cow"]
-    dropped = searched(SourceToolSearch(two, given), "cow")
+    dropped = search_text(SourceToolSearch(two, given), "cow")
     assert 0.5 < dropped.matches[0].score < 1.0
     assert dropped.session.exposed == ()
-    assert found("cow", threshold=1.01) == []
+    assert found_names("cow", threshold=1.01) == []
 
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_results_are_limited_before_the_threshold(kind: type[McproxyToolSearch]) -> None:
-    assert len(searched(kind(FARM, config(2)), "*").matches) == 2
-    assert len(searched(kind(FARM, config(20_000)), "*").matches) == len(FARM)
+    assert len(search_text(kind(FARM, config(2)), "*").matches) == 2
+    assert len(search_text(kind(FARM, config(20_000)), "*").matches) == len(FARM)
 
 
 @pytest.mark.parametrize("kind", BOTH)
@@ -449,24 +451,24 @@ def test_debug_lines_describe_the_search_if_enabled(
 ) -> None:
     ticks = iter([1.0, 1.0024])
     search = kind(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
-    assert searched(search, "hay").debug == (
+    assert search_text(search, "hay").debug == (
         'Tool search query: "hay"',
         "Index size: 6 tools",
         "Matches before threshold: 2",
         "Matches after threshold: 0",
         "Search time: 2ms",
     )
-    assert searched(kind(FARM), "hay").debug == ()
+    assert search_text(kind(FARM), "hay").debug == ()
 
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_empty_catalog_is_listed_and_searched(kind: type[McproxyToolSearch]) -> None:
     assert kind([]).list_tools().tools == ()
     for query in ("hay", "name:hay", "*"):
-        assert searched(kind([], config()), query).matches == ()
+        assert search_text(kind([], config()), query).matches == ()
 
 
-# ------------------------------------------------------------------------------------- promises
+# ----------------------------------------------------------------------------------- properties
 
 
 words = st.sampled_from(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tantivy
 
-from tests.profiles.test_mcproxy import BOTH, FARM, config, found, searched
+from tests.profiles.test_mcproxy import BOTH, FARM, config, found_names, search_text
 from toolcrib.profiles import mcproxy_source
 from toolcrib.profiles.mcproxy_source import SourceToolSearch
 
@@ -40,7 +40,7 @@ def test_invalid_query_is_parsed_as_a_phrase(query: str) -> None:
 @pytest.mark.parametrize("query", ['cow "', "x" * 5_000])
 def test_query_invalid_even_as_phrase_finds_nothing(query: str) -> None:
     assert mcproxy_source.parse_tantivy_query(query) is None
-    assert found(query, SourceToolSearch) == []
+    assert found_names(query, SourceToolSearch) == []
 
 
 def test_terms_are_split_like_tantivy() -> None:
@@ -51,10 +51,12 @@ def test_terms_are_split_like_tantivy() -> None:
 
 def test_phrase_prefix_scores_its_complete_words() -> None:
     search = SourceToolSearch(FARM, config())
-    one = searched(search, '"milk co"*').matches
+    one = search_text(search, '"milk co"*').matches
     assert [(tool.name, score) for tool, score in one] == [("barn___milk_cow", 1.0)]
-    assert searched(search, '"barn milk co"*').matches == searched(search, '"barn milk"').matches
-    assert searched(search, '"barn milk ha"*').matches == ()
+    assert (
+        search_text(search, '"barn milk co"*').matches == search_text(search, '"barn milk"').matches
+    )
+    assert search_text(search, '"barn milk ha"*').matches == ()
     alone = mcproxy_source.parse_tantivy_query('"co"*')
     assert alone is not None
     assert alone.quoted
@@ -69,7 +71,7 @@ QUERIES = [
 
 
 def tantivy_scores(search: SourceToolSearch, query: str) -> dict[str, float]:
-    """What the engine of the original finds, the best first."""
+    """Return the tools that Tantivy finds with their scores, best first."""
     builder = tantivy.SchemaBuilder()
     for field in mcproxy_source.FIELDS:
         builder.add_text_field(field, stored=field == "name")
@@ -89,7 +91,7 @@ def tantivy_scores(search: SourceToolSearch, query: str) -> dict[str, float]:
 @pytest.mark.parametrize("query", QUERIES)
 def test_source_scores_match_tantivy(query: str) -> None:
     search = SourceToolSearch(FARM, config())
-    ours = {tool.name: score for tool, score in searched(search, query).matches}
+    ours = {tool.name: score for tool, score in search_text(search, query).matches}
     theirs = tantivy_scores(search, query)
     assert ours == pytest.approx(theirs, abs=5e-5)
     assert list(ours) == list(theirs)
@@ -98,4 +100,4 @@ def test_source_scores_match_tantivy(query: str) -> None:
 def test_and_not_excludes_tools() -> None:
     assert tantivy_scores(SourceToolSearch(FARM), "cow AND NOT hay") == {}
     for kind in BOTH:
-        assert found("cow AND NOT hay", kind) == ["barn___milk_cow"]
+        assert found_names("cow AND NOT hay", kind) == ["barn___milk_cow"]

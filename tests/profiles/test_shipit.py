@@ -16,7 +16,7 @@ from toolcrib.profiles.shipit import LoadingToolSearchTool, ToolOutput, ToolSear
 
 @dataclass
 class Run:
-    """A run of an agent, as its tools see it."""
+    """The context of a running agent, as its tools see it."""
 
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -40,8 +40,8 @@ def names(output: ToolOutput) -> list[str]:
 # ------------------------------------------------------------------------------- golden vectors
 
 
-def state_of(system: dict[str, Any], catalog: str) -> dict[str, Any]:
-    """The state a vector ran on: a catalog of the file, or one of two written as `<…>`."""
+def build_state(system: dict[str, Any], catalog: str) -> dict[str, Any]:
+    """Return the state of a vector: a catalog of the file, or one of two written as `<…>`."""
     if catalog in system["catalogs"]:
         return {"available_tools": system["catalogs"][catalog]}
     return {"available_tools": None} if "null" in catalog else {}
@@ -53,9 +53,9 @@ def same(ours: ToolOutput, recorded: dict[str, Any]) -> None:
 
 
 def _near(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Metadata whose scores compare to twelve digits.
+    """Return metadata whose scores compare to twelve digits.
 
-    2.2 adds floats in the order of a set, which differs from run to run in the last digit.
+    Release 2.2 adds floats in the order of a set, so the last digit differs from run to run.
     """
     matches = [{**match, "score": float(f"{match['score']:.12g}")} for match in metadata["matches"]]
     return {**metadata, "matches": matches}
@@ -63,10 +63,10 @@ def _near(metadata: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("vector", golden_vectors("shipit", "vectors"))
 def test_release_1_0_matches_the_recording(vector: dict[str, Any]) -> None:
-    context = Run(state_of(load_golden("shipit"), vector["catalog"]))
+    context = Run(build_state(load_golden("shipit"), vector["catalog"]))
     ours = ToolSearchTool(**vector["config"]).run(context, **vector["arguments"])
     if "raises" in vector["output"]:
-        # What no search may do is raise: ours answers.
+        # The original raises; ours answers.
         assert ours.text
     else:
         same(ours, vector["output"])
@@ -74,10 +74,10 @@ def test_release_1_0_matches_the_recording(vector: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("vector", golden_vectors("shipit", "later_release", "vectors"))
 def test_release_2_2_matches_the_recording(vector: dict[str, Any]) -> None:
-    context = Run(state_of(load_golden("shipit"), vector["catalog"]))
+    context = Run(build_state(load_golden("shipit"), vector["catalog"]))
     ours = LoadingToolSearchTool(**vector["config"]).run(context, **vector["arguments"])
     if "raises" in vector["output"]:
-        # What no search may do is raise: ours answers.
+        # The original raises; ours answers.
         assert ours.text
     else:
         same(ours, vector["output"])
@@ -95,7 +95,7 @@ def test_loading_matches_the_recording(vector: dict[str, Any]) -> None:
 
 
 def catalog_with(deferred: list[str]) -> list[dict[str, Any]]:
-    """The catalog that has these tools; the vectors do not name it."""
+    """Return the catalog that has these tools; the vectors do not name it."""
     catalogs: dict[str, list[dict[str, Any]]] = load_golden("shipit")["catalogs"]
     return next(
         tools for tools in catalogs.values() if {*deferred} <= {tool.get("name") for tool in tools}
@@ -103,7 +103,7 @@ def catalog_with(deferred: list[str]) -> list[dict[str, Any]]:
 
 
 def schemas_in(text: str) -> dict[str, Any]:
-    """The schemas behind the signature lines of a text; the vectors do not record them."""
+    """Return the schemas behind the signature lines of a text; the vectors do not record them."""
     return {
         name: function(name, re.findall(r"(\w+)(\??): (\w+)", arguments))
         for name, arguments in re.findall(r"^- (\w+)\((.*)\)$", text, re.MULTILINE)

@@ -1,7 +1,6 @@
-"""What goes wrong in a registry that is only a dictionary of words, and what ours does instead.
+"""Defects of a registry that is only a dictionary of words, and what `Registry` does instead.
 
-`Plain` is such a registry, as one would write it in a quarter of an hour. Each test shows a fault
-of it, and beside it what ours answers to the same.
+`Plain` is such a registry. Each test demonstrates a defect of it and the answer of `Registry`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Function = Callable[..., Any]
 
 
 class Plain:
-    """Tools by name, names by word."""
+    """A registry with two dictionaries: tools by name, and names by word."""
 
     def __init__(self) -> None:
         self.tools: dict[str, dict[str, Any]] = {}
@@ -56,7 +55,7 @@ class Plain:
             return f"{fault}: is the name right?"
 
 
-def found(registry: Registry, query: str, **options: Any) -> list[str]:
+def find_names(registry: Registry, query: str, **options: Any) -> list[str]:
     return [
         hit.tool.id
         for hit in SearchEngine(registry.catalog).search(query, mode="lexical", **options)
@@ -78,27 +77,27 @@ def test_replacing_a_tool_drops_old_words_and_keeps_usage() -> None:
     plain.register("job", "mow the lawn", lambda: None)
     registry.register(Tool("job", "mow the lawn"), lambda: None, replace=True)
     assert plain.search("fence") == [("job", 1)]
-    assert found(registry, "fence") == []
+    assert find_names(registry, "fence") == []
     assert plain.tools["job"]["uses"] == 0
     assert registry.usage("job").successes == 1
     registry.unregister("job")
-    assert found(registry, "lawn") == []
+    assert find_names(registry, "lawn") == []
 
 
 def test_ties_are_in_order_of_registration() -> None:
-    # A set of words has another order in every process, and with it the ties of `Plain`.
+    # A set of words has a different order in every process, and so have the ties of `Plain`.
     for names in (["alpha", "beta", "gamma"], ["gamma", "beta", "alpha"]):
         _, registry = both(*((name, "cut the glass") for name in names))
-        assert found(registry, "cut glass") == names
+        assert find_names(registry, "cut glass") == names
 
 
 def test_exact_name_wins_and_single_letter_does_not_match_everything() -> None:
     tools = [("send_email", "Send an email"), ("mail_sender", "send_email in bulk send_email_now")]
     plain, registry = both(*tools)
     assert plain.search("send_email")[0] == ("mail_sender", 1.5)
-    assert found(registry, "send_email") == ["send_email"]
+    assert find_names(registry, "send_email") == ["send_email"]
     assert len(plain.search("s")) == 2
-    assert found(registry, "s") == []
+    assert find_names(registry, "s") == []
 
 
 def test_other_word_forms_and_parts_of_names_are_found() -> None:
@@ -110,7 +109,7 @@ def test_other_word_forms_and_parts_of_names_are_found() -> None:
         ("force", "salesforce_lookup"),
     ]:
         assert plain.search(query) == []
-        assert found(registry, query) == [name]
+        assert find_names(registry, query) == [name]
 
 
 def test_limits_hold_and_unknown_category_is_reported() -> None:
@@ -118,7 +117,7 @@ def test_limits_hold_and_unknown_category_is_reported() -> None:
     assert len(plain.search("cut", -1)) == 3
     for limit in (0, -1, 10_001):
         with pytest.raises(InvalidLimit):
-            found(registry, "cut", limit=limit)
+            find_names(registry, "cut", limit=limit)
     result = SearchEngine(registry.catalog).search("cut", where=Where(category="glass"))
     assert result.notes == ("no tool at all has category glass",)
 
@@ -126,7 +125,7 @@ def test_limits_hold_and_unknown_category_is_reported() -> None:
 def test_empty_query_lists_the_tools() -> None:
     plain, registry = both(("a", "first"), ("b", "second"))
     assert plain.search("") == []
-    assert found(registry, "") == ["a", "b"]
+    assert find_names(registry, "") == ["a", "b"]
 
 
 def test_tool_exception_is_neither_unknown_name_nor_success() -> None:
@@ -164,7 +163,7 @@ def test_removed_tool_is_not_in_results() -> None:
     del plain.tools["old"]
     registry.unregister("old")
     assert plain.search("cut", 1) == []
-    assert found(registry, "cut", limit=1) == ["new"]
+    assert find_names(registry, "cut", limit=1) == ["new"]
 
 
 def test_versions_coexist_and_are_kept() -> None:
@@ -175,7 +174,7 @@ def test_versions_coexist_and_are_kept() -> None:
     assert plain.tools["pay"]["version"] == "1"
     assert [registry.execute(name, {}) for name in ("pay", "pay@1", "pay@2")] == ["2", "1", "2"]
     assert [name for name, _ in plain.search("version")] == ["pay"]
-    assert found(registry, "version") == []
+    assert find_names(registry, "version") == []
 
 
 def test_missing_description_is_empty() -> None:
@@ -183,7 +182,7 @@ def test_missing_description_is_empty() -> None:
     plain.register("weld", None, lambda: None)
     registry.register({"name": "weld", "description": None, "input_schema": {}}, lambda: None)
     assert plain.search("none") == [("weld", 1)]
-    assert found(registry, "none") == []
+    assert find_names(registry, "none") == []
 
 
 def test_answers_keep_unicode_and_nothing_is_printed(

@@ -1,4 +1,4 @@
-"""Calls of every kind: who calls, what is called, and what goes wrong."""
+"""Calls by sync and async callers of sync and async functions, and their errors."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def sync_in_async(registry: Registry, name: str, arguments: Mapping[str, Any]) -
 every_caller = pytest.mark.parametrize("call", [in_sync, in_async, sync_in_async])
 
 
-def registry_of(function: Callable[..., Any], **options: Any) -> Registry:
+def build_registry(function: Callable[..., Any], **options: Any) -> Registry:
     return Registry(**options).register(Tool("tool"), function)
 
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Holds a function back for as long as a test runs, and no longer."""
+    """Block a function until the test ends."""
     event = threading.Event()
     yield event
     event.set()
 
 
-# ------------------------------------------------------------------------------- both colours
+# ------------------------------------------------------------------------------ sync and async
 
 
 def double(n: int) -> int:
@@ -72,7 +72,7 @@ def hidden_async(n: int) -> Any:
 @every_caller
 @pytest.mark.parametrize("function", [double, double_async, hidden_async])
 def test_every_caller_can_call_every_function(call: Caller, function: Callable[..., Any]) -> None:
-    registry = registry_of(function)
+    registry = build_registry(function)
     assert call(registry, "tool", {"n": 21}) == CallResult("42")
     assert registry.usage("tool").successes == 1
 
@@ -81,7 +81,7 @@ def test_async_functions_of_sync_callers_share_a_loop() -> None:
     async def loop_id() -> int:
         return id(asyncio.get_running_loop())
 
-    registry = registry_of(loop_id)
+    registry = build_registry(loop_id)
     assert registry.execute("tool", {}) == registry.execute("tool", {})
 
 
@@ -91,7 +91,7 @@ def test_async_functions_of_async_callers_run_in_their_loop() -> None:
 
     async def main() -> bool:
         here = id(asyncio.get_running_loop())
-        return bool(await registry_of(loop_id).execute_async("tool", {}) == here)
+        return bool(await build_registry(loop_id).execute_async("tool", {}) == here)
 
     assert asyncio.run(main())
 
@@ -110,7 +110,7 @@ def test_context_variables_reach_the_function(call: Caller, is_async: bool) -> N
 
     token = request.set("r-17")
     try:
-        assert call(registry_of(read_async if is_async else read), "tool", {}).text == "r-17"
+        assert call(build_registry(read_async if is_async else read), "tool", {}).text == "r-17"
     finally:
         request.reset(token)
 
@@ -141,7 +141,7 @@ def test_blocking_call_inside_an_async_tool_is_refused() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_forked_process_has_its_own_loop() -> None:
-    registry = registry_of(double)
+    registry = build_registry(double)
     assert registry.execute("tool", {"n": 1}) == 2
     child = os.fork()
     if child == 0:  # pragma: no cover  another process
@@ -149,7 +149,7 @@ def test_forked_process_has_its_own_loop() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
 
 
-# --------------------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------------------------- results
 
 
 class Address(BaseModel):
@@ -176,26 +176,26 @@ class Parcel:
     ],
 )
 def test_results_are_rendered_as_text(value: Any, text: str) -> None:
-    assert registry_of(lambda: value).call("tool", {}) == CallResult(text)
+    assert build_registry(lambda: value).call("tool", {}) == CallResult(text)
 
 
 def test_result_that_cannot_be_json_is_an_error() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    result = registry_of(lambda: loop).call("tool", {})
+    result = build_registry(lambda: loop).call("tool", {})
     assert result.is_error
     assert result.text.startswith("tool ran, but its result cannot be converted to JSON")
 
 
 def test_large_result_is_truncated_with_a_note() -> None:
-    result = registry_of(lambda: "x" * 1_000, max_result_chars=10).call("tool", {})
+    result = build_registry(lambda: "x" * 1_000, max_result_chars=10).call("tool", {})
     assert result.text == (
         "xxxxxxxxxx\n\n(These are the first 10 characters of 1,000. Ask for less.)"
     )
     assert not result.is_error
 
 
-# ------------------------------------------------------------------------------ what goes wrong
+# ----------------------------------------------------------------------------------------- errors
 
 
 def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
@@ -224,7 +224,7 @@ def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
 def test_exception_of_the_function_is_not_reported_as_invalid_call(
     call: Caller, is_async: bool, fault: BaseException, text: str
 ) -> None:
-    registry = registry_of(raising(fault, is_async))
+    registry = build_registry(raising(fault, is_async))
     result = call(registry, "tool", {})
     assert result == CallResult(f"tool accepted the call and failed: {text}", is_error=True)
     with pytest.raises(ToolFailed) as caught:
@@ -234,18 +234,18 @@ def test_exception_of_the_function_is_not_reported_as_invalid_call(
 
 @every_caller
 def test_stray_stop_iteration_does_not_hang(call: Caller) -> None:
-    assert "StopIteration" in call(registry_of(raising(StopIteration(), False)), "tool", {}).text
+    assert "StopIteration" in call(build_registry(raising(StopIteration(), False)), "tool", {}).text
 
 
 def test_long_error_is_truncated() -> None:
-    result = registry_of(raising(ValueError("x" * 10_000), False)).call("tool", {})
+    result = build_registry(raising(ValueError("x" * 10_000), False)).call("tool", {})
     assert len(result.text) < 2_100
     assert result.text.endswith("…")
 
 
 @every_caller
 def test_function_that_cancels_itself_has_failed(call: Caller) -> None:
-    result = call(registry_of(raising(asyncio.CancelledError(), True)), "tool", {})
+    result = call(build_registry(raising(asyncio.CancelledError(), True)), "tool", {})
     assert (result.text, result.is_error) == (
         "tool stopped itself; try again, or use another tool",
         True,
@@ -293,7 +293,7 @@ def test_async_function_is_cancelled_at_its_timeout(call: Caller) -> None:
         finally:
             ended.set()
 
-    registry = registry_of(wait, timeout_seconds=0.01)
+    registry = build_registry(wait, timeout_seconds=0.01)
     assert "abandoned" in call(registry, "tool", {}).text
     assert ended.wait(5)
 
@@ -306,7 +306,7 @@ def test_function_that_ignores_cancellation_does_not_block_the_caller() -> None:
             raise ValueError("no") from None
 
     with pytest.raises(CallTimeout):
-        registry_of(stubborn, timeout_seconds=0.01).execute("tool", {})
+        build_registry(stubborn, timeout_seconds=0.01).execute("tool", {})
 
 
 def test_cancelling_the_caller_cancels_the_function() -> None:
@@ -320,7 +320,7 @@ def test_cancelling_the_caller_cancels_the_function() -> None:
             finally:
                 ended.set()
 
-        registry = registry_of(wait)
+        registry = build_registry(wait)
         task = asyncio.create_task(registry.call_async("tool", {}))
         await begun.wait()
         task.cancel()
@@ -333,7 +333,7 @@ def test_cancelling_the_caller_cancels_the_function() -> None:
 
 
 def test_endless_functions_are_limited_in_number(gate: threading.Event) -> None:
-    registry = registry_of(gate.wait, timeout_seconds=0.01, max_threads=2)
+    registry = build_registry(gate.wait, timeout_seconds=0.01, max_threads=2)
     for _ in range(2):
         with pytest.raises(CallTimeout):
             registry.execute("tool", {})
@@ -345,7 +345,7 @@ def test_endless_functions_are_limited_in_number(gate: threading.Event) -> None:
 
 
 def test_usage_is_correct_with_many_threads() -> None:
-    registry = registry_of(double)
+    registry = build_registry(double)
 
     def work(number: int) -> None:
         registry.call("tool", {"n": number})

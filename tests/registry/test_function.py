@@ -41,11 +41,11 @@ def even(number: int) -> int:
     return number
 
 
-def tool_of(function: Callable[..., Any]) -> Tool:
+def build_tool(function: Callable[..., Any]) -> Tool:
     return FunctionSignature(function).tool
 
 
-def called(function: Callable[..., Any], **arguments: Any) -> Any:
+def call_with(function: Callable[..., Any], **arguments: Any) -> Any:
     return FunctionSignature(function).bind(arguments)()
 
 
@@ -93,7 +93,7 @@ def sphinx(city: str, days: int = 3) -> None:
 
 @pytest.mark.parametrize("function", [google, numpy, sphinx])
 def test_schema_and_texts_come_from_signature_and_docstring(function: Callable[..., Any]) -> None:
-    tool = tool_of(function)
+    tool = build_tool(function)
     assert tool.name == function.__name__
     assert tool.description == "Tell the weather.\n\nOnly for cities with an airport."
     assert tool.input_schema == {
@@ -119,7 +119,7 @@ def test_annotated_description_overrides_the_docstring() -> None:
             coats: nor this
         """
 
-    assert tool_of(paint).input_schema["properties"] == {
+    assert build_tool(paint).input_schema["properties"] == {
         "colour": {"type": "string", "description": "Any colour."},
         "coats": {"type": "integer", "description": "How thick.", "minimum": 1},
     }
@@ -138,7 +138,7 @@ def test_common_types_have_schemas() -> None:
     ) -> None:
         """Send."""
 
-    schema = tool_of(send).input_schema
+    schema = build_tool(send).input_schema
     properties = schema["properties"]
     assert schema["required"] == ["to", "parcel", "colour", "speed", "on", "tags"]
     assert schema["$defs"]["Address"]["properties"]["number"]["minimum"] == 1
@@ -155,7 +155,7 @@ def test_json_arguments_are_converted_to_python_types() -> None:
     def send(to: Address, parcel: Parcel, colour: Colour, on: date) -> Any:
         return to, parcel, colour, on
 
-    assert called(
+    assert call_with(
         send,
         to={"street": "High", "number": 7},
         parcel={"grams": 500},
@@ -170,35 +170,40 @@ def test_missing_argument_uses_the_default() -> None:
     def keep(items: list[int] | None = None, mark: Any = nothing) -> Any:
         return items, mark
 
-    assert "default" not in tool_of(keep).input_schema["properties"]["mark"]
-    assert called(keep) == (None, nothing)
+    assert "default" not in build_tool(keep).input_schema["properties"]["mark"]
+    assert call_with(keep) == (None, nothing)
 
 
 def test_validators_beyond_the_schema_are_applied() -> None:
     def halve(number: Annotated[int, AfterValidator(even)]) -> int:
         return number // 2
 
-    assert called(halve, number=4) == 2
+    assert call_with(halve, number=4) == 2
     with pytest.raises(InvalidArguments, match=r"do not fit halve: number: .*has to be even"):
-        called(halve, number=3)
+        call_with(halve, number=3)
 
 
 def test_invalid_argument_error_names_the_field() -> None:
     def send(to: Address) -> None: ...
 
     with pytest.raises(InvalidArguments, match=r"to\.number: .*; correct them and call again"):
-        called(send, to={"street": "High", "number": 0})
+        call_with(send, to={"street": "High", "number": 0})
     with pytest.raises(InvalidArguments, match="subject"):
-        called(send, to={"street": "High", "number": 1}, subject="x")
+        call_with(send, to={"street": "High", "number": 1}, subject="x")
 
 
 def test_parameters_may_have_any_name_and_kind() -> None:
     def odd(json: int, copy: int = 2, /, schema: int = 3, *, model_fields: int = 4) -> Any:
         return json, copy, schema, model_fields
 
-    assert [*tool_of(odd).input_schema["properties"]] == ["json", "copy", "schema", "model_fields"]
-    assert called(odd, json=1) == (1, 2, 3, 4)
-    assert called(odd, json=1, copy=5, model_fields=6) == (1, 5, 3, 6)
+    assert [*build_tool(odd).input_schema["properties"]] == [
+        "json",
+        "copy",
+        "schema",
+        "model_fields",
+    ]
+    assert call_with(odd, json=1) == (1, 2, 3, 4)
+    assert call_with(odd, json=1, copy=5, model_fields=6) == (1, 5, 3, 6)
 
 
 class Shop:
@@ -222,18 +227,18 @@ class Shop:
 
 
 def test_bound_methods_are_accepted_and_unbound_ones_rejected() -> None:
-    tool = tool_of(Shop("Ann").sell)
+    tool = build_tool(Shop("Ann").sell)
     assert (tool.name, tool.description) == ("sell", "Sell an item.")
     assert [*tool.input_schema["properties"]] == ["item"]
-    assert called(Shop("Ann").sell, item="tea") == "Ann sells tea"
-    assert called(Shop.close, early=True) is True
+    assert call_with(Shop("Ann").sell, item="tea") == "Ann sells tea"
+    assert call_with(Shop.close, early=True) is True
     with pytest.raises(InvalidTool, match="'sell' is an unbound method"):
-        tool_of(Shop.sell)
+        build_tool(Shop.sell)
 
 
 def test_callable_object_needs_a_name() -> None:
     with pytest.raises(InvalidTool, match="has no name; give one"):
-        tool_of(Shop("Ann"))
+        build_tool(Shop("Ann"))
     tool = FunctionSignature(Shop("Ann"), "ask").tool
     assert (tool.name, tool.description) == ("ask", "Ask about an item.")
 
@@ -244,13 +249,13 @@ def test_arguments_set_by_a_partial_are_hidden() -> None:
         return f"{room}: {text} ({key})"
 
     bound = functools.partial(post, key="s3cret")
-    tool = tool_of(bound)
+    tool = build_tool(bound)
     assert (tool.name, tool.description) == ("post", "Post a text.")
     assert "s3cret" not in str(tool.to_dict())
     assert [*tool.input_schema["properties"]] == ["text", "room"]
-    assert called(bound, text="hi", room="yard") == "yard: hi (s3cret)"
+    assert call_with(bound, text="hi", room="yard") == "yard: hi (s3cret)"
     with pytest.raises(InvalidArguments, match="key"):
-        called(bound, text="hi", key="mine")
+        call_with(bound, text="hi", key="mine")
 
 
 def test_async_is_detected_through_wrappers() -> None:
@@ -311,8 +316,8 @@ def test_unparsable_docstring_becomes_the_description() -> None:
         :param:
         """
 
-    assert tool_of(broken).description.startswith("Do it.")
-    assert tool_of(lambda_named("no_docs")).description == ""
+    assert build_tool(broken).description.startswith("Do it.")
+    assert build_tool(lambda_named("no_docs")).description == ""
 
 
 def lambda_named(name: str) -> Callable[..., Any]:
@@ -322,9 +327,9 @@ def lambda_named(name: str) -> Callable[..., Any]:
 
 
 def test_return_annotation_may_be_unresolvable() -> None:
-    assert [*tool_of(returns_unknown).input_schema["properties"]] == ["city"]
-    assert tool_of(len).name == "len"
+    assert [*build_tool(returns_unknown).input_schema["properties"]] == ["city"]
+    assert build_tool(len).name == "len"
 
 
 def test_same_function_gives_the_same_tool() -> None:
-    assert tool_of(google).fingerprint == tool_of(google).fingerprint
+    assert build_tool(google).fingerprint == build_tool(google).fingerprint

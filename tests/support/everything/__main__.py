@@ -29,13 +29,13 @@ from tests.support.everything.shelf import (
     TOOLS,
     Context,
     Result,
-    answers,
     bus,
     field,
     form,
+    input_required,
+    input_responses,
     is_modern,
     resource,
-    wanted,
 )
 
 Handler = Callable[[Context, Any], Awaitable[Any]]
@@ -82,10 +82,10 @@ async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> Any:
     given = params.arguments or {}
     content: list[Mapping[str, Any]] = [{"type": "text", "text": f"Prompt with {given}."}]
     if params.name == "test_input_required_result_prompt":
-        context = field(answers(params).get("user_context"), "context")
+        context = field(input_responses(params).get("user_context"), "context")
         if context is None:
             question = form("What context should the prompt use?", context=NAME)
-            return wanted({"user_context": question})
+            return input_required({"user_context": question})
         content = [{"type": "text", "text": str(context)}]
     if params.name == "test_prompt_with_image":
         content.insert(0, IMAGE)
@@ -102,7 +102,7 @@ async def nothing(ctx: Context, params: Any) -> Any:
     return {}
 
 
-def stamped(handler: Handler, *, cacheable: bool = False) -> Handler:
+def with_result_type(handler: Handler, *, cacheable: bool = False) -> Handler:
     """The same with what results have to say without a handshake."""
 
     async def answer(ctx: Context, params: Any) -> Any:
@@ -140,7 +140,7 @@ class Everything(Server[Any]):
         return super().create_initialization_options(NotificationOptions(True, True, True))
 
 
-def schema_of(name: str) -> Mapping[str, Any] | None:
+def find_schema(name: str) -> Mapping[str, Any] | None:
     """A tool's schema, for the check of headers that repeat its arguments."""
     schema: Mapping[str, Any] | None = TOOLS[name][0]["inputSchema"] if name in TOOLS else None
     return schema
@@ -149,17 +149,17 @@ def schema_of(name: str) -> Mapping[str, Any] | None:
 SERVER: Final = Everything(
     "everything",
     version="1",
-    get_tool_input_schema=schema_of,
-    on_list_tools=stamped(list_tools, cacheable=True),
-    on_call_tool=stamped(call_tool),
-    on_list_resources=stamped(list_resources, cacheable=True),
-    on_list_resource_templates=stamped(list_templates, cacheable=True),
-    on_read_resource=stamped(read_resource, cacheable=True),
+    get_tool_input_schema=find_schema,
+    on_list_tools=with_result_type(list_tools, cacheable=True),
+    on_call_tool=with_result_type(call_tool),
+    on_list_resources=with_result_type(list_resources, cacheable=True),
+    on_list_resource_templates=with_result_type(list_templates, cacheable=True),
+    on_read_resource=with_result_type(read_resource, cacheable=True),
     on_subscribe_resource=nothing,
     on_unsubscribe_resource=nothing,
-    on_list_prompts=stamped(list_prompts, cacheable=True),
-    on_get_prompt=stamped(get_prompt),
-    on_completion=stamped(complete),
+    on_list_prompts=with_result_type(list_prompts, cacheable=True),
+    on_get_prompt=with_result_type(get_prompt),
+    on_completion=with_result_type(complete),
     on_set_logging_level=nothing,
     on_subscriptions_listen=ListenHandler(bus),
 )

@@ -37,7 +37,7 @@ KEY: Final = secrets.token_bytes(32)
 bus = InMemorySubscriptionBus()
 
 
-def said(text: str, **more: Any) -> Result:
+def text_result(text: str, **more: Any) -> Result:
     """An answer in words."""
     return {"content": [{"type": "text", "text": text}], **more}
 
@@ -64,20 +64,20 @@ ROOTS: Final[Result] = {"method": "roots/list", "params": {}}
 NAME: Final = {"type": "string"}
 
 
-def sealed(state: str) -> str:
+def seal_state(state: str) -> str:
     """A state that the client keeps for us and cannot change."""
     return f"{state}.{hmac.new(KEY, state.encode(), hashlib.sha256).hexdigest()}"
 
 
-def unsealed(token: str | None) -> str:
+def unseal_state(token: str | None) -> str:
     """The state in it, if it is one of ours."""
     state = (token or "").rpartition(".")[0]
-    if not token or not hmac.compare_digest(sealed(state), token):
+    if not token or not hmac.compare_digest(seal_state(state), token):
         raise MCPError(types.INVALID_PARAMS, "the state is not one that this server gave out")
     return state
 
 
-def answers(params: types.InputResponseRequestParams) -> dict[str, Any]:
+def input_responses(params: types.InputResponseRequestParams) -> dict[str, Any]:
     """What the client has answered so far."""
     given = params.input_responses or {}
     return {
@@ -86,7 +86,7 @@ def answers(params: types.InputResponseRequestParams) -> dict[str, Any]:
     }
 
 
-def wanted(requests: Mapping[str, Any], state: str | None = None) -> Result:
+def input_required(requests: Mapping[str, Any], state: str | None = None) -> Result:
     """The result that asks."""
     result: Result = {"resultType": "input_required", "inputRequests": dict(requests)}
     return result if state is None else {**result, "requestState": state}
@@ -98,18 +98,18 @@ def field(answer: Any, name: str) -> Any:
     return content.get(name) if isinstance(content, dict) else None
 
 
-async def asked(
+async def ask_client(
     ctx: Context, params: types.CallToolRequestParams, request: Result
 ) -> tuple[Any, Result | None]:
     """The client's answer, or the result that asks for it."""
     if is_modern(ctx):
-        given = answers(params).get("asked")
-        return given, None if given else wanted({"asked": request})
+        given = input_responses(params).get("asked")
+        return given, None if given else input_required({"asked": request})
     channel = ctx.session._request_outbound
     return await channel.send_raw_request(request["method"], request["params"]), None
 
 
-async def told(ctx: Context, text: str) -> None:
+async def notify_client(ctx: Context, text: str) -> None:
     """Log something to the client, if it wants that."""
     if is_modern(ctx) and not (ctx.meta or {}).get("io.modelcontextprotocol/logLevel"):
         return
@@ -119,22 +119,22 @@ async def told(ctx: Context, text: str) -> None:
 
 async def logging(ctx: Context, params: types.CallToolRequestParams) -> Result:
     for text in ("started", "processing", "completed"):
-        await told(ctx, f"Tool execution {text}")
+        await notify_client(ctx, f"Tool execution {text}")
         await anyio.sleep(PAUSE)
-    return said("logged three times")
+    return text_result("logged three times")
 
 
 async def progress(ctx: Context, params: types.CallToolRequestParams) -> Result:
     for part in (0, 50, 100):
         await ctx.session.report_progress(part, 100, f"{part} of 100")
         await anyio.sleep(PAUSE)
-    return said("told about progress three times")
+    return text_result("told about progress three times")
 
 
 async def sample(ctx: Context, params: types.CallToolRequestParams) -> Result:
     prompt = str((params.arguments or {}).get("prompt"))
-    answer, question = await asked(ctx, params, sampling(prompt))
-    return question or said(f"LLM response: {answer.get('content')}")
+    answer, question = await ask_client(ctx, params, sampling(prompt))
+    return question or text_result(f"LLM response: {answer.get('content')}")
 
 
 def elicits(message: str | None, **properties: Mapping[str, Any]) -> Tool:
@@ -142,8 +142,8 @@ def elicits(message: str | None, **properties: Mapping[str, Any]) -> Tool:
 
     async def elicit(ctx: Context, params: types.CallToolRequestParams) -> Result:
         text = message or str((params.arguments or {}).get("message"))
-        answer, question = await asked(ctx, params, form(text, **properties))
-        return question or said(
+        answer, question = await ask_client(ctx, params, form(text, **properties))
+        return question or text_result(
             f"Elicitation completed: action={answer.get('action')}, "
             f"content={json.dumps(answer.get('content'))}"
         )
@@ -155,11 +155,11 @@ async def reconnection(ctx: Context, params: types.CallToolRequestParams) -> Res
     if ctx.close_sse_stream:
         await ctx.close_sse_stream()
     await anyio.sleep(4 * PAUSE)
-    return said("sent after the stream was closed")
+    return text_result("sent after the stream was closed")
 
 
 async def failing(ctx: Context, params: types.CallToolRequestParams) -> Result:
-    return said("This tool intentionally returns an error for testing", isError=True)
+    return text_result("This tool intentionally returns an error for testing", isError=True)
 
 
 def requires_input(
@@ -168,24 +168,30 @@ def requires_input(
     """A tool that is done once its questions are answered, and asks again until then."""
 
     async def ask(ctx: Context, params: types.CallToolRequestParams) -> Result:
-        given = answers(params)
+        given = input_responses(params)
         if given and state:
-            unsealed(params.request_state)
+            unseal_state(params.request_state)
         text = done(given)
-        return said(text) if text else wanted(requests, sealed(state) if state else None)
+        return (
+            text_result(text)
+            if text
+            else input_required(requests, seal_state(state) if state else None)
+        )
 
     return ask
 
 
 async def rounds(ctx: Context, params: types.CallToolRequestParams) -> Result:
     if params.request_state is None:
-        return wanted({"step1": form("Step 1: What is your name?", name=NAME)}, sealed("1"))
-    state, given = unsealed(params.request_state), answers(params)
+        return input_required(
+            {"step1": form("Step 1: What is your name?", name=NAME)}, seal_state("1")
+        )
+    state, given = unseal_state(params.request_state), input_responses(params)
     if state == "1":
         name = field(given.get("step1"), "name")
         question = form("Step 2: What is your favorite color?", color=NAME)
-        return wanted({"step2": question}, sealed(f"2 {name}"))
-    return said(f"{state.removeprefix('2 ')} likes {field(given.get('step2'), 'color')}")
+        return input_required({"step2": question}, seal_state(f"2 {name}"))
+    return text_result(f"{state.removeprefix('2 ')} likes {field(given.get('step2'), 'color')}")
 
 
 async def capable(ctx: Context, params: types.CallToolRequestParams) -> Result:
@@ -195,7 +201,11 @@ async def capable(ctx: Context, params: types.CallToolRequestParams) -> Result:
         requests["sampled"] = sampling("Say something")
     if can and can.elicitation:
         requests["elicited"] = form("What is your name?", name=NAME)
-    return wanted(requests) if requests and not params.input_responses else said("nothing to ask")
+    return (
+        input_required(requests)
+        if requests and not params.input_responses
+        else text_result("nothing to ask")
+    )
 
 
 async def missing_capability(ctx: Context, params: types.CallToolRequestParams) -> Result:
@@ -206,18 +216,18 @@ async def missing_capability(ctx: Context, params: types.CallToolRequestParams) 
             "this tool needs a client that samples",
             {"requiredCapabilities": {"sampling": {}}},
         )
-    return said("the client can sample")
+    return text_result("the client can sample")
 
 
 async def change_tools(ctx: Context, params: types.CallToolRequestParams) -> Result:
     TOOLS["test_trigger_tool_change"][0]["description"] = f"Changed {secrets.token_hex(4)}"
     await bus.publish(ToolsListChanged())
-    return said("changed")
+    return text_result("changed")
 
 
 async def change_prompts(ctx: Context, params: types.CallToolRequestParams) -> Result:
     await bus.publish(PromptsListChanged())
-    return said("changed")
+    return text_result("changed")
 
 
 def always(*content: Mapping[str, Any]) -> Tool:

@@ -61,7 +61,7 @@ def tools() -> Any:
     return [ECHO]
 
 
-def started() -> None:
+def on_start() -> None:
     """What it does before it hears anything."""
     if KIND == "exits":
         sys.stderr.write("no token was given\n")
@@ -104,12 +104,12 @@ def handle(message: dict[str, Any]) -> None:
         if KIND == "dies_after_list":
             sys.exit(4)
     elif method == "tools/call":
-        called(id)
+        on_call(id)
     elif id is not None:
         send({"id": id, "error": {"code": -32601, "message": "Method not found"}})
 
 
-def called(id: Any) -> None:
+def on_call(id: Any) -> None:
     result = {"content": [{"type": "text", "text": "here"}]}
     if KIND == "lies":
         send({"id": id, "error": {"code": -32602, "message": "Unknown tool: echo"}})
@@ -133,7 +133,7 @@ def called(id: Any) -> None:
     send({"id": id, "result": result})
 
 
-started()
+on_start()
 for line in sys.stdin:
     handle(json.loads(line))
 if KIND == "tree":

@@ -72,7 +72,7 @@ def definition(tool: Any) -> Json:
     }
 
 
-def listed(params: Json) -> Json:
+def list_tools(params: Json) -> Json:
     tools = [definition(tool) for tool in SPEC.get("tools", ["echo"])]
     size = SPEC.get("page") or len(tools) or 1
     start = int(params.get("cursor") or 0)
@@ -125,7 +125,7 @@ def call(id: Any, params: Json) -> None:
                 send({"method": "notifications/resources/updated", "params": tagged})
         reply(id, text("touched"))
     elif name == "cut":
-        cut()
+        close_streams()
         reply(id, text("cut"))
     elif name == "change":
         CHANGED.update(given)
@@ -228,14 +228,14 @@ def handle(message: Json) -> None:
     elif method == "ping":
         reply(id, {})
     elif method == "tools/list":
-        reply(id, listed(params))
+        reply(id, list_tools(params))
     elif method == "tools/call":
         call(id, params)
     else:
-        rest(method, id, params)
+        handle_other(method, id, params)
 
 
-def rest(method: str, id: Any, params: Json) -> None:
+def handle_other(method: str, id: Any, params: Json) -> None:
     if method == "prompts/list":
         names = SPEC.get("prompts", [])
         reply(id, {"prompts": [{"name": name, "vendorField": 1} for name in names]})
@@ -278,7 +278,7 @@ def listen(id: Any, params: Json) -> None:
     send({"method": "notifications/subscriptions/acknowledged", "params": about})
 
 
-def cut() -> None:
+def close_streams() -> None:
     """End all streams."""
     for id in list(STREAMS):
         del STREAMS[id]

@@ -76,7 +76,7 @@ class Anthropic:
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         yield _event("message_start", message=self._opening(body, number))
         for index, part in enumerate(turn.parts):
-            yield _event("content_block_start", index=index, content_block=_begun(part))
+            yield _event("content_block_start", index=index, content_block=_empty_block(part))
             if index == 0:
                 yield _event("ping")
             for delta in _deltas(part):
@@ -118,10 +118,10 @@ def _block(part: Part) -> Body:
         return dict(part.block)
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
-    return {**_begun(part), "input": dict(part.arguments)}
+    return {**_empty_block(part), "input": dict(part.arguments)}
 
 
-def _begun(part: Part) -> Body:
+def _empty_block(part: Part) -> Body:
     """A block as its first event has it: empty, except for what comes without deltas."""
     if isinstance(part, Raw):
         return dict(part.block)

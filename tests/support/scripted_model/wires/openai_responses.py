@@ -85,7 +85,7 @@ def _events(turn: Turn, opening: Body, answer: Body) -> Iterator[tuple[str, Body
     yield "response.created", {"response": opening}
     yield "response.in_progress", {"response": opening}
     for index, (part, item) in enumerate(zip(turn.parts, answer["output"], strict=True)):
-        yield "response.output_item.added", {"output_index": index, "item": _begun(part, item)}
+        yield "response.output_item.added", {"output_index": index, "item": _empty_item(part, item)}
         if isinstance(part, Text):
             yield from _text_events(part, {"item_id": item["id"], "output_index": index})
         elif not isinstance(part, Raw):
@@ -149,7 +149,7 @@ def _item(part: Part, id: str) -> Body:
     }
 
 
-def _begun(part: Part, item: Body) -> Body:
+def _empty_item(part: Part, item: Body) -> Body:
     """An item as its first event has it."""
     if isinstance(part, Raw):
         return item
