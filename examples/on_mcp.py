@@ -61,7 +61,9 @@ async def collect_tools(clients: dict[str, Client]) -> Toolcrib:
     return Toolcrib(listings)
 
 
-async def call_pending(session: ToolcribSession, clients: dict[str, Client]) -> dict[str, CallResult]:
+async def call_pending(
+    session: ToolcribSession, clients: dict[str, Client]
+) -> dict[str, CallResult]:
     """Return the servers' answers to the pending calls, for `session.answer`."""
     answers = {}
     for task in session.pending:

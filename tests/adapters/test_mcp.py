@@ -63,7 +63,7 @@ def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fields", "message"),
     [
         ({"name": ""}, "an object with name, title, .*: name is missing"),
         ({"name": 7}, "name must be text, not a number"),
@@ -73,6 +73,6 @@ def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
         ({"annotations": {"title": 1}, "title": ""}, r"annotations\.title must be text"),
     ],
 )
-def test_wrong_field_is_named(fault: dict[str, Any], message: str) -> None:
+def test_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidTool, match=message):
-        tools_from_wire(ISSUE | fault)
+        tools_from_wire(ISSUE | fields)

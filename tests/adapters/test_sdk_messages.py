@@ -48,8 +48,8 @@ def _walk(value: object) -> None:
     if isinstance(value, dict):
         value = value.values()
     if isinstance(value, Iterable) and not isinstance(value, str):
-        for one in value:
-            _walk(one)
+        for part in value:
+            _walk(part)
 
 
 def _anthropic() -> tuple[Any, Any, Any]:
@@ -97,7 +97,7 @@ def test_a_complete_turn_matches_the_sdk_types(wire: str) -> None:
     again = _session()
     again.replay(
         wire,
-        [message_type.model_validate(one) for one in messages] if wire == "gemini" else messages,
+        [message_type.model_validate(part) for part in messages] if wire == "gemini" else messages,
     )
     assert again.state == session.state
     from_dicts = _session()

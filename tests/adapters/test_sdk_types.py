@@ -47,8 +47,8 @@ def test_gemini_sdk_tool_is_parsed_in_camel_and_snake_case(by_alias: bool) -> No
     tool = types.Tool(function_declarations=[declaration])
     entry = tool.model_dump(mode="json", by_alias=by_alias, exclude_none=True)
     assert gemini.is_tool_entry(entry)
-    (found,) = tools_from_any(entry)
-    properties = found.input_schema["properties"]
+    (tools_list,) = tools_from_any(entry)
+    properties = tools_list.input_schema["properties"]
     assert properties["city"] == {"type": "string", "maxLength": 10}
     assert properties["when"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
     assert tools_from_any(tool.model_dump(mode="json", by_alias=by_alias)) != []
@@ -60,6 +60,6 @@ def test_mcp_sdk_tool_list_is_parsed() -> None:
     tool = types.Tool(name="a", description="b", inputSchema=SCHEMA, annotations=annotations)
     listing = types.ListToolsResult(tools=[tool]).model_dump(by_alias=True, mode="json")
     assert mcp.is_tool_entry(listing)
-    (found,) = tools_from_any(listing)
-    assert (found.name, found.title, found.read_only) == ("a", "T", True)
-    assert found.input_schema == SCHEMA
+    (tools_list,) = tools_from_any(listing)
+    assert (tools_list.name, tools_list.title, tools_list.read_only) == ("a", "T", True)
+    assert tools_list.input_schema == SCHEMA

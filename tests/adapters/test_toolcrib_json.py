@@ -91,7 +91,7 @@ def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fields", "message"),
     [
         ({"name": None}, "name is missing"),
         ({"id": 7}, "'refund_charge': id must be text, not a number"),
@@ -103,18 +103,18 @@ def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
         ({"policy": "sometimes"}, "policy 'sometimes' is not one of"),
     ],
 )
-def test_wrong_field_is_named(fault: dict[str, Any], message: str) -> None:
+def test_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidTool, match=message):
-        tools_from_wire(REFUND | fault)
+        tools_from_wire(REFUND | fields)
 
 
 def test_long_name_and_many_fields_are_shortened_in_errors() -> None:
-    with pytest.raises(InvalidTool) as fault:
+    with pytest.raises(InvalidTool) as fields:
         tools_from_wire({"name": "a" * 10_000, "description": 7})
-    assert len(str(fault.value)) < 200
-    with pytest.raises(InvalidTool) as fault:
+    assert len(str(fields.value)) < 200
+    with pytest.raises(InvalidTool) as fields:
         tools_from_wire({f"field{number}": number for number in range(1_000)})
-    assert len(str(fault.value)) < 200
+    assert len(str(fields.value)) < 200
 
 
 def test_misspelled_field_is_named_even_if_it_is_the_only_one() -> None:

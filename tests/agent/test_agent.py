@@ -108,8 +108,8 @@ def check_conversation(
     assert (finished.steps, finished.pending) == (5, ())
     assert finished.usage.input_tokens > finished.usage.output_tokens > 0
     assert finished.usage.output_tokens == sum(turn.tokens for turn in SCRIPT)
-    said = "".join(event.text for event in events if isinstance(event, TextDelta))
-    assert said == "I will look." + finished.text
+    texts_seen = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert texts_seen == "I will look." + finished.text
     assert [event.call.name for event in events if isinstance(event, ToolCalled)] == [
         "search_tools",
         "get_weather",
@@ -124,9 +124,12 @@ def check_conversation(
 
 @every_wire
 def test_agent_searches_calls_and_corrects_its_calls(wire: str) -> None:
-    with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as asked:
+    with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as model_provider:
         check_conversation(
-            model, list(Agent(asked, build_toolcrib().session()).stream("A sunny dinner, please."))
+            model,
+            list(
+                Agent(model_provider, build_toolcrib().session()).stream("A sunny dinner, please.")
+            ),
         )
         assert model.requests[0].user_text == "A sunny dinner, please."
 
@@ -134,8 +137,8 @@ def test_agent_searches_calls_and_corrects_its_calls(wire: str) -> None:
 @every_wire
 def test_async_agent_does_the_same(wire: str) -> None:
     async def main() -> list[AgentEvent]:
-        async with async_provider(wire, model.url) as asked:
-            agent = Agent(asked, build_toolcrib().session())
+        async with async_provider(wire, model.url) as model_provider:
+            agent = Agent(model_provider, build_toolcrib().session())
             return [event async for event in agent.stream_async("A sunny dinner, please.")]
 
     with ScriptedModel(SCRIPT) as model:
@@ -144,10 +147,12 @@ def test_async_agent_does_the_same(wire: str) -> None:
 
 @every_wire
 def test_agent_works_without_streaming_too(wire: str) -> None:
-    with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as asked:
+    with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as model_provider:
         check_conversation(
             model,
-            list(Agent(asked, build_toolcrib().session()).stream("A sunny dinner, please.")),
+            list(
+                Agent(model_provider, build_toolcrib().session()).stream("A sunny dinner, please.")
+            ),
             False,
         )
 
@@ -155,8 +160,8 @@ def test_agent_works_without_streaming_too(wire: str) -> None:
 @every_wire
 def test_async_agent_works_without_streaming_too(wire: str) -> None:
     async def main() -> list[AgentEvent]:
-        async with async_provider(wire, model.url, stream=False) as asked:
-            agent = Agent(asked, build_toolcrib().session())
+        async with async_provider(wire, model.url, stream=False) as model_provider:
+            agent = Agent(model_provider, build_toolcrib().session())
             return [event async for event in agent.stream_async("A sunny dinner, please.")]
 
     with ScriptedModel(SCRIPT) as model:
@@ -169,8 +174,8 @@ def test_conversation_continues_under_a_system_prompt(wire: str) -> None:
         assert "Be brief." in str(request.body)
         return Turn(f"Hello {request.user_text}")
 
-    with ScriptedModel(greet) as model, provider(wire, model.url) as asked:
-        agent = Agent(asked, Toolcrib().session(), system="Be brief.")
+    with ScriptedModel(greet) as model, provider(wire, model.url) as model_provider:
+        agent = Agent(model_provider, Toolcrib().session(), system="Be brief.")
         first = agent.run("Ann")
         second = agent.run("Bob", first.messages)
     assert (first.text, second.text) == ("Hello Ann", "Hello Bob")
@@ -180,12 +185,12 @@ def test_conversation_continues_under_a_system_prompt(wire: str) -> None:
 @every_wire
 def test_endless_run_stops_at_its_limits(wire: str) -> None:
     endless = [Turn("Hm.", ToolCall("get_weather", {"city": "Bern"}))] * 9
-    with ScriptedModel(endless) as model, provider(wire, model.url) as asked:
+    with ScriptedModel(endless) as model, provider(wire, model.url) as model_provider:
         with pytest.raises(AgentUnfinished, match="not done after 3 steps") as caught:
-            Agent(asked, build_toolcrib().session(), max_steps=3).run("x")
+            Agent(model_provider, build_toolcrib().session(), max_steps=3).run("x")
         assert caught.value.text == "Hm."
         with pytest.raises(AgentUnfinished, match=r"tokens of 10 are used"):
-            Agent(asked, build_toolcrib().session(), max_tokens=10).run("x")
+            Agent(model_provider, build_toolcrib().session(), max_tokens=10).run("x")
         assert len(model.requests) == 4
 
 
@@ -202,23 +207,23 @@ def test_truncated_reply_raises_unfinished(wire: str) -> None:
     cut = Turn("I was about to", stop=STOPS[wire])
     with (
         ScriptedModel([cut]) as model,
-        provider(wire, model.url) as asked,
+        provider(wire, model.url) as model_provider,
         pytest.raises(AgentUnfinished, match=f"because of {STOPS[wire]}") as caught,
     ):
-        Agent(asked, build_toolcrib().session()).run("x")
+        Agent(model_provider, build_toolcrib().session()).run("x")
     assert caught.value.text == "I was about to"
 
 
 @every_wire
 def test_calls_of_the_program_are_returned_as_pending(wire: str) -> None:
     script = [Turn(ToolCall("tool_7", {"n": 1})), Turn("Done.")]
-    with ScriptedModel(script) as model, provider(wire, model.url) as asked:
+    with ScriptedModel(script) as model, provider(wire, model.url) as model_provider:
         session = build_toolcrib().session()
-        first = Agent(asked, session).run("Do thing 7.")
+        first = Agent(model_provider, session).run("Do thing 7.")
         [task] = first.pending
         assert (task.tool.name, task.arguments) == ("tool_7", {"n": 1})
         answered = [*first.messages, *session.answer(wire, {task.call.id: "seven"})]
-        assert Agent(asked, session).run(messages=answered).text == "Done."
+        assert Agent(model_provider, session).run(messages=answered).text == "Done."
         assert model.requests[1].user_text == "Do thing 7."
         assert model.requests[1].results == ("seven",)
 
@@ -226,32 +231,32 @@ def test_calls_of_the_program_are_returned_as_pending(wire: str) -> None:
 @every_wire
 def test_unfinished_run_can_be_continued(wire: str) -> None:
     turns = [Turn(ToolCall("get_weather", {"city": "Bern"})), Turn("Sunny.")]
-    with ScriptedModel(turns) as model, provider(wire, model.url) as asked:
+    with ScriptedModel(turns) as model, provider(wire, model.url) as model_provider:
         session = build_toolcrib().session()
         with pytest.raises(AgentUnfinished) as caught:
-            Agent(asked, session, max_steps=1).run("Weather?")
-        assert Agent(asked, session).run(messages=caught.value.messages).text == "Sunny."
+            Agent(model_provider, session, max_steps=1).run("Weather?")
+        assert Agent(model_provider, session).run(messages=caught.value.messages).text == "Sunny."
         assert model.requests[1].results == ("sunny in Bern",)
         with pytest.raises(InvalidConfig, match="nothing to work on"):
-            Agent(asked, session).run()
+            Agent(model_provider, session).run()
 
 
 def test_wrong_client_type_is_reported() -> None:
     async def sync_in_async() -> None:
-        with provider("openai_chat", model.url) as asked:
-            await Agent(asked, build_toolcrib().session()).run_async("x")
+        with provider("openai_chat", model.url) as model_provider:
+            await Agent(model_provider, build_toolcrib().session()).run_async("x")
 
     async def async_in_sync() -> None:
-        async with async_provider("openai_chat", model.url) as asked:
-            Agent(asked, build_toolcrib().session()).run("x")
+        async with async_provider("openai_chat", model.url) as model_provider:
+            Agent(model_provider, build_toolcrib().session()).run("x")
 
     with ScriptedModel([Turn("a"), Turn("b")]) as model:
         with pytest.raises(InvalidConfig, match="not async; use run or stream"):
             asyncio.run(sync_in_async())
         with pytest.raises(InvalidConfig, match="is async; use run_async"):
             asyncio.run(async_in_sync())
-        with provider("openai_chat", model.url) as asked, pytest.raises(InvalidConfig):
-            Agent(asked, build_toolcrib().session(), max_steps=0)
+        with provider("openai_chat", model.url) as model_provider, pytest.raises(InvalidConfig):
+            Agent(model_provider, build_toolcrib().session(), max_steps=0)
 
 
 def test_thinking_and_hosted_search_blocks_are_sent_back_unchanged() -> None:
@@ -260,8 +265,8 @@ def test_thinking_and_hosted_search_blocks_are_sent_back_unchanged() -> None:
         {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"q": "x"}},
     ]
     turns = [Turn(*map(Raw, blocks), stop="pause_turn"), Turn("Done.")]
-    with ScriptedModel(turns) as model, provider("anthropic", model.url) as asked:
-        assert Agent(asked, build_toolcrib().session()).run("x").text == "Done."
+    with ScriptedModel(turns) as model, provider("anthropic", model.url) as model_provider:
+        assert Agent(model_provider, build_toolcrib().session()).run("x").text == "Done."
     assert model.requests[1].body["messages"][1] == {"role": "assistant", "content": blocks}
 
 
@@ -269,8 +274,8 @@ def test_gemini_signature_is_sent_back_unchanged() -> None:
     signature = base64.b64encode(bytes(range(250, 256)) * 3).decode()
     call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
     turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
-    with ScriptedModel(turns) as model, provider("gemini", model.url) as asked:
-        assert Agent(asked, build_toolcrib().session()).run("x").text == "Done."
+    with ScriptedModel(turns) as model, provider("gemini", model.url) as model_provider:
+        assert Agent(model_provider, build_toolcrib().session()).run("x").text == "Done."
     [part] = model.requests[1].body["contents"][1]["parts"]
     assert base64.urlsafe_b64decode(part["thoughtSignature"].replace("+", "-").replace("/", "_"))
     assert _plain(part["thoughtSignature"]) == _plain(signature)
@@ -283,9 +288,9 @@ def _plain(text: str) -> str:
 def test_leaving_a_stream_closes_it() -> None:
     with (
         ScriptedModel(lambda request: Turn("word " * 1_000)) as model,
-        provider("openai_chat", model.url) as asked,
+        provider("openai_chat", model.url) as model_provider,
     ):
-        stream = Agent(asked, build_toolcrib().session()).stream("x")
+        stream = Agent(model_provider, build_toolcrib().session()).stream("x")
         assert isinstance(next(stream), TextDelta)
         close: Callable[[], None] = stream.close  # type: ignore[attr-defined]
         close()
@@ -301,8 +306,11 @@ def test_hosted_tools_are_sent_before_session_tools(wire: str) -> None:
         "gemini": {"googleSearch": {}},
     }[wire]
     options = {"config": {"tools": [own]}} if wire == "gemini" else {"tools": [own]}
-    with ScriptedModel([Turn("Hello.")]) as model, provider(wire, model.url, **options) as asked:
-        Agent(asked, build_toolcrib().session()).run("x")
+    with (
+        ScriptedModel([Turn("Hello.")]) as model,
+        provider(wire, model.url, **options) as model_provider,
+    ):
+        Agent(model_provider, build_toolcrib().session()).run("x")
     first, *ours = model.requests[0].body["tools"]
     assert first == own
     assert "search_tools" in str(ours)
@@ -323,5 +331,8 @@ def test_fields_set_by_the_agent_are_rejected_as_options(wire: str) -> None:
 
 @pytest.mark.parametrize("options", [{"max_steps": 0}, {"max_steps": True}, {"max_tokens": 0}])
 def test_invalid_limit_is_rejected(options: dict[str, Any]) -> None:
-    with provider("anthropic", "http://127.0.0.1:9") as asked, pytest.raises(InvalidConfig):
-        Agent(asked, build_toolcrib().session(), **options)
+    with (
+        provider("anthropic", "http://127.0.0.1:9") as model_provider,
+        pytest.raises(InvalidConfig),
+    ):
+        Agent(model_provider, build_toolcrib().session(), **options)

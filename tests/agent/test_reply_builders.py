@@ -23,10 +23,10 @@ from toolcrib.errors import AgentUnfinished
 
 
 def _build_reply(provider: Provider, chunks: list[dict[str, Any]]) -> ReplyBuilder:
-    assembly = provider.new_reply()
+    builder = provider.new_reply()
     for chunk in chunks:
-        assembly.add_chunk(chunk)
-    return assembly
+        builder.add_chunk(chunk)
+    return builder
 
 
 def _deltas(*deltas: dict[str, Any]) -> list[dict[str, Any]]:
@@ -47,11 +47,13 @@ def test_unnumbered_calls_are_distinguished_by_id(
     more = {"tool_calls": [{"function": {"arguments": "}"}, **place}]}
     chunks = _deltas(_call("a", "x", "{}", **place), _call("b", "y", "{", **place), more)
     [choice] = _build_reply(CHAT, chunks).reply["choices"]
-    assert [(one["id"], one["function"]) for one in choice["message"]["tool_calls"]] == [
+    assert [
+        (call_entry["id"], call_entry["function"]) for call_entry in choice["message"]["tool_calls"]
+    ] == [
         ("a", {"name": "x", "arguments": "{}"}),
         ("b", {"name": "y", "arguments": "{}"}),
     ]
-    assert all("index" not in one for one in choice["message"]["tool_calls"])
+    assert all("index" not in call_entry for call_entry in choice["message"]["tool_calls"])
 
 
 def test_pieces_with_a_repeated_id_belong_to_one_call() -> None:
@@ -62,7 +64,9 @@ def test_pieces_with_a_repeated_id_belong_to_one_call() -> None:
         _call("", "", "1}", index=0),
     )
     [choice] = _build_reply(CHAT, chunks).reply["choices"]
-    assert [one["function"]["arguments"] for one in choice["message"]["tool_calls"]] == [
+    assert [
+        call_entry["function"]["arguments"] for call_entry in choice["message"]["tool_calls"]
+    ] == [
         '{"n":1}',
         "",
     ]
@@ -77,8 +81,8 @@ def test_fields_added_by_a_server_are_sent_back_unchanged() -> None:
         {"content": ".", "reasoning_details": [{"n": 2}], "refusal": None},
         _call("a", "x", "{}", index=0, extra_content=signed),
     )
-    assembly = _build_reply(CHAT, [*chunks, {"choices": None, "usage": {"prompt_tokens": None}}])
-    [choice] = assembly.reply["choices"]
+    builder = _build_reply(CHAT, [*chunks, {"choices": None, "usage": {"prompt_tokens": None}}])
+    [choice] = builder.reply["choices"]
     [call] = choice["message"].pop("tool_calls")
     assert call["extra_content"] == signed
     assert choice["message"] == {
@@ -88,7 +92,7 @@ def test_fields_added_by_a_server_are_sent_back_unchanged() -> None:
         "reasoning_details": [{"n": 1}, {"n": 2}],
         "refusal": None,
     }
-    assert (assembly.text, assembly.stop_reason, assembly.usage.total_tokens) == ("Hm.", "calls", 0)
+    assert (builder.text, builder.stop_reason, builder.usage.total_tokens) == ("Hm.", "calls", 0)
 
 
 def _claude_call(*pieces: str) -> list[dict[str, Any]]:
@@ -106,10 +110,10 @@ def _claude_call(*pieces: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("written", ['{"a": ', "[1]", "[" * 100_000])
-def test_invalid_arguments_of_claude_are_marked_as_invalid_json(written: str) -> None:
-    reply = _build_reply(Anthropic(None, "any"), _claude_call(written)).reply
-    assert reply["content"][0]["input"] == {"INVALID_JSON": written}
+@pytest.mark.parametrize("invalid_json", ['{"a": ', "[1]", "[" * 100_000])
+def test_invalid_arguments_of_claude_are_marked_as_invalid_json(invalid_json: str) -> None:
+    reply = _build_reply(Anthropic(None, "any"), _claude_call(invalid_json)).reply
+    assert reply["content"][0]["input"] == {"INVALID_JSON": invalid_json}
     [call] = anthropic_wire.calls_from_wire(reply)
     assert call.arguments is None
 
@@ -188,13 +192,13 @@ def test_unstored_items_are_sent_back_without_ids() -> None:
     turns = [Turn(_thought(), "Hm.", ToolCall("nothing", {})), Turn("Done.")]
     with _responses(turns) as (model, provider):
         Agent(provider, Toolcrib([nothing]).session()).run("x")
-    _, said, call, result = model.requests[1].body["input"]
-    assert [said["type"], call["type"], result["type"]] == [
+    _, message_item, call, result = model.requests[1].body["input"]
+    assert [message_item["type"], call["type"], result["type"]] == [
         "message",
         "function_call",
         "function_call_output",
     ]
-    assert "id" not in said and "id" not in call
+    assert "id" not in message_item and "id" not in call
 
 
 def test_reasoning_is_sent_back_if_encrypted_or_stored() -> None:
@@ -217,6 +221,6 @@ def test_reasoning_is_sent_back_if_encrypted_or_stored() -> None:
 
 
 def test_failed_response_reports_its_reason() -> None:
-    assembly = OpenAIResponses(None, "any").new_reply()
-    assembly.set_reply({"status": "failed", "error": {"message": "overloaded"}})
-    assert assembly.stop_reason == "overloaded"
+    builder = OpenAIResponses(None, "any").new_reply()
+    builder.set_reply({"status": "failed", "error": {"message": "overloaded"}})
+    assert builder.stop_reason == "overloaded"

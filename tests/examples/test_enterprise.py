@@ -24,8 +24,8 @@ def search(query: str) -> ToolCall:
     return ToolCall("search_tools", {"query": query})
 
 
-def execute(name: str, **given: Any) -> ToolCall:
-    return ToolCall("execute_dynamic_tool", {"tool_name": name, "tool_input": given})
+def execute(name: str, **options_given: Any) -> ToolCall:
+    return ToolCall("execute_dynamic_tool", {"tool_name": name, "tool_input": options_given})
 
 
 def run(turns: Iterable[Turn], task: str, **options: Any) -> tuple[str, list[Request]]:
@@ -42,7 +42,7 @@ def results(request: Request) -> list[Any]:
 
 
 def test_task_for_one_tool() -> None:
-    said, requests = run(
+    text_lines, requests = run(
         [
             Turn("I need to send mail.", search("email")),
             Turn(execute("send_email", to="team@example.com", subject="Review", body="Off.")),
@@ -50,7 +50,7 @@ def test_task_for_one_tool() -> None:
         ],
         TASKS[0],
     )
-    assert said == "I wrote to the team."
+    assert text_lines == "I wrote to the team."
     assert [request.tool_names for request in requests] == [
         ("search_tools", "execute_dynamic_tool")
     ] * 3
@@ -63,14 +63,14 @@ def test_task_for_one_tool() -> None:
 
 def test_task_with_dependent_tools() -> None:
     lines: list[str] = []
-    said, requests = run(
+    text_lines, requests = run(
         [
             Turn(search("customer contact"), search("ticket"), search("email")),
             Turn(*(execute("find_contact", email=email) for email in CUSTOMERS)),
             Turn(
                 *(
-                    execute("create_ticket", project="SALES", summary=f"Call {one['name']}")
-                    for one in CUSTOMERS.values()
+                    execute("create_ticket", project="SALES", summary=f"Call {item['name']}")
+                    for item in CUSTOMERS.values()
                 )
             ),
             Turn(execute("send_email", to="sales@example.com", subject="New", body="1, 2")),
@@ -79,8 +79,8 @@ def test_task_with_dependent_tools() -> None:
         TASKS[1],
         log=lines.append,
     )
-    assert said == "Opened SALES-1 and SALES-2."
-    assert [one["tools"][0]["name"] for one in results(requests[1])] == [
+    assert text_lines == "Opened SALES-1 and SALES-2."
+    assert [item["tools"][0]["name"] for item in results(requests[1])] == [
         "find_contact",
         "create_ticket",
         "send_email",
@@ -94,44 +94,44 @@ def test_task_with_dependent_tools() -> None:
 
 def test_task_with_an_error_on_the_way() -> None:
     def model(request: Request) -> Turn:
-        came = results(request)
-        if not came:
+        answered = results(request)
+        if not answered:
             return Turn(search("query database"), search("text phone"))
-        if "tools" in came[0]:
+        if "tools" in answered[0]:
             return Turn(execute("query_database", sql="SELECT …", database="store"))
-        if "error" in came[0]:
-            assert "database" in came[0]["error"]
+        if "error" in answered[0]:
+            assert "database" in answered[0]["error"]
             return Turn(execute("query_database", sql="SELECT …", database="shop"))
-        if "rows" in came[0]:
+        if "rows" in answered[0]:
             return Turn(
                 *(
                     execute("send_text", phone=row["phone"], message=f"For you, {row['name']}: V10")
-                    for row in came[0]["rows"]
+                    for row in answered[0]["rows"]
                 )
             )
-        return Turn(f"Sent {len(came)} vouchers.")
+        return Turn(f"Sent {len(answered)} vouchers.")
 
     with (
         ScriptedModel(model) as server,
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
         tools = build_registry()
-        said = DynamicToolAgent(tools, Anthropic(client, "scripted")).run(TASKS[2])
-    assert said == "Sent 2 vouchers."
+        text_lines = DynamicToolAgent(tools, Anthropic(client, "scripted")).run(TASKS[2])
+    assert text_lines == "Sent 2 vouchers."
     assert tools.registry.usage("send_text").successes == 2
     used = tools.registry.usage("query_database")
     assert (used.successes, used.failures) == (1, 1)
 
 
 def test_tool_error_is_reported_and_the_model_continues() -> None:
-    said, requests = run(
+    text_lines, requests = run(
         [
             Turn(execute("send_text", phone="+1", message="x" * 161)),
             Turn("Too long."),
         ],
         TASKS[2],
     )
-    assert said == "Too long."
+    assert text_lines == "Too long."
     assert results(requests[1]) == [
         {
             "error": "Execution failed: the message has 161 characters; 160 is the limit",

@@ -58,8 +58,8 @@ def test_own_loop_searches_calls_and_receives_errors(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ScriptedModel(TURNS) as model, _create_client(name, monkeypatch, model) as client:
-        said = import_module(f"examples.{name}").run_loop(client, office.TASK)
-    assert said == "It is sunny."
+        text = import_module(f"examples.{name}").run_loop(client, office.TASK)
+    assert text == "It is sunny."
     assert_conversation(model.requests)
     assert not any(request.streams for request in model.requests)
 
@@ -67,9 +67,9 @@ def test_own_loop_searches_calls_and_receives_errors(
 @every_provider
 def test_agent_streams_the_same_conversation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedModel(TURNS) as model, _create_client(name, monkeypatch, model) as client:
-        words = list(import_module(f"examples.{name}").stream_agent(client, office.TASK))
-    assert "".join(words) == "It is sunny."
-    assert len(words) > 1
+        texts = list(import_module(f"examples.{name}").stream_agent(client, office.TASK))
+    assert "".join(texts) == "It is sunny."
+    assert len(texts) > 1
     assert_conversation(model.requests)
     assert all(request.streams for request in model.requests)
 
@@ -123,8 +123,8 @@ def test_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None:
     async def main() -> list[Any]:
         of = on_mcp.build_server(office.tools()) if served == "in memory" else SERVER
         async with Client(of) as client:
-            listed = await client.list_tools()
-            names = [tool.name for tool in listed.tools]
+            tools_list = await client.list_tools()
+            names = [tool.name for tool in tools_list.tools]
             searched = await client.call_tool("search_tools", {"query": "weather forecast"})
             rome = {"tool_name": "get_weather", "tool_input": {"city": "Rome"}}
             called = await client.call_tool("execute_dynamic_tool", rome)

@@ -49,7 +49,7 @@ TIGHT_TURNS = (Turn(search_call("weather forecast", limit=1)), Turn(REFUND), Tur
 def found_names(request: Request) -> list[str]:
     """Return the names of the tools that the last turn's searches found."""
     results = [json.loads(result) for result in request.results]
-    return [one["name"] for result in results for one in result["found"]]
+    return [item["name"] for result in results for item in result["found"]]
 
 
 def assert_conversation(requests: Sequence[Request], says_field: str = "`city` is missing") -> None:

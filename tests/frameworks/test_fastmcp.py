@@ -49,9 +49,9 @@ def test_example_lists_pinned_tools_and_finds_others() -> None:
     assert _list_names(server) == ["send_email", "search_tools", "call_tool"]
     text, failed = _call_tool(server, "search_tools", query="weather forecast", limit=1)
     assert not failed
-    [found] = json.loads(text)
-    assert found["name"] == "get_weather"
-    assert found["inputSchema"]["required"] == ["city"]
+    [search_result] = json.loads(text)
+    assert search_result["name"] == "get_weather"
+    assert search_result["inputSchema"]["required"] == ["city"]
     arguments = {"city": "Rome"}
     assert _call_tool(server, "call_tool", name="get_weather", arguments=arguments) == (
         "sunny in Rome",

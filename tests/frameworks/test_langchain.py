@@ -70,9 +70,9 @@ def _run(
 def test_example_finds_its_tool_and_reports_errors() -> None:
     with ScriptedModel([*TURNS]) as model:
         agent = with_langchain.agent(_llm(model))
-        said = agent.invoke(ASKED)
-        assert said["messages"][-1].content == "It is sunny."
-        assert "toolcrib" not in said
+        texts = agent.invoke(ASKED)
+        assert texts["messages"][-1].content == "It is sunny."
+        assert "toolcrib" not in texts
         assert_conversation(model.requests)
 
 
@@ -81,8 +81,8 @@ def test_example_works_in_an_event_loop() -> None:
         agent = create_agent(
             _llm(model), TOOLS, middleware=[ToolcribMiddleware(engine=build_lexical_engine)]
         )
-        said = asyncio.run(agent.ainvoke(ASKED))
-        assert said["messages"][-1].content == "It is sunny."
+        texts = asyncio.run(agent.ainvoke(ASKED))
+        assert texts["messages"][-1].content == "It is sunny."
         assert_conversation(model.requests)
 
 
@@ -112,8 +112,8 @@ def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
 def test_tools_removed_by_other_middleware_are_not_found() -> None:
     @wrap_model_call
     def without_refunds(request: Any, handler: Any) -> Any:
-        kept = [one for one in request.tools if one.name != "refund_charge"]
-        return handler(request.override(tools=kept))
+        remaining = [item for item in request.tools if item.name != "refund_charge"]
+        return handler(request.override(tools=remaining))
 
     turns = [Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")]
     requests = _run(turns, others=[without_refunds])
@@ -154,7 +154,8 @@ def test_stubs_have_no_parameters_and_hosted_tools_are_kept() -> None:
     assert requests[0].tool_names[:2] == ("theirs", SEARCH)
     assert len(requests[0].tool_names) == len(TOOLS) + 2
     parameters = {
-        one["function"]["name"]: one["function"]["parameters"] for one in requests[1].body["tools"]
+        item["function"]["name"]: item["function"]["parameters"]
+        for item in requests[1].body["tools"]
     }
     assert "city" in parameters["get_weather"]["properties"]
     assert not parameters["send_email"].get("properties")
@@ -198,8 +199,8 @@ def test_note_is_an_extra_part_and_absent_for_direct_results() -> None:
             agent = create_agent(
                 _llm(model), [*TOOLS, count_sheep, count_goats], middleware=middleware
             )
-            said = agent.invoke(ASKED)["messages"]
-            return [one.content for one in said if isinstance(one, ToolMessage)]
+            texts = agent.invoke(ASKED)["messages"]
+            return [item.content for item in texts if isinstance(item, ToolMessage)]
 
     (counted, note) = results("count_sheep")[-1]
     assert counted == {"type": "text", "text": "Seven."}
@@ -238,5 +239,5 @@ def test_tools_are_converted_once() -> None:
     from toolcrib.frameworks import langchain_model
 
     reader = langchain_model.LangChainToolReader()
-    given: BaseTool = TOOLS[0]
-    assert reader.read_tool(given) is reader.read_tool(given)
+    extra_tools: BaseTool = TOOLS[0]
+    assert reader.read_tool(extra_tools) is reader.read_tool(extra_tools)

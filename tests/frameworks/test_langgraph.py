@@ -49,8 +49,8 @@ def _thread(name: str) -> Any:
 def test_example_finds_its_tool_and_isolates_threads() -> None:
     with ScriptedModel([*TURNS, Turn("Again."), Turn("New.")]) as model:
         agent = with_langgraph.agent(_llm(model))
-        said = agent.invoke(ASKED, _thread("1"))
-        assert said["messages"][-1].content == "It is sunny."
+        texts = agent.invoke(ASKED, _thread("1"))
+        assert texts["messages"][-1].content == "It is sunny."
         assert_conversation(model.requests)
         agent.invoke(ASKED, _thread("1"))
         agent.invoke(ASKED, _thread("2"))
@@ -59,26 +59,26 @@ def test_example_finds_its_tool_and_isolates_threads() -> None:
 
 
 def test_thread_continues_with_a_new_agent() -> None:
-    kept = InMemorySaver()
+    remaining = InMemorySaver()
     with ScriptedModel(
         [Turn(search_call("weather", limit=1)), Turn("Yes?"), Turn("Again.")]
     ) as model:
         for _ in range(2):
             graph = create_agent(_llm(model), office.tools(), engine=build_lexical_engine)
-            graph.compile(checkpointer=kept).invoke(ASKED, _thread("1"))
+            graph.compile(checkpointer=remaining).invoke(ASKED, _thread("1"))
         assert model.requests[2].tool_names == (SEARCH, "get_weather")
 
 
 def test_example_works_in_an_event_loop() -> None:
     with ScriptedModel([*TURNS]) as model:
         agent = create_agent(_llm(model), office.tools(), engine=build_lexical_engine).compile()
-        said = asyncio.run(agent.ainvoke(ASKED))
-        assert said["messages"][-1].content == "It is sunny."
+        texts = asyncio.run(agent.ainvoke(ASKED))
+        assert texts["messages"][-1].content == "It is sunny."
         assert_conversation(model.requests)
 
 
 def test_result_of_a_call_notes_evicted_tools() -> None:
-    for invoke in (Pregel.invoke, lambda *given: asyncio.run(Pregel.ainvoke(*given))):
+    for invoke in (Pregel.invoke, lambda *state_tools: asyncio.run(Pregel.ainvoke(*state_tools))):
         with ScriptedModel(TIGHT_TURNS) as model:
             graph = create_agent(
                 _llm(model), office.tools(), engine=build_lexical_engine, budget=SMALL_BUDGET

@@ -95,8 +95,8 @@ def test_example_works_with_streaming(api: Any) -> None:
             pass
         return reply.final_output
 
-    said, requests = _run(TURNS, act, api)
-    assert said == "It is sunny."
+    texts, requests = _run(TURNS, act, api)
+    assert texts == "It is sunny."
     assert_conversation(requests)
 
 
@@ -185,12 +185,12 @@ def test_concurrent_runs_are_isolated() -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm)
         await asyncio.gather(
-            *(Runner.run(agent, asked) for asked in ("weather", "refund a charge"))
+            *(Runner.run(agent, questions) for questions in ("weather", "refund a charge"))
         )
 
     _, requests = _run(script, act)  # type: ignore[arg-type]
-    shown = {request.user_text: request.tool_names for request in requests if request.results}
-    assert shown == {
+    visible = {request.user_text: request.tool_names for request in requests if request.results}
+    assert visible == {
         "weather": (SEARCH, "get_weather"),
         "refund a charge": (SEARCH, "refund_charge"),
     }
@@ -244,7 +244,7 @@ def test_stubs_have_no_parameters() -> None:
 
     _, requests = _run([Turn(search_call("weather", limit=1)), Turn("Hi.")], act)
     assert len(requests[1].tool_names) == len(TOOLS) + 1
-    parameters = {one["name"]: one["parameters"] for one in requests[1].body["tools"]}
+    parameters = {item["name"]: item["parameters"] for item in requests[1].body["tools"]}
     assert "city" in parameters["get_weather"]["properties"]
     assert not parameters["send_email"].get("properties")
 

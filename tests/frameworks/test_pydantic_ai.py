@@ -59,8 +59,8 @@ async def _with_anthropic(url: str, act: Callable[[Any], Awaitable[Any]]) -> Any
 
 def _without_announcements(request: Request) -> Request:
     """Return a request without Pydantic AI's own messages about new tools."""
-    kept = [one for one in request.body["messages"] if one["role"] != "system"]
-    return replace(request, body={**request.body, "messages": kept})
+    remaining = [item for item in request.body["messages"] if item["role"] != "system"]
+    return replace(request, body={**request.body, "messages": remaining})
 
 
 def _run(
@@ -88,8 +88,8 @@ def test_example_finds_its_tool_and_keeps_it(provider: Any) -> None:
     with ScriptedModel([*TURNS, Turn("Again."), Turn("New.")]) as model:
         asyncio.run(provider(model.url, act))
         requests = [
-            one if one.wire.name == "anthropic" else _without_announcements(one)
-            for one in model.requests
+            item if item.wire.name == "anthropic" else _without_announcements(item)
+            for item in model.requests
         ]
         assert_conversation(requests, says_field="Field required")
         assert model.requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
@@ -101,13 +101,13 @@ def test_example_works_with_streaming() -> None:
         capability = ToolcribCapability(engine=build_lexical_engine)
         agent = Agent(llm, tools=office.tools(), capabilities=[capability])
         async with agent.run_stream(office.TASK) as reply:
-            said: str = await reply.get_output()
-            return said
+            texts: str = await reply.get_output()
+            return texts
 
     with ScriptedModel([*TURNS]) as model:
         assert asyncio.run(_with_openai(model.url, act)) == "It is sunny."
-        told = [*map(_without_announcements, model.requests)]
-        assert_conversation(told, says_field="Field required")
+        expected = [*map(_without_announcements, model.requests)]
+        assert_conversation(expected, says_field="Field required")
 
 
 def test_concurrent_runs_are_isolated() -> None:
@@ -119,14 +119,16 @@ def test_concurrent_runs_are_isolated() -> None:
     async def act(llm: Any) -> None:
         capability = ToolcribCapability(engine=build_lexical_engine)
         agent = Agent(llm, tools=office.tools(), capabilities=[capability])
-        await asyncio.gather(*(agent.run(asked) for asked in ("weather", "refund a charge")))
+        await asyncio.gather(
+            *(agent.run(prompts_seen) for prompts_seen in ("weather", "refund a charge"))
+        )
 
     with ScriptedModel(script) as model:
         asyncio.run(_with_openai(model.url, act))
-        shown = {
+        visible = {
             request.user_text: request.tool_names for request in model.requests if request.results
         }
-    assert shown == {
+    assert visible == {
         "weather": (SEARCH, "get_weather"),
         "refund a charge": (SEARCH, "refund_charge"),
     }
@@ -157,7 +159,7 @@ def test_each_call_of_a_turn_notes_its_evicted_tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "expected"),
     [
         ({"sheep": 7}, ['tool: {"sheep":7}', "user: To make room"]),
         (ToolReturn("Seven."), ["tool: Seven.\n\nTo make room"]),
@@ -167,7 +169,7 @@ def test_each_call_of_a_turn_notes_its_evicted_tools() -> None:
         ),
     ],
 )
-def test_note_is_extra_content_for_non_text_results(returned: Any, told: list[str]) -> None:
+def test_note_is_extra_content_for_non_text_results(returned: Any, expected: list[str]) -> None:
     def count_sheep() -> Any:
         """Count sheep."""
         return returned
@@ -179,10 +181,10 @@ def test_note_is_extra_content_for_non_text_results(returned: Any, told: list[st
     ]
     requests = _run(turns, [*office.tools(), count_sheep], budget=SMALL_BUDGET)
     messages = requests[2].body["messages"]
-    after = next(at for at, one in enumerate(messages) if "count_sheep" in str(one)) + 1
-    said = [f"{one['role']}: {text}" for one in messages[after:] for text in _texts(one)]
-    assert len(said) == len(told)
-    assert all(one.startswith(start) for one, start in zip(said, told, strict=True)), said
+    after = next(at for at, item in enumerate(messages) if "count_sheep" in str(item)) + 1
+    texts = [f"{item['role']}: {text}" for item in messages[after:] for text in _texts(item)]
+    assert len(texts) == len(expected)
+    assert all(item.startswith(start) for item, start in zip(texts, expected, strict=True)), texts
 
 
 def _texts(message: dict[str, Any]) -> list[str]:
@@ -227,7 +229,8 @@ def test_stubs_have_no_parameters() -> None:
     requests = _run(turns, disclosure=Disclosure(tier="stub"))
     assert len(requests[1].tool_names) == len(office.tools()) + 1
     parameters = {
-        one["function"]["name"]: one["function"]["parameters"] for one in requests[1].body["tools"]
+        item["function"]["name"]: item["function"]["parameters"]
+        for item in requests[1].body["tools"]
     }
     assert "city" in parameters["get_weather"]["properties"]
     assert not parameters["send_email"].get("properties")

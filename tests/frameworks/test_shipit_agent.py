@@ -83,8 +83,8 @@ def test_parameters_are_searched_and_search_tool_is_excluded() -> None:
         "loaded_tool_names": set(),
     }
     context = ToolContext(prompt="", state=state)
-    found = tool.run(context, query="postcode")
-    assert found.metadata["loaded"] == ["a"]
+    matches = tool.run(context, query="postcode")
+    assert matches.metadata["loaded"] == ["a"]
     assert state["loaded_tool_names"] == {"a"}
     again = tool.run(context, query="postcode")
     assert again.metadata["already_loaded"] == ["a"]

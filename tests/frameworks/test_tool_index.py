@@ -71,7 +71,7 @@ def test_names_are_those_the_framework_sends(name: str) -> None:
     talk = _shelf().build_turn_handler([Tool(name, "A code for the second factor."), RAIN])
     call = ToolCall("1", talk.search_name, {"query": "second factor"})
     (answer,) = talk.handle_calls(talk.start_session(None), [call]).replies
-    assert [one["name"] for one in json.loads(answer.text)["found"]] == [name]
+    assert [item["name"] for item in json.loads(answer.text)["found"]] == [name]
 
 
 @pytest.mark.parametrize(

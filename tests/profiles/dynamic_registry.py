@@ -15,9 +15,9 @@ def call_meta_tool(registry: DynamicToolRegistry, name: str, **arguments: Any) -
     return json.loads(registry.call(name, arguments))
 
 
-def raise_error(fault: BaseException) -> Callable[..., Any]:
+def raise_error(error: BaseException) -> Callable[..., Any]:
     def function(**_: Any) -> Any:
-        raise fault
+        raise error
 
     return function
 

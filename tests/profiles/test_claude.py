@@ -39,13 +39,13 @@ HARBOUR = [
     tool("read_tide", "Tell when the water is high"),
     tool("log_weather", "", wind="force and direction"),
 ]
-HARBOUR_NAMES = [one.name for one in HARBOUR]
+HARBOUR_NAMES = [item.name for item in HARBOUR]
 
 
 def names(content: dict[str, Any]) -> list[str]:
     assert content["type"] == "tool_search_tool_search_result"
-    assert all(one["type"] == "tool_reference" for one in content["tool_references"])
-    return [one["tool_name"] for one in content["tool_references"]]
+    assert all(item["type"] == "tool_reference" for item in content["tool_references"])
+    return [item["tool_name"] for item in content["tool_references"]]
 
 
 def error(content: dict[str, Any]) -> str:
@@ -68,9 +68,9 @@ def by_words(query: object, edition: Edition = EDITION_2026, **more: Any) -> dic
 
 def recorded_tools() -> list[Tool]:
     return [
-        one
+        item
         for entry in load_golden("anthropic")["catalog"]
-        for one in anthropic.tools_from_wire(entry)
+        for item in anthropic.tools_from_wire(entry)
     ]
 
 
@@ -242,24 +242,24 @@ def test_limit_out_of_range_is_an_error(limit: object) -> None:
 def test_bad_pattern_has_the_error_code_of_its_edition() -> None:
     assert error(by_pattern("(")) == "invalid_tool_input"
     assert error(by_pattern("(", EDITION_2025)) == "invalid_pattern"
-    said = by_pattern("boat(")["error_message"]
-    assert said.startswith("Invalid regular expression pattern: missing )")
-    assert said.endswith(r"at position 4; escape it as \( or search with plain words")
+    message = by_pattern("boat(")["error_message"]
+    assert message.startswith("Invalid regular expression pattern: missing )")
+    assert message.endswith(r"at position 4; escape it as \( or search with plain words")
     assert "simpler" in by_pattern("a{99999999999}")["error_message"]
     assert by_pattern("a{99999999999}")["error_code"] == "invalid_tool_input"
 
 
 def test_lexical_search_can_be_replaced() -> None:
-    asked: list[tuple[str, int]] = []
+    queries: list[tuple[str, int]] = []
 
     def by_words(query: str, limit: int) -> list[Tool]:
-        asked.append((query, limit))
+        queries.append((query, limit))
         return [HARBOUR[2], HARBOUR[0]]
 
     search = ClaudeToolSearch(HARBOUR, lexical_search=by_words)
     assert names(search.search(BM25, {"query": "any", "limit": 1})) == ["read_tide"]
     assert names(search.search(REGEX, {"pattern": "boat"})) == ["moor_boat"]
-    assert asked == [("any", 1)]
+    assert queries == [("any", 1)]
 
 
 @pytest.mark.parametrize(("name", "most"), [(REGEX, 200), (BM25, 500)])
@@ -395,7 +395,9 @@ def test_pattern_agrees_with_python_re_or_is_an_error(pattern: str) -> None:
     except re.error:
         assert error(content) == "invalid_pattern"
         return
-    texts = {one.name: [text for text in (one.name, one.description) if text] for one in HARBOUR}
+    texts = {
+        item.name: [text for text in (item.name, item.description) if text] for item in HARBOUR
+    }
     assert names(content) == [name for name in texts if any(map(compiled.search, texts[name]))]
 
 

@@ -22,7 +22,7 @@ def workshop() -> DynamicToolRegistry:
     registry = DynamicToolRegistry(lambda: datetime(2026, 1, 2, tzinfo=UTC))
     registry.register(
         {"name": "saw_board", "description": "Cut a board", "input_schema": {"type": "object"}},
-        lambda **given: given,
+        lambda **effective: effective,
         "data",
         ["wood", "cutting edge"],
     )
@@ -73,12 +73,12 @@ def test_blank_query_lists_the_tools() -> None:
     assert names(workshop().search("", "media")) == ["cut_glass"]
 
 
-@pytest.mark.parametrize(("asked", "given"), [(0, 1), (-1, 1), (2, 2), (20, 20), (100, 20)])
-def test_max_results_is_clamped(asked: int, given: int) -> None:
+@pytest.mark.parametrize(("requested", "effective"), [(0, 1), (-1, 1), (2, 2), (20, 20), (100, 20)])
+def test_max_results_is_clamped(requested: int, effective: int) -> None:
     registry = DynamicToolRegistry()
     for number in range(25):
         registry.register({"name": f"tool_{number}"}, add)
-    assert len(registry.search("tool", max_results=asked)) == given
+    assert len(registry.search("tool", max_results=requested)) == effective
 
 
 def test_replaced_tool_drops_old_words_and_keeps_usage_and_version() -> None:

@@ -101,8 +101,10 @@ class Replay:
         if not query.strip():
             # The original documents that a blank query lists tools but lists none; ours lists them.
             assert recorded == []
-            listed = [name for name in self.current if category in ("", self._category(name))]
-            assert [row["name"] for row in ours] == listed[:bounded]
+            names_in_order = [
+                name for name in self.current if category in ("", self._category(name))
+            ]
+            assert [row["name"] for row in ours] == names_in_order[:bounded]
         elif self.tainted:
             # The original still finds words of replaced definitions, of version notes and of a
             # description that is not there: ours only words of the tools as they are.
@@ -180,7 +182,7 @@ class Replay:
     def _list_categories(self, recorded: Any) -> None:
         assert self.registry.list_categories() == recorded
 
-    def _expected_index(self, recorded: Any, name: str) -> None:
+    def _index_of(self, recorded: Any, name: str) -> None:
         # The original keeps the words of replaced definitions and of version notes.
         assert sorted(tool_words(self.registry[name].tool)) == [
             word for word in recorded if word in self._words(name)
@@ -199,13 +201,16 @@ class Replay:
         return set(re.findall(r"\w+", text.lower()))
 
     def _row(self, query: str) -> Callable[[str], Row]:
-        asked = set(re.findall(r"\w+", query.lower()))
+        requested = set(re.findall(r"\w+", query.lower()))
 
         def row(name: str) -> Row:
             hits = [
-                (word, one) for word in self._words(name) for one in asked if word.startswith(one)
+                (word, item)
+                for word in self._words(name)
+                for item in requested
+                if word.startswith(item)
             ]
-            score = sum(1.0 if word == one else 0.5 for word, one in hits)
+            score = sum(1.0 if word == item else 0.5 for word, item in hits)
             return {"name": name, "category": self._category(name), "relevance_score": score}
 
         return row

@@ -37,21 +37,21 @@ def search(query: object, tools: list[Tool] = KITCHEN) -> dict[str, Any]:
 
 
 def stubbed_names(definitions: list[EverrunsDefinition]) -> list[str]:
-    return [one.tool.name for one in definitions if one.stub is not None]
+    return [item.tool.name for item in definitions if item.stub is not None]
 
 
 # ------------------------------------------------------------------------------- golden vectors
 
 
 def recorded_tools(catalog: list[dict[str, Any]]) -> list[Tool]:
-    return [Tool(one["name"], one["description"], one["parameters"]) for one in catalog]
+    return [Tool(item["name"], item["description"], item["parameters"]) for item in catalog]
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "search_vectors"))
 def test_search_matches_the_recording(vector: dict[str, Any]) -> None:
     tools = recorded_tools(load_golden("everruns")["catalogs"][vector["catalog"]])
-    listed = [tool.name for tool in tools]
-    visible = listed if vector["visible"] == "all" else vector["visible"]
+    names_in_order = [tool.name for tool in tools]
+    visible = names_in_order if vector["visible"] == "all" else vector["visible"]
     capability = EverrunsToolSearch()
     answer = capability.search(vector["arguments"], EverrunsContext(tools, visible, "session"))
     assert answer == vector["output"]
@@ -64,7 +64,7 @@ def test_search_matches_the_recording(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "error_vectors"))
 def test_search_errors_match_the_recording(vector: dict[str, Any]) -> None:
     lacking = [None, EverrunsContext(visible=[]), EverrunsContext(registry=[])]
-    errors = [EverrunsToolSearch().search({"query": "x"}, one)["error"] for one in lacking]
+    errors = [EverrunsToolSearch().search({"query": "x"}, item)["error"] for item in lacking]
     assert vector["error"] in errors
     assert len(set(errors)) == len(lacking)
 
@@ -72,17 +72,20 @@ def test_search_errors_match_the_recording(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "hook_vectors"))
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
 def test_hidden_parameters_match_the_recording(vector: dict[str, Any], stub: everruns.Stub) -> None:
-    made = vector["constructor"]
-    capability = EverrunsToolSearch(made["threshold"], frozenset(made["never_defer"]), stub)
+    generated_tools = vector["constructor"]
+    capability = EverrunsToolSearch(
+        generated_tools["threshold"], frozenset(generated_tools["never_defer"]), stub
+    )
     capability.reveals.reveal("session", vector["revealed_this_session"])
     tools = [
-        Tool(one["name"], input_schema=SCHEMA, policy=one["deferrable"]) for one in vector["tools"]
+        Tool(item["name"], input_schema=SCHEMA, policy=item["deferrable"])
+        for item in vector["tools"]
     ]
     definitions = capability.with_config(vector["config"]).advertise(
         tools, "session", hosted_search=vector["hosted_search_active"]
     )
     assert stubbed_names(definitions) == vector["stubbed"]
-    assert [one.tool for one in definitions] == tools
+    assert [item.tool for item in definitions] == tools
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "reveal_vectors", "vectors"))
@@ -345,7 +348,7 @@ def test_sessions_are_bounded_and_reveals_only_grow(
         before = reveals.names_of(session)
         reveals.reveal(session, names)
         assert reveals.names_of(session)[: len(before)] == before
-        assert sum(bool(reveals.names_of(one)) for one in "abcdef") <= 3
+        assert sum(bool(reveals.names_of(item)) for item in "abcdef") <= 3
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,9 @@ def search_text(
 
 
 def found_names(
-    query: str, kind: type[McproxyToolSearch] = McproxyToolSearch, **more: Any
+    query: str, variant: type[McproxyToolSearch] = McproxyToolSearch, **more: Any
 ) -> list[str]:
-    reply = search_text(kind(FARM, config(**more)), query)
+    reply = search_text(variant(FARM, config(**more)), query)
     assert not reply.is_error
     return names(reply.session.exposed)
 
@@ -62,8 +62,8 @@ def found_names(
 
 
 def recorded_tools(catalog: str) -> list[Tool]:
-    listed = load_golden("mcproxy")["catalogs"][catalog]
-    return [Tool(one["name"], one["description"] or "") for one in listed]
+    listed_names = load_golden("mcproxy")["catalogs"][catalog]
+    return [Tool(item["name"], item["description"] or "") for item in listed_names]
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "search_vectors"))
@@ -101,7 +101,9 @@ def test_source_list_matches_the_recording(vector: dict[str, Any]) -> None:
                 session
             )
             session = listing.session
-            described = [one.description for one in listing.tools if one.name == SEARCH_TOOL_NAME]
+            described = [
+                item.description for item in listing.tools if item.name == SEARCH_TOOL_NAME
+            ]
             assert names(listing.tools) == recorded["tools"]
             description = recorded["search_tool_description"]
             assert described == ([] if description is None else [description])
@@ -216,27 +218,27 @@ def test_tool_with_server_is_listed_under_its_public_name() -> None:
 # -------------------------------------------------------------------------------------- listing
 
 
-@pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("given", [config(6), config(7), config(2, enabled=False)])
+@pytest.mark.parametrize("variant", BOTH)
+@pytest.mark.parametrize("settings", [config(6), config(7), config(2, enabled=False)])
 def test_few_tools_or_a_disabled_middleware_hide_nothing(
-    kind: type[McproxyToolSearch], given: McproxyConfig
+    variant: type[McproxyToolSearch], settings: McproxyConfig
 ) -> None:
-    assert kind(FARM, given).list_tools() == McproxyListing(
-        tuple(kind(FARM).catalog), EMPTY_SESSION
+    assert variant(FARM, settings).list_tools() == McproxyListing(
+        tuple(variant(FARM).catalog), EMPTY_SESSION
     )
 
 
 def test_servers_come_in_the_order_of_the_configuration_or_of_their_names() -> None:
-    given = config(3)
+    settings = config(3)
     servers = ["field", "yard"]
-    ours = McproxyToolSearch(FARM, given, servers=servers).list_tools()
+    ours = McproxyToolSearch(FARM, settings, servers=servers).list_tools()
     assert names(ours.tools) == [
         "field___cut_hay",
         "field___sow_wheat",
         "yard___lock_gate",
         SEARCH_TOOL_NAME,
     ]
-    theirs = SourceToolSearch(FARM, given, servers=servers).list_tools()
+    theirs = SourceToolSearch(FARM, settings, servers=servers).list_tools()
     assert names(theirs.tools) == [
         "barn___feed_cow",
         "barn___milk_cow",
@@ -256,8 +258,8 @@ def test_first_strategy_decides_in_documented_and_last_in_source() -> None:
     # A tool without a prefix belongs to the server `unknown`, so the two orders differ.
     tools = [Tool("z___1"), Tool("q___1"), Tool("plain"), Tool("z___0")]
 
-    def order(kind: type[McproxyToolSearch], *strategies: str) -> list[str]:
-        search = kind(
+    def order(variant: type[McproxyToolSearch], *strategies: str) -> list[str]:
+        search = variant(
             tools, McproxyConfig(selection_order=strategies), servers=["z", "unknown", "q"]
         )
         return [tool.name for tool in search.order_tools()]
@@ -282,10 +284,10 @@ def test_unknown_strategies_are_ignored() -> None:
 
 
 def test_random_selection_depends_on_the_seed_alone() -> None:
-    given = McproxyConfig(selection_order=("random",))
+    settings = McproxyConfig(selection_order=("random",))
 
     def order(seed: int, tools: list[Tool] = FARM) -> list[str]:
-        return [tool.name for tool in McproxyToolSearch(tools, given, seed=seed).order_tools()]
+        return [tool.name for tool in McproxyToolSearch(tools, settings, seed=seed).order_tools()]
 
     assert order(1) == order(1)
     assert len({tuple(order(seed)) for seed in range(9)}) > 1
@@ -305,29 +307,32 @@ def test_limit_0_disables_documented_search_and_hides_all_in_source() -> None:
 
 
 def test_list_follows_the_catalog_in_documented_and_is_frozen_in_source() -> None:
-    given, fewer = config(2), FARM[3:]
-    for kind, later in ((McproxyToolSearch, FARM_NAMES[3:5]), (SourceToolSearch, FARM_NAMES[:2])):
-        first = kind(FARM, given).list_tools()
+    settings, fewer = config(2), FARM[3:]
+    for variant, later in (
+        (McproxyToolSearch, FARM_NAMES[3:5]),
+        (SourceToolSearch, FARM_NAMES[:2]),
+    ):
+        first = variant(FARM, settings).list_tools()
         assert names(first.tools) == [*FARM_NAMES[:2], SEARCH_TOOL_NAME]
-        second = kind(fewer, given).list_tools(first.session)
+        second = variant(fewer, settings).list_tools(first.session)
         assert names(second.tools) == [*later, SEARCH_TOOL_NAME]
-        hidden = 1 if kind is McproxyToolSearch else 4
+        hidden = 1 if variant is McproxyToolSearch else 4
         assert f"{hidden} additional" in second.tools[-1].description
 
 
 def test_removed_tools_are_not_listed() -> None:
-    given = config(2)
-    hay = search_text(McproxyToolSearch(FARM, given), "hay").session
+    settings = config(2)
+    hay = search_text(McproxyToolSearch(FARM, settings), "hay").session
     assert len(hay.exposed) == 2
-    without_field = McproxyToolSearch([*FARM[:2], *FARM[4:]], given).list_tools(hay)
+    without_field = McproxyToolSearch([*FARM[:2], *FARM[4:]], settings).list_tools(hay)
     assert names(without_field.tools) == ["barn___feed_cow", SEARCH_TOOL_NAME]
-    without_hay = McproxyToolSearch([FARM[1], *FARM[4:]], given).list_tools(hay)
+    without_hay = McproxyToolSearch([FARM[1], *FARM[4:]], settings).list_tools(hay)
     assert names(without_hay.tools) == ["barn___milk_cow", "yard___lock_gate", SEARCH_TOOL_NAME]
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_search_replaces_the_list_of_its_own_session(kind: type[McproxyToolSearch]) -> None:
-    search = kind(FARM, config(2))
+@pytest.mark.parametrize("variant", BOTH)
+def test_search_replaces_the_list_of_its_own_session(variant: type[McproxyToolSearch]) -> None:
+    search = variant(FARM, config(2))
     before = search.list_tools()
     reply = search_text(search, "wheat", before.session)
     assert reply.list_changed
@@ -339,13 +344,13 @@ def test_search_replaces_the_list_of_its_own_session(kind: type[McproxyToolSearc
 
 
 def test_search_among_few_tools_hides_others_only_in_source() -> None:
-    for kind, shown in (
+    for variant, visible in (
         (McproxyToolSearch, FARM_NAMES),
         (SourceToolSearch, ["ring_bell", SEARCH_TOOL_NAME]),
     ):
-        search = kind(FARM, config(6))
+        search = variant(FARM, config(6))
         reply = search_text(search, "table")
-        assert names(search.list_tools(reply.session).tools) == shown
+        assert names(search.list_tools(reply.session).tools) == visible
 
 
 def test_hidden_count_is_never_negative() -> None:
@@ -356,27 +361,27 @@ def test_hidden_count_is_never_negative() -> None:
 # -------------------------------------------------------------------------------------- search
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("variant", BOTH)
 @pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 7}, {"text": "hay"}])
 def test_call_without_a_query_is_an_rpc_error(
-    kind: type[McproxyToolSearch], arguments: dict[str, Any]
+    variant: type[McproxyToolSearch], arguments: dict[str, Any]
 ) -> None:
-    assert kind(FARM).search(arguments) == RpcError(-32602, mcproxy.QUERY_MISSING)
+    assert variant(FARM).search(arguments) == RpcError(-32602, mcproxy.QUERY_MISSING)
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_call_to_a_disabled_middleware_is_an_rpc_error(kind: type[McproxyToolSearch]) -> None:
-    reply = kind(FARM, config(enabled=False)).search({"query": "hay"})
+@pytest.mark.parametrize("variant", BOTH)
+def test_call_to_a_disabled_middleware_is_an_rpc_error(variant: type[McproxyToolSearch]) -> None:
+    reply = variant(FARM, config(enabled=False)).search({"query": "hay"})
     assert reply == RpcError(-32603, mcproxy.SEARCH_OFF)
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("variant", BOTH)
 @pytest.mark.parametrize("query", ["tractor", "", "  ", "tractor ?"])
 def test_no_match_is_reported_and_changes_nothing(
-    kind: type[McproxyToolSearch], query: str
+    variant: type[McproxyToolSearch], query: str
 ) -> None:
     before = McproxySession(tuple(FARM[:1]))
-    reply = search_text(kind(FARM), query, before)
+    reply = search_text(variant(FARM), query, before)
     assert reply.text == f"No tools found matching '{query}'. Try a different search term."
     assert reply.to_dict() == {"content": [{"type": "text", "text": reply.text}], "isError": False}
     assert (reply.list_changed, reply.session) == (True, before)
@@ -429,28 +434,28 @@ def test_invalid_query_is_an_error_with_advice_in_documented() -> None:
 
 def test_threshold_is_a_share_in_documented_and_a_tenth_of_raw_score_in_source() -> None:
     two = [Tool("barn___feed_cow", "Give hay"), Tool("yard___lock_gate", "Bar the way")]
-    given = McproxyConfig(threshold=0.1)
-    perfect = search_text(McproxyToolSearch(two, given), "cow")
+    settings = McproxyConfig(threshold=0.1)
+    perfect = search_text(McproxyToolSearch(two, settings), "cow")
     assert perfect.matches[0].score > 0.4
     assert names(perfect.session.exposed) == ["barn___feed_cow"]
-    dropped = search_text(SourceToolSearch(two, given), "cow")
+    dropped = search_text(SourceToolSearch(two, settings), "cow")
     assert 0.5 < dropped.matches[0].score < 1.0
     assert dropped.session.exposed == ()
     assert found_names("cow", threshold=1.01) == []
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_results_are_limited_before_the_threshold(kind: type[McproxyToolSearch]) -> None:
-    assert len(search_text(kind(FARM, config(2)), "*").matches) == 2
-    assert len(search_text(kind(FARM, config(20_000)), "*").matches) == len(FARM)
+@pytest.mark.parametrize("variant", BOTH)
+def test_results_are_limited_before_the_threshold(variant: type[McproxyToolSearch]) -> None:
+    assert len(search_text(variant(FARM, config(2)), "*").matches) == 2
+    assert len(search_text(variant(FARM, config(20_000)), "*").matches) == len(FARM)
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("variant", BOTH)
 def test_debug_lines_describe_the_search_if_enabled(
-    kind: type[McproxyToolSearch],
+    variant: type[McproxyToolSearch],
 ) -> None:
     ticks = iter([1.0, 1.0024])
-    search = kind(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
+    search = variant(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
     assert search_text(search, "hay").debug == (
         'Tool search query: "hay"',
         "Index size: 6 tools",
@@ -458,14 +463,14 @@ def test_debug_lines_describe_the_search_if_enabled(
         "Matches after threshold: 0",
         "Search time: 2ms",
     )
-    assert search_text(kind(FARM), "hay").debug == ()
+    assert search_text(variant(FARM), "hay").debug == ()
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_empty_catalog_is_listed_and_searched(kind: type[McproxyToolSearch]) -> None:
-    assert kind([]).list_tools().tools == ()
+@pytest.mark.parametrize("variant", BOTH)
+def test_empty_catalog_is_listed_and_searched(variant: type[McproxyToolSearch]) -> None:
+    assert variant([]).list_tools().tools == ()
     for query in ("hay", "name:hay", "*"):
-        assert search_text(kind([], config()), query).matches == ()
+        assert search_text(variant([], config()), query).matches == ()
 
 
 # ----------------------------------------------------------------------------------- properties
@@ -479,17 +484,17 @@ queries = st.lists(words, max_size=5).map(" ".join) | st.text(max_size=8)
 
 @given(st.lists(queries, max_size=4), st.integers(0, 8), st.sampled_from(BOTH))
 def test_lists_stay_within_the_limit_and_sessions_are_isolated(
-    asked: list[str], limit: int, kind: type[McproxyToolSearch]
+    requested: list[str], limit: int, variant: type[McproxyToolSearch]
 ) -> None:
-    search = kind(FARM, config(limit))
+    search = variant(FARM, config(limit))
     untouched = search.list_tools()
     session = EMPTY_SESSION
-    for query in asked:
+    for query in requested:
         reply = search.search({"query": query}, session)
         if isinstance(reply, McproxyReply):
             session = reply.session
             assert len(reply.matches) <= (limit or len(FARM))
-        shown = search.list_tools(session).tools
-        assert len(set(names(shown))) == len(shown)
-        assert all(tool.id in search.catalog or tool == shown[-1] for tool in shown)
+        visible = search.list_tools(session).tools
+        assert len(set(names(visible))) == len(visible)
+        assert all(tool.id in search.catalog or tool == visible[-1] for tool in visible)
     assert search.list_tools() == untouched

@@ -44,15 +44,15 @@ def test_query_invalid_even_as_phrase_finds_nothing(query: str) -> None:
 
 
 def test_terms_are_split_like_tantivy() -> None:
-    written = "Read_File v2.1 Übersetzt हिन्दी " + "x" * 40 + " " + "y" * 39 + " ß" + "ü" * 19
-    terms = [word.whole for word in mcproxy_source.split_terms(written)]
+    source = "Read_File v2.1 Übersetzt हिन्दी " + "x" * 40 + " " + "y" * 39 + " ß" + "ü" * 19
+    terms = [word.whole for word in mcproxy_source.split_terms(source)]
     assert terms == ["read", "file", "v2", "1", "übersetzt", "हिन", "दी", "y" * 39]
 
 
 def test_phrase_prefix_scores_its_complete_words() -> None:
     search = SourceToolSearch(FARM, config())
-    one = search_text(search, '"milk co"*').matches
-    assert [(tool.name, score) for tool, score in one] == [("barn___milk_cow", 1.0)]
+    item = search_text(search, '"milk co"*').matches
+    assert [(tool.name, score) for tool, score in item] == [("barn___milk_cow", 1.0)]
     assert (
         search_text(search, '"barn milk co"*').matches == search_text(search, '"barn milk"').matches
     )

@@ -142,7 +142,7 @@ def test_infinite_limit_means_the_maximum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "effective"),
+    ("requested", "effective"),
     [
         *((unclear, 5) for unclear in (None, 0, "", [], "many", [1], math.nan, "9" * 5000)),
         *((too_few, 1) for too_few in (-3, True, -math.inf)),
@@ -150,8 +150,8 @@ def test_infinite_limit_means_the_maximum() -> None:
         *((too_many, 10) for too_many in (11, 999, math.inf)),
     ],
 )
-def test_limit_is_clamped_to_its_range(asked: object, effective: int) -> None:
-    assert run(ToolSearchTool(), query="plant", limit=asked).metadata["limit"] == effective
+def test_limit_is_clamped_to_its_range(requested: object, effective: int) -> None:
+    assert run(ToolSearchTool(), query="plant", limit=requested).metadata["limit"] == effective
 
 
 def test_shortlist_contains_score_description_and_hint() -> None:
@@ -269,16 +269,16 @@ def test_signature_needs_no_schema() -> None:
 
 def test_deferral_setting_selects_none_all_or_named_tools() -> None:
     tool = LoadingToolSearchTool(name="find")
-    listed = ["find", "bash", "dig", "mow"]
-    assert tool.select_deferred(listed, False) == frozenset()
-    assert tool.select_deferred(listed, True) == {"dig", "mow"}
-    assert tool.select_deferred(listed, ["dig", "find", "unknown"]) == {"dig"}
+    listed_names = ["find", "bash", "dig", "mow"]
+    assert tool.select_deferred(listed_names, False) == frozenset()
+    assert tool.select_deferred(listed_names, True) == {"dig", "mow"}
+    assert tool.select_deferred(listed_names, ["dig", "find", "unknown"]) == {"dig"}
 
 
 def test_loaded_schemas_follow_those_already_advertised() -> None:
     schemas = {name: {"function": {"name": name}} for name in ("dig", "bash", "mow", "rake")}
-    shown = shipit.advertised_schemas(schemas, ["dig", "mow", "rake"], ["mow", "gone", "dig"])
-    assert [schema["function"]["name"] for schema in shown] == ["bash", "mow", "dig"]
+    visible = shipit.advertised_schemas(schemas, ["dig", "mow", "rake"], ["mow", "gone", "dig"])
+    assert [schema["function"]["name"] for schema in visible] == ["bash", "mow", "dig"]
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)

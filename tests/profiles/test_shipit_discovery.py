@@ -49,10 +49,10 @@ def test_token_budget_holds_and_never_defers_the_search() -> None:
 
 def test_priority_comes_before_recent_use_before_the_core_before_the_first() -> None:
     tools = [*_tools(3), Tool("bash"), Tool("recent"), Tool("vital")]
-    kept = {tool.name for tool in tools} - DiscoveryPolicy(initial_tools=4).select_deferred(
+    remaining = {tool.name for tool in tools} - DiscoveryPolicy(initial_tools=4).select_deferred(
         tools, "none", priority={"vital": 1.0}, recent=["recent"]
     )
-    assert kept == {"vital", "recent", "bash"}
+    assert remaining == {"vital", "recent", "bash"}
 
 
 @pytest.mark.parametrize(
@@ -137,21 +137,21 @@ def test_invalid_checkpoint_entries_are_ignored_and_bounded() -> None:
 
 
 def test_fingerprint_does_not_depend_on_the_order_of_fields() -> None:
-    one, two = {"type": "object", "title": "a"}, {"title": "a", "type": "object"}
-    assert schema_fingerprint(Tool("t", "", one)) == schema_fingerprint(Tool("t", "", two))
-    assert schema_fingerprint(Tool("t", "", one)) != schema_fingerprint(Tool("t", "other", one))
+    item, two = {"type": "object", "title": "a"}, {"title": "a", "type": "object"}
+    assert schema_fingerprint(Tool("t", "", item)) == schema_fingerprint(Tool("t", "", two))
+    assert schema_fingerprint(Tool("t", "", item)) != schema_fingerprint(Tool("t", "other", item))
 
 
 def test_denied_tools_are_not_searched() -> None:
-    asked = []
+    query_text = []
 
     def discoverable(name: str) -> bool:
-        asked.append(name)
+        query_text.append(name)
         return not name.startswith("drop_")
 
     state: dict[str, Any] = {"available_tools": [{"name": "drop_table"}, {"name": "read"}, {}]}
     assert hide_denied(state, discoverable) == {"drop_table"}
-    assert asked == ["drop_table", "read", ""]
+    assert query_text == ["drop_table", "read", ""]
     assert state["available_tools"] == [{"name": "read"}, {}]
     assert state["discovery_hidden"] == {"drop_table"}
     assert hide_denied({}, discoverable) == frozenset()

@@ -38,19 +38,19 @@ class Plain:
 
     def search(self, query: str, limit: int = 5) -> list[tuple[str, float]]:
         scores: dict[str, float] = {}
-        for asked in set(query.lower().split()):
+        for queries in set(query.lower().split()):
             for word, names in self.names.items():
-                for name in names if word.startswith(asked) else []:
-                    scores[name] = scores.get(name, 0) + (1 if word == asked else 0.5)
-        best = sorted(scores.items(), key=lambda one: -one[1])[:limit]
-        return [one for one in best if one[0] in self.tools]
+                for name in names if word.startswith(queries) else []:
+                    scores[name] = scores.get(name, 0) + (1 if word == queries else 0.5)
+        best = sorted(scores.items(), key=lambda item: -item[1])[:limit]
+        return [item for item in best if item[0] in self.tools]
 
-    def answer(self, name: str, given: dict[str, Any]) -> str:
+    def answer(self, name: str, arguments: dict[str, Any]) -> str:
         try:
             if name not in self.tools:
                 raise ValueError(f"no tool {name}")
             self.tools[name]["uses"] += 1
-            return json.dumps(self.tools[name]["function"](**given), default=str)
+            return json.dumps(self.tools[name]["function"](**arguments), default=str)
         except ValueError as fault:
             return f"{fault}: is the name right?"
 

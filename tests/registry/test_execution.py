@@ -198,12 +198,12 @@ def test_large_result_is_truncated_with_a_note() -> None:
 # ----------------------------------------------------------------------------------------- errors
 
 
-def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
+def raising(error: BaseException, is_async: bool) -> Callable[[], Any]:
     async def fail_async() -> Any:
-        raise fault
+        raise error
 
     def fail() -> Any:
-        raise fault
+        raise error
 
     return fail_async if is_async else fail
 
@@ -211,7 +211,7 @@ def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
 @every_caller
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize(
-    ("fault", "text"),
+    ("error", "text"),
     [
         (ValueError("no gas"), "ValueError: no gas"),
         (KeyError("tool"), "KeyError: 'tool'"),
@@ -222,14 +222,14 @@ def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
     ],
 )
 def test_exception_of_the_function_is_not_reported_as_invalid_call(
-    call: Caller, is_async: bool, fault: BaseException, text: str
+    call: Caller, is_async: bool, error: BaseException, text: str
 ) -> None:
-    registry = build_registry(raising(fault, is_async))
+    registry = build_registry(raising(error, is_async))
     result = call(registry, "tool", {})
     assert result == CallResult(f"tool accepted the call and failed: {text}", is_error=True)
     with pytest.raises(ToolFailed) as caught:
         registry.execute("tool", {})
-    assert caught.value.__cause__ is fault
+    assert caught.value.__cause__ is error
 
 
 @every_caller
@@ -260,7 +260,7 @@ def test_arguments_are_validated_against_the_whole_schema(call: Caller) -> None:
         "required": ["size"],
     }
     ran: list[Any] = []
-    registry = Registry().register(Tool("order", "", schema), lambda **given: ran.append(given))
+    registry = Registry().register(Tool("order", "", schema), lambda **kwargs: ran.append(kwargs))
     result = call(registry, "order", {"count": 0})
     assert result.is_error
     assert result.text.startswith("the arguments do not fit order: ")

@@ -291,7 +291,7 @@ def keywords(**names: str) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "fault"),
+    ("function", "message"),
     [
         (lambda city: city, r"the lambda in test_function\.py, line \d+ has no name; use def"),
         (functools.partial(lambda city: city), "has no name; give one"),
@@ -304,8 +304,8 @@ def keywords(**names: str) -> None: ...
         (Shop, "is not a function"),
     ],
 )
-def test_invalid_function_error_gives_the_reason(function: Any, fault: str) -> None:
-    with pytest.raises(InvalidTool, match=fault):
+def test_invalid_function_error_gives_the_reason(function: Any, message: str) -> None:
+    with pytest.raises(InvalidTool, match=message):
         FunctionSignature(function)
 
 

@@ -41,8 +41,8 @@ def stdio_command(config: Path) -> list[str]:
 @contextmanager
 def run_process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process until this ends; what it says goes to a file."""
-    with log.open("wb") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, cwd=REPOSITORY)
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=REPOSITORY)
         try:
             yield process
         finally:
@@ -70,17 +70,17 @@ def count_started_servers(address: str) -> int:
     """How many servers of a gateway are up; none while it is not up itself."""
     try:
         with urllib.request.urlopen(f"{address}/api/servers", timeout=60) as answer:
-            told = json.load(answer)
+            body = json.load(answer)
     except OSError:
         return 0
-    return sum(one["state"] in ("started", "in use") for one in told["servers"])
+    return sum(server["state"] in ("started", "in use") for server in body["servers"])
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until something holds, as long as the process lives."""
     until = time.monotonic() + START_SECONDS
     while not condition():
-        said = log.read_text(errors="replace")[-2000:]
-        assert process.poll() is None, f"it ended: {said}"
-        assert time.monotonic() < until, f"it did not come up: {said}"
+        output = log.read_text(errors="replace")[-2000:]
+        assert process.poll() is None, f"it ended: {output}"
+        assert time.monotonic() < until, f"it did not come up: {output}"
         time.sleep(0.2)

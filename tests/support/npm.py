@@ -32,7 +32,9 @@ def install_folder(variable: str, temporary: Path) -> Path:
 def install_packages(folder: Path, packages: Sequence[str]) -> Path:
     """Install packages, given as `name@version`, that are not there yet; run none of their scripts."""
     modules = folder / "node_modules"
-    missing = [one for one in packages if not (modules / one.rpartition("@")[0]).is_dir()]
+    missing = [
+        package for package in packages if not (modules / package.rpartition("@")[0]).is_dir()
+    ]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"]

@@ -299,12 +299,12 @@ def test_gemini_returns_a_complete_response(model: ScriptedModel, gemini: genai.
 
 def test_gemini_streams_the_same_answer(gemini: genai.Client) -> None:
     chunks = list(gemini.models.generate_content_stream(**gemini_request()))
-    said = "".join(
+    reply_text = "".join(
         part.text or ""
         for chunk in chunks
         for part in (chunk.candidates or [])[0].content.parts or []  # type: ignore[union-attr]
     )
-    assert said == "Let me look that up."
+    assert reply_text == "Let me look that up."
     assert [call.name for chunk in chunks for call in chunk.function_calls or []] == ["get_weather"]
     usage = chunks[-1].usage_metadata
     assert usage and usage.candidates_token_count == WEATHER.tokens

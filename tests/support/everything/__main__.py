@@ -62,7 +62,7 @@ async def list_templates(ctx: Context, params: Any) -> Any:
 
 async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> Any:
     uri = params.uri
-    kind = next((one["mimeType"] for one in RESOURCES if one["uri"] == uri), "application/json")
+    kind = next((item["mimeType"] for item in RESOURCES if item["uri"] == uri), "application/json")
     body: Result = {"uri": uri, "mimeType": kind}
     if kind == "image/png":
         return {"contents": [{**body, "blob": PICTURE}]}
@@ -79,8 +79,8 @@ async def list_prompts(ctx: Context, params: Any) -> Any:
 
 
 async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> Any:
-    given = params.arguments or {}
-    content: list[Mapping[str, Any]] = [{"type": "text", "text": f"Prompt with {given}."}]
+    options = params.arguments or {}
+    content: list[Mapping[str, Any]] = [{"type": "text", "text": f"Prompt with {options}."}]
     if params.name == "test_input_required_result_prompt":
         context = field(input_responses(params).get("user_context"), "context")
         if context is None:
@@ -90,8 +90,8 @@ async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> Any:
     if params.name == "test_prompt_with_image":
         content.insert(0, IMAGE)
     if params.name == "test_prompt_with_embedded_resource":
-        content.insert(0, resource(str(given.get("resourceUri")), "Embedded."))
-    return {"messages": [{"role": "user", "content": one} for one in content]}
+        content.insert(0, resource(str(options.get("resourceUri")), "Embedded."))
+    return {"messages": [{"role": "user", "content": item} for item in content]}
 
 
 async def complete(ctx: Context, params: types.CompleteRequestParams) -> Any:
@@ -136,7 +136,7 @@ class Events(EventStore):
 class Everything(Server[Any]):
     """The SDK's server, which says that its lists may change."""
 
-    def create_initialization_options(self, *args: Any, **given: Any) -> Any:
+    def create_initialization_options(self, *args: Any, **options: Any) -> Any:
         return super().create_initialization_options(NotificationOptions(True, True, True))
 
 

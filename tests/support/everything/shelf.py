@@ -79,10 +79,10 @@ def unseal_state(token: str | None) -> str:
 
 def input_responses(params: types.InputResponseRequestParams) -> dict[str, Any]:
     """What the client has answered so far."""
-    given = params.input_responses or {}
+    responses = params.input_responses or {}
     return {
-        key: one if isinstance(one, dict) else one.model_dump(by_alias=True, exclude_none=True)
-        for key, one in given.items()
+        key: item if isinstance(item, dict) else item.model_dump(by_alias=True, exclude_none=True)
+        for key, item in responses.items()
     }
 
 
@@ -103,8 +103,8 @@ async def ask_client(
 ) -> tuple[Any, Result | None]:
     """The client's answer, or the result that asks for it."""
     if is_modern(ctx):
-        given = input_responses(params).get("asked")
-        return given, None if given else input_required({"asked": request})
+        responses = input_responses(params).get("asked")
+        return responses, None if responses else input_required({"asked": request})
     channel = ctx.session._request_outbound
     return await channel.send_raw_request(request["method"], request["params"]), None
 
@@ -168,10 +168,10 @@ def requires_input(
     """A tool that is done once its questions are answered, and asks again until then."""
 
     async def ask(ctx: Context, params: types.CallToolRequestParams) -> Result:
-        given = input_responses(params)
-        if given and state:
+        responses = input_responses(params)
+        if responses and state:
             unseal_state(params.request_state)
-        text = done(given)
+        text = done(responses)
         return (
             text_result(text)
             if text
@@ -186,12 +186,12 @@ async def rounds(ctx: Context, params: types.CallToolRequestParams) -> Result:
         return input_required(
             {"step1": form("Step 1: What is your name?", name=NAME)}, seal_state("1")
         )
-    state, given = unseal_state(params.request_state), input_responses(params)
+    state, responses = unseal_state(params.request_state), input_responses(params)
     if state == "1":
-        name = field(given.get("step1"), "name")
+        name = field(responses.get("step1"), "name")
         question = form("Step 2: What is your favorite color?", color=NAME)
         return input_required({"step2": question}, seal_state(f"2 {name}"))
-    return text_result(f"{state.removeprefix('2 ')} likes {field(given.get('step2'), 'color')}")
+    return text_result(f"{state.removeprefix('2 ')} likes {field(responses.get('step2'), 'color')}")
 
 
 async def capable(ctx: Context, params: types.CallToolRequestParams) -> Result:
@@ -368,9 +368,9 @@ tool(
     "Greets the user",
     requires_input(
         ASK_NAME,
-        lambda given: (
+        lambda responses: (
             f"Hello, {name}!"
-            if isinstance(name := field(given.get("user_name"), "name"), str)
+            if isinstance(name := field(responses.get("user_name"), "name"), str)
             else None
         ),
     ),
@@ -380,9 +380,9 @@ tool(
     "Asks the model for a capital",
     requires_input(
         {"capital_question": sampling("What is the capital of France?")},
-        lambda given: (
-            json.dumps(given["capital_question"].get("content"))
-            if "capital_question" in given
+        lambda responses: (
+            json.dumps(responses["capital_question"].get("content"))
+            if "capital_question" in responses
             else None
         ),
     ),
@@ -392,9 +392,9 @@ tool(
     "Lists the client's roots",
     requires_input(
         {"client_roots": ROOTS},
-        lambda given: (
-            json.dumps(given["client_roots"].get("roots"), default=str)
-            if "client_roots" in given
+        lambda responses: (
+            json.dumps(responses["client_roots"].get("roots"), default=str)
+            if "client_roots" in responses
             else None
         ),
     ),
@@ -402,19 +402,23 @@ tool(
 tool(
     "test_input_required_result_request_state",
     "Has the client keep a state",
-    requires_input(CONFIRM, lambda given: "state-ok" if "confirm" in given else None, "asked"),
+    requires_input(
+        CONFIRM, lambda responses: "state-ok" if "confirm" in responses else None, "asked"
+    ),
 )
 tool(
     "test_input_required_result_tampered_state",
     "Has the client keep a state",
-    requires_input(CONFIRM, lambda given: "state-ok" if "confirm" in given else None, "sealed"),
+    requires_input(
+        CONFIRM, lambda responses: "state-ok" if "confirm" in responses else None, "sealed"
+    ),
 )
 tool(
     "test_input_required_result_multiple_inputs",
     "Asks three questions at once",
     requires_input(
         {**ASK_NAME, "greeting": sampling("Generate a greeting"), "client_roots": ROOTS},
-        lambda given: "all answered" if len(given) >= 3 else None,
+        lambda responses: "all answered" if len(responses) >= 3 else None,
         "three",
     ),
 )
@@ -430,8 +434,8 @@ RESOURCES: Final = (
 
 def prompt(name: str, *arguments: str) -> Result:
     """A prompt as it is listed."""
-    listed = [{"name": argument, "required": True} for argument in arguments]
-    return {"name": name, "description": "For the tests", "arguments": listed}
+    entries = [{"name": argument, "required": True} for argument in arguments]
+    return {"name": name, "description": "For the tests", "arguments": entries}
 
 
 PROMPTS: Final = (

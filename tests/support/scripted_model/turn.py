@@ -52,8 +52,8 @@ class Turn:
     stop: str
 
     def __init__(self, *parts: Part | str, stop: str = "") -> None:
-        said = tuple(Text(part) if isinstance(part, str) else part for part in parts)
-        object.__setattr__(self, "parts", said)
+        texts = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+        object.__setattr__(self, "parts", texts)
         object.__setattr__(self, "stop", stop)
 
     @property

@@ -47,8 +47,8 @@ class Anthropic:
         return tuple(tool["name"] for tool in body.get("tools", []))
 
     def user_text(self, body: Body) -> str:
-        said = [join_texts(one["content"]) for one in body["messages"] if one["role"] == "user"]
-        return next((text for text in reversed(said) if text), "")
+        texts = [join_texts(item["content"]) for item in body["messages"] if item["role"] == "user"]
+        return next((text for text in reversed(texts) if text), "")
 
     def results(self, body: Body) -> tuple[str, ...]:
         content = body["messages"][-1]["content"]
@@ -89,8 +89,8 @@ class Anthropic:
 
     def render_error(self, status: int, message: str) -> Body:
         kinds = {401: "authentication_error", 429: "rate_limit_error", 529: "overloaded_error"}
-        kind = kinds.get(status, "api_error" if status >= 500 else "invalid_request_error")
-        return {"type": "error", "error": {"type": kind, "message": message}}
+        block_type = kinds.get(status, "api_error" if status >= 500 else "invalid_request_error")
+        return {"type": "error", "error": {"type": block_type, "message": message}}
 
     def _opening(self, body: Body, number: int) -> Body:
         return {
@@ -105,8 +105,8 @@ class Anthropic:
         }
 
 
-def _event(kind: str, **fields: Any) -> bytes:
-    return format_event({"type": kind, **fields}, kind)
+def _event(block_type: str, **fields: Any) -> bytes:
+    return format_event({"type": block_type, **fields}, block_type)
 
 
 def _stop(turn: Turn) -> str:
@@ -138,6 +138,6 @@ def _deltas(part: Part) -> Iterator[Body]:
             yield {"type": "input_json_delta", "partial_json": piece}
 
 
-def _ids(message: Body, kind: str, field: str) -> list[str]:
+def _ids(message: Body, block_type: str, field: str) -> list[str]:
     content = message["content"] if isinstance(message["content"], list) else []
-    return [block[field] for block in content if block.get("type") == kind]
+    return [block[field] for block in content if block.get("type") == block_type]

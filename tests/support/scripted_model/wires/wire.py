@@ -75,4 +75,4 @@ def describe_unanswered(called: list[str], answered: list[str]) -> str:
 
 
 def _less(some: list[str], others: list[str]) -> list[str]:
-    return [one for one in some if one not in others]
+    return [item for item in some if item not in others]
