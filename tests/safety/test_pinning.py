@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib.errors import InvalidTool
-from toolcrib.safety.pin import Pin
+from toolcrib.safety.definition_diff import render_definition_diff
 from toolcrib.safety.pinning import (
+    Pin,
     compare_with_pins,
     compute_fingerprint,
-    render_definition_diff,
     update_pins,
 )
 
