@@ -32,9 +32,9 @@ def _config(folder: Path, endpoint: Endpoint, **more: Any) -> GatewayConfig:
 
 
 def _opened(config: GatewayConfig) -> Hub:
-    service = open_hub(config)
-    service.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
-    return service
+    hub = open_hub(config)
+    hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+    return hub
 
 
 def test_queries_and_tools_are_read_by_it_with_their_marks_and_tools_only_once(
@@ -42,9 +42,9 @@ def test_queries_and_tools_are_read_by_it_with_their_marks_and_tools_only_once(
 ) -> None:
     with serve_endpoint() as endpoint:
         config = _config(tmp_path, endpoint, queryPrefix="q: ", toolPrefix="t: ", dimensions=2)
-        with closing(_opened(config)) as service:
-            service.get_view().engine.search("reimburse the buyer")
-            assert service.embedder_error == ""
+        with closing(_opened(config)) as hub:
+            hub.get_view().engine.search("reimburse the buyer")
+            assert hub.embedder_error == ""
         texts = [text for asked in endpoint.requests for text in asked["input"]]
         assert texts.count("q: reimburse the buyer") == 1
         assert len([text for text in texts if text.startswith("t: ")]) == len(TOOLS)
@@ -52,20 +52,20 @@ def test_queries_and_tools_are_read_by_it_with_their_marks_and_tools_only_once(
         assert {asked["dimensions"] for asked in endpoint.requests} == {2}
         assert endpoint.headers[0]["authorization"] == "Bearer very secret"
         endpoint.requests.clear()
-        with closing(_opened(config)) as service:
-            service.get_view().engine.search("send the parcel")
+        with closing(_opened(config)) as hub:
+            hub.get_view().engine.search("send the parcel")
         assert [asked["input"] for asked in endpoint.requests] == [["q: send the parcel"]]
 
 
 def test_while_it_is_down_ours_answers_and_it_is_said(tmp_path: Path) -> None:
     with serve_endpoint() as endpoint:
         endpoint.script = [error_reply(401, "no")] * 9
-        with closing(_opened(_config(tmp_path, endpoint))) as service:
-            found = service.get_view().engine.search("reimburse the buyer")
+        with closing(_opened(_config(tmp_path, endpoint))) as hub:
+            found = hub.get_view().engine.search("reimburse the buyer")
             assert found.hits[0].tool.name == "refund"
             assert any("the embedder is down" in note for note in found.notes)
-            assert "check it" in service.embedder_error
-            assert "very secret" not in service.embedder_error
+            assert "check it" in hub.embedder_error
+            assert "very secret" not in hub.embedder_error
 
 
 def test_its_key_is_a_secret(tmp_path: Path) -> None:

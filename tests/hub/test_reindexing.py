@@ -21,14 +21,14 @@ def definition(number: int, about: str = "Sell a thing.") -> dict[str, Any]:
 
 
 def test_tools_that_did_not_change_are_kept_as_they_are() -> None:
-    service = open_hub(GatewayConfig(servers={"shop": SERVER}, store="sqlite://"))
-    service.update_server(SERVER, build_manifest(SERVER, map(definition, range(5)), SAID))
-    before = {tool.id: tool for tool in service.engine.catalog}
+    hub = open_hub(GatewayConfig(servers={"shop": SERVER}, store="sqlite://"))
+    hub.update_server(SERVER, build_manifest(SERVER, map(definition, range(5)), SAID))
+    before = {tool.id: tool for tool in hub.engine.catalog}
 
     again = [*map(definition, range(4)), definition(4, "Sell a thing again."), definition(5)]
-    service.update_server(SERVER, build_manifest(SERVER, again, SAID))
-    after = {tool.id: tool for tool in service.engine.catalog}
-    service.close()
+    hub.update_server(SERVER, build_manifest(SERVER, again, SAID))
+    after = {tool.id: tool for tool in hub.engine.catalog}
+    hub.close()
 
     assert [id for id in before if after.get(id) is before[id]] == [
         f"shop___sell_{number}" for number in range(4)

@@ -1,4 +1,4 @@
-"""A service is opened from a configuration, and reads no tool again that it has read before."""
+"""A hub is opened from a configuration, and reads no tool again that it has read before."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def test_a_damaged_memory_of_vectors_costs_only_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / f"shop{VECTORS_SUFFIX}").write_bytes(b"not a database" * 1000)
-    service = open_hub(_config(tmp_path))
-    service.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
-    service.engine.warm_up()
-    assert service.engine.search("reimburse the buyer").hits[0].tool.name == "refund"
-    service.close()
+    hub = open_hub(_config(tmp_path))
+    hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+    hub.engine.warm_up()
+    assert hub.engine.search("reimburse the buyer").hits[0].tool.name == "refund"
+    hub.close()
 
 
 def test_a_store_in_memory_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    service = open_hub(GatewayConfig(servers={"shop": SERVER}, store="sqlite://"))
-    service.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
-    assert service.engine.search("refund").hits[0].tool.name == "refund"
-    service.close()
+    hub = open_hub(GatewayConfig(servers={"shop": SERVER}, store="sqlite://"))
+    hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+    assert hub.engine.search("refund").hits[0].tool.name == "refund"
+    hub.close()
     assert list(tmp_path.iterdir()) == []
