@@ -45,19 +45,19 @@ PROFILES = (
     AccessProfile("echoes", tools=("*___echo",), always_expose=("open___echo",), mode="search"),
     AccessProfile("picky", mode="search", confident_from=1.0),
 )
-BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
+BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[McpRouter]:
+async def router() -> AsyncIterator[McpRouter]:
     async with gateway(build_config(OPEN, SHUT, profiles=PROFILES)) as made:
         yield made
 
 
-@BOTH
-async def test_nothing_of_other_profiles_is_ever_visible(front: McpRouter, era: str) -> None:
+@BOTH_REVISIONS
+async def test_nothing_of_other_profiles_is_ever_visible(router: McpRouter, revision: str) -> None:
     PROFILE.set("reader")
-    async with connect_client(front, era) as connected:
+    async with connect_client(router, revision) as connected:
         seen: list[Any] = [
             await list_tool_names(connected),
             [prompt.name for prompt in (await connected.list_prompts()).prompts],
@@ -91,12 +91,12 @@ async def test_nothing_of_other_profiles_is_ever_visible(front: McpRouter, era: 
         assert word not in text
 
 
-@BOTH
+@BOTH_REVISIONS
 async def test_a_profile_of_some_tools_knows_nothing_of_servers_without_them(
-    front: McpRouter, era: str
+    router: McpRouter, revision: str
 ) -> None:
     token = PROFILE.set("pids")
-    async with connect_client(front, era) as connected:
+    async with connect_client(router, revision) as connected:
         prompts = [prompt.name for prompt in (await connected.list_prompts()).prompts]
         uris = [str(one.uri) for one in (await connected.list_resources()).resources]
         with pytest.raises(MCPError, match="Unknown prompt"):
@@ -109,11 +109,11 @@ async def test_a_profile_of_some_tools_knows_nothing_of_servers_without_them(
 
 @pytest.mark.parametrize(("profile", "fits"), [("picky", False), ("reader", True), (None, True)])
 async def test_a_profile_says_how_sure_a_search_must_be(
-    front: McpRouter, profile: str | None, fits: bool
+    router: McpRouter, profile: str | None, fits: bool
 ) -> None:
     query = {"query": "say back the text that I give you"}
     token = PROFILE.set(profile)
-    async with connect_client(front) as connected:
+    async with connect_client(router) as connected:
         found = await connected.call_tool("search_tools", query)
     PROFILE.reset(token)
     assert found.structured_content is not None
@@ -129,7 +129,7 @@ async def test_a_gateway_says_how_sure_a_search_must_be_unless_a_profile_does(
     easy = AccessProfile("easy", confident_from=0.0)
     config = build_config(OPEN, profiles=[easy], mode="search", confident_from=1.0)
     token = PROFILE.set(profile)
-    async with gateway(config) as front, connect_client(front) as connected:
+    async with gateway(config) as router, connect_client(router) as connected:
         found = await connected.call_tool("search_tools", {"query": "text back"})
     PROFILE.reset(token)
     assert found.structured_content is not None
@@ -138,25 +138,25 @@ async def test_a_gateway_says_how_sure_a_search_must_be_unless_a_profile_does(
 
 async def test_a_search_whose_finds_are_all_too_poor_has_found_nothing() -> None:
     async with (
-        gateway(build_config(OPEN, mode="search", search_threshold=0.95)) as front,
-        connect_client(front) as connected,
+        gateway(build_config(OPEN, mode="search", search_threshold=0.95)) as router,
+        connect_client(router) as connected,
     ):
         found = await connected.call_tool("search_tools", {"query": "say back the text"})
     assert found.structured_content == {"tools": [], "confident": False}
     assert prompts.NO_MATCH in part_text(found.content[0])
 
 
-@BOTH
-async def test_two_profiles_have_prompts_of_one_name_each_its_own(era: str) -> None:
+@BOTH_REVISIONS
+async def test_two_profiles_have_prompts_of_one_name_each_its_own(revision: str) -> None:
     """Without prefixes one name is a prompt of several servers, and each profile sees one."""
     servers = [
         plain_server(name, prompts=["greet"], resources=["memo://one"]) for name in ("a", "b")
     ]
     profiles = [AccessProfile(name, servers=(name,)) for name in ("a", "b")]
-    async with gateway(build_config(*servers, profiles=profiles, prefix=False)) as front:
+    async with gateway(build_config(*servers, profiles=profiles, prefix=False)) as router:
         for name in ("a", "b", "a"):
             token = PROFILE.set(name)
-            async with connect_client(front, era) as connected:
+            async with connect_client(router, revision) as connected:
                 await connected.list_resources()
                 got = await connected.get_prompt("greet")
                 read = await connected.read_resource("memo://one")
@@ -171,47 +171,47 @@ async def test_two_profiles_have_prompts_of_one_name_each_its_own(era: str) -> N
             assert completed.completion.values[1] == "Al"
 
 
-async def test_a_prompt_that_is_gone_cannot_be_had_any_more(front: McpRouter) -> None:
-    async with connect_client(front) as connected:
+async def test_a_prompt_that_is_gone_cannot_be_had_any_more(router: McpRouter) -> None:
+    async with connect_client(router) as connected:
         await connected.list_prompts()
-        front._passthrough._prompts["left"] = {}
-        upstream = front.pool.servers.pop("shut")
+        router._passthrough._prompts["left"] = {}
+        upstream = router.pool.servers.pop("shut")
         try:
             listed = [prompt.name for prompt in (await connected.list_prompts()).prompts]
             with pytest.raises(MCPError, match="Unknown prompt"):
                 await connected.get_prompt("shut___password")
         finally:
-            front.pool.servers["shut"] = upstream
+            router.pool.servers["shut"] = upstream
     assert listed == ["open___greet"]
     # Nothing is kept of a profile that there is no more.
-    assert "left" not in front._passthrough._prompts
+    assert "left" not in router._passthrough._prompts
 
 
-async def test_news_of_a_server_goes_to_those_who_may_know_of_it(front: McpRouter) -> None:
+async def test_news_of_a_server_goes_to_those_who_may_know_of_it(router: McpRouter) -> None:
     heard: list[str] = []
 
     async def on_message(message: Any) -> None:
         heard.append(getattr(message, "method", ""))
 
     token = PROFILE.set("reader")
-    async with connect_client(front, "legacy", message_handler=on_message) as connected:
+    async with connect_client(router, "legacy", message_handler=on_message) as connected:
         await connected.subscribe_resource("memo://shut")
         PROFILE.reset(token)
         for method in ("prompts/list_changed", "resources/list_changed"):
-            await front._forward_notification("shut", f"notifications/{method}", None)
-        await front._forward_notification(
+            await router._forward_notification("shut", f"notifications/{method}", None)
+        await router._forward_notification(
             "shut", "notifications/resources/updated", {"uri": "memo://shut"}
         )
-        await front._forward_notification("open", "notifications/prompts/list_changed", None)
+        await router._forward_notification("open", "notifications/prompts/list_changed", None)
         await wait_until(lambda: heard)
     assert heard == ["notifications/prompts/list_changed"]
 
 
-@BOTH
-async def test_a_profile_has_its_own_pins_and_mode(front: McpRouter, era: str) -> None:
+@BOTH_REVISIONS
+async def test_a_profile_has_its_own_pins_and_mode(router: McpRouter, revision: str) -> None:
     token = PROFILE.set("echoes")
     try:
-        async with connect_client(front, era) as connected:
+        async with connect_client(router, revision) as connected:
             listed = (await connected.list_tools()).tools
             found = await connected.call_tool("search_tools", {"query": "echo"})
     finally:
@@ -223,28 +223,28 @@ async def test_a_profile_has_its_own_pins_and_mode(front: McpRouter, era: str) -
     assert named == {"open___echo", "shut___echo"}
 
 
-@BOTH
-async def test_a_profile_that_does_not_exist_shows_nothing(front: McpRouter, era: str) -> None:
+@BOTH_REVISIONS
+async def test_a_profile_that_does_not_exist_shows_nothing(router: McpRouter, revision: str) -> None:
     token = PROFILE.set("nobody")
     try:
-        async with connect_client(front, era) as connected:
+        async with connect_client(router, revision) as connected:
             with pytest.raises(MCPError, match="no profile 'nobody'"):
                 await connected.list_tools()
     finally:
         PROFILE.reset(token)
 
 
-async def test_a_session_stays_with_its_profile(front: McpRouter) -> None:
+async def test_a_session_stays_with_its_profile(router: McpRouter) -> None:
     token = PROFILE.set("reader")
-    service = front._get_profile
-    async with connect_client(front, "legacy") as connected:
+    hub = router._get_profile
+    async with connect_client(router, "legacy") as connected:
         PROFILE.reset(token)
-        front._get_profile = lambda ctx: "echoes"
+        router._get_profile = lambda ctx: "echoes"
         try:
             with pytest.raises(MCPError, match="another profile's"):
                 await connected.list_tools()
         finally:
-            front._get_profile = service
+            router._get_profile = hub
 
 
 async def test_what_waits_for_approval_is_counted_for_those_who_may_know_of_it() -> None:

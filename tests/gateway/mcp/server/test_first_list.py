@@ -38,14 +38,14 @@ def short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
 
 
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
 async def test_it_waits_for_servers_that_are_only_starting(
-    era: str, monkeypatch: pytest.MonkeyPatch
+    revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 60)
     async with (
-        gateway(build_config(GOOD, GONE), wait=False) as front,
-        connect_client(front, era) as connected,
+        gateway(build_config(GOOD, GONE), wait=False) as router,
+        connect_client(router, revision) as connected,
     ):
         assert await list_tool_names(connected) == ["good___echo"]
 
@@ -54,15 +54,15 @@ async def test_it_does_not_wait_long_and_then_gives_those_who_read_once_a_search
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 0.1)
-    async with gateway(build_config(GOOD, STALLED), wait=False) as front:
-        await wait_until(lambda: any(one.is_listed for one in upstreams(front)))
-        async with connect_client(front, "legacy") as connected:
+    async with gateway(build_config(GOOD, STALLED), wait=False) as router:
+        await wait_until(lambda: any(one.known for one in upstreams(router)))
+        async with connect_client(router, "legacy") as connected:
             assert await list_tool_names(connected) == ["good___echo"]
             found = await call_text(connected, "search_available_tools", {"query": "zebra quartz"})
             assert found.endswith(
                 "1 server is still starting: slow. Search again in a moment for their tools."
             )
-        async with connect_client(front, "legacy", client_info=CURSOR) as connected:
+        async with connect_client(router, "legacy", client_info=CURSOR) as connected:
             assert await list_tool_names(connected) == [*OWN, "good___echo"]
             called = {"name": "good___echo", "arguments": {"text": "fine"}}
             assert await call_text(connected, "call_tool", called) == "fine"
@@ -72,7 +72,7 @@ async def test_a_profile_waits_for_its_own_servers_alone(monkeypatch: pytest.Mon
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", math.inf)
     config = build_config(GOOD, STALLED, profiles=[AccessProfile("mine", ("good",))])
     token = PROFILE.set("mine")
-    async with gateway(config, wait=False) as front, connect_client(front, "legacy") as connected:
+    async with gateway(config, wait=False) as router, connect_client(router, "legacy") as connected:
         with anyio.fail_after(60):
             assert await list_tool_names(connected) == ["good___echo"]
     PROFILE.reset(token)

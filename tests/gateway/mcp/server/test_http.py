@@ -50,7 +50,7 @@ CONFIG = replace(
         (ApiKey.from_secret("key of all"), ApiKey.from_secret("key of the sea", "wet", "diver"))
     ),
 )
-BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
+BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
 # Two hundred sessions take half a minute of one core; the same is tested without HTTP.
 HEAVY = bool(os.environ.get("TOOLCRIB_HEAVY_TESTS"))
 SEARCH = "search_available_tools"
@@ -59,9 +59,9 @@ JSON = {"accept": "application/json, text/event-stream"}
 
 @pytest.fixture(scope="module")
 async def url() -> AsyncIterator[str]:
-    service = Hub(CONFIG, open_store("sqlite://"))
-    service._engine = SearchEngine(service.engine.catalog, {"lexical": LexicalRanker()})
-    app = build_unprotected_app(service, MetricsRegistry())
+    hub = Hub(CONFIG, open_store("sqlite://"))
+    hub._engine = SearchEngine(hub.engine.catalog, {"lexical": LexicalRanker()})
+    app = build_unprotected_app(hub, MetricsRegistry())
     guarded = SecurityMiddleware(app, CONFIG.http, CONFIG.auth)
 
     async def either(scope: Any, receive: Any, send: Any) -> None:
@@ -76,7 +76,7 @@ async def url() -> AsyncIterator[str]:
                     await anyio.sleep(0.05)
             yield address
     finally:
-        service.close()
+        hub.close()
 
 
 async def post(http: httpx2.AsyncClient, url: str, method: str, **params: Any) -> Any:
@@ -87,14 +87,14 @@ async def post(http: httpx2.AsyncClient, url: str, method: str, **params: Any) -
     return response.json()
 
 
-@BOTH
-async def test_the_official_client_lists_searches_and_calls(url: str, era: str) -> None:
-    async with Client(f"{url}/mcp", mode=era) as connected:
+@BOTH_REVISIONS
+async def test_the_official_client_lists_searches_and_calls(url: str, revision: str) -> None:
+    async with Client(f"{url}/mcp", mode=revision) as connected:
         listed = await list_tool_names(connected)
         assert await call_text(connected, "zoo___echo", {"text": "hello"}) == "hello"
         assert "sea___whale" in await call_text(connected, SEARCH, {"query": "whale"})
         after = await list_tool_names(connected)
-    if era == STATELESS:
+    if revision == STATELESS:
         assert listed == after == ["search_tools", "describe_tool", "call_tool"]
     else:
         assert listed[-1] == SEARCH
@@ -122,13 +122,13 @@ async def test_one_session_hears_of_its_search_before_the_result_and_no_other(ur
     assert overheard == []
 
 
-@BOTH
-async def test_a_path_chooses_a_profile(url: str, era: str) -> None:
-    async with Client(f"{url}/mcp/p/wet", mode=era) as connected:
+@BOTH_REVISIONS
+async def test_a_path_chooses_a_profile(url: str, revision: str) -> None:
+    async with Client(f"{url}/mcp/p/wet", mode=revision) as connected:
         assert await list_tool_names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
         assert (await connected.call_tool("zoo___echo", {"text": "x"})).is_error
     with pytest.raises((MCPError, ExceptionGroup)):
-        async with Client(f"{url}/mcp/p/nowhere", mode=era) as connected:
+        async with Client(f"{url}/mcp/p/nowhere", mode=revision) as connected:
             await connected.list_tools()
 
 
@@ -142,11 +142,11 @@ async def with_key(url: str, key: str) -> AsyncIterator[Any]:
         yield streams
 
 
-@BOTH
-async def test_a_key_chooses_a_profile_and_opens_no_other(url: str, era: str) -> None:
-    async with Client(with_key(f"{url}/mcp", "key of the sea"), mode=era) as connected:
+@BOTH_REVISIONS
+async def test_a_key_chooses_a_profile_and_opens_no_other(url: str, revision: str) -> None:
+    async with Client(with_key(f"{url}/mcp", "key of the sea"), mode=revision) as connected:
         assert await list_tool_names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
-    async with Client(with_key(f"{url}/mcp/p/wet", "key of all"), mode=era) as connected:
+    async with Client(with_key(f"{url}/mcp/p/wet", "key of all"), mode=revision) as connected:
         assert len(await list_tool_names(connected)) == 3
     headers = {"Authorization": "Bearer key of the sea"}
     async with httpx2.AsyncClient(headers=headers) as http:

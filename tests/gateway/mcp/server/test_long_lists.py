@@ -48,12 +48,12 @@ async def test_a_client_that_does_not_listen_delays_nobody(
         heard.append(getattr(message, "method", ""))
 
     server = plain_server("zoo", ["echo", "change"])
-    async with gateway(build_config(server)) as front, connect_client(front, "legacy") as stalled:
-        deaf += list(front._connections.values())
-        async with connect_client(front, "legacy", message_handler=on_message) as other:
+    async with gateway(build_config(server)) as router, connect_client(router, "legacy") as stalled:
+        deaf += list(router._connections.values())
+        async with connect_client(router, "legacy", message_handler=on_message) as other:
             async with anyio.create_task_group() as tasks:
                 for _ in range(100):
-                    tasks.start_soon(front.notify_tools_changed)
+                    tasks.start_soon(router.notify_tools_changed)
                 await wait_until(lambda: heard)
                 # No more than so many wait for it at any time.
                 assert (
@@ -62,7 +62,7 @@ async def test_a_client_that_does_not_listen_delays_nobody(
                 )
                 # A new list of a server is learned while the deaf one is being told.
                 await call_text(other, "zoo___change", {"description": "Other."})
-                await wait_until(lambda: front.hub.directory.servers[0].quarantined)
+                await wait_until(lambda: router.hub.directory.servers[0].quarantined)
             assert await list_tool_names(stalled) == ["zoo___change"]
 
 
@@ -73,41 +73,41 @@ async def calls(connected: Any, count: int) -> None:
             await call_text(connected, "search_tools", {"query": "echo a text"})
 
 
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_memory_does_not_grow_with_the_calls(era: str) -> None:
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
+async def test_memory_does_not_grow_with_the_calls(revision: str) -> None:
     count = 10_000 if HEAVY else 100
     config = build_config(
-        plain_server("zoo", ["echo"], era), mode="search", always_expose=("zoo___echo",)
+        plain_server("zoo", ["echo"], revision), mode="search", always_expose=("zoo___echo",)
     )
-    async with gateway(config) as front:
-        async with connect_client(front, era) as connected:
+    async with gateway(config) as router:
+        async with connect_client(router, revision) as connected:
             # Of tools that it has not seen listed the client warns at every call, and pytest keeps what is logged.
             await list_tool_names(connected)
             await calls(connected, min(count, 500))
             tracemalloc.start()
             try:
                 await calls(connected, 50)
-                front.hub.flush()
+                router.hub.flush()
                 gc.collect()
                 before = tracemalloc.get_traced_memory()[0]
                 await calls(connected, count)
-                front.hub.flush()
+                router.hub.flush()
                 gc.collect()
                 grown = tracemalloc.get_traced_memory()[0] - before
             finally:
                 tracemalloc.stop()
-        print(f"{count} calls in the {era} era: {grown:,} bytes more")
+        print(f"{count} calls in the {revision} revision: {grown:,} bytes more")
         # What is kept for speed has its limits, which are reached early.
         assert grown < 500_000
-        assert not len(front.pool.servers["zoo"].in_flight)
+        assert not len(router.pool.servers["zoo"].in_flight)
 
 
 async def test_sessions_leave_nothing_behind() -> None:
-    async with gateway(build_config(plain_server("zoo", ["echo"]))) as front:
+    async with gateway(build_config(plain_server("zoo", ["echo"]))) as router:
         for _ in range(5):
-            async with connect_client(front, "legacy") as connected:
+            async with connect_client(router, "legacy") as connected:
                 await call_text(connected, "zoo___echo", {"text": "x"})
         gc.collect()
-        assert front.client_count == 0
+        assert router.client_count == 0
         alive = [one for one in gc.get_objects() if isinstance(one, Connection)]
         assert len(alive) <= 1

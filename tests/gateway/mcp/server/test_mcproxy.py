@@ -38,7 +38,7 @@ def servers_of(catalog: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[McpRouter]:
+async def router() -> AsyncIterator[McpRouter]:
     catalog = load_golden("mcproxy")["catalogs"]["gateway22"]
     servers = [plain_server(name, tools) for name, tools in servers_of(catalog).items()]
     async with gateway(build_config(*servers, mode="dynamic")) as made:
@@ -46,19 +46,19 @@ async def front() -> AsyncIterator[McpRouter]:
 
 
 def configured(
-    front: McpRouter, config: dict[str, Any], order: list[str]
+    router: McpRouter, config: dict[str, Any], order: list[str]
 ) -> mcproxy.McproxyToolSearch:
     """Both under the same configuration, read by each in its own way; gives the profile."""
     ours = parse_config({"toolSearch": config} if config else {}, {}).tool_search
-    before = front.hub.config
+    before = router.hub.config
     servers = {name: before.servers[name] for name in order or before.servers}
     changed = with_search_settings(before, **{key: getattr(ours, key) for key in ours.__slots__})
     changed = with_search_settings(changed, mode="dynamic")
     object.__setattr__(changed, "servers", {**servers, **before.servers})
-    front.hub.config = changed
-    front.hub._rebuild()
+    router.hub.config = changed
+    router.hub._rebuild()
     tools = [
-        Tool(entry.name, entry.tool.description, id=entry.name) for entry in front.hub.directory
+        Tool(entry.name, entry.tool.description, id=entry.name) for entry in router.hub.directory
     ]
     return mcproxy.McproxyToolSearch(
         tools, mcproxy.McproxyConfig.from_json(config), servers=list(changed.servers)
@@ -66,10 +66,10 @@ def configured(
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "seed_document", "selection"))
-async def test_the_list_is_cut_as_the_page_says(front: McpRouter, vector: dict[str, Any]) -> None:
-    profile = configured(front, vector["config"], vector.get("server_order", []))
+async def test_the_list_is_cut_as_the_page_says(router: McpRouter, vector: dict[str, Any]) -> None:
+    profile = configured(router, vector["config"], vector.get("server_order", []))
     expected = profile.list_tools().tools
-    async with connect_client(front, "legacy") as connected:
+    async with connect_client(router, "legacy") as connected:
         listed = (await connected.list_tools()).tools
     assert [tool.name for tool in listed] == [tool.name for tool in expected]
     if expected[-1].name == SEARCH:
@@ -79,16 +79,16 @@ async def test_the_list_is_cut_as_the_page_says(front: McpRouter, vector: dict[s
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "search_vectors"))
 async def test_a_search_answers_as_the_profile_does(
-    front: McpRouter, vector: dict[str, Any]
+    router: McpRouter, vector: dict[str, Any]
 ) -> None:
     if vector["catalog"] != "gateway22":
         pytest.skip("recorded for another catalog")
     if vector["config"].get("maxToolsLimit") == 0:
         pytest.skip("where nothing is hidden the gateway finds things all the same")
     config = {"maxToolsLimit": 10, **vector["config"]}
-    profile = configured(front, config, [])
+    profile = configured(router, config, [])
     expected = profile.search(vector["arguments"])
-    async with connect_client(front, "legacy") as connected:
+    async with connect_client(router, "legacy") as connected:
         before = await list_tool_names(connected)
         if isinstance(expected, mcproxy.RpcError):
             with pytest.raises(Exception, match=expected.message) as caught:
@@ -105,16 +105,16 @@ async def test_a_search_answers_as_the_profile_does(
     lines = text.split("\n\n")
     assert lines[0] == f"Found {len(after) - 1} matching tools:"
     assert sorted(after[:-1]) == sorted(found)
-    assert lines[1].split("\n")[0] == f"1. {after[0]} - {description(front, after[0])}"
+    assert lines[1].split("\n")[0] == f"1. {after[0]} - {description(router, after[0])}"
 
 
-def description(front: McpRouter, name: str) -> str:
-    return str(front.hub.directory.entries[name].tool.description)
+def description(router: McpRouter, name: str) -> str:
+    return str(router.hub.directory.entries[name].tool.description)
 
 
-async def test_names_lead_to_tools_by_a_table(front: McpRouter) -> None:
-    configured(front, {}, [])
-    async with connect_client(front, "legacy") as connected:
+async def test_names_lead_to_tools_by_a_table(router: McpRouter) -> None:
+    configured(router, {}, [])
+    async with connect_client(router, "legacy") as connected:
         for name in ("files___read_file___x", "___", "nothing", "files___", "unknown___read_file"):
             result = await connected.call_tool(name, {})
             assert result.is_error

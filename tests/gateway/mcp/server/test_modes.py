@@ -41,22 +41,22 @@ def config(**search: Any) -> GatewayConfig:
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[McpRouter]:
+async def router() -> AsyncIterator[McpRouter]:
     async with gateway(config()) as made:
         yield made
 
 
 @pytest.fixture
-def shown(front: McpRouter, request: pytest.FixtureRequest) -> McpRouter:
+def shown(router: McpRouter, request: pytest.FixtureRequest) -> McpRouter:
     """The same gateway with other settings: its servers stay up."""
-    front.hub.config = with_search_settings(config(), **getattr(request, "param", {}))
-    front.hub._views.clear()
-    return front
+    router.hub.config = with_search_settings(config(), **getattr(request, "param", {}))
+    router.hub._views.clear()
+    return router
 
 
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_few_tools_are_all_listed_with_whose_they_are(shown: McpRouter, era: str) -> None:
-    async with connect_client(shown, era) as connected:
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
+async def test_few_tools_are_all_listed_with_whose_they_are(shown: McpRouter, revision: str) -> None:
+    async with connect_client(shown, revision) as connected:
         listed = await list_tool_names(connected)
         assert await call_text(connected, "mail___echo", {"text": "hello"}) == "hello"
     assert listed == [
@@ -70,9 +70,9 @@ async def test_few_tools_are_all_listed_with_whose_they_are(shown: McpRouter, er
 
 
 @pytest.mark.parametrize("shown", [{"mode": "search"}], indirect=True)
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_search_mode_shows_a_constant_few(shown: McpRouter, era: str) -> None:
-    async with connect_client(shown, era) as connected:
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
+async def test_search_mode_shows_a_constant_few(shown: McpRouter, revision: str) -> None:
+    async with connect_client(shown, revision) as connected:
         before = await connected.list_tools()
         found = await connected.call_tool("search_tools", {"query": "delete a file"})
         after = await connected.list_tools()
@@ -91,11 +91,11 @@ async def test_pins_are_always_shown(shown: McpRouter) -> None:
 
 
 @pytest.mark.parametrize("shown", [{"mode": "search"}], indirect=True)
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
 async def test_a_tool_that_is_not_listed_can_be_called_all_the_same(
-    shown: McpRouter, era: str
+    shown: McpRouter, revision: str
 ) -> None:
-    async with connect_client(shown, era) as connected:
+    async with connect_client(shown, revision) as connected:
         assert await call_text(connected, "mail___echo", {"text": "direct"}) == "direct"
         inner = {"name": "mail___echo", "arguments": {"text": "through"}}
         assert await call_text(connected, "call_tool", inner) == "through"
@@ -207,8 +207,8 @@ async def test_what_a_server_says_of_itself_can_be_searched(shown: McpRouter) ->
 async def test_a_need_that_nothing_serves_is_told_beside_what_was_found() -> None:
     query = {"query": "delete a file and play the trombone"}
     async with (
-        gateway(build_config(FILES, mode="search"), semantic=True) as front,
-        connect_client(front) as connected,
+        gateway(build_config(FILES, mode="search"), semantic=True) as router,
+        connect_client(router) as connected,
     ):
         text = await call_text(connected, "search_tools", query)
     assert "files___delete" in text

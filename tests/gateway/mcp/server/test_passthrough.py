@@ -49,12 +49,12 @@ NEW = plain_server(
     "new", TOOLS, STATELESS, prompts=["greet"], resources=["memo://new", "memo://both"]
 )
 CONFIG = build_config(OLD, NEW, mode="direct")
-BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
+BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
 SERVERS = pytest.mark.parametrize("server", ["old", "new"])
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[McpRouter]:
+async def router() -> AsyncIterator[McpRouter]:
     async with gateway(CONFIG) as made:
         yield made
 
@@ -67,11 +67,11 @@ async def raw(connected: Client, method: str, **params: Any) -> dict[str, Any]:
     return await connected.session._dispatcher.send_raw_request(method, data["params"], opts)
 
 
-@BOTH
+@BOTH_REVISIONS
 async def test_definitions_are_listed_as_they_came_but_for_the_name(
-    front: McpRouter, era: str
+    router: McpRouter, revision: str
 ) -> None:
-    async with connect_client(front, era) as connected:
+    async with connect_client(router, revision) as connected:
         result = await raw(connected, "tools/list")
     listed = {tool["name"]: tool for tool in result["tools"]}
     assert listed["new___echo"] == {
@@ -83,13 +83,13 @@ async def test_definitions_are_listed_as_they_came_but_for_the_name(
         "annotations": {"readOnlyHint": False, "vendorHint": 1},
     }
     stamped = {"resultType", "ttlMs", "cacheScope"} <= result.keys()
-    assert stamped == (era == STATELESS)
+    assert stamped == (revision == STATELESS)
 
 
-@BOTH
+@BOTH_REVISIONS
 @SERVERS
-async def test_results_pass_through_as_they_came(front: McpRouter, era: str, server: str) -> None:
-    async with connect_client(front, era) as connected:
+async def test_results_pass_through_as_they_came(router: McpRouter, revision: str, server: str) -> None:
+    async with connect_client(router, revision) as connected:
         given = {"text": "é\u2028", "deep": [None, 1.5, {"a": 1}]}
         result = await raw(connected, "tools/call", name=f"{server}___echo", arguments=given)
         picture = await raw(connected, "tools/call", name=f"{server}___picture", arguments={})
@@ -102,12 +102,12 @@ async def test_results_pass_through_as_they_came(front: McpRouter, era: str, ser
     assert picture["isError"] is False
 
 
-@BOTH
+@BOTH_REVISIONS
 @SERVERS
 async def test_what_a_client_says_about_a_call_goes_on_and_about_itself_does_not(
-    front: McpRouter, era: str, server: str
+    router: McpRouter, revision: str, server: str
 ) -> None:
-    async with connect_client(front, era) as connected:
+    async with connect_client(router, revision) as connected:
         meta = {"vendor/key": 1, "traceparent": "00-1-2-3"}
         result = await raw(
             connected, "tools/call", name=f"{server}___seen", arguments={}, _meta=meta
@@ -119,10 +119,10 @@ async def test_what_a_client_says_about_a_call_goes_on_and_about_itself_does_not
     assert who["name"] == "toolcrib"
 
 
-@BOTH
+@BOTH_REVISIONS
 @SERVERS
-async def test_errors_pass_through_as_they_came(front: McpRouter, era: str, server: str) -> None:
-    async with connect_client(front, era) as connected:
+async def test_errors_pass_through_as_they_came(router: McpRouter, revision: str, server: str) -> None:
+    async with connect_client(router, revision) as connected:
         failed = await connected.call_tool(f"{server}___fail", {})
         with pytest.raises(MCPError) as caught:
             await connected.call_tool(f"{server}___error", {})
@@ -132,27 +132,27 @@ async def test_errors_pass_through_as_they_came(front: McpRouter, era: str, serv
     assert caught.value.error.data == {"why": "because"}
 
 
-@BOTH
+@BOTH_REVISIONS
 @SERVERS
 async def test_progress_reaches_the_client_that_asked(
-    front: McpRouter, era: str, server: str
+    router: McpRouter, revision: str, server: str
 ) -> None:
     heard: list[Any] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with connect_client(front, era) as connected:
+    async with connect_client(router, revision) as connected:
         await connected.call_tool(f"{server}___progress", {}, progress_callback=on_progress)
     assert heard == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
 
 
-@BOTH
+@BOTH_REVISIONS
 @SERVERS
-async def test_a_cancelled_call_is_cancelled_at_the_server(era: str, server: str) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server(revision: str, server: str) -> None:
     # A server of its own: after this, it is in doubt whose its messages are.
     one = plain_server(server, ["hang", "cancelled"], STATELESS if server == "new" else "legacy")
-    async with gateway(build_config(one)) as made, connect_client(made, era) as connected:
+    async with gateway(build_config(one)) as made, connect_client(made, revision) as connected:
         upstream = made.pool.servers[server]
         before = json.loads(await call_text(connected, f"{server}___cancelled"))
         async with anyio.create_task_group() as tasks:
@@ -166,13 +166,13 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(era: str, server: str
 
 @SERVERS
 async def test_log_messages_go_to_the_client_whose_call_it_is(
-    front: McpRouter, server: str
+    router: McpRouter, server: str
 ) -> None:
     heard: list[Any] = []
     overheard: list[Any] = []
     async with (
-        connect_client(front, "legacy", logging_callback=_into(heard)) as one,
-        connect_client(front, "legacy", logging_callback=_into(overheard)),
+        connect_client(router, "legacy", logging_callback=_into(heard)) as one,
+        connect_client(router, "legacy", logging_callback=_into(overheard)),
     ):
         await one.call_tool(f"{server}___log", {})
         await wait_until(lambda: len(heard) == 2)
@@ -189,10 +189,10 @@ async def test_log_messages_go_to_the_client_whose_call_it_is(
 
 @SERVERS
 async def test_a_client_without_a_handshake_hears_of_the_log_what_it_asks_for(
-    front: McpRouter, server: str
+    router: McpRouter, server: str
 ) -> None:
     heard: list[Any] = []
-    async with connect_client(front, STATELESS, logging_callback=_into(heard)) as connected:
+    async with connect_client(router, STATELESS, logging_callback=_into(heard)) as connected:
         await connected.call_tool(f"{server}___log", {})
         meta: Any = {"io.modelcontextprotocol/logLevel": "error"}
         await connected.call_tool(f"{server}___log", {}, meta=meta)
@@ -207,9 +207,9 @@ def _into(heard: list[Any]) -> Callable[[Any], Any]:
     return on_log
 
 
-@BOTH
-async def test_prompts_of_all_servers(front: McpRouter, era: str) -> None:
-    async with connect_client(front, era) as connected:
+@BOTH_REVISIONS
+async def test_prompts_of_all_servers(router: McpRouter, revision: str) -> None:
+    async with connect_client(router, revision) as connected:
         listed = await raw(connected, "prompts/list")
         assert [prompt["name"] for prompt in listed["prompts"]] == ["old___greet", "new___greet"]
         assert listed["prompts"][0]["vendorField"] == 1
@@ -220,21 +220,21 @@ async def test_prompts_of_all_servers(front: McpRouter, era: str) -> None:
             await connected.get_prompt("greet")
 
 
-async def test_prompts_without_a_prefix_do_not_take_each_others_names(front: McpRouter) -> None:
-    front.hub.config = with_search_settings(CONFIG, prefix=False)
+async def test_prompts_without_a_prefix_do_not_take_each_others_names(router: McpRouter) -> None:
+    router.hub.config = with_search_settings(CONFIG, prefix=False)
     try:
-        async with connect_client(front) as connected:
+        async with connect_client(router) as connected:
             listed = [prompt.name for prompt in (await connected.list_prompts()).prompts]
             got = await connected.get_prompt(listed[1])
     finally:
-        front.hub.config = CONFIG
+        router.hub.config = CONFIG
     assert listed == ["greet", "new___greet"]
     assert part_text(got.messages[0].content) == "greet of new"
 
 
-@BOTH
-async def test_resources_of_all_servers(front: McpRouter, era: str) -> None:
-    async with connect_client(front, era) as connected:
+@BOTH_REVISIONS
+async def test_resources_of_all_servers(router: McpRouter, revision: str) -> None:
+    async with connect_client(router, revision) as connected:
         listed = await connected.list_resources()
         templates = await connected.list_resource_templates()
         read = await connected.read_resource("memo://new")
@@ -252,7 +252,7 @@ async def test_resources_of_all_servers(front: McpRouter, era: str) -> None:
     assert both.contents[0].text == "memo://both of old"  # type: ignore[union-attr]
 
 
-async def test_changes_of_a_resource_are_told_to_those_who_follow_it(front: McpRouter) -> None:
+async def test_changes_of_a_resource_are_told_to_those_who_follow_it(router: McpRouter) -> None:
     heard: list[Any] = []
     overheard: list[Any] = []
 
@@ -263,9 +263,9 @@ async def test_changes_of_a_resource_are_told_to_those_who_follow_it(front: McpR
         return on_message
 
     async with (
-        connect_client(front, "legacy", message_handler=into(heard)) as one,
-        connect_client(front, "legacy", message_handler=into(overheard)),
-        connect_client(front) as modern,
+        connect_client(router, "legacy", message_handler=into(heard)) as one,
+        connect_client(router, "legacy", message_handler=into(overheard)),
+        connect_client(router) as modern,
     ):
         await one.list_resources()
         await one.subscribe_resource("memo://old")
@@ -286,9 +286,9 @@ async def test_changes_of_a_resource_are_told_to_those_who_follow_it(front: McpR
     assert overheard == []
 
 
-@BOTH
-async def test_completions_come_from_the_server_they_are_about(front: McpRouter, era: str) -> None:
-    async with connect_client(front, era) as connected:
+@BOTH_REVISIONS
+async def test_completions_come_from_the_server_they_are_about(router: McpRouter, revision: str) -> None:
+    async with connect_client(router, revision) as connected:
         await connected.list_resources()
         prompt = types.PromptReference(name="new___greet")
         got = await connected.complete(prompt, {"name": "who", "value": "Al"})

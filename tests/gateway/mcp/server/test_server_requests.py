@@ -42,12 +42,12 @@ SAMPLING = {
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[McpRouter]:
+async def router() -> AsyncIterator[McpRouter]:
     async with gateway(build_config(OLD, NEW)) as made:
         yield made
 
 
-def asked(front: McpRouter, era: str) -> Client:
+def asked(router: McpRouter, revision: str) -> Client:
     """A client that answers all that a server may ask."""
 
     async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
@@ -61,15 +61,15 @@ def asked(front: McpRouter, era: str) -> Client:
         return types.ListRootsResult(roots=[types.Root(uri="file:///here")])  # type: ignore[arg-type]
 
     return connect_client(
-        front,
-        era,
+        router,
+        revision,
         elicitation_callback=elicit,
         sampling_callback=sample,
         list_roots_callback=roots,
     )
 
 
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
 @pytest.mark.parametrize("server", ["old", "new"])
 @pytest.mark.parametrize(
     ("method", "params", "answer"),
@@ -80,9 +80,9 @@ def asked(front: McpRouter, era: str) -> Client:
     ],
 )
 async def test_a_server_gets_its_answer_in_all_combinations(
-    front: McpRouter, era: str, server: str, method: str, params: Any, answer: dict[str, Any]
+    router: McpRouter, revision: str, server: str, method: str, params: Any, answer: dict[str, Any]
 ) -> None:
-    async with asked(front, era) as connected:
+    async with asked(router, revision) as connected:
         given = {"method": method, "params": params}
         text = await call_text(connected, f"{server}___ask", given)
         through = await call_text(
@@ -94,15 +94,15 @@ async def test_a_server_gets_its_answer_in_all_combinations(
         assert answer.items() <= got.items()
 
 
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_a_client_that_cannot_be_asked_is_not(front: McpRouter, era: str) -> None:
-    async with connect_client(front, era) as connected:
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
+async def test_a_client_that_cannot_be_asked_is_not(router: McpRouter, revision: str) -> None:
+    async with connect_client(router, revision) as connected:
         given = {"method": "elicitation/create", "params": FORM}
         assert "cannot do elicitation/create" in await call_text(connected, "old___ask", given)
 
 
-async def test_a_server_cannot_ask_anything_else(front: McpRouter) -> None:
-    async with asked(front, "legacy") as connected:
+async def test_a_server_cannot_ask_anything_else(router: McpRouter) -> None:
+    async with asked(router, "legacy") as connected:
         text = await call_text(connected, "old___ask", {"method": "resources/list", "params": {}})
     assert "cannot do resources/list" in text
 
@@ -116,9 +116,9 @@ async def ask_raw(connected: Client, **more: Any) -> dict[str, Any]:
 
 
 async def test_a_question_can_be_answered_only_once_and_only_about_its_call(
-    front: McpRouter,
+    router: McpRouter,
 ) -> None:
-    async with asked(front, STATELESS) as connected:
+    async with asked(router, STATELESS) as connected:
         first = await ask_raw(connected)
         assert first["resultType"] == "input_required"
         assert first["inputRequests"] == {"1": {"method": "roots/list"}}
@@ -133,33 +133,33 @@ async def test_a_question_can_be_answered_only_once_and_only_about_its_call(
         assert again["resultType"] == "input_required"
         with pytest.raises(MCPError, match="is missing"):
             await ask_raw(connected, requestState=again["requestState"], inputResponses={})
-    await wait_until(lambda: front.pool.servers["old"].state == "started")
+    await wait_until(lambda: router.pool.servers["old"].state == "started")
 
 
 async def test_a_question_that_nobody_answers_is_forgotten(
-    front: McpRouter, monkeypatch: pytest.MonkeyPatch
+    router: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream = front.pool.servers["old"]
+    upstream = router.pool.servers["old"]
     monkeypatch.setattr(upstream, "server", plain_server("old", given={"answer_seconds": 0.3}))
-    async with asked(front, STATELESS) as connected:
+    async with asked(router, STATELESS) as connected:
         first = await ask_raw(connected)
         assert first["resultType"] == "input_required"
-        await wait_until(lambda: not front._passthrough._bridge._pending)
+        await wait_until(lambda: not router._passthrough._bridge._pending)
         assert upstream.state == "started"
 
 
-async def test_the_answer_may_come_from_the_client_that_says_no(front: McpRouter) -> None:
+async def test_the_answer_may_come_from_the_client_that_says_no(router: McpRouter) -> None:
     async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="decline")
 
-    for era in ("legacy", STATELESS):
-        async with connect_client(front, era, elicitation_callback=elicit) as connected:
+    for revision in ("legacy", STATELESS):
+        async with connect_client(router, revision, elicitation_callback=elicit) as connected:
             for server in ("old", "new"):
                 given = {"method": "elicitation/create", "params": FORM}
                 assert "decline" in await call_text(connected, f"{server}___ask", given)
 
 
-async def test_an_answer_that_comes_too_late_is_not_taken_for_another(front: McpRouter) -> None:
+async def test_an_answer_that_comes_too_late_is_not_taken_for_another(router: McpRouter) -> None:
     """The server gives up on a question and asks the next; then the first is answered."""
     held = _PendingInputCall(cast(Any, SimpleNamespace(key=1)), (None, "old", "tools/call", "ask"))
     try:
@@ -192,12 +192,12 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_another(front: Mcp
 
 
 async def test_what_goes_wrong_in_the_background_ends_nothing_else(
-    front: McpRouter, caplog: pytest.LogCaptureFixture
+    router: McpRouter, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail() -> None:
         raise RuntimeError("of no importance")
 
-    front.pool.run_in_background(fail)
+    router.pool.run_in_background(fail)
     await wait_until(lambda: "background failed" in caplog.text)
-    async with connect_client(front) as connected:
+    async with connect_client(router) as connected:
         assert await call_text(connected, "old___echo", {"text": "on"}) == "on"

@@ -26,14 +26,14 @@ provider.add_span_processor(SimpleSpanProcessor(kept))
 trace.set_tracer_provider(provider)
 
 async def main():
-    service = open_service(read(json.loads(sys.argv[1]), {}))
-    async with running(service, lambda ctx: None) as front:
-        while not front.service.directory.entries:
+    hub = open_service(read(json.loads(sys.argv[1]), {}))
+    async with running(hub, lambda ctx: None) as router:
+        while not router.hub.directory.entries:
             await anyio.sleep(0.05)
-        async with Client(front.server) as client:
+        async with Client(router.server) as client:
             await client.call_tool("plain___echo", {"text": "hello"})
             await client.call_tool("plain___fail", {})
-    service.close()
+    hub.close()
     for span in kept.get_finished_spans():
         parent = span.parent and format(span.parent.span_id, "x")
         told = [span.name, span.kind.name, span.status.status_code.name, dict(span.attributes)]
