@@ -34,7 +34,7 @@ class FileLock:
         self._file: IO[bytes]
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            self._file, self._is_new = _open_lock_file(self._path)
+            self._file, self._is_new = open_lock_file(self._path)
             if self._acquire_shared() and self._is_current_file():
                 return
             self._file.close()
@@ -114,7 +114,7 @@ class FileLock:
         return True
 
 
-def _open_lock_file(path: Path) -> tuple[IO[bytes], bool]:
+def open_lock_file(path: Path) -> tuple[IO[bytes], bool]:
     """Open the lock file; return it and whether it was created."""
     try:
         return path.open("xb"), True

@@ -55,7 +55,7 @@ async def test_it_does_not_wait_long_and_then_gives_those_who_read_once_a_search
 ) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 0.1)
     async with gateway(build_config(GOOD, STALLED), wait=False) as router:
-        await wait_until(lambda: any(one.known for one in upstreams(router)))
+        await wait_until(lambda: any(server.is_listed for server in upstreams(router)))
         async with connect_client(router, "legacy") as connected:
             assert await list_tool_names(connected) == ["good___echo"]
             found = await call_text(connected, "search_available_tools", {"query": "zebra quartz"})
