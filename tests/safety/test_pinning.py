@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from toolcrib.errors import InvalidTool
-from toolcrib.safety.pinning import (
-    Pin,
-    compute_fingerprint,
-)
+from toolcrib.safety.pinning import Pin, compare_with_pins, compute_fingerprint, update_pins
 
 SEND = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}
 READ = {"name": "read", "description": "Read a mail."}

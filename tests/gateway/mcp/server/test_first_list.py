@@ -1,4 +1,4 @@
-"""The first list of a gateway whose servers nobody has seen yet. Some clients never read another."""
+"""The first tool list while servers start, which is the only one that some clients read."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ GOOD = plain_server("good", ["echo"])
 STALLED = script_server("slow", "faulty.py", "mute", connect_seconds=60)
 GONE = ServerConfig("gone", command="there-is-no-such-program")
 CURSOR = Implementation(name="cursor-vscode", version="1")
-OWN = ["search_tools", "describe_tool", "call_tool"]
+GATEWAY_TOOLS = ["search_tools", "describe_tool", "call_tool"]
 
 
 @pytest.fixture(autouse=True)
-def short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_exit_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
 
 
 @pytest.mark.parametrize("revision", ["legacy", STATELESS])
-async def test_it_waits_for_servers_that_are_only_starting(
+async def test_list_waits_for_starting_servers(
     revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 60)
@@ -50,7 +50,7 @@ async def test_it_waits_for_servers_that_are_only_starting(
         assert await list_tool_names(connected) == ["good___echo"]
 
 
-async def test_it_does_not_wait_long_and_then_gives_those_who_read_once_a_search(
+async def test_list_wait_is_limited_and_single_list_clients_get_a_search_tool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 0.1)
@@ -63,12 +63,12 @@ async def test_it_does_not_wait_long_and_then_gives_those_who_read_once_a_search
                 "1 server is still starting: slow. Search again in a moment for their tools."
             )
         async with connect_client(router, "legacy", client_info=CURSOR) as connected:
-            assert await list_tool_names(connected) == [*OWN, "good___echo"]
-            called = {"name": "good___echo", "arguments": {"text": "fine"}}
-            assert await call_text(connected, "call_tool", called) == "fine"
+            assert await list_tool_names(connected) == [*GATEWAY_TOOLS, "good___echo"]
+            arguments = {"name": "good___echo", "arguments": {"text": "fine"}}
+            assert await call_text(connected, "call_tool", arguments) == "fine"
 
 
-async def test_a_profile_waits_for_its_own_servers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_profile_waits_only_for_its_own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", math.inf)
     config = build_config(GOOD, STALLED, profiles=[AccessProfile("mine", ("good",))])
     token = PROFILE.set("mine")
@@ -76,3 +76,13 @@ async def test_a_profile_waits_for_its_own_servers_alone(monkeypatch: pytest.Mon
         with anyio.fail_after(60):
             assert await list_tool_names(connected) == ["good___echo"]
     PROFILE.reset(token)
+
+
+async def test_search_mode_lists_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", math.inf)
+    config = build_config(STALLED, mode="search")
+    async with gateway(config, wait=False) as router, connect_client(router) as connected:
+        with anyio.fail_after(60):
+            tools = (await connected.list_tools()).tools
+    description = tools[0].description or ""
+    assert description.startswith("Find tools. More come from servers that were not up yet: slow.")

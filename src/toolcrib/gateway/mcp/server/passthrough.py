@@ -32,7 +32,7 @@ class Passthrough:
         self._bridge = bridge
         self._hub = hub
         # By profile and public prompt name: the server and the prompt's name there.
-        self._prompts: dict[str | None, dict[str, tuple[str, str]]] = {}
+        self.prompt_owners: dict[str | None, dict[str, tuple[str, str]]] = {}
 
     async def list_prompts(
         self, client: ConnectedClient, params: Mapping[str, Any]
@@ -48,9 +48,9 @@ class Passthrough:
             if name not in prompts and len(prompts) < MAX_PROMPTS:
                 owners[name] = (server, remote_name)
                 prompts[name] = {**entry, "name": name}
-        for removed in self._prompts.keys() - {None, *self._hub.config.profiles}:
-            del self._prompts[removed]
-        self._prompts[client.profile] = owners
+        for removed in self.prompt_owners.keys() - {None, *self._hub.config.profiles}:
+            del self.prompt_owners[removed]
+        self.prompt_owners[client.profile] = owners
         return {"prompts": list(prompts.values())}
 
     async def get_prompt(
@@ -177,9 +177,9 @@ class Passthrough:
         return await self._bridge.forward_request(server, method, client.with_meta(params), client)
 
     async def _find_prompt(self, client: ConnectedClient, name: str) -> tuple[UpstreamServer, str]:
-        if name not in self._prompts.get(client.profile, ()):
+        if name not in self.prompt_owners.get(client.profile, ()):
             await self.list_prompts(client, {})
-        server_name, remote_name = self._prompts[client.profile].get(name, ("", ""))
+        server_name, remote_name = self.prompt_owners[client.profile].get(name, ("", ""))
         server = self._pool.servers.get(server_name)
         if server is None or not self._get_server_filter(client)(server_name):
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}")

@@ -78,18 +78,18 @@ class McpRouter:
     def __init__(self, hub: Hub, get_profile: GetProfile = lambda ctx: None) -> None:
         self.hub = hub
         self.token_savings = TokenSavings(hub)
-        self.pool = UpstreamPool(hub, self.notify_tools_changed, self._forward_notification)
+        self.pool = UpstreamPool(hub, self.notify_tools_changed, self.forward_notification)
         self._get_profile = get_profile
         # Change streams of stateless clients, one bus per profile so that none sees the servers
         # of another.
         self._buses: dict[str | None, InMemorySubscriptionBus] = {}
         self._listeners: dict[str | None, ListenHandler] = {}
         # Connections with a handshake, by id.
-        self._connections: dict[int, Connection] = {}
-        bridge = ServerRequestBridge(self.pool)
+        self.connections: dict[int, Connection] = {}
+        self.bridge = ServerRequestBridge(self.pool)
         self.tool_handlers = ToolHandlers(hub, self.pool)
-        tool_calls = ToolCalls(hub, self.tool_handlers, self.pool, bridge)
-        self._passthrough = passthrough = Passthrough(self.pool, hub, bridge)
+        tool_calls = ToolCalls(hub, self.tool_handlers, self.pool, self.bridge)
+        self.passthrough = passthrough = Passthrough(self.pool, hub, self.bridge)
         self._handlers: dict[str, Handler] = {
             "tools/list": self.tool_handlers.list_tools,
             "tools/call": tool_calls.call_tool,
@@ -108,11 +108,24 @@ class McpRouter:
     @property
     def client_count(self) -> int:
         """The number of clients that are connected by a handshake."""
-        return len(self._connections)
+        return len(self.connections)
 
     async def notify_tools_changed(self) -> None:
         """Notify every client that its tool list may have changed."""
         await self._notify_clients("notifications/tools/list_changed", None, lambda profile: True)
+
+    async def forward_notification(
+        self, server: str, method: str, params: Mapping[str, Any] | None
+    ) -> None:
+        """Forward a server's notification to all clients that may use the server."""
+
+        def can_see_server(profile: str | None) -> bool:
+            try:
+                return self.hub.get_view(profile).can_see_server(server)
+            except UnknownProfile:
+                return False
+
+        await self._notify_clients(method, params, can_see_server)
 
     def _build_server(self) -> Server[Any]:
         server = _SdkServer(
@@ -142,7 +155,7 @@ class McpRouter:
         params = ctx.params or {}
         try:
             profile = self._get_profile(ctx)
-            is_session = id(connection) in self._connections
+            is_session = id(connection) in self.connections
             if is_session and get_session_state(connection).profile != profile:
                 raise MCPError(
                     INVALID_PARAMS, "this session belongs to another profile; start a new session"
@@ -158,10 +171,10 @@ class McpRouter:
     def _register_connection(self, connection: Connection, profile: str | None) -> None:
         state = get_session_state(connection)
         state.profile = profile
-        self._connections[id(connection)] = connection
-        connection.exit_stack.callback(self._connections.pop, id(connection), None)
-        self._passthrough.start_session(state)
-        connection.exit_stack.callback(self._passthrough.end_session, state)
+        self.connections[id(connection)] = connection
+        connection.exit_stack.callback(self.connections.pop, id(connection), None)
+        self.passthrough.start_session(state)
+        connection.exit_stack.callback(self.passthrough.end_session, state)
 
     async def _listen(
         self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams
@@ -176,21 +189,8 @@ class McpRouter:
             bus = self._buses[profile] = InMemorySubscriptionBus()
             self._listeners[profile] = ListenHandler(bus)
         uris = params.notifications.resource_subscriptions or ()
-        with self._passthrough.watch_resources(ConnectedClient(ctx, profile), uris):
+        with self.passthrough.watch_resources(ConnectedClient(ctx, profile), uris):
             return await self._listeners[profile](ctx, params)
-
-    async def _forward_notification(
-        self, server: str, method: str, params: Mapping[str, Any] | None
-    ) -> None:
-        """Forward a server's notification to all clients that may use the server."""
-
-        def can_see_server(profile: str | None) -> bool:
-            try:
-                return self.hub.get_view(profile).can_see_server(server)
-            except UnknownProfile:
-                return False
-
-        await self._notify_clients(method, params, can_see_server)
 
     async def _notify_clients(
         self,
@@ -204,7 +204,7 @@ class McpRouter:
             if event is not None and is_recipient(profile):
                 await bus.publish(event)
         async with anyio.create_task_group() as tasks:
-            for connection in list(self._connections.values()):
+            for connection in list(self.connections.values()):
                 state = get_session_state(connection)
                 if is_recipient(state.profile) and state.wants_notification(method, params):
                     tasks.start_soon(_notify_connection, connection, method, params)

@@ -31,7 +31,7 @@ _CallOutcome = _InputRequest | dict[str, Any] | Exception
 
 
 @dataclass(eq=False)
-class _PendingInputCall:
+class PendingInputCall:
     """A call of a stateless client to a server with a handshake.
 
     The call stays in flight at the server while the client collects input and sends it in a new
@@ -111,7 +111,12 @@ class ServerRequestBridge:
     def __init__(self, pool: UpstreamPool) -> None:
         self._pool = pool
         # Calls whose clients are collecting input, by request state token.
-        self._pending: dict[str, _PendingInputCall] = {}
+        self._pending: dict[str, PendingInputCall] = {}
+
+    @property
+    def pending_count(self) -> int:
+        """The number of calls whose clients are collecting input."""
+        return len(self._pending)
 
     async def forward_request(
         self,
@@ -150,14 +155,14 @@ class ServerRequestBridge:
             )
         if len(self._pending) >= MAX_PENDING_CALLS:
             raise ServerUnavailable("too many calls wait for input from clients; try again later")
-        call = _PendingInputCall(client, identity)
+        call = PendingInputCall(client, identity)
         params = {key: value for key, value in params.items() if key not in _RETRY_KEYS}
         self._pool.run_in_background(self._run_call, call, server, method, params, may_repeat)
         return await self._await_outcome(call)
 
     async def _run_call(
         self,
-        call: _PendingInputCall,
+        call: PendingInputCall,
         server: UpstreamServer,
         method: str,
         params: Mapping[str, Any],
@@ -177,7 +182,7 @@ class ServerRequestBridge:
             else:
                 call.finish(outcome)
 
-    async def _await_outcome(self, call: _PendingInputCall) -> dict[str, Any]:
+    async def _await_outcome(self, call: PendingInputCall) -> dict[str, Any]:
         """Return the result of a call, or an `input_required` result for the server's request."""
         outcome = await call.next_outcome()
         if isinstance(outcome, tuple):
