@@ -68,7 +68,7 @@ def outline(messages: list[Any]) -> list[tuple[str, list[str]]]:
 
 
 def render_plain(*messages: Any) -> list[Any]:
-    plain: list[Any] = render_plain_messages(list(messages), lambda name: None)
+    plain: list[Any] = render_plain_messages(list(messages), lambda name: "")
     return plain
 
 
