@@ -41,7 +41,9 @@ RESPONSE_TEXT = encode_events(list(response_events(assistant_message("I am")))[:
 RESPONSE_SEARCH = encode_events(response_events(search_call()))
 
 
-def scripted(body: bytes, status: int = 200, kind: str = "text/event-stream") -> ScriptedAnswer:
+def scripted_answer(
+    body: bytes, status: int = 200, kind: str = "text/event-stream"
+) -> ScriptedAnswer:
     return ScriptedAnswer([body], status, kind)
 
 
@@ -92,13 +94,13 @@ APIS = pytest.mark.parametrize(
 
 @APIS
 def test_upstream_that_dies_during_stream(ask: Any, text: bytes, search: bytes) -> None:
-    for dying in (scripted(text), ScriptedAnswer([text], length=len(text) + 100)):
+    for dying in (scripted_answer(text), ScriptedAnswer([text], length=len(text) + 100)):
         with (
             client_for(dying) as client,
             pytest.raises(openai.APIError, match=r"broke off|in the middle"),
         ):
             ask(client, True)
-    later = client_for(scripted(search), scripted(text))
+    later = client_for(scripted_answer(search), scripted_answer(text))
     with later as client, pytest.raises(openai.APIError, match=r"broke off|in the middle"):
         ask(client, True)
 
@@ -120,7 +122,9 @@ def test_upstream_that_keeps_connection_open_after_end(
     ask: Any, text: bytes, search: bytes
 ) -> None:
     end = ScriptedAnswer([text + search, partial(threading.Event().wait, 20)])
-    done = scripted(json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json")
+    done = scripted_answer(
+        json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json"
+    )
     with client_for(end, done) as client, pytest.raises(openai.APIError, match="enough"):
         ask(client, True)
 
@@ -138,7 +142,10 @@ def test_upstream_that_keeps_connection_open_after_end(
 def test_upstream_that_sends_invalid_data(
     ask: Any, text: bytes, search: bytes, nonsense: bytes
 ) -> None:
-    streamed, whole = scripted(text + nonsense), scripted(nonsense[6:], kind="application/json")
+    streamed, whole = (
+        scripted_answer(text + nonsense),
+        scripted_answer(nonsense[6:], kind="application/json"),
+    )
     says = pytest.raises(openai.APIError, match="the upstream sent JSON that")
     with client_for(streamed) as client, says:
         ask(client, True)
@@ -151,13 +158,13 @@ def test_upstream_that_sends_invalid_data(
 def test_busy_upstream_error_is_forwarded(ask: Any, text: bytes, search: bytes) -> None:
     body = json.dumps({"error": {"message": "slow down", "type": "rate", "code": "x"}}).encode()
     for status in (429, 529):
-        busy = scripted(body, status, "application/json")
+        busy = scripted_answer(body, status, "application/json")
         for stream in (False, True):
             with client_for(busy) as client, pytest.raises(openai.APIStatusError) as raised:
                 ask(client, stream)
             assert raised.value.status_code == status
             assert raised.value.body == {"message": "slow down", "type": "rate", "code": "x"}
-        later = client_for(scripted(search), busy)
+        later = client_for(scripted_answer(search), busy)
         with later as client, pytest.raises(openai.APIError, match="slow down"):
             ask(client, True)
 
@@ -165,9 +172,9 @@ def test_busy_upstream_error_is_forwarded(ask: Any, text: bytes, search: bytes) 
 @APIS
 def test_upstream_that_ignores_stream_option(ask: Any, text: bytes, search: bytes) -> None:
     says = pytest.raises(openai.APIStatusError, match="did not answer with a stream")
-    with client_for(scripted(b"{}", kind="application/json")) as client, says:
+    with client_for(scripted_answer(b"{}", kind="application/json")) as client, says:
         ask(client, True)
-    with client_for(scripted(text)) as client, pytest.raises(openai.APIStatusError):
+    with client_for(scripted_answer(text)) as client, pytest.raises(openai.APIStatusError):
         ask(client, False)
 
 

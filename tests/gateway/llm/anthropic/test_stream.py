@@ -45,21 +45,21 @@ def stream_events(conversation: Conversation, **more: Any) -> list[tuple[str, di
     return pairs
 
 
+def outline_events(events: list[dict[str, Any]]) -> list[tuple[str, object, str, tuple[str, ...]]]:
+    """Return type, index and content of the events; equal consecutive deltas count as one."""
+    outline: list[tuple[str, object, str, tuple[str, ...]]] = []
+    for event in events:
+        inner = event.get("content_block") or event.get("delta") or {}
+        line = (event["type"], event.get("index"), str(inner.get("type", "")), tuple(inner))
+        if event["type"] != "ping" and (not outline or outline[-1] != line):
+            outline.append(line)
+    return outline
+
+
 def test_search_events_come_in_recorded_order() -> None:
     with conversation_with(SCRIPT) as conversation:
         events = stream_events(conversation)
     assert all(name == data["type"] for name, data in events)
-    outline = [
-        (data["type"], data.get("index"), (data.get("content_block") or data.get("delta") or {}))
-        for _, data in events
-        if data["type"] != "ping"
-    ]
-    # Equal consecutive deltas count as one.
-    short: list[tuple[str, object, str, tuple[str, ...]]] = []
-    for kind, index, inner in outline:
-        line = (kind, index, str(inner.get("type", "")), tuple(inner))
-        if not short or short[-1] != line:
-            short.append(line)
     json_delta = ("content_block_delta", "input_json_delta", ("type", "partial_json"))
     text_delta = ("content_block_delta", "text_delta", ("type", "text"))
 
@@ -67,7 +67,7 @@ def test_search_events_come_in_recorded_order() -> None:
         return (shape[0], index, shape[1], shape[2])
 
     text = ("text", ("type", "text"))
-    assert short == [
+    assert outline_events([data for _, data in events]) == [
         ("message_start", None, "", ()),
         ("content_block_start", 0, *text),
         delta(text_delta, 0),
@@ -86,7 +86,11 @@ def test_search_events_come_in_recorded_order() -> None:
         ("message_delta", None, "", ("stop_reason", "stop_sequence", "stop_details")),
         ("message_stop", None, "", ()),
     ]
-    data = [item for _, item in events]
+
+
+def test_search_input_and_end_have_form_of_api() -> None:
+    with conversation_with(SCRIPT) as conversation:
+        data = [event for _, event in stream_events(conversation)]
     pieces = [
         item["delta"]["partial_json"]
         for item in data

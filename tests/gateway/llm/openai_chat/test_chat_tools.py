@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
+from toolcrib.adapters.openai_chat import tools_to_wire
 from toolcrib.gateway.llm.openai_chat.tools import (
     build_deferred_index,
     build_transparent_index,
-    render_entry,
     uses_tool_search,
 )
 from toolcrib.session.disclosure import Activation, Disclosure
@@ -44,10 +44,8 @@ def test_search_tool_of_any_provider_enables_search(kind: str) -> None:
 
 
 def test_no_search_tool_for_clients_that_search() -> None:
-    own = render_entry(
-        build_deferred_index(chat_functions(defer_loading=True), client_loads=False).search_tool
-    )
-    tools = [own, *chat_functions(defer_loading=True)]
+    index = build_deferred_index(chat_functions(defer_loading=True), client_loads=False)
+    tools = [*tools_to_wire([index.search_tool]), *chat_functions(defer_loading=True)]
     assert not build_deferred_index(tools, client_loads=False).offers_search
     assert not build_deferred_index(tools[1:], client_loads=True).offers_search
 

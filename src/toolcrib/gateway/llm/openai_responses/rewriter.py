@@ -166,7 +166,7 @@ class ResponsesRewriter:
         elif self._may_search:
             outcome = self._handle_search(item)
         else:
-            # The search tool was not offered any more; nobody can answer this call.
+            # The search tool was no longer offered, so the call is dropped.
             outcome = ItemOutcome()
         self.output += outcome.visible
         self._round.merge(outcome)
