@@ -24,8 +24,9 @@ def agent(model: Model | str) -> Any:
 
 def main() -> None:
     """Run the agent with one task."""
-    clerk = agent("gpt-5.4-mini")
-    print(Runner.run_sync(clerk, office.TASK, run_config=clerk.run_config()).final_output)
+    office_agent = agent("gpt-5.4-mini")
+    result = Runner.run_sync(office_agent, office.TASK, run_config=office_agent.run_config())
+    print(result.final_output)
 
 
 if __name__ == "__main__":

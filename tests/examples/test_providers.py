@@ -96,7 +96,7 @@ def test_program_runs(
 
 def test_unused_turns_of_a_page_script_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        pytest.raises(AssertionError, match="turns that nobody asked for"),
+        pytest.raises(AssertionError, match="turns that were not requested"),
         run_page_model("<!-- model:\nOne.\n-->\n", monkeypatch),
     ):
         pass

@@ -52,7 +52,9 @@ def found_names(request: Request) -> list[str]:
     return [item["name"] for result in results for item in result["found"]]
 
 
-def assert_conversation(requests: Sequence[Request], says_field: str = "`city` is missing") -> None:
+def assert_conversation(
+    requests: Sequence[Request], field_error: str = "`city` is missing"
+) -> None:
     """Check the requests after `TURNS`: the tool list grew at its end, every call was answered."""
     assert [request.tool_names for request in requests[:3]] == [
         (SEARCH,),
@@ -66,7 +68,7 @@ def assert_conversation(requests: Sequence[Request], says_field: str = "`city` i
         "sunny in Rome",
         "5 cents of c1 refunded",
         'There is no tool "get_wether". The nearest are get_weather',
-        says_field,
+        field_error,
     ):
         assert sum(answer in result for result in results) == 1, (answer, results)
 

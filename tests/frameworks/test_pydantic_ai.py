@@ -91,7 +91,7 @@ def test_example_finds_its_tool_and_keeps_it(provider: Any) -> None:
             item if item.wire.name == "anthropic" else _without_announcements(item)
             for item in model.requests
         ]
-        assert_conversation(requests, says_field="Field required")
+        assert_conversation(requests, field_error="Field required")
         assert model.requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
         assert model.requests[4].tool_names == (SEARCH,)
 
@@ -107,7 +107,7 @@ def test_example_works_with_streaming() -> None:
     with ScriptedModel([*TURNS]) as model:
         assert asyncio.run(_with_openai(model.url, act)) == "It is sunny."
         expected = [*map(_without_announcements, model.requests)]
-        assert_conversation(expected, says_field="Field required")
+        assert_conversation(expected, field_error="Field required")
 
 
 def test_concurrent_runs_are_isolated() -> None:

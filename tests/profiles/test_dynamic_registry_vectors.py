@@ -107,7 +107,7 @@ class Replay:
             assert [row["name"] for row in ours] == names_in_order[:bounded]
         elif self.tainted:
             # The original still finds words of replaced definitions, of version notes and of a
-            # description that is not there: ours only words of the tools as they are.
+            # missing description; ours finds only words of the current tools.
             expected = [
                 row for row in map(self._row(query), self.current) if row["relevance_score"]
             ]
@@ -115,7 +115,7 @@ class Replay:
             expected.sort(key=lambda row: -row["relevance_score"])
             assert_same_groups(ours, expected[:bounded])
         elif bounded != limit:
-            # Below 1 and above 20 the original slices as it comes: ours keeps the stated bounds.
+            # The original accepts limits below 1 and above 20; ours clamps them.
             assert ours == self.registry.search(query, category, bounded)
             assert limit < 0 or read_scores(ours[:limit]) == read_scores(recorded[:bounded])
         elif self.deterministic:
@@ -125,7 +125,7 @@ class Replay:
 
     def _call(self, recorded: Any, name: str, input: Row) -> None:
         if isinstance(recorded, dict) and "raises" in recorded:
-            # An exception that left the handler: ours is an answer that names the field.
+            # The original raises; ours answers with the name of the field.
             error = call_meta_tool(self.registry, name, **input)["error"]
             if recorded["raises"] == "KeyError":
                 assert recorded["message"].strip("'") in error
@@ -149,21 +149,21 @@ class Replay:
         self.recorded = recorded
         ours = call_meta_tool(self.registry, "execute_dynamic_tool", **arguments)
         if known and find_problems(known["definition"].get("input_schema") or {}, tool_input):
-            # What does not fit the schema is run all the same, and counted: ours names the field.
+            # The original runs and counts calls that violate the schema; ours names the field.
             assert ours["error"].startswith("Execution failed: the arguments do not fit")
             self.failed = True
             return
         constant = known and known["func"].startswith("const:")
         failed = isinstance(recorded, dict) and "error" in recorded and not constant
         if not isinstance(tool_input, dict) or not isinstance(name, str):
-            # What is no object is Python's to refuse in the original: ours names the field.
+            # In the original, Python rejects what is not an object; ours names the field.
             assert "error" in recorded and "tool_" in ours["error"]
             return
         if known:
             self.failed |= failed
             self.used[name] += not failed
         if known and failed and "suggestion" in recorded:
-            # A ValueError in a tool is taken for a wrong name: ours says that the tool failed.
+            # The original takes a ValueError of a tool for an unknown name; ours reports a failure.
             recorded = {"error": f"Execution failed: {recorded['error']}", "tool_name": name}
         assert ours == recorded
 
@@ -176,7 +176,7 @@ class Replay:
             key=lambda row: -self.used[str(row["name"])],
         )
         assert self.registry.get_popular_tools(top_n) == expected[: max(0, top_n)]
-        # The original counts failures as use and forgets use when a tool is registered anew.
+        # The original counts failures as usage and loses usage when a tool is replaced.
         assert self.failed or self.tainted or top_n < 0 or recorded == expected[:top_n]
 
     def _list_categories(self, recorded: Any) -> None:
@@ -222,7 +222,7 @@ class Replay:
         return {self._category(name) for name in self.current}
 
     def _function(self, spec: str) -> Callable[..., Any]:
-        """A function the vectors name; what they leave open, it gives as it was recorded."""
+        """Return a function that the vectors name; unspecified results are the recorded ones."""
 
         def add(a: Any, b: Any) -> Any:
             return self.recorded

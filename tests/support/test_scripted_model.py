@@ -1,4 +1,4 @@
-"""The scripted model, seen through the providers' own clients."""
+"""The scripted model, tested with the providers' own clients."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def _cut(request: Request) -> str:
 
 @pytest.fixture
 def gemini(model: ScriptedModel) -> Iterator[genai.Client]:
-    # A client that nobody holds closes itself, also in the middle of a request.
+    # A client without a reference is closed, even during a request.
     with genai.Client(api_key="any", http_options=types.HttpOptions(base_url=model.url)) as client:
         yield client
 

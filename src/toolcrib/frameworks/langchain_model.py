@@ -78,9 +78,11 @@ class ModelStep:
         visible: list[BaseTool | dict[str, Any]] = []
         for tool in self._turn_handler.tools(self._session):
             # A tool that is not in the catalog is one of Toolcrib's own, or a stub.
-            whole = catalog.get(tool.id) is tool
+            is_catalog_tool = catalog.get(tool.id) is tool
             visible += (
-                [self._langchain_tools[tool.id]] if whole else openai_chat.tools_to_wire([tool])
+                [self._langchain_tools[tool.id]]
+                if is_catalog_tool
+                else openai_chat.tools_to_wire([tool])
             )
         return visible
 

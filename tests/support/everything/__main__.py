@@ -1,6 +1,6 @@
-"""A server that can do everything, for the official conformance suite to be run against.
+"""A server with every MCP feature, for the official conformance suite.
 
-The suite names its tools, prompts and resources and says how each behaves.
+The suite prescribes its tools, prompts and resources and how each behaves.
 
     python -m tests.support.everything [PORT]    on standard input and output without a port
 """
@@ -20,7 +20,7 @@ from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
-from tests.support.everything.shelf import (
+from tests.support.everything.features import (
     IMAGE,
     NAME,
     PICTURE,
@@ -34,7 +34,7 @@ from tests.support.everything.shelf import (
     form,
     input_required,
     input_responses,
-    is_modern,
+    is_stateless,
     resource,
 )
 
@@ -103,11 +103,11 @@ async def nothing(ctx: Context, params: Any) -> Any:
 
 
 def with_result_type(handler: Handler, *, cacheable: bool = False) -> Handler:
-    """The same with what results have to say without a handshake."""
+    """Return the handler with the fields that results need without a handshake."""
 
     async def answer(ctx: Context, params: Any) -> Any:
         result = await handler(ctx, params)
-        if not is_modern(ctx):
+        if not is_stateless(ctx):
             return result
         hints = {"ttlMs": 0, "cacheScope": "private"} if cacheable else {}
         return {"resultType": "complete", **hints, **result}
@@ -116,7 +116,7 @@ def with_result_type(handler: Handler, *, cacheable: bool = False) -> Handler:
 
 
 class Events(EventStore):
-    """What was sent on which stream, for clients that come back."""
+    """Stores the events of each stream, for clients that reconnect."""
 
     def __init__(self) -> None:
         self._events: list[tuple[str, types.JSONRPCMessage | None]] = []
@@ -127,21 +127,21 @@ class Events(EventStore):
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str:
         stream = self._events[int(last_event_id) - 1][0]
-        for number, (of, message) in enumerate(self._events, 1):
-            if of == stream and number > int(last_event_id) and message is not None:
+        for number, (stream_id, message) in enumerate(self._events, 1):
+            if stream_id == stream and number > int(last_event_id) and message is not None:
                 await send_callback(EventMessage(message, str(number)))
         return stream
 
 
 class Everything(Server[Any]):
-    """The SDK's server, which says that its lists may change."""
+    """The SDK's server, announcing that its lists may change."""
 
     def create_initialization_options(self, *args: Any, **options: Any) -> Any:
         return super().create_initialization_options(NotificationOptions(True, True, True))
 
 
 def find_schema(name: str) -> Mapping[str, Any] | None:
-    """A tool's schema, for the check of headers that repeat its arguments."""
+    """Return a tool's schema, to check headers that repeat its arguments."""
     schema: Mapping[str, Any] | None = TOOLS[name][0]["inputSchema"] if name in TOOLS else None
     return schema
 
@@ -178,5 +178,5 @@ if __name__ == "__main__":
         import uvicorn
 
         app = SERVER.streamable_http_app(event_store=Events(), retry_interval=100)
-        # Not the parser that leaves white space around the values of headers, if that is installed.
+        # Another parser, if installed, would leave white space around header values.
         uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", http="h11")

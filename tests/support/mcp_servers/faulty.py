@@ -1,4 +1,4 @@
-"""Servers that do wrong, each in its own way: `faulty.py KIND [ARGUMENT]`."""
+"""MCP servers that misbehave, each in one way: `faulty.py KIND [ARGUMENT]`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def tools() -> Any:
 
 
 def on_start() -> None:
-    """What it does before it hears anything."""
+    """Do what this server does before it reads its input."""
     if KIND == "exits":
         sys.stderr.write("no token was given\n")
         sys.exit(1)
@@ -76,7 +76,7 @@ def on_start() -> None:
     if KIND == "mute":
         time.sleep(3600)
     if KIND == "tree":
-        # A child in its turn that is deaf to being asked to leave, and tells where it is.
+        # A child process that ignores SIGTERM and reports its process id.
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
         child = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=sys.stderr)
         Path(ARGUMENT).write_text(str(child.pid))

@@ -1,7 +1,7 @@
-"""A small MCP server on standard input and output, without any library, of either era.
+"""A small MCP server on standard input and output, without a library, for both protocol styles.
 
-Its one argument is JSON: `era`, `tools` (names of the tools below, or whole definitions),
-`instructions`, `page` (tools a page), `prompts`, `resources`.
+Its one argument is JSON: `era` (handshake or stateless), `tools` (names of the tools below, or
+complete definitions), `instructions`, `page` (tools per page), `prompts`, `resources`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def call(id: Any, params: Json) -> None:
 
 
 def speak(id: Any, arguments: Json) -> None:
-    """Log and ask for the first call that hangs; with `end`, answer it."""
+    """Log and ask during the first pending call; with `end`, answer it."""
     params = {"level": "error", "data": "of the hung call"}
     send({"method": "notifications/message", "params": params})
     if arguments.get("end"):
@@ -275,7 +275,7 @@ def handle_other(method: str, id: Any, params: Json) -> None:
 
 
 def listen(id: Any, params: Json) -> None:
-    """Open a stream of changes."""
+    """Open a stream of notifications."""
     wanted = params["notifications"]
     STREAMS[id] = wanted.get("resourceSubscriptions") or []
     about = {"notifications": wanted, "_meta": {SUBSCRIPTION: id}}

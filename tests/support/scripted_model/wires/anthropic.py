@@ -122,7 +122,7 @@ def _block(part: Part) -> Body:
 
 
 def _empty_block(part: Part) -> Body:
-    """A block as its first event has it: empty, except for what comes without deltas."""
+    """Return a block as in its start event: empty, except for fields without deltas."""
     if isinstance(part, Raw):
         return dict(part.block)
     if isinstance(part, Text):

@@ -64,7 +64,7 @@ class Gemini:
 
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         for part in turn.parts:
-            # Words come piece by piece; a call always comes whole.
+            # Text is streamed in pieces; a call always comes in one chunk.
             whole = [_part(part)]
             texts = (
                 [{"text": piece} for piece in pieces(part.text)]
@@ -110,7 +110,7 @@ def _parts(content: Body, field: str) -> list[Any]:
 
 
 def _result(response: Body) -> str:
-    """A result as a text: by custom it stands under `result`, `output` or `error`."""
+    """Return a result as text: by convention it is under `result`, `output` or `error`."""
     value = next(
         (response[key] for key in ("result", "output", "error") if key in response), response
     )

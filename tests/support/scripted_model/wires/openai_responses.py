@@ -16,7 +16,7 @@ from tests.support.scripted_model.wires.wire import (
 
 
 class OpenAIResponses:
-    """`/v1/responses`, without stored responses: every request brings its whole history."""
+    """`/v1/responses`, without stored responses: every request contains its whole history."""
 
     name = "openai_responses"
 
@@ -28,7 +28,7 @@ class OpenAIResponses:
 
     def find_request_error(self, body: Body) -> str:
         if body.get("previous_response_id"):
-            # The calls are in what the provider has kept.
+            # The provider has stored the calls.
             return ""
         called = [entry["call_id"] for entry in _items(body, "function_call")]
         answered = [entry["call_id"] for entry in _items(body, "function_call_output")]
@@ -154,7 +154,7 @@ def _item(part: Part, id: str) -> Body:
 
 
 def _empty_item(part: Part, item: Body) -> Body:
-    """An item as its first event has it."""
+    """Return an item as in its first event."""
     if isinstance(part, Raw):
         return item
     empty: Body = {"content": []} if isinstance(part, Text) else {"arguments": ""}

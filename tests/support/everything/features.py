@@ -1,7 +1,7 @@
-"""What the server has that can do everything: tools, resources and prompts.
+"""The tools, resources and prompts of the conformance server.
 
-The suite names its tools, prompts and resources and says how each behaves. What it asks of the user
-is asked in the way of the connection: by a request on a handshake, by a result to be answered without.
+The suite prescribes their names and behaviour. Questions to the user are sent as requests on
+connections with a handshake, and as results that the client answers on stateless ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Context = ServerRequestContext[Any, Any]
 Result = dict[str, Any]
 Tool = Callable[[Context, types.CallToolRequestParams], Awaitable[Result]]
 
-# The smallest picture and the shortest sound there are.
+# A minimal image and a minimal sound.
 PICTURE: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SOUND: Final = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
 PAUSE: Final = 0.05
@@ -38,24 +38,24 @@ bus = InMemorySubscriptionBus()
 
 
 def text_result(text: str, **more: Any) -> Result:
-    """An answer in words."""
+    """Return a result with text content."""
     return {"content": [{"type": "text", "text": text}], **more}
 
 
-def is_modern(ctx: Context) -> bool:
-    """Whether there is no handshake, and so no way to ask but by a result."""
+def is_stateless(ctx: Context) -> bool:
+    """Return whether the connection is stateless, so that questions are sent as results."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def form(message: str, **properties: Mapping[str, Any]) -> Result:
-    """A question to the user with a form to fill in."""
+    """Return a request for the user to fill in a form."""
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     asked = {"message": message, "requestedSchema": schema}
     return {"method": "elicitation/create", "params": asked}
 
 
 def sampling(text: str) -> Result:
-    """A question to the client's model."""
+    """Return a request to the client's model."""
     message = {"role": "user", "content": {"type": "text", "text": text}}
     return {"method": "sampling/createMessage", "params": {"messages": [message], "maxTokens": 100}}
 
@@ -65,12 +65,12 @@ NAME: Final = {"type": "string"}
 
 
 def seal_state(state: str) -> str:
-    """A state that the client keeps for us and cannot change."""
+    """Return a signed state, which the client stores and cannot change."""
     return f"{state}.{hmac.new(KEY, state.encode(), hashlib.sha256).hexdigest()}"
 
 
 def unseal_state(token: str | None) -> str:
-    """The state in it, if it is one of ours."""
+    """Return the state of a signed token; raise if the signature is wrong."""
     state = (token or "").rpartition(".")[0]
     if not token or not hmac.compare_digest(seal_state(state), token):
         raise MCPError(types.INVALID_PARAMS, "the state is not one that this server gave out")
@@ -78,7 +78,7 @@ def unseal_state(token: str | None) -> str:
 
 
 def input_responses(params: types.InputResponseRequestParams) -> dict[str, Any]:
-    """What the client has answered so far."""
+    """Return the client's answers so far."""
     responses = params.input_responses or {}
     return {
         key: item if isinstance(item, dict) else item.model_dump(by_alias=True, exclude_none=True)
@@ -87,13 +87,13 @@ def input_responses(params: types.InputResponseRequestParams) -> dict[str, Any]:
 
 
 def input_required(requests: Mapping[str, Any], state: str | None = None) -> Result:
-    """The result that asks."""
+    """Return the result that asks for input."""
     result: Result = {"resultType": "input_required", "inputRequests": dict(requests)}
     return result if state is None else {**result, "requestState": state}
 
 
 def field(answer: Any, name: str) -> Any:
-    """What stands in a field of a filled in form, if it was filled in."""
+    """Return a field of a submitted form; None if it was not filled in."""
     content = answer.get("content") if isinstance(answer, dict) else None
     return content.get(name) if isinstance(content, dict) else None
 
@@ -101,8 +101,8 @@ def field(answer: Any, name: str) -> Any:
 async def ask_client(
     ctx: Context, params: types.CallToolRequestParams, request: Result
 ) -> tuple[Any, Result | None]:
-    """The client's answer, or the result that asks for it."""
-    if is_modern(ctx):
+    """Return the client's answer, or the result that asks for it."""
+    if is_stateless(ctx):
         responses = input_responses(params).get("asked")
         return responses, None if responses else input_required({"asked": request})
     channel = ctx.session._request_outbound
@@ -110,8 +110,8 @@ async def ask_client(
 
 
 async def notify_client(ctx: Context, text: str) -> None:
-    """Log something to the client, if it wants that."""
-    if is_modern(ctx) and not (ctx.meta or {}).get("io.modelcontextprotocol/logLevel"):
+    """Send a log message to the client, if it wants log messages."""
+    if is_stateless(ctx) and not (ctx.meta or {}).get("io.modelcontextprotocol/logLevel"):
         return
     params = {"level": "info", "data": text, "logger": "everything"}
     await ctx.session._request_outbound.notify("notifications/message", params)
@@ -138,7 +138,7 @@ async def sample(ctx: Context, params: types.CallToolRequestParams) -> Result:
 
 
 def elicits(message: str | None, **properties: Mapping[str, Any]) -> Tool:
-    """A tool that asks the user to fill in a form."""
+    """Return a tool that asks the user to fill in a form."""
 
     async def elicit(ctx: Context, params: types.CallToolRequestParams) -> Result:
         text = message or str((params.arguments or {}).get("message"))
@@ -165,7 +165,7 @@ async def failing(ctx: Context, params: types.CallToolRequestParams) -> Result:
 def requires_input(
     requests: Mapping[str, Result], done: Callable[[dict[str, Any]], str | None], state: str = ""
 ) -> Tool:
-    """A tool that is done once its questions are answered, and asks again until then."""
+    """Return a tool that repeats its questions until they are answered."""
 
     async def ask(ctx: Context, params: types.CallToolRequestParams) -> Result:
         responses = input_responses(params)
@@ -231,7 +231,7 @@ async def change_prompts(ctx: Context, params: types.CallToolRequestParams) -> R
 
 
 def always(*content: Mapping[str, Any]) -> Tool:
-    """A tool that has one answer."""
+    """Return a tool with a fixed answer."""
 
     async def answer(ctx: Context, params: types.CallToolRequestParams) -> Result:
         return {"content": list(content)}
@@ -240,12 +240,12 @@ def always(*content: Mapping[str, Any]) -> Tool:
 
 
 def resource(uri: str, text: str, kind: str = "text/plain") -> Result:
-    """A resource inside of something else."""
+    """Return an embedded resource."""
     return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, "text": text}}
 
 
 def options(*names: str) -> list[Result]:
-    """Choices with titles."""
+    """Return choices with titles."""
     return [{"const": name, "title": name.title()} for name in names]
 
 
@@ -280,7 +280,7 @@ TOOLS: Final[dict[str, tuple[Result, Tool]]] = {}
 
 
 def tool(name: str, about: str, run: Tool, schema: Mapping[str, Any] | None = None) -> None:
-    """Put a tool on the list."""
+    """Add a tool to the list."""
     definition = {
         "name": name,
         "description": about,
@@ -433,7 +433,7 @@ RESOURCES: Final = (
 
 
 def prompt(name: str, *arguments: str) -> Result:
-    """A prompt as it is listed."""
+    """Return a prompt as it is listed."""
     entries = [{"name": argument, "required": True} for argument in arguments]
     return {"name": name, "description": "For the tests", "arguments": entries}
 
