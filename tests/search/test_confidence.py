@@ -17,7 +17,7 @@ ROWS = "invoice payment rows"
 
 
 class OtherEmbedder:
-    """Whatever is asked for is meant by the tool `other`, and by no other."""
+    """Whatever is query for is meant by the tool `other`, and by no other."""
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.array([[1, 0, 0]] * len(texts), np.float32)
@@ -35,9 +35,11 @@ def _vector(text: str) -> list[float]:
 @pytest.fixture(scope="module")
 def engine() -> SearchEngine:
     """Five tools that have the words come before the one that fits."""
-    held = [Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"]
+    lexical_matches = [
+        Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"
+    ]
     filler = [Tool(f"filler{at}", "Filler.") for at in range(100)]
-    catalog = Catalog([*held, Tool("other", "Something else."), *filler])
+    catalog = Catalog([*lexical_matches, Tool("other", "Something else."), *filler])
     return SearchEngine(
         catalog,
         {"hybrid": HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(OtherEmbedder()))},
@@ -74,8 +76,8 @@ def test_only_hits_on_the_page_count_for_several_queries(engine: SearchEngine) -
 def test_named_tool_makes_its_page_confident(
     engine: SearchEngine,
 ) -> None:
-    asked = "invoice payment rows c"
-    first, second = (engine.search(asked, limit=1, offset=at) for at in (0, 1))
+    query = "invoice payment rows c"
+    first, second = (engine.search(query, limit=1, offset=at) for at in (0, 1))
     assert [hit.tool.name for hit in (*first, *second)] == [
         "invoice_payment_rows_c",
         "invoice_payment_rows_a",

@@ -178,8 +178,9 @@ def test_tools_encoded_during_an_update_are_consistent() -> None:
 
     readers: list[Thread] = []
     catalog = Catalog([Tool("forecast", "The weather"), Tool("umbrella", "Against rain")])
-    fitted = DenseRanker(ProvisionalTopicEmbedder()).fit(catalog)
-    index = Watched(ProvisionalTopicEmbedder(), catalog, fitted._table, fitted._provisional, None)
+    empty = Watched(ProvisionalTopicEmbedder(), Catalog(), None, frozenset(), None)
+    index = empty.with_catalog(catalog)
+    assert isinstance(index, Watched)
     index.watched = True
     later = index.with_catalog(catalog.with_tools([Tool("sunglasses", "For the sun")]))
     (reader,) = readers

@@ -179,7 +179,7 @@ class SearchEngine:
     ) -> Explanation:
         """Return why a search finds a tool or does not.
 
-        Raises `UnknownTool` if there is no such tool, or if it is not allowed.
+        Raises `UnknownTool` if the catalog does not have the tool, or if it is not allowed.
         """
         _check_page(limit, 0)
         _check_where(where)
@@ -454,9 +454,9 @@ def _notes(ranking: Ranking, slots: list[int]) -> tuple[str, ...]:
 
 
 def _judge(ranking: Ranking, best: list[_Candidate]) -> tuple[list[float], tuple[str, ...]]:
-    """Return the confidence in each of the best hits, and the segments that none of them fits.
+    """Return the confidence in each of the best hits, and the segments without a fitting hit.
 
-    If none of the segments is covered, none is returned: then the query was split wrongly.
+    An empty tuple is also returned if no segment is covered: then the query was split wrongly.
     """
     if not best:
         return [], ()

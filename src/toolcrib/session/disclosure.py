@@ -141,8 +141,8 @@ class Disclosure:
             models choose worse among more than about thirty.
         pinned: Names or ids of tools that are always shown in full.
         tier: How much of the deferred tools is shown.
-        max_visible_tools: How many other tools are shown in full; None is no limit.
-        max_visible_tokens: How many tokens these may take; None is no limit.
+        max_visible_tools: How many other tools are shown in full; None means unlimited.
+        max_visible_tokens: How many tokens these may take; None means unlimited.
         whole_servers: Whether of these the tools of one server are shown all or none.
         selection: In which order these are chosen.
     """

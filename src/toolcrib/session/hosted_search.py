@@ -17,8 +17,8 @@ _GPT = re.compile(r"gpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
 def find_hosting_provider(model: str) -> Provider | None:
     """Return the provider that searches tools for this model, or None.
 
-    It is None for unknown models and for models behind a gateway (`openai/gpt-5.4`), which may not
-    pass the provider's own formats through.
+    The result is None for unknown models and for models behind a gateway (`openai/gpt-5.4`), which
+    may not pass the provider's own formats through.
     """
     claude = _CLAUDE.match(model)
     if claude and _version(claude) >= FIRST_CLAUDE_VERSION:

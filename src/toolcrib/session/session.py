@@ -53,7 +53,7 @@ class Session:
     """The tools that one conversation has been shown, in the order in which they were revealed.
 
     Attributes:
-        budget_tokens: The limit for tools that are not pinned; None is no limit.
+        budget_tokens: The limit for tools that are not pinned; None means unlimited.
         evicted: The ids of the tools that the last action evicted.
         consecutive_searches: The number of turns in a row in which the model only searched.
         clock: The number of actions so far.

@@ -1,7 +1,7 @@
 """What the calls of one turn mean, and which tools to send. No I/O happens here.
 
 A model's calls are of three kinds: searches, which are answered here; calls of tools, which are to
-be run by Toolcrib or by the caller; and invalid calls, which get a reply that says what to do. A
+be run by Toolcrib or by the caller; and invalid calls, which get an error reply with advice. A
 `Turn` holds the replies, the calls to run, and the session after them.
 """
 
@@ -367,7 +367,7 @@ class TurnHandler:
         return {"name": name, "description": _shorten(description, MAX_DESCRIPTION_CHARS - 1, 1)}
 
     def _describe_evicted(self, session: Session) -> str:
-        """Return what to tell the model about evicted tools; empty if there are none."""
+        """Return what to tell the model about evicted tools, or an empty text."""
         names = ", ".join(map(self._name_for_id, session.evicted))
         return prompts.EVICTED_TOOLS.format(names=names) if names else ""
 
@@ -376,7 +376,7 @@ class TurnHandler:
         return self.names.name_for(tool) if tool else id
 
     def _resolve_call(self, call: ToolCall) -> ToolTask | CallReply:
-        """Return the task of a call, or a reply that says why there is none."""
+        """Return the task of a call, or an error reply."""
         name, arguments = call.name, call.arguments
         if self._is_dispatch and self.plan.is_active and name == self.execute_tool.name:
             problems = find_problems(self.execute_tool.input_schema, arguments)
@@ -425,7 +425,7 @@ class TurnHandler:
 
 
 def render_uncovered(segments: Sequence[str]) -> str:
-    """Return what to tell the model about segments that no tool covers; empty if there are none."""
+    """Return what to tell the model about segments that no tool covers, or an empty text."""
     quoted = [_shorten(segment, MAX_QUOTED_SEGMENT_CHARS) for segment in segments]
     return prompts.UNCOVERED_SEGMENTS.format(needs="; ".join(quoted)) if quoted else ""
 

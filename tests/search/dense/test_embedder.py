@@ -25,18 +25,18 @@ ROWS = np.ones((2, len(TOPICS)), np.float32)
 
 
 class ServiceNameEmbedder(TopicEmbedder):
-    def __init__(self, told: Any) -> None:
+    def __init__(self, result: Any) -> None:
         super().__init__()
-        self._told = told
+        self._told = result
 
     def score_service_names(self, text: str, names: Sequence[str]) -> Any:
         return self._told
 
 
 class ProvisionalEmbedder(TopicEmbedder):
-    def __init__(self, given: Any) -> None:
+    def __init__(self, result: Any) -> None:
         super().__init__()
-        self._given = given
+        self._given = result
 
     def embed_provisional(self, texts: Sequence[str]) -> Any:
         return self._given
@@ -57,7 +57,7 @@ def _hybrid(embedder: TopicEmbedder) -> HybridRanker:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "result",
     [
         [0.5],
         [0.5] * 3,
@@ -71,26 +71,26 @@ def _hybrid(embedder: TopicEmbedder) -> HybridRanker:
         [0.5, 1j],
         [None, None],
         UnreadableList(),
-        (one for one in (0.5, 0.5)),
+        (item for item in (0.5, 0.5)),
     ],
 )
-def test_invalid_service_scores_raise_or_fall_back(told: Any) -> None:
+def test_invalid_service_scores_raise_or_fall_back(result: Any) -> None:
     with pytest.raises(EmbeddingFailed, match=r"2 names; .* one number a name, each from 0 to 1"):
-        SearchEngine(OFFICE, {"hybrid": _hybrid(ServiceNameEmbedder(told))}).search(QUERY)
-    ranker = FallbackRanker(_hybrid(ServiceNameEmbedder(told)), LexicalRanker())
+        SearchEngine(OFFICE, {"hybrid": _hybrid(ServiceNameEmbedder(result))}).search(QUERY)
+    ranker = FallbackRanker(_hybrid(ServiceNameEmbedder(result)), LexicalRanker())
     assert SearchEngine(OFFICE, {"hybrid": ranker}).search(QUERY).hits
     assert ranker.primary_error is not None
 
 
-@pytest.mark.parametrize("told", [[0, 1], (0.25, 0.5), np.array([0.25, 0.5], np.float32)])
-def test_service_scores_may_be_any_sequence_of_probabilities(told: Any) -> None:
-    assert score_service_names(ServiceNameEmbedder(told), QUERY, ["Bob", "Berlin"]) == [
-        float(one) for one in told
+@pytest.mark.parametrize("result", [[0, 1], (0.25, 0.5), np.array([0.25, 0.5], np.float32)])
+def test_service_scores_may_be_any_sequence_of_probabilities(result: Any) -> None:
+    assert score_service_names(ServiceNameEmbedder(result), QUERY, ["Bob", "Berlin"]) == [
+        float(item) for item in result
     ]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "result",
     [
         ROWS,
         None,
@@ -105,29 +105,29 @@ def test_service_scores_may_be_any_sequence_of_probabilities(told: Any) -> None:
         (ROWS, np.ones(2, np.bool_), 3),
     ],
 )
-@pytest.mark.parametrize("around", [lambda one: one, lambda one: CachedEmbedder(one, "any")])
-def test_invalid_provisional_result_names_the_expected_format(given: Any, around: Any) -> None:
+@pytest.mark.parametrize("wrap", [lambda item: item, lambda item: CachedEmbedder(item, "any")])
+def test_invalid_provisional_result_names_the_expected_format(result: Any, wrap: Any) -> None:
     with pytest.raises(EmbeddingFailed, match=r"for 2 texts; .* should return a tuple of two"):
-        DenseRanker(around(ProvisionalEmbedder(given))).fit(OFFICE)
+        DenseRanker(wrap(ProvisionalEmbedder(result))).fit(OFFICE)
 
 
 def test_provisional_vectors_are_validated() -> None:
-    for around in (lambda one: one, lambda one: CachedEmbedder(one, "any")):
+    for wrap in (lambda item: item, lambda item: CachedEmbedder(item, "any")):
         with pytest.raises(EmbeddingFailed, match=r"vectors of the shape \(1, 4\) for 2 texts"):
-            DenseRanker(around(ProvisionalEmbedder((ROWS[:1], np.ones(2, np.bool_))))).fit(OFFICE)
+            DenseRanker(wrap(ProvisionalEmbedder((ROWS[:1], np.ones(2, np.bool_))))).fit(OFFICE)
 
 
 @pytest.mark.parametrize(
-    "found", [np.ones((1, 8), complex), [np.ones(8, complex)], [[1j] * 8], [[1, 2j]]]
+    "result", [np.ones((1, 8), complex), [np.ones(8, complex)], [[1j] * 8], [[1, 2j]]]
 )
-def test_complex_numbers_are_rejected(found: Any) -> None:
+def test_complex_numbers_are_rejected(result: Any) -> None:
     with pytest.raises(EmbeddingFailed, match=r"not a table of numbers .*complex"):
-        validate_vectors(found, 1, "the embedder")
+        validate_vectors(result, 1, "the embedder")
 
 
-@pytest.mark.parametrize("found", [[[1, 2]], [[1.0, 2]], np.array([[1, 2]]), [["1", "2"]]])
-def test_anything_that_converts_to_numbers_is_accepted(found: Any) -> None:
-    rows = validate_vectors(found, 1, "the embedder")
+@pytest.mark.parametrize("result", [[[1, 2]], [[1.0, 2]], np.array([[1, 2]]), [["1", "2"]]])
+def test_anything_that_converts_to_numbers_is_accepted(result: Any) -> None:
+    rows = validate_vectors(result, 1, "the embedder")
     assert rows.dtype == np.float32
     assert rows.tolist() == [[1, 2]]
 

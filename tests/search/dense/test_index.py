@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.search.topic_embedder import ProvisionalTopicEmbedder, TopicEmbedder, Vectors
+from tests.search.topic_embedder import TOPICS, ProvisionalTopicEmbedder, TopicEmbedder, Vectors
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.errors import EmbeddingFailed
 from toolcrib.search.dense.index import MAX_ENCODED_PER_QUERY, DenseIndex, DenseRanker
@@ -98,13 +98,15 @@ class FixedQueryEmbedder(TopicEmbedder):
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return self._vectors
 
+    def embed_tools(self, texts: Sequence[str]) -> Vectors:
+        return np.ones((len(texts), len(TOPICS)), np.float32)
+
 
 @pytest.mark.parametrize(
     "vectors", [np.zeros(3), np.zeros((2, 3)), np.full((1, 3), np.nan), np.zeros((1, 9))]
 )
 def test_invalid_query_vectors_raise_embedding_failed(vectors: Vectors) -> None:
-    index = DenseRanker(TopicEmbedder()).fit(Catalog([Tool("x")]))
-    index._embedder = FixedQueryEmbedder(vectors)
+    index = DenseRanker(FixedQueryEmbedder(vectors)).fit(Catalog([Tool("x")]))
     with pytest.raises(EmbeddingFailed, match="the embedder return"):
         index.rank(ParsedQuery("rain"))
 
@@ -118,7 +120,7 @@ def test_table_shares_unchanged_blocks() -> None:
     second = first.with_vectors({0: None, 1: north}, span)
     assert first.compare(east[None]).rows[0, 0] == 1
     assert second.compare(east[None]).rows[0, 0] == 0
-    assert second._blocks[1] is first._blocks[1]
+    assert second.blocks[1] is first.blocks[1]
     assert second.rows([BLOCK_SLOTS + 1]).tolist() == [[0, 1]]
     assert second.compare(np.stack((east, north))).rows[1, 1] == 3
     assert normalize_vectors(np.zeros((1, 2), np.float32)).tolist() == [[0, 0]]

@@ -1,4 +1,4 @@
-"""A table of vectors: rough where that is cheaper, exact where it matters."""
+"""A table of vectors: approximate where that is cheaper, exact where it matters."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def table(rows: Vectors) -> VectorTable:
     return VectorTable.empty(WIDTH).with_vectors(dict(enumerate(rows)), len(rows))
 
 
-def found(of: VectorTable, query: Vectors, count: int) -> list[int]:
+def find_best(of: VectorTable, query: Vectors, count: int) -> list[int]:
     comparison = of.compare(query[None])
     if of.rescore_count:
         comparison.rescore(top_k(comparison.rows[0], of.rescore_count))
@@ -59,7 +59,7 @@ def test_large_table_finds_the_same_tools_as_an_exact_comparison() -> None:
     assert 0 < large.rescore_count < len(rows) / 10
     exact = np.argsort(-(queries @ rows.T), axis=1)[:, :10]
     same = [
-        len({*best} & {*found(large, query, 10)})
+        len({*best} & {*find_best(large, query, 10)})
         for query, best in zip(queries, exact.tolist(), strict=True)
     ]
     assert sum(same) == 10 * len(queries)
@@ -69,13 +69,13 @@ def test_rescored_slots_are_exact_in_every_block() -> None:
     rows, queries = vectors(2 * BLOCK_SLOTS + 5), vectors(3, seed=2)
     large = table(rows)
     comparison = large.compare(queries)
-    rough = comparison.rows.copy()
+    approximate = comparison.rows.copy()
     slots = np.array([0, 7, BLOCK_SLOTS - 1, BLOCK_SLOTS, 2 * BLOCK_SLOTS + 4])
     comparison.rescore(slots)
     assert np.allclose(comparison.rows[:, slots], queries @ rows[slots].T, atol=1e-5)
     others = np.delete(np.arange(len(rows)), slots)
-    assert (comparison.rows[:, others] == rough[:, others]).all()
-    assert np.abs(rough - queries @ rows.T).max() < 0.2
+    assert (comparison.rows[:, others] == approximate[:, others]).all()
+    assert np.abs(approximate - queries @ rows.T).max() < 0.2
 
 
 def test_growing_table_is_rotated_again() -> None:
@@ -84,9 +84,9 @@ def test_growing_table_is_rotated_again() -> None:
     for begin in range(MIN_ROTATED_SLOTS, len(rows), 1_000):
         some = rows[begin : begin + 1_000]
         grown = grown.with_vectors(dict(enumerate(some, begin)), begin + len(some))
-    assert grown._fitted_span >= 4 * MIN_ROTATED_SLOTS
+    assert grown.fitted_span >= 4 * MIN_ROTATED_SLOTS
     query = vectors(1, seed=3)[0]
-    assert found(grown, query, 10) == found(table(rows), query, 10)
+    assert find_best(grown, query, 10) == find_best(table(rows), query, 10)
     picked = [0, MIN_ROTATED_SLOTS, len(rows) - 1]
     alike = grown.rows(picked) @ grown.rows(picked).T
     assert np.allclose(alike, rows[picked] @ rows[picked].T, atol=1e-5)
@@ -100,7 +100,7 @@ def test_removed_tool_is_similar_to_nothing() -> None:
     comparison = after.compare(rows[7:8])
     comparison.rescore(np.array([6, 7]))
     assert comparison.rows[0, 6] == pytest.approx(1, abs=1e-5) == comparison.rows[0, 7]
-    assert found(before, rows[5], 1) == [5]
+    assert find_best(before, rows[5], 1) == [5]
 
 
 def test_table_can_shrink() -> None:
@@ -171,8 +171,8 @@ def test_allowed_tools_are_rescored_before_the_page_is_cut(mode: str) -> None:
     }
     engine = SearchEngine(Catalog(tools), rankers)
     likeness = rows @ rows[9]
-    # The tools that are nearest, all of which a rough comparison would leave for the exact one, are
-    # refused; the best of the others must still be found.
+    # The tools that are nearest, all of which a approximate comparison would leave for the exact one, are
+    # refused; the best of the others must still be find_best.
     refused = {f"tool_{slot}" for slot in np.argsort(-likeness)[:120].tolist()}
     allowed = [tool.name for tool in tools if tool.name not in refused]
     result = engine.search("whatever serves", mode=mode, allowed=frozenset(allowed), limit=5)

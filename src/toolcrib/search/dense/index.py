@@ -191,7 +191,7 @@ class DenseIndex:
             }
             table = table or VectorTable.empty(rows.shape[1])
         table = table and table.with_vectors(vectors, catalog.slot_count)
-        return DenseIndex(self._embedder, catalog, table, provisional, projection)
+        return type(self)(self._embedder, catalog, table, provisional, projection)
 
     def _projectable_embedder(self, tool_count: int) -> ProjectableEmbedder | None:
         """Return the embedder if its vectors should be projected in a catalog of this size."""

@@ -54,7 +54,7 @@ class VectorBlock(NamedTuple):
 
     @classmethod
     def empty(cls, length: int, head: int, tail: int) -> VectorBlock:
-        """Return a block of zeros for so many slots and dimensions."""
+        """Return a block of zeros for this number of slots and dimensions."""
         return cls(np.zeros((head, _pad(length)), np.float32), np.zeros((length, tail), np.float32))
 
     @classmethod
@@ -70,7 +70,7 @@ class VectorBlock(NamedTuple):
         return np.concatenate((self.head[:, : len(self.tail)].T, self.tail), axis=1)
 
     def resize(self, length: int) -> VectorBlock:
-        """Return a copy for so many slots. New slots hold zeros."""
+        """Return a copy with this number of slots. New slots hold zeros."""
         kept = min(length, len(self.tail))
         block = VectorBlock.empty(length, len(self.head), self.tail.shape[1])
         block.head[:, :kept], block.tail[:kept] = self.head[:, :kept], self.tail[:kept]
@@ -80,10 +80,11 @@ class VectorBlock(NamedTuple):
 class VectorTable:
     """Vectors of unit length by slot. A slot without a tool holds zeros and is similar to nothing.
 
-    Without axes the head is the whole vector, and every comparison is exact.
+    Without axes the head is the whole vector, and every comparison is exact. `fitted_span` is the
+    number of slots when the axes were computed, or 0.
     """
 
-    __slots__ = ("_axes", "_blocks", "_fitted_span", "span", "width")
+    __slots__ = ("_axes", "blocks", "fitted_span", "span", "width")
 
     def __init__(
         self,
@@ -93,11 +94,11 @@ class VectorTable:
         axes: Vectors | None = None,
         fitted_span: int = 0,
     ) -> None:
-        self._blocks = blocks
+        self.blocks = blocks
         self.span = span
         self.width = width
         self._axes = axes
-        self._fitted_span = fitted_span
+        self.fitted_span = fitted_span
 
     @classmethod
     def empty(cls, width: int) -> VectorTable:
@@ -127,10 +128,10 @@ class VectorTable:
                 places = slots[chosen] - number * BLOCK_SLOTS
                 blocks[number].head[:, places] = rows[chosen, : self._head].T
                 blocks[number].tail[places] = rows[chosen, self._head :]
-        table = VectorTable(tuple(blocks), span, self.width, self._axes, self._fitted_span)
-        has_grown = span >= max(MIN_ROTATED_SLOTS, _REFIT_GROWTH * self._fitted_span)
+        table = VectorTable(tuple(blocks), span, self.width, self._axes, self.fitted_span)
+        has_grown = span >= max(MIN_ROTATED_SLOTS, _REFIT_GROWTH * self.fitted_span)
         pays = 2 * HEAD_DIMENSIONS < self.width <= _MAX_ROTATED_WIDTH
-        is_final = self._fitted_span >= _MAX_REFIT_SLOTS
+        is_final = self.fitted_span >= _MAX_REFIT_SLOTS
         return table._refit() if has_grown and pays and not is_final else table
 
     def compare(self, vectors: Vectors) -> VectorComparison:
@@ -140,24 +141,24 @@ class VectorTable:
         # One vector at a time: for a few, the product of two matrices first copies the table.
         for vector, row in zip(vectors, rows, strict=True):
             head = vector[: self._head]
-            for number, block in enumerate(self._blocks):
+            for number, block in enumerate(self.blocks):
                 begin = number * BLOCK_SLOTS
                 np.dot(head, block.head, out=row[begin : begin + BLOCK_SLOTS])
         is_approximate = None if self._axes is None else np.ones(self.span, np.bool_)
-        return VectorComparison(self._blocks, vectors, rows[:, : self.span], is_approximate)
+        return VectorComparison(self.blocks, vectors, rows[:, : self.span], is_approximate)
 
     def rows(self, slots: list[int]) -> Vectors:
         """Return the vectors in these slots, rotated like the table."""
         rows = np.empty((len(slots), self.width), np.float32)
         for row, slot in zip(rows, slots, strict=True):
-            block, place = self._blocks[slot // BLOCK_SLOTS], slot % BLOCK_SLOTS
+            block, place = self.blocks[slot // BLOCK_SLOTS], slot % BLOCK_SLOTS
             np.concatenate((block.head[:, place], block.tail[place]), out=row)
         return rows
 
     def _copy_blocks(self, changing: set[int], span: int) -> list[VectorBlock]:
         """Return the blocks for `span` slots, with copies of those that will change."""
         lengths = [min(span - begin, BLOCK_SLOTS) for begin in range(0, span, BLOCK_SLOTS)]
-        blocks = [*self._blocks[: len(lengths)]]
+        blocks = [*self.blocks[: len(lengths)]]
         empty = VectorBlock.empty(0, self._head, self.width - self._head)
         blocks += [empty] * (len(lengths) - len(blocks))
         return [
@@ -175,10 +176,9 @@ class VectorTable:
     def _refit(self) -> VectorTable:
         """Return the same table, rotated to the principal axes of its vectors."""
         step = -(-self.span // AXES_SAMPLE_SIZE)
-        rotation = principal_axes(np.concatenate([block.rows()[::step] for block in self._blocks]))
+        rotation = principal_axes(np.concatenate([block.rows()[::step] for block in self.blocks]))
         blocks = tuple(
-            VectorBlock.from_rows(block.rows() @ rotation, HEAD_DIMENSIONS)
-            for block in self._blocks
+            VectorBlock.from_rows(block.rows() @ rotation, HEAD_DIMENSIONS) for block in self.blocks
         )
         axes = rotation if self._axes is None else self._axes @ rotation
         return VectorTable(blocks, self.span, self.width, axes, self.span)

@@ -73,7 +73,7 @@ def find_services(
 ) -> list[tuple[str, float]]:
     """Return the names in a query, each with the probability that it is the name of a service.
 
-    A name is a capitalized word. If there is none, a word that no tool contains counts as a name,
+    A name is a capitalized word. Without one, a word that no tool contains counts as a name,
     provided that it is more likely to be a service than the default.
     """
     if query.names:
