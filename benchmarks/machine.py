@@ -15,7 +15,7 @@ TRIES = 5
 HEAVY = listed(
     """
     asyncio numpy scipy pydantic pydantic_core pydantic_ai mcp fastmcp httpx starlette uvicorn
-    anyio click rich sqlite3 re2 regex Stemmer tantivy bm25s rank_bm25 numba opentelemetry openai
+    anyio click rich sqlite3 regex Stemmer tantivy bm25s rank_bm25 numba opentelemetry openai
     anthropic yaml jinja2 cryptography authlib griffe sqlalchemy tokenizers onnxruntime torch
     """
 )

@@ -1,6 +1,6 @@
-"""Tools for the examples: three actions, and a sales report for each of forty countries.
+"""The tools of an office, for the examples: three that act, and a report for each of forty countries.
 
-The functions return fixed texts.
+They are plain functions, and only pretend; yours will not.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def refund_charge(charge: str, cents: int) -> str:
 
 
 def tools() -> list[Callable[..., str]]:
-    """Return all tools of the office."""
-    return [get_weather, send_email, refund_charge, *map(_build_report, COUNTRIES)]
+    """All tools of the office."""
+    return [get_weather, send_email, refund_charge, *map(_report, COUNTRIES)]
 
 
-def _build_report(country: str) -> Callable[..., str]:
+def _report(country: str) -> Callable[..., str]:
     def report(year: int) -> str:
         return f"sales in {country} in {year}: 1,000"
 

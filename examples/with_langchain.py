@@ -1,4 +1,4 @@
-"""A LangChain agent with tool search.
+"""A LangChain agent that finds its tools.
 
 Run it with `pip install 'toolcrib[langchain]' langchain-openai` and an OPENAI_API_KEY:
 
@@ -19,15 +19,15 @@ from toolcrib.frameworks.langchain import ToolcribMiddleware
 
 
 def agent(model: BaseChatModel, **options: Any) -> Any:
-    """Return the agent with all its tools; the middleware selects those the model sees."""
+    """The agent. All its tools are given as ever; the middleware decides which the model sees."""
     tools = [tool(function) for function in office.tools()]
     return create_agent(model, tools, middleware=[ToolcribMiddleware()], **options)
 
 
 def main() -> None:
-    """Run the agent with one task."""
-    state = {"messages": [("user", office.TASK)]}
-    print(agent(ChatOpenAI(model="gpt-5.4-mini")).invoke(state)["messages"][-1].content)
+    """Ask it something."""
+    asked = {"messages": [("user", office.TASK)]}
+    print(agent(ChatOpenAI(model="gpt-5.4-mini")).invoke(asked)["messages"][-1].content)
 
 
 if __name__ == "__main__":

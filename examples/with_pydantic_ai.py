@@ -1,4 +1,4 @@
-"""A Pydantic AI agent with tool search.
+"""A Pydantic AI agent that finds its tools.
 
 Run it with `pip install 'toolcrib[pydantic-ai]' 'pydantic-ai-slim[openai]'` and an OPENAI_API_KEY:
 
@@ -17,12 +17,12 @@ from toolcrib.frameworks.pydantic_ai import ToolcribCapability
 
 
 def agent(model: Model | str) -> Agent[Any, str]:
-    """Return the agent with all its tools; the capability selects those the model sees."""
+    """The agent. All its tools are given as ever; the capability decides which the model sees."""
     return Agent(model, tools=office.tools(), capabilities=[ToolcribCapability()])
 
 
 def main() -> None:
-    """Run the agent with one task."""
+    """Ask it something."""
     print(agent("openai:gpt-5.4-mini").run_sync(office.TASK).output)
 
 

@@ -1,4 +1,4 @@
-"""A shipit agent with Toolcrib's search.
+"""A shipit agent that finds its tools.
 
 Run it with `pip install 'toolcrib[shipit]' openai` and an OPENAI_API_KEY:
 
@@ -18,13 +18,13 @@ from toolcrib.frameworks.shipit_agent import ToolcribSearchTool
 
 
 def agent(llm: Any) -> Agent:
-    """Return the agent, with Toolcrib's search tool in place of its own."""
+    """The agent: our `ToolSearchTool` in place of its own, among its other tools."""
     tools = [FunctionTool.from_callable(function) for function in office.tools()]
     return Agent(llm=llm, tools=[*tools, ToolcribSearchTool()])
 
 
 def main() -> None:
-    """Run the agent with one task."""
+    """Ask it something."""
     print(agent(OpenAIChatLLM(model="gpt-5.4-mini")).run(office.TASK).output)
 
 

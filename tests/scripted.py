@@ -1,4 +1,4 @@
-"""Replies of a scripted model in the format of each provider."""
+"""What models say, in each provider's words: the replies that a scripted model would give."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ScriptedCall = tuple[str, str, dict[str, Any]]
 
 
 def anthropic_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """Return a Message."""
+    """A Message."""
     uses = [{"type": "tool_use", "id": id, "name": name, "input": sent} for id, name, sent in calls]
     return {
         "id": "msg_1",
@@ -25,7 +25,7 @@ def anthropic_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
 
 
 def openai_chat_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """Return a ChatCompletion."""
+    """A ChatCompletion."""
     made = [
         {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(sent)}}
         for id, name, sent in calls
@@ -47,7 +47,7 @@ def openai_chat_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
 
 
 def openai_responses_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """Return a Response."""
+    """A Response."""
     spoken = {
         "type": "message",
         "id": "m",
@@ -72,14 +72,14 @@ def openai_responses_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
 
 
 def gemini_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """Return a GenerateContentResponse."""
+    """A GenerateContentResponse."""
     made = [{"functionCall": {"id": id, "name": name, "args": sent}} for id, name, sent in calls]
     content = {"role": "model", "parts": [{"text": "Let me see."}, *made]}
     return {"candidates": [{"content": content, "finishReason": "STOP"}]}
 
 
 def mcp_request(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """Return a `tools/call` request with the first call."""
+    """A `tools/call` request: one call, as MCP has it."""
     id, name, sent = calls[0]
     parameters = {"name": name, "arguments": sent}
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": parameters}

@@ -1,4 +1,4 @@
-"""Run the `toolcrib` command with `python -m toolcrib`."""
+"""`python -m toolcrib` is the `toolcrib` command."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from toolcrib.evaluation.summary import (
     summarize,
 )
 from toolcrib.search.engine import RANKERS
-from toolcrib.search.regex.ranker import RegexRanker
+from toolcrib.search.regex import RegexRanker
 
 CATALOG = Catalog(
     [

@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from tests.golden import golden_vectors, load_golden
-from tests.profiles.dynamic_registry import (
-    Row,
-    assert_same_groups,
-    call_meta_tool,
-    raise_error,
-    read_scores,
-)
+from tests.profiles.dynamic_registry import Row, answer, raising, same_groups, scores
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidTool
 from toolcrib.profiles import dynamic_registry
@@ -25,10 +19,10 @@ from toolcrib.search.lexical.prefix import tool_words
 
 
 class Replay:
-    """Runs the operations of a vector on our registry and computes the expected answer.
+    """Runs the operations of a vector on our registry, and says what ours should answer.
 
-    That is the recorded answer, except where the original has a defect; each exception is a rule
-    with a comment that explains it.
+    That is what was recorded, except where the original is at fault; each exception is a rule
+    with its reason beside it.
     """
 
     def __init__(self, deterministic: bool) -> None:
@@ -47,7 +41,7 @@ class Replay:
 
     def _register(self, recorded: Any, definition: Row, func: str = "", **place: Any) -> None:
         if not definition.get("name"):
-            # The original raises a KeyError, or accepts an empty name; ours names the missing field.
+            # The original raises a KeyError, or takes an empty name: ours says what is missing.
             assert recorded is None or recorded["raises"] == "KeyError"
             with pytest.raises(InvalidTool, match="needs a name"):
                 self.registry.register(definition, self._function(func), **place)
@@ -63,31 +57,31 @@ class Replay:
         if current == recorded["version"]:
             self._remember(definition, func, options, tainted=True)
         else:
-            # In the original, an older version replaces a newer one; ours keeps the newer one.
+            # An older version silently took the newer one's place: ours leaves that where it is.
             assert current > recorded["version"]
         name, version = definition["name"], recorded["version"]
         registration = self.registry[f"{name}@{version}"]
         assert registration.tool.version == version
         assert registration.description == recorded["description"]
-        # The original prints the update; ours stores it in an attribute.
+        # The original prints; ours has it to be read.
         assert registration.update == recorded["printed"].rstrip("\n")
 
     def _search(self, recorded: Any, **arguments: Any) -> None:
         if isinstance(recorded, dict):
-            # The original raises; ours answers.
-            assert "error" in call_meta_tool(self.registry, "search_tools", **arguments)
+            # An exception that left the registry: ours is an answer.
+            assert "error" in answer(self.registry, "search_tools", **arguments)
             return
         query, limit = arguments["query"], arguments.get("max_results", 5)
         category = arguments.get("category") or ""
         if category and category not in {*self._categories(), *dynamic_registry.CATEGORIES}:
-            # The original finds nothing for an unknown category; ours reports the category.
+            # An unknown category found nothing without a word: ours says so.
             assert recorded == []
             with pytest.raises(InvalidQuery, match="Unknown category"):
                 self.registry.search(**{**arguments, "category": category})
             return
         if not isinstance(limit, int):
-            # The original slices with any value; ours names the field, and null means the default.
-            ours = call_meta_tool(self.registry, "search_tools", **arguments)
+            # The original slices with anything: ours names the field, and null is the default.
+            ours = answer(self.registry, "search_tools", **arguments)
             assert limit is None or "max_results" in ours["error"]
             return
         ours = self.registry.search(query, category, limit)
@@ -99,34 +93,32 @@ class Replay:
         bounded = max(1, min(limit, dynamic_registry.MAX_RESULTS))
         assert len(ours) <= bounded
         if not query.strip():
-            # The original documents that a blank query lists tools but lists none; ours lists them.
+            # The original promises to list tools and lists none: ours lists them.
             assert recorded == []
-            names_in_order = [
-                name for name in self.current if category in ("", self._category(name))
-            ]
-            assert [row["name"] for row in ours] == names_in_order[:bounded]
+            listed = [name for name in self.current if category in ("", self._category(name))]
+            assert [row["name"] for row in ours] == listed[:bounded]
         elif self.tainted:
             # The original still finds words of replaced definitions, of version notes and of a
-            # missing description; ours finds only words of the current tools.
+            # description that is not there: ours only words of the tools as they are.
             expected = [
                 row for row in map(self._row(query), self.current) if row["relevance_score"]
             ]
             expected = [row for row in expected if category in ("", row["category"])]
             expected.sort(key=lambda row: -row["relevance_score"])
-            assert_same_groups(ours, expected[:bounded])
+            same_groups(ours, expected[:bounded])
         elif bounded != limit:
-            # The original accepts limits below 1 and above 20; ours clamps them.
+            # Below 1 and above 20 the original slices as it comes: ours keeps the stated bounds.
             assert ours == self.registry.search(query, category, bounded)
-            assert limit < 0 or read_scores(ours[:limit]) == read_scores(recorded[:bounded])
+            assert limit < 0 or scores(ours[:limit]) == scores(recorded[:bounded])
         elif self.deterministic:
             assert ours == recorded
         else:
-            assert_same_groups(ours, recorded)
+            same_groups(ours, recorded)
 
     def _call(self, recorded: Any, name: str, input: Row) -> None:
         if isinstance(recorded, dict) and "raises" in recorded:
-            # The original raises; ours answers with the name of the field.
-            error = call_meta_tool(self.registry, name, **input)["error"]
+            # An exception that left the handler: ours is an answer that names the field.
+            error = answer(self.registry, name, **input)["error"]
             if recorded["raises"] == "KeyError":
                 assert recorded["message"].strip("'") in error
         elif name == "search_tools":
@@ -134,10 +126,10 @@ class Replay:
         elif name == "execute_dynamic_tool":
             self._call_execute(recorded, input)
         else:
-            assert call_meta_tool(self.registry, name, **input) == recorded
+            assert answer(self.registry, name, **input) == recorded
 
     def _call_search(self, recorded: Any, arguments: Row) -> None:
-        ours = call_meta_tool(self.registry, "search_tools", **arguments)
+        ours = answer(self.registry, "search_tools", **arguments)
         assert "error" in ours or ours["found"] == len(ours.get("tools", []))
         self._search(recorded.get("tools", []), **arguments)
         if not recorded.get("tools") and not ours.get("tools") and "error" not in ours:
@@ -147,23 +139,23 @@ class Replay:
         name, tool_input = arguments["tool_name"], arguments["tool_input"]
         known = self.current.get(name) if isinstance(name, str) else None
         self.recorded = recorded
-        ours = call_meta_tool(self.registry, "execute_dynamic_tool", **arguments)
+        ours = answer(self.registry, "execute_dynamic_tool", **arguments)
         if known and find_problems(known["definition"].get("input_schema") or {}, tool_input):
-            # The original runs and counts calls that violate the schema; ours names the field.
+            # What does not fit the schema is run all the same, and counted: ours names the field.
             assert ours["error"].startswith("Execution failed: the arguments do not fit")
             self.failed = True
             return
         constant = known and known["func"].startswith("const:")
         failed = isinstance(recorded, dict) and "error" in recorded and not constant
         if not isinstance(tool_input, dict) or not isinstance(name, str):
-            # In the original, Python rejects what is not an object; ours names the field.
+            # What is no object is Python's to refuse in the original: ours names the field.
             assert "error" in recorded and "tool_" in ours["error"]
             return
         if known:
             self.failed |= failed
             self.used[name] += not failed
         if known and failed and "suggestion" in recorded:
-            # The original takes a ValueError of a tool for an unknown name; ours reports a failure.
+            # A ValueError in a tool is taken for a wrong name: ours says that the tool failed.
             recorded = {"error": f"Execution failed: {recorded['error']}", "tool_name": name}
         assert ours == recorded
 
@@ -176,7 +168,7 @@ class Replay:
             key=lambda row: -self.used[str(row["name"])],
         )
         assert self.registry.get_popular_tools(top_n) == expected[: max(0, top_n)]
-        # The original counts failures as usage and loses usage when a tool is replaced.
+        # The original counts failures as use and forgets use when a tool is registered anew.
         assert self.failed or self.tainted or top_n < 0 or recorded == expected[:top_n]
 
     def _list_categories(self, recorded: Any) -> None:
@@ -201,16 +193,13 @@ class Replay:
         return set(re.findall(r"\w+", text.lower()))
 
     def _row(self, query: str) -> Callable[[str], Row]:
-        requested = set(re.findall(r"\w+", query.lower()))
+        asked = set(re.findall(r"\w+", query.lower()))
 
         def row(name: str) -> Row:
             hits = [
-                (word, item)
-                for word in self._words(name)
-                for item in requested
-                if word.startswith(item)
+                (word, one) for word in self._words(name) for one in asked if word.startswith(one)
             ]
-            score = sum(1.0 if word == item else 0.5 for word, item in hits)
+            score = sum(1.0 if word == one else 0.5 for word, one in hits)
             return {"name": name, "category": self._category(name), "relevance_score": score}
 
         return row
@@ -222,7 +211,7 @@ class Replay:
         return {self._category(name) for name in self.current}
 
     def _function(self, spec: str) -> Callable[..., Any]:
-        """Return a function that the vectors name; unspecified results are the recorded ones."""
+        """A function the vectors name; what they leave open, it gives as it was recorded."""
 
         def add(a: Any, b: Any) -> Any:
             return self.recorded
@@ -234,12 +223,12 @@ class Replay:
         if kind == "datetime":
             return lambda **_: datetime.fromisoformat(self.recorded)
         if kind.startswith("raise_"):
-            return raise_error({"raise_value": ValueError, "raise_key": KeyError}[kind](rest))
+            return raising({"raise_value": ValueError, "raise_key": KeyError}[kind](rest))
         return lambda **_: json.loads(rest or "{}")
 
 
 @pytest.mark.parametrize("vector", golden_vectors("chapter23", "vectors"))
-def test_registry_matches_or_improves_the_recording(
+def test_the_registry_answers_as_recorded_or_better(
     vector: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     replay = Replay(vector["deterministic"])
@@ -248,7 +237,7 @@ def test_registry_matches_or_improves_the_recording(
     assert capsys.readouterr().out == ""
 
 
-def test_meta_tool_schemas_match_the_recording() -> None:
+def test_the_meta_tools_take_what_is_recorded() -> None:
     recorded = load_golden("chapter23")["meta_tool_schemas_without_descriptions"]
     assert {tool.name: without_descriptions(tool.input_schema) for tool in META_TOOLS} == recorded
 

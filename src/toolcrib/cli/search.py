@@ -21,7 +21,7 @@ from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
 from toolcrib.search.filters import Where
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
-from toolcrib.search.regex.ranker import RegexRanker
+from toolcrib.search.regex import RegexRanker
 from toolcrib.search.results import Explanation, HitGroup, SearchResult
 
 _MAX_GROUPED_HITS: Final = 200
@@ -118,8 +118,6 @@ def command(**options: Any) -> None:
         mode=question.mode,
         where=question.where,
     )
-    if question.as_json or question.explain:
-        result = engine.with_reasons(result)
     why = None
     if question.why is not None:
         why = engine.explain(

@@ -1,7 +1,6 @@
-"""Parse the tool definitions of upstream servers.
+"""The definitions a server gives of its tools: read leniently, kept as they came.
 
-Parsing is lenient and leaves definitions unchanged. An unusable definition is reported as a problem
-and does not affect the others.
+One that cannot be used is reported and left out; the others are not held up by it.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any, Final
 from toolcrib.adapters.mcp import tools_from_wire
 from toolcrib.core.tool import Tool
 from toolcrib.errors import ToolcribError
-from toolcrib.safety.hidden_text import escape_invisible
+from toolcrib.safety.display import escape_invisible
 
-# The largest definition found in published servers has 89,000 characters.
+# The largest one seen in the wild has 89,000 characters.
 MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_PROBLEMS: Final = 20
 MAX_DISPLAYED_NAME_CHARS: Final = 80
@@ -23,7 +22,7 @@ MAX_DISPLAYED_NAME_CHARS: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as its server defines it (`raw`) and as the search engine indexes it (`tool`)."""
+    """A tool as its server defines it, and as it is searched for."""
 
     name: str
     raw: Mapping[str, Any]
@@ -32,7 +31,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDefinitions:
-    """The usable definitions of a server, and the problems of the others."""
+    """What could be read, and what was wrong with the rest."""
 
     definitions: tuple[ToolDefinition, ...] = ()
     problems: tuple[str, ...] = ()
@@ -41,76 +40,70 @@ class ParsedDefinitions:
 def parse_definitions(
     entries: Iterable[object], *, server: str, server_description: str = ""
 ) -> ParsedDefinitions:
-    """Parse a server's tool list, keeping its order."""
-    definitions: dict[str, ToolDefinition] = {}
-    usable, problems = _split_usable(entries)
-    for number, entry in usable:
-        # Some servers omit the schema of a tool without parameters.
+    """The usable ones of a server's list, in its order."""
+    found: dict[str, ToolDefinition] = {}
+    faults: list[str] = []
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, Mapping):
+            faults.append(f"tool {number} is not an object")
+            continue
+        if exceeds_size(entry, MAX_DEFINITION_BYTES):
+            faults.append(
+                f"{describe_tool(entry, number)} has more than {MAX_DEFINITION_BYTES:,} bytes"
+            )
+            continue
+        # Some servers leave the schema of a tool without parameters away.
         wire = (
             entry if isinstance(entry.get("inputSchema"), Mapping) else {**entry, "inputSchema": {}}
         )
         try:
             (tool,) = tools_from_wire(wire, server=server, server_description=server_description)
-        except ToolcribError as error:
-            problems[number] = f"{describe_tool(entry, number)}: {error}"
+        except ToolcribError as fault:
+            faults.append(f"{describe_tool(entry, number)}: {fault}")
             continue
-        if tool.name in definitions:
-            problems[number] = f"tool {number}: an earlier tool has the same name {tool.name!r}"
+        if tool.name in found:
+            faults.append(f"tool {number}: the name {tool.name!r} is taken by an earlier one")
             continue
-        definitions[tool.name] = ToolDefinition(tool.name, entry, tool)
-    return ParsedDefinitions(tuple(definitions.values()), _sort_problems(problems))
+        found[tool.name] = ToolDefinition(tool.name, entry, tool)
+    return ParsedDefinitions(tuple(found.values()), limit_problems(faults))
 
 
 def filter_storable(
     entries: Iterable[object],
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-    """Return the definitions that can be stored, and the problems of the others."""
-    usable, problems = _split_usable(entries)
-    return tuple(dict(entry) for _, entry in usable), _sort_problems(problems)
-
-
-def _split_usable(
-    entries: Iterable[object],
-) -> tuple[list[tuple[int, Mapping[str, Any]]], dict[int, str]]:
-    """Return the entries that are objects of acceptable size, and the problems of the others.
-
-    Both are numbered by the position in the list, from 1.
-    """
-    usable: list[tuple[int, Mapping[str, Any]]] = []
-    problems: dict[int, str] = {}
+    """What of a server's list there is room to keep, and what was wrong with the rest."""
+    kept: list[dict[str, Any]] = []
+    faults: list[str] = []
     for number, entry in enumerate(entries, 1):
-        if not isinstance(entry, Mapping):
-            problems[number] = f"tool {number} is not an object"
+        if not isinstance(entry, dict):
+            faults.append(f"tool {number} is not an object")
         elif exceeds_size(entry, MAX_DEFINITION_BYTES):
-            name = describe_tool(entry, number)
-            problems[number] = f"{name} has more than {MAX_DEFINITION_BYTES:,} bytes"
+            faults.append(
+                f"{describe_tool(entry, number)} has more than {MAX_DEFINITION_BYTES:,} bytes"
+            )
         else:
-            usable.append((number, entry))
-    return usable, problems
-
-
-def _sort_problems(problems: Mapping[int, str]) -> tuple[str, ...]:
-    return limit_problems([problems[number] for number in sorted(problems)])
+            kept.append(entry)
+    return tuple(kept), limit_problems(faults)
 
 
 def describe_tool(definition: Mapping[str, Any], number: int) -> str:
-    """Return a tool's position and its name, escaped for display, if it has one."""
+    """How to speak of a tool that may have no name, or one that is no fit sight."""
     name = definition.get("name")
     if isinstance(name, str) and name:
         return f"tool {number} ({escape_invisible(name, MAX_DISPLAYED_NAME_CHARS)})"
     return f"tool {number}"
 
 
-def limit_problems(problems: list[str]) -> tuple[str, ...]:
-    """Return the first `MAX_PROBLEMS` problems and the number of the rest."""
-    more = len(problems) - MAX_PROBLEMS
-    return (*problems[:MAX_PROBLEMS], f"and {more:,} more") if more > 0 else tuple(problems)
+def limit_problems(faults: list[str]) -> tuple[str, ...]:
+    """As many as somebody might read, and how many more there are."""
+    more = len(faults) - MAX_PROBLEMS
+    return (*faults[:MAX_PROBLEMS], f"and {more:,} more") if more > 0 else tuple(faults)
 
 
 def render_definition(definition: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a definition for a client's tool list: unchanged except for its name.
+    """A definition as we list it: as its server wrote it, under our name for it.
 
-    A schema without `"type": "object"` gets it: strict clients reject the whole list otherwise.
+    Strict clients drop a whole list for one schema that does not say it is an object; so it is said.
     """
     schema = definition.get("inputSchema")
     schema = schema if isinstance(schema, Mapping) else {}
@@ -120,22 +113,22 @@ def render_definition(definition: Mapping[str, Any], name: str) -> dict[str, Any
 
 
 def exceeds_size(value: object, limit: int) -> bool:
-    """Return whether a JSON value takes more than about `limit` bytes."""
-    bytes_left = limit
+    """Whether something of JSON is heavier than so many bytes, about; it stops counting when it is."""
+    left = limit
     pending = [value]
     while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            bytes_left -= len(item) + 2
-        # `dict` first: the check for `Mapping` is slow, and parsed JSON contains only dicts.
-        elif isinstance(item, dict | Mapping):
-            bytes_left -= sum(map(len, item)) + 4 * len(item)
-            pending.extend(item.values())
-        elif isinstance(item, list):
-            bytes_left -= 2
-            pending.extend(item)
+        one = pending.pop()
+        if isinstance(one, str):
+            left -= len(one) + 2
+        # What comes from JSON is a dict, which is told sooner than that it is a mapping.
+        elif isinstance(one, dict | Mapping):
+            left -= sum(map(len, one)) + 4 * len(one)
+            pending.extend(one.values())
+        elif isinstance(one, list):
+            left -= 2
+            pending.extend(one)
         else:
-            bytes_left -= 4
-        if bytes_left < 0:
+            left -= 4
+        if left < 0:
             return True
     return False

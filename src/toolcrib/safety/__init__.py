@@ -1,1 +1,1 @@
-"""Safety of tool definitions: scanning for hostile text, and pinning of approved definitions."""
+"""What tools may be trusted with: scanning what they say, pinning what they said first."""

@@ -1,4 +1,4 @@
-"""A finding of a definition scan."""
+"""What a scan finds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal
 FindingCategory = Literal[
     "hidden", "bidi", "encoded", "order", "secret", "reference", "lookalike", "size"
 ]
-# High: rare in legitimate definitions. Low: worth a look, and often harmless.
+# High: hardly ever in an honest definition. Low: worth a look, and often innocent.
 Severity = Literal["high", "low"]
 
 
 @dataclass(frozen=True, slots=True)
 class SafetyFinding:
-    """Suspicious text in a tool definition."""
+    """Something in a definition that may be there to mislead: what, where, and how grave."""
 
     category: FindingCategory
     location: str

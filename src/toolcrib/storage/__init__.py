@@ -1,4 +1,4 @@
-"""The gateway's persistent store; `open_store` opens it."""
+"""What a gateway remembers between starts; `open_store` is the door."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from toolcrib.storage.store import Store
 
 
 def open_store(url: str) -> Store:
-    """Open the store at a URL.
-
-    `sqlite:///toolcrib.db` is a relative path, `sqlite:////var/toolcrib.db` an absolute one, and
-    `sqlite://` a store in memory.
-    """
+    """The store at a URL: `sqlite:///toolcrib.db` is a file here, `sqlite:////var/toolcrib.db` one
+    elsewhere, `sqlite://` is in memory and forgotten at the end."""
     try:
         path = path_from_url(url)
-    except InvalidConfig as error:
-        raise InvalidConfig(f"store: {error}") from None
+    except InvalidConfig as fault:
+        raise InvalidConfig(f"store: {fault}") from None
     return SqliteStore(path)

@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-import re2
 from pydantic_core import from_json
 
 PIECE_BYTES: Final = 64 << 10
@@ -23,35 +22,32 @@ _DEPTH_OF_A_MEMBER: Final = 12
 # Texts may be full of brackets; those are worth looking at more closely than this.
 _BYTES_A_BRACKET: Final = 16
 
-_STRING: Final = rb'"(?:[^"\\]|\\.)*"'
+# Possessive repeats: matching takes linear time, whatever the text is.
+_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
 
 
 def _nested(depth: int) -> bytes:
     """A pattern of what stands in brackets, to this depth."""
     inner = rb"\[\]"
     for _ in range(depth):
-        inner = rb'[\[{](?:[^\[\]{}"]|' + _STRING + rb"|" + inner + rb")*[\]}]"
+        inner = rb'[\[{](?:[^\[\]{}"]++|' + _STRING + rb"|" + inner + rb")*+[\]}]"
     return inner
 
 
-def _pattern(pattern: bytes) -> Any:
-    """A pattern that takes linear time, whatever it meets."""
-    options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.dot_nl = True
-    options.log_errors = False
-    return re2.compile(pattern, options)
-
-
-_MEMBER: Final = rb'(?:[^\[\]{}",]|' + _STRING + rb"|" + _nested(_DEPTH_OF_A_MEMBER) + rb")*"
-_MEMBERS: Final = _pattern(rb"(?:" + _MEMBER + rb",)*")
-_LAST: Final = _pattern(_MEMBER + rb"[\]}]")
-_SCALAR: Final = _pattern(_STRING + rb'|[^ \t\r\n,\[\]{}":]+')
-_SPACE: Final = _pattern(rb"[ \t\r\n]*")
-_KEY: Final = _pattern(_STRING + rb"[ \t\r\n]*:")
-# Replacing is quicker here than with the other engine, and a piece is short.
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_MEMBER: Final = rb'(?:[^\[\]{}",]++|' + _STRING + rb"|" + _nested(_DEPTH_OF_A_MEMBER) + rb")*+"
+_MEMBERS: Final = re.compile(rb"(?:" + _MEMBER + rb",)*", re.DOTALL)
+_LAST: Final = re.compile(_MEMBER + rb"[\]}]", re.DOTALL)
+_SCALAR: Final = re.compile(_STRING + rb'|[^ \t\r\n,\[\]{}":]+', re.DOTALL)
+_SPACE: Final = re.compile(rb"[ \t\r\n]*", re.DOTALL)
+_KEY: Final = re.compile(_STRING + rb"[ \t\r\n]*:", re.DOTALL)
+_STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
+
+
+def _end(pattern: re.Pattern[bytes], data: bytes, start: int, end: int) -> int:
+    """Return where the match of a pattern ends; `start` if there is none."""
+    match = pattern.match(data, start, end)
+    return match.end() if match else start
 
 
 class TooManyContainers(ValueError):
@@ -115,8 +111,7 @@ class _Reader:
         """Read on in what is open; what has ended, if nothing else is open."""
         here = self._open[-1]
         start, end = self._at, min(len(self._data), self._at + PIECE_BYTES)
-        members = _MEMBERS.match(self._data, start, end)
-        cut = members.end()
+        cut = _end(_MEMBERS, self._data, start, end)
         last = _LAST.match(self._data, cut, end)
         if last is not None:
             return self._end(here, start, last.end() - 1)
@@ -196,7 +191,7 @@ class _Reader:
             raise TooManyContainers(f"more than {MAX_CONTAINERS:,} lists and objects")
 
     def _skip_space(self) -> None:
-        self._at = _SPACE.match(self._data, self._at).end()
+        self._at = _end(_SPACE, self._data, self._at, len(self._data))
 
     def _fault(self, why: str) -> ValueError:
         return ValueError(f"{why} at byte {self._at:,}")

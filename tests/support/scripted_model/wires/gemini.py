@@ -44,10 +44,8 @@ class Gemini:
         )
 
     def user_text(self, body: Body) -> str:
-        texts = [
-            join_texts(item["parts"]) for item in body["contents"] if item.get("role") == "user"
-        ]
-        return next((text for text in reversed(texts) if text), "")
+        said = [join_texts(one["parts"]) for one in body["contents"] if one.get("role") == "user"]
+        return next((text for text in reversed(said) if text), "")
 
     def results(self, body: Body) -> tuple[str, ...]:
         answers = _parts(body["contents"][-1], "functionResponse")
@@ -64,14 +62,14 @@ class Gemini:
 
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         for part in turn.parts:
-            # Text is streamed in pieces; a call always comes in one chunk.
+            # Words come piece by piece; a call always comes whole.
             whole = [_part(part)]
-            texts = (
+            said = (
                 [{"text": piece} for piece in pieces(part.text)]
                 if isinstance(part, Text)
                 else whole
             )
-            for piece in texts:
+            for piece in said:
                 yield format_event(self._chunk([piece], None, body, number))
         yield format_event(self._chunk([{"text": ""}], turn, body, number))
 
@@ -83,8 +81,8 @@ class Gemini:
 
     def _chunk(self, parts: list[Body], turn: Turn | None, body: Body, number: int) -> Body:
         candidate: Body = {"content": {"role": "model", "parts": parts}, "index": 0}
-        usage_counts = estimate_tokens(body)
-        usage = {"promptTokenCount": usage_counts, "totalTokenCount": usage_counts}
+        spent = estimate_tokens(body)
+        usage = {"promptTokenCount": spent, "totalTokenCount": spent}
         if turn:
             candidate["finishReason"] = turn.stop or "STOP"
             usage["candidatesTokenCount"] = turn.tokens
@@ -105,12 +103,12 @@ def _part(part: Part) -> Body:
     return {"functionCall": {"id": part.id, "name": part.name, "args": dict(part.arguments)}}
 
 
-def _parts(content: Body, field: str) -> list[Any]:
-    return [part[field] for part in content.get("parts", []) if field in part]
+def _parts(content: Body, kind: str) -> list[Any]:
+    return [part[kind] for part in content.get("parts", []) if kind in part]
 
 
 def _result(response: Body) -> str:
-    """Return a result as text: by convention it is under `result`, `output` or `error`."""
+    """A result as a text: by custom it stands under `result`, `output` or `error`."""
     value = next(
         (response[key] for key in ("result", "output", "error") if key in response), response
     )

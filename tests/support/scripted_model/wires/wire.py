@@ -1,4 +1,4 @@
-"""The interface of a scripted API: read a request, render a response."""
+"""What the server has to know of an API: how to read a request, and how to write an answer."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ Body = dict[str, Any]
 
 
 class Wire(Protocol):
-    """One provider's API, without I/O."""
+    """One provider's API. Pure: bodies in, bodies out."""
 
     name: str
 
     def handles_path(self, path: str) -> bool:
-        """Return whether a path belongs to this API."""
+        """Whether a path belongs to this API."""
 
     def streams(self, path: str, body: Body) -> bool:
-        """Return whether the response has to be streamed."""
+        """Whether the answer is to be streamed."""
 
     def find_request_error(self, body: Body) -> str:
-        """Return why the real API would reject a request; empty if it would not."""
+        """What the real API would refuse about a request; empty if nothing."""
 
     def tool_names(self, body: Body) -> tuple[str, ...]:
-        """Return the names of the tools in a request."""
+        """The tools the model is offered."""
 
     def user_text(self, body: Body) -> str:
-        """Return the text of the last user message."""
+        """The last words of the user."""
 
     def results(self, body: Body) -> tuple[str, ...]:
-        """Return the results of the last turn's calls."""
+        """The results of the last turn's calls."""
 
     def new_id(self, number: int) -> str:
-        """Return the id of a call."""
+        """The id of a call."""
 
     def count_tokens(self, path: str, body: Body) -> Body | None:
-        """Return the response to a token count request; None for other requests."""
+        """The answer to a request that only counts tokens; None if it is none."""
 
     def render_response(self, turn: Turn, body: Body, number: int) -> Body:
-        """Return a complete response."""
+        """A whole answer."""
 
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
-        """Return the same response as a stream."""
+        """The same answer as a stream."""
 
     def render_error(self, status: int, message: str) -> Body:
-        """Return the body of an error."""
+        """The body of an error."""
 
 
 def format_event(data: Mapping[str, Any] | str, name: str = "") -> bytes:
-    """Return one server-sent event."""
+    """One server-sent event."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
 
 def estimate_tokens(body: Body) -> int:
-    """Return the approximate number of tokens of a request."""
+    """About as many tokens as a request would cost."""
     return max(1, len(json.dumps(body, ensure_ascii=False)) // 4)
 
 
 def join_texts(content: object) -> str:
-    """Return the text of a message, given as a string or a list of blocks."""
+    """The words of a message, be it a text or a list of blocks."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
@@ -70,9 +70,9 @@ def join_texts(content: object) -> str:
 
 
 def describe_unanswered(called: list[str], answered: list[str]) -> str:
-    """Return a text about calls without results and results without calls."""
+    """The calls without a result, and the results without a call."""
     return ", ".join(dict.fromkeys([*_less(called, answered), *_less(answered, called)]))
 
 
 def _less(some: list[str], others: list[str]) -> list[str]:
-    return [item for item in some if item not in others]
+    return [one for one in some if one not in others]

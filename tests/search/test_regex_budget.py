@@ -1,7 +1,8 @@
-"""The time budget of a regex search, against hostile patterns."""
+"""The time budget of a regex search, tested with hostile patterns."""
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
 import threading
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 
 from tests.golden import golden_vectors
-from tests.search.regex.reference import ClockThatRunsOut, found, matching, stopped_clock, truth
+from tests.search.regex_search import find_with_re, index_texts
+from toolcrib import Catalog, Tool
 from toolcrib.errors import SearchTimeout
-from toolcrib.search.regex import Passages, read
+from toolcrib.search.regex import RegexIndex, RegexRanker
 
 HANG_SECONDS = 5.0
-
+# A pattern that `regex` does not finish on this text.
+EVIL_TEXTS, EVIL_PATTERN = ["a" * 60 + "!$"], r"^(?:a|aa)+(?=[$])"
 
 WORDS = [
     "get",
@@ -58,9 +61,6 @@ EVIL = [
     "é" + "ba" * 50_000,
 ]
 
-# Even `regex` does not finish this one.
-EVIL_PASSAGES, EVIL_PATTERN = Passages(["a" * 60 + "!$"]), read(r"^(?:a|aa)+(?=[$])")
-
 HOSTILE = [
     # a pattern that hangs or bursts an engine, and a harmless one that is found in the same texts
     (r"(a+)+$", r"a$"),
@@ -76,7 +76,6 @@ HOSTILE = [
     (r"(?:.{0,50}){15}zz", r"zz"),
     (r"[\w-]{0,1000}" * 5, r""),
     (r"(((a{1,100}){1,100}){1,100})", r"a"),
-    (r"(?:a{1000}){1000}", r"(?!)"),
     (r"(?=(a+)+$)b", r"(?!)"),
     (r"(a+)+\1$", r"aa$"),
     (r"(?:a|a)*b", r"b"),
@@ -88,18 +87,11 @@ HOSTILE = [
     (r"(?:a?){60}a{60}$", r"a{60}$"),
     (r"(?<=a)(?:a+)+b", r"aab"),
     (r"(?>(?:a+)+)$", r"a$"),
-    (r"(?:(?:a+)+)++$", r"a$"),
     (r"()?(?(1)(?:a+)+|b)$", r"[ab]$"),
     (r"(?s)(?:.|\n)*(?:.|\n)*(?:.|\n)*@@@", r"@@@"),
     (r"(?m)^(?:\s*\w*)*;$", r"(?m)^[\s\w]*;$"),
     (r"(?:\d+)*(?:\d+)*(?:\d+)*%", r"%"),
     (r"a+[bc](?=x)", r"a[bc](?=x)"),
-    # `regex` takes all memory for these, or crashes
-    (r"(?=x)a{4000000000}", r"(?!)"),
-    (r"(?:a|bc){1000000}(?=x)", r"(?!)"),
-    (r"(?:a{65535}){65535}", r"(?!)"),
-    ("(?:" * 50 + "a" + ")+" * 50 + "(?=b)", "a(?=b)"),
-    ("(?:b|c" * 20 + "a" + "){2,3}" * 20 + "(?=@)", "(?!)"),
     (r"a" + "[ab]" * 240 + "x", r"(?!)"),
     (r"\b" * 499, r"\b"),
     (r".*" * 499, r""),
@@ -110,7 +102,7 @@ HOSTILE = [
 
 
 @pytest.fixture(scope="module")
-def catalog() -> list[str]:
+def texts() -> list[str]:
     """The texts of 10,000 tools: names, descriptions, parameters, some of them evil."""
     chance = random.Random(7)
 
@@ -127,97 +119,116 @@ def catalog() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def passages(catalog: list[str]) -> Passages:
-    return Passages(catalog)
+def index(texts: list[str]) -> RegexIndex:
+    return index_texts(texts, budget_seconds=0.3)
 
 
 @pytest.fixture
 def hang_guard() -> Iterator[None]:
-    began = time.monotonic()
+    started = time.monotonic()
     yield
-    assert time.monotonic() - began < HANG_SECONDS
+    assert time.monotonic() - started < HANG_SECONDS
 
 
 @pytest.mark.usefixtures("hang_guard")
 @pytest.mark.parametrize(("hostile", "harmless"), HOSTILE)
-def test_a_hostile_pattern_ends_with_the_truth_or_a_timeout(
-    hostile: str, harmless: str, catalog: list[str], passages: Passages
+def test_hostile_pattern_ends_with_the_matches_or_a_timeout(
+    hostile: str, harmless: str, texts: list[str], index: RegexIndex
 ) -> None:
     try:
-        indexes = matching(passages, read(hostile))
+        ranking = index.rank(hostile)
     except SearchTimeout:
         return
-    assert indexes.tolist() == truth(harmless, catalog)
+    assert ranking.slots.tolist() == find_with_re(harmless, texts)
 
 
 @pytest.mark.usefixtures("hang_guard")
 @pytest.mark.parametrize("hazard", golden_vectors("anthropic", "regex_hazards"))
-def test_a_known_hazard_is_answered(hazard: dict[str, Any]) -> None:
+def test_known_hazard_ends_with_the_matches_or_a_timeout(hazard: dict[str, Any]) -> None:
     harmless = dict(HOSTILE)[hazard["pattern"]]
     texts = [hazard["text"], hazard["text"] + "a", hazard["text"] + "é", "a"]
-    assert found(hazard["pattern"], texts) == truth(harmless, texts)
+    try:
+        ranking = index_texts(texts).rank(hazard["pattern"])
+    except SearchTimeout:
+        return
+    assert ranking.slots.tolist() == find_with_re(harmless, texts)
 
 
-def test_a_timeout_says_the_budget_and_the_cure() -> None:
+def test_timeout_names_the_budget_and_the_remedy() -> None:
+    index = index_texts(EVIL_TEXTS, budget_seconds=0.02)
     with pytest.raises(
-        SearchTimeout, match=r"not done within 20 ms; make it simpler .* plain words"
+        SearchTimeout, match=r"did not finish within 20 ms; make it simpler .* plain words"
     ):
-        matching(EVIL_PASSAGES, EVIL_PATTERN, budget_seconds=0.02)
+        index.rank(EVIL_PATTERN)
+
+
+def test_budget_grows_with_the_number_of_tools() -> None:
+    ticks = itertools.count()
+    ranker = RegexRanker(
+        budget_seconds=0.05, budget_seconds_per_tool=0.01, clock=lambda: float(next(ticks))
+    )
+    with pytest.raises(SearchTimeout, match="within 80 ms"):
+        ranker.fit(Catalog([Tool("a"), Tool("b"), Tool("c")])).rank("a")
+
+
+class ClockThatRunsOut:
+    """Shows 0 for a number of readings and a far later time after that."""
+
+    def __init__(self, readings: int) -> None:
+        self.readings = readings
+
+    def __call__(self) -> float:
+        self.readings -= 1
+        return 0.0 if self.readings >= 0 else 1e9
 
 
 @pytest.mark.parametrize("pattern", ["a", r"(a)\1?", r"(?=.*b)a", r"\w+b|é", "[ab]{400}"])
-def test_time_that_is_up_at_any_look_leaves_no_partial_answer(pattern: str) -> None:
-    passages = Passages(["ab", "é a", *map(str, range(3_000)), "b" * 40_000])
+def test_timeout_at_any_clock_reading_returns_no_partial_result(pattern: str) -> None:
+    texts = ["ab", "é a", *map(str, range(3_000)), "b" * 40_000]
     clock = ClockThatRunsOut(10**9)
-    whole = matching(passages, read(pattern), clock=clock)
-    looks = 10**9 - clock.looks
-    assert (
-        whole.tolist() == matching(passages, read(pattern), clock=ClockThatRunsOut(looks)).tolist()
-    )
-    for fewer in range(1, looks):
+    index = index_texts(texts, clock=clock)
+    expected = index.rank(pattern).slots.tolist()
+    readings = 10**9 - clock.readings
+    clock.readings = readings
+    assert index.rank(pattern).slots.tolist() == expected
+    for fewer in range(1, readings):
+        clock.readings = fewer
         with pytest.raises(SearchTimeout):
-            matching(passages, read(pattern), clock=ClockThatRunsOut(fewer))
+            index.rank(pattern)
 
 
-def test_a_pattern_that_takes_longer_to_compile_than_there_is_time_is_not_begun() -> None:
+def test_search_without_budget_times_out() -> None:
     with pytest.raises(SearchTimeout):
-        matching(
-            Passages(["a"]), read("(a)" + r"\1?" * 300), budget_seconds=0.001, clock=stopped_clock
-        )
+        index_texts(["a"], budget_seconds=0).rank("a")
 
 
-def test_no_budget_is_no_search() -> None:
-    with pytest.raises(SearchTimeout):
-        matching(Passages(["a"]), read("a"), budget_seconds=0)
-
-
-def test_a_search_leaves_no_thread_and_no_process_behind(passages: Passages) -> None:
+def test_search_leaves_no_thread_and_no_process(index: RegexIndex) -> None:
     threads = threading.enumerate()
     for pattern in ("zzz", r"(a+)+\1$", "(?=(a+)+$)b"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(threading.Thread, "start", pytest.fail)
             try:
-                matching(passages, read(pattern))
+                index.rank(pattern)
             except SearchTimeout:
                 continue
     assert threading.enumerate() == threads
     assert multiprocessing.active_children() == []
 
 
-def test_other_threads_go_on_during_a_hostile_search() -> None:
-    counted, over = 0, threading.Event()
+def test_other_threads_run_during_a_hostile_search() -> None:
+    count, is_over = 0, threading.Event()
 
-    def count() -> None:
-        nonlocal counted
-        while not over.is_set():
-            counted += 1
+    def count_up() -> None:
+        nonlocal count
+        while not is_over.is_set():
+            count += 1
 
-    counter = threading.Thread(target=count, daemon=True)
+    counter = threading.Thread(target=count_up, daemon=True)
     counter.start()
-    before = counted
+    before = count
     with pytest.raises(SearchTimeout):
-        matching(EVIL_PASSAGES, EVIL_PATTERN, budget_seconds=0.3)
-    during = counted - before
-    over.set()
+        index_texts(EVIL_TEXTS, budget_seconds=0.3).rank(EVIL_PATTERN)
+    during = count - before
+    is_over.set()
     counter.join()
     assert during > 100
