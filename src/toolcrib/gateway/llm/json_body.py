@@ -1,4 +1,4 @@
-"""JSON bodies: read from anybody, written the same way every time."""
+"""Parse and serialize JSON bodies."""
 
 from __future__ import annotations
 
@@ -7,52 +7,49 @@ from typing import Any, Final
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.incremental_json import TooManyContainers, read_in_pieces
 
-# What is larger is read in a thread.
+# Larger bodies are parsed in a thread.
 LARGE_BODY_BYTES: Final = 256 << 10
-# What has more signs that may part two values is read in pieces, so that others can run meanwhile.
-MANY_SIGNS: Final = 50_000
+# A list or an object takes much more memory than its two brackets.
+MAX_BRACKETS: Final = 1_000_000
 
 
 def parse_request_body(data: bytes) -> dict[str, Any]:
-    """The JSON object that a request consists of."""
+    """Return the JSON object of a client's request."""
+    if _count_brackets(data) > MAX_BRACKETS:
+        raise RequestFailed(
+            f"the request has more than {MAX_BRACKETS:,} brackets; send fewer tools", 413
+        )
     try:
-        body = _value(data)
-    except TooManyContainers as fault:
-        raise RequestFailed(f"the request has {fault}; send fewer tools", 413) from fault
-    except ValueError as fault:
-        raise RequestFailed(f"the request body is not valid JSON: {fault}") from fault
+        body = from_json(data, cache_strings="keys")
+    except ValueError as error:
+        raise RequestFailed(f"the request body is not valid JSON: {error}") from error
     if not isinstance(body, dict):
         raise RequestFailed("the request body must be a JSON object")
     return body
 
 
 def parse_upstream_body(data: bytes | str) -> dict[str, Any]:
-    """The JSON object that an upstream answered with, or sent as one event."""
+    """Return the JSON object of an upstream's response or event."""
+    if isinstance(data, bytes) and _count_brackets(data) > MAX_BRACKETS:
+        raise RequestFailed(f"the upstream sent more than {MAX_BRACKETS:,} brackets", 502)
     try:
-        body = _value(data)
-    except ValueError as fault:
-        raise RequestFailed(f"the upstream sent JSON that cannot be read: {fault}", 502) from fault
+        body = from_json(data, cache_strings="keys")
+    except ValueError as error:
+        raise RequestFailed(f"the upstream sent invalid JSON: {error}", 502) from error
     if not isinstance(body, dict):
         raise RequestFailed("the upstream sent JSON that is not an object", 502)
     return body
 
 
 def serialize_json(value: object) -> bytes:
-    """A value as JSON, in as few bytes as it takes."""
+    """Return a value as compact JSON."""
     try:
         return to_json(value, inf_nan_mode="constants")
-    except PydanticSerializationError as fault:
-        raise RequestFailed(f"the request cannot be written as JSON: {fault}") from fault
+    except PydanticSerializationError as error:
+        raise RequestFailed(f"the request cannot be written as JSON: {error}") from error
 
 
-def _value(data: bytes | str) -> Any:
-    if isinstance(data, bytes) and _is_intricate(data):
-        return read_in_pieces(data)
-    return from_json(data, cache_strings="keys")
-
-
-def _is_intricate(data: bytes) -> bool:
-    """Whether a text takes long to read."""
-    return len(data) > LARGE_BODY_BYTES and sum(map(data.count, (b",", b"[", b"{"))) > MANY_SIGNS
+def _count_brackets(data: bytes) -> int:
+    """Return the number of opening brackets, also within strings, of a large body."""
+    return data.count(b"[") + data.count(b"{") if len(data) > LARGE_BODY_BYTES else 0

@@ -104,7 +104,7 @@ def test_an_upstream_that_falls_silent_is_given_up(tools: list[dict[str, Any]]) 
 @pytest.mark.parametrize(
     ("broken", "says_what"),
     [
-        (b"data: {not json}\n\n", "JSON that cannot be read"),
+        (b"data: {not json}\n\n", "invalid JSON"),
         (b"data: []\n\n", "not an object"),
         (event("content_block_delta", index=4, delta={}), "a block that is not open"),
         (event("content_block_stop"), "without its index"),
