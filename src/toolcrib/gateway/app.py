@@ -18,13 +18,11 @@ from starlette.types import ASGIApp, Receive, Send
 
 from toolcrib.config.settings import ApiKey
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.api_errors import render_combined_error
+from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
-from toolcrib.gateway.llm.response_headers import ResponseHeaders
 from toolcrib.gateway.llm.routes import build_llm_routes as model_routes
 from toolcrib.gateway.mcp.admin.api import AdminApi
 from toolcrib.gateway.mcp.admin.metrics import GatewayMetrics
-from toolcrib.gateway.mcp.admin.openapi import description
 from toolcrib.gateway.mcp.admin.status import list_problems
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.http import McpEndpoint, get_request_profile
@@ -32,6 +30,7 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.startup import OnServerStart
 from toolcrib.gateway.metrics import CONTENT_TYPE, MetricsRegistry
 from toolcrib.gateway.middleware import ANONYMOUS, SecurityMiddleware
+from toolcrib.gateway.openapi import load_openapi
 from toolcrib.hub.hub import Hub
 
 
@@ -119,7 +118,7 @@ def _build_starlette_app(
         return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
 
     async def openapi(request: Request) -> JSONResponse:
-        return JSONResponse(description())
+        return JSONResponse(load_openapi("admin"))
 
     api = AdminApi(lambda: fronts[0])
     routes: list[BaseRoute] = [

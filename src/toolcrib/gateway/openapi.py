@@ -1,25 +1,17 @@
-"""What the OpenAPI descriptions of all doors have in common."""
+"""OpenAPI descriptions of the HTTP APIs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from importlib.resources import files
+from typing import Any, Literal
 
 from toolcrib import __version__
 
 
-def described(title: str, paths: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole description: these paths, behind the keys that the guard asks for."""
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": title, "version": __version__},
-        "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-            },
-        },
-        "security": [{}, {"bearer": []}, {"key": []}],
-    }
+def load_openapi(api: Literal["admin", "llm"]) -> dict[str, Any]:
+    """Return the description of an API, with the version of this package."""
+    text = files(__package__).joinpath(f"openapi_{api}.json").read_text(encoding="utf-8")
+    description: dict[str, Any] = json.loads(text)
+    description["info"]["version"] = __version__
+    return description

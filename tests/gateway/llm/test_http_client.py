@@ -433,6 +433,7 @@ def _encoded(data: bytes, encoding: bytes) -> bytes:
         (b"Deflate", _compress_without_header(TEXT)),
         (b"identity", TEXT),
     ],
+    ids=["gzip", "deflate", "deflate without header", "identity"],
 )
 def test_encoded_body_can_be_read_decoded_and_raw(run: Run, encoding: bytes, data: bytes) -> None:
     async def work() -> None:

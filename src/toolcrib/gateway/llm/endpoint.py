@@ -1,11 +1,12 @@
-"""Where requests come in: read within limits, answered, and given up when the client has gone."""
+"""ASGI endpoint of the LLM gateway: read requests, send responses, render errors."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 from urllib.parse import quote, unquote
 
 from starlette.types import Message, Receive, Scope, Send
@@ -16,25 +17,103 @@ from toolcrib.gateway.llm.sse import format_event
 
 MAX_BODY_BYTES: Final = 32 << 20
 TOOL_SEARCH_HEADER: Final = "x-toolcrib-tool-search"
-# Clients give up on a stream that is silent for some minutes; and we on one that takes nothing.
+# Sent with every response; in a request without a model it selects the upstream.
+UPSTREAM_HEADER: Final = "x-toolcrib-upstream"
+# Clients abort a stream that is silent for some minutes.
 PING_SECONDS: Final = 15.0
+# A request is cancelled if its client reads nothing for this long.
 STALL_SECONDS: Final = 120.0
 CHECK_INTERVAL_SECONDS: Final = 5.0
 
+Treatment = Literal["native", "off", "search", "transparent"]
 ErrorRenderer = Callable[[RequestFailed], dict[str, Any]]
+
+_MESSAGES_ERROR_TYPES: Final[Mapping[int, str]] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_OPENAI_ERROR_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ResponseHeaders:
+    """How a request was treated, how many of its tools the model saw and what that saved."""
+
+    upstream: str
+    treatment: Treatment
+    tool_count: int = 0
+    revealed_count: int = 0
+    saved_tokens: int = 0
+
+    def render(self, **counts: int) -> list[tuple[str, str]]:
+        """Return the `x-toolcrib-` headers, with further counts by name."""
+        headers = [
+            (UPSTREAM_HEADER, sanitize_header_value(self.upstream)),
+            ("x-toolcrib-treatment", self.treatment),
+        ]
+        if self.treatment in ("search", "transparent"):
+            headers += [
+                ("x-toolcrib-tools", str(self.tool_count)),
+                ("x-toolcrib-tools-shown", str(self.revealed_count)),
+                ("x-toolcrib-tokens-saved", str(self.saved_tokens)),
+            ]
+        return headers + [(f"x-toolcrib-{name}", str(count)) for name, count in counts.items()]
+
+
+def sanitize_header_value(text: str) -> str:
+    """Return a text with `?` for each character that a header cannot contain."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
+
+
+def render_messages_error(error: RequestFailed) -> dict[str, Any]:
+    """Return the error body of Anthropic's Messages API."""
+    error_type = error.error_type or _MESSAGES_ERROR_TYPES.get(error.status, "api_error")
+    body: dict[str, Any] = {"type": error_type, "message": str(error)}
+    if error.code:
+        body["details"] = {"error_code": error.code}
+    return {"type": "error", "error": body, "request_id": None}
+
+
+def render_openai_error(error: RequestFailed) -> dict[str, Any]:
+    """Return the error body of OpenAI's APIs."""
+    default = "server_error" if error.status >= 500 else "invalid_request_error"
+    return {
+        "error": {
+            "message": str(error),
+            "type": error.error_type or _OPENAI_ERROR_TYPES.get(error.status, default),
+            "param": error.param or None,
+            "code": error.code or None,
+        }
+    }
+
+
+def render_combined_error(error: RequestFailed) -> dict[str, Any]:
+    """Return an error body that clients of either API understand."""
+    messages = render_messages_error(error)
+    return {**messages, "error": {**render_openai_error(error)["error"], **messages["error"]}}
+
+
 class HttpExchange:
-    """A client's request, read, and the way to answer it."""
+    """A client's request with its body, and the response to it."""
 
     def __init__(self, scope: Scope, body: bytes, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        # As the client wrote it: decoded, a path could lead out of what this gateway serves.
-        raw: bytes = scope.get("raw_path") or quote(self.path).encode("ascii")
-        self._raw_path = raw.decode("latin-1")
+        # The encoded path is forwarded, because a decoded one could mean another path.
+        raw_path: bytes = scope.get("raw_path") or quote(self.path).encode("ascii")
+        self._raw_path = raw_path.decode("latin-1")
         self.query: str = scope["query_string"].decode("latin-1")
         self.headers: list[tuple[str, str]] = [
             (name.decode("latin-1").lower(), value.decode("latin-1"))
@@ -43,160 +122,172 @@ class HttpExchange:
         self.principal: Any = scope.get("state", {}).get("principal")
         self.body = body
         self.has_started = False
-        # What a client is sent that has heard nothing for a while, if it is to be sent anything.
+        # Sent whenever the stream was silent for `PING_SECONDS`, unless empty.
         self.ping = b""
         self._send = send
-        self._writes = 0
-        self._under_way = 0
-        self._look: asyncio.TimerHandle | None = None
-        self._pinging: asyncio.Task[None] | None = None
+        self._write_count = 0
+        self._pending_writes = 0
+        self._check_timer: asyncio.TimerHandle | None = None
+        self._ping_task: asyncio.Task[None] | None = None
 
     @property
     def target(self) -> str:
-        """The path with the query, as an upstream is asked."""
-        segments = unquote(self._raw_path).replace("\\", "/").split("/")
-        if {".", ".."} & set(segments) or not unquote(self._raw_path).isprintable():
-            raise RequestFailed("a path has no dots for its parts and no control characters", 400)
+        """The path and query as the client sent them."""
+        decoded = unquote(self._raw_path)
+        segments = decoded.replace("\\", "/").split("/")
+        if {".", ".."} & set(segments) or not decoded.isprintable():
+            raise RequestFailed(
+                "the path must not contain `.` or `..` segments or control characters", 400
+            )
         return f"{self._raw_path}?{self.query}" if self.query else self._raw_path
 
     def get_header(self, name: str) -> str:
-        """The value of a header; empty if it is not there."""
-        return next((value for one, value in self.headers if one == name), "")
+        """Return the first value of a header, or an empty string."""
+        return next((value for header, value in self.headers if header == name), "")
 
     async def send_response(
         self, status: int, headers: Iterable[tuple[str, str]], body: bytes
     ) -> None:
-        """Answer at once."""
-        await self._start(status, [*headers, ("content-length", str(len(body)))])
+        """Send a complete response."""
+        await self._send_head(status, [*headers, ("content-length", str(len(body)))])
         await self._send({"type": "http.response.body", "body": body})
 
     async def start_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Begin an answer that comes in pieces."""
-        await self._start(status, headers)
-        self._look_later(asyncio.current_task(), 0, asyncio.get_running_loop().time())
+        """Start a streamed response; the current task is cancelled if the client stalls."""
+        await self._send_head(status, headers)
+        self._schedule_check(asyncio.current_task(), 0, asyncio.get_running_loop().time())
 
     async def write(self, chunk: bytes) -> None:
-        """Send a piece; this waits while the client takes no more."""
-        self._writes += 1
-        self._under_way += 1
+        """Send a chunk of a streamed response. Wait while the client does not read."""
+        self._write_count += 1
+        self._pending_writes += 1
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-        self._under_way -= 1
+        self._pending_writes -= 1
 
     async def end_response(self) -> None:
-        """The answer is complete. This too waits while the client takes no more."""
+        """End a streamed response."""
         self.ping = b""
-        self._writes += 1
-        self._under_way += 1
+        self._write_count += 1
+        self._pending_writes += 1
         await self._send({"type": "http.response.body", "body": b""})
 
     def cancel_timers(self) -> None:
-        """Nothing more is sent."""
-        if self._look is not None:
-            self._look.cancel()
-        if self._pinging is not None:
-            self._pinging.cancel()
+        """Stop the checks for silence and stalls."""
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        if self._ping_task is not None:
+            self._ping_task.cancel()
 
-    def _look_later(self, work: asyncio.Task[Any] | None, writes: int, since: float) -> None:
-        """Look now and then at what was sent, which costs less than a clock for every piece."""
-        loop = asyncio.get_running_loop()
-        self._look = loop.call_later(CHECK_INTERVAL_SECONDS, self._look_after, work, writes, since)
+    def _schedule_check(
+        self, task: asyncio.Task[Any] | None, write_count: int, since: float
+    ) -> None:
+        # A periodic check costs less than a timer for every chunk.
+        self._check_timer = asyncio.get_running_loop().call_later(
+            CHECK_INTERVAL_SECONDS, self._check_progress, task, write_count, since
+        )
 
-    def _look_after(self, work: asyncio.Task[Any] | None, writes: int, since: float) -> None:
+    def _check_progress(
+        self, task: asyncio.Task[Any] | None, write_count: int, since: float
+    ) -> None:
+        """Send a ping to a silent stream, or cancel the task of a stalled one."""
         now = asyncio.get_running_loop().time()
-        if self._writes != writes:
-            writes, since = self._writes, now
-        elif self._under_way and now - since >= STALL_SECONDS and work is not None:
-            _log.warning("a client of %s takes nothing of its answer; it is given up", self.path)
-            work.cancel()
+        if self._write_count != write_count:
+            write_count, since = self._write_count, now
+        elif self._pending_writes and now - since >= STALL_SECONDS and task is not None:
+            _log.warning("a client of %s stopped reading; its request is cancelled", self.path)
+            task.cancel()
             return
-        elif self.ping and not self._under_way and now - since >= PING_SECONDS:
-            self._pinging = asyncio.ensure_future(self._ping())
-        self._look_later(work, writes, since)
+        elif self.ping and not self._pending_writes and now - since >= PING_SECONDS:
+            self._ping_task = asyncio.ensure_future(self._send_ping())
+        self._schedule_check(task, write_count, since)
 
-    async def _ping(self) -> None:
-        # The answer may have ended since this was thought of.
+    async def _send_ping(self) -> None:
+        # The response may have ended since the task was created.
         if self.ping:
             await self.write(self.ping)
 
-    async def _start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+    async def _send_head(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         self.has_started = True
-        raw = [
+        encoded = [
             (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers
         ]
-        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
 
 Handler = Callable[[HttpExchange], Awaitable[None]]
 
 
 class LlmEndpoint:
-    """An ASGI application around a handler: what it raises is answered in the API's own shape."""
+    """An ASGI application that calls a handler and renders its errors in the API's format."""
 
     def __init__(
-        self, handler: Handler, shape: ErrorRenderer, max_body_bytes: int = MAX_BODY_BYTES
+        self,
+        handler: Handler,
+        render_error: ErrorRenderer,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self._handler = handler
-        self._shape = shape
+        self._render_error = render_error
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; stop as soon as nobody waits for the answer."""
+        """Handle one request. Cancel the handler if the client disconnects."""
         try:
-            body = await self._body(receive)
-        except RequestFailed as fault:
-            await self._fail(HttpExchange(scope, b"", send), fault)
+            body = await self._read_body(receive)
+        except RequestFailed as error:
+            await self._send_error(HttpExchange(scope, b"", send), error)
             return
         if body is None:
             return
         exchange = HttpExchange(scope, body, send)
-        work = asyncio.ensure_future(self._answer(exchange))
-        gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+        work = asyncio.ensure_future(self._handle(exchange))
+        disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work, disconnect), return_when=asyncio.FIRST_COMPLETED)
         finally:
             exchange.cancel_timers()
-            gone.cancel()
+            disconnect.cancel()
             if not work.done():
                 work.cancel()
-            await asyncio.gather(work, gone, return_exceptions=True)
+            await asyncio.gather(work, disconnect, return_exceptions=True)
         if not work.cancelled():
             work.result()
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The body, or None if the client has gone before its end."""
-        pieces: list[bytes] = []
-        left = self._max_body_bytes
+    async def _read_body(self, receive: Receive) -> bytes | None:
+        """Return the body, or None if the client disconnected before its end."""
+        chunks: list[bytes] = []
+        bytes_left = self._max_body_bytes
         while True:
             message: Message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            piece: bytes = message.get("body", b"")
-            left -= len(piece)
-            if left < 0:
+            chunk: bytes = message.get("body", b"")
+            bytes_left -= len(chunk)
+            if bytes_left < 0:
                 raise RequestFailed(
                     f"the request is larger than {self._max_body_bytes:,} bytes; send less, or "
                     "raise the limit of the gateway",
                     413,
                 )
-            pieces.append(piece)
+            chunks.append(chunk)
             if not message.get("more_body"):
-                return b"".join(pieces)
+                return b"".join(chunks)
 
-    async def _answer(self, exchange: HttpExchange) -> None:
+    async def _handle(self, exchange: HttpExchange) -> None:
         try:
             await self._handler(exchange)
-        except RequestFailed as fault:
-            await self._fail(exchange, fault)
+        except RequestFailed as error:
+            await self._send_error(exchange, error)
         except Exception:
-            # The body may hold anything, so nothing of it is logged.
+            # Request bodies are private and therefore not logged.
             _log.exception("a request to %s failed", exchange.path)
-            unforeseen = "the gateway failed on this request; its log says why"
-            await self._fail(exchange, RequestFailed(unforeseen, 500))
+            message = "the gateway failed on this request; see its log"
+            await self._send_error(exchange, RequestFailed(message, 500))
 
-    async def _fail(self, exchange: HttpExchange, fault: RequestFailed) -> None:
-        body = serialize_json(self._shape(fault))
+    async def _send_error(self, exchange: HttpExchange, error: RequestFailed) -> None:
+        body = serialize_json(self._render_error(error))
         if not exchange.has_started:
-            await exchange.send_response(fault.status, [("content-type", "application/json")], body)
+            await exchange.send_response(error.status, [("content-type", "application/json")], body)
             return
         await exchange.write(format_event("error", body))
         await exchange.end_response()

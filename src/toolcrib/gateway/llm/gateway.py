@@ -13,18 +13,20 @@ from toolcrib.adapters.plain_json import dicts_or_empty
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmSearchSwitch, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
-from toolcrib.gateway.llm.endpoint import MAX_BODY_BYTES, TOOL_SEARCH_HEADER, HttpExchange
+from toolcrib.gateway.llm.endpoint import (
+    MAX_BODY_BYTES,
+    TOOL_SEARCH_HEADER,
+    UPSTREAM_HEADER,
+    HttpExchange,
+    ResponseHeaders,
+    Treatment,
+    sanitize_header_value,
+)
 from toolcrib.gateway.llm.json_body import (
     LARGE_BODY_BYTES,
     parse_request_body,
     parse_upstream_body,
     serialize_json,
-)
-from toolcrib.gateway.llm.response_headers import (
-    UPSTREAM_HEADER,
-    ResponseHeaders,
-    Treatment,
-    sanitize_header_value,
 )
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache

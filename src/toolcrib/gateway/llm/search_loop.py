@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.endpoint import ResponseHeaders, Treatment
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
-from toolcrib.gateway.llm.response_headers import ResponseHeaders, Treatment
 from toolcrib.gateway.llm.sse import SseEvent, SseParser
 from toolcrib.gateway.llm.tool_index import ToolIndex
 from toolcrib.gateway.llm.upstreams import build_upstream_headers

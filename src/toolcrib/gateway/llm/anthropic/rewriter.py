@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from toolcrib.gateway.llm.response_headers import Treatment
+from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.tool_index import ToolIndex
 from toolcrib.gateway.llm.usage import add_usage, merge_reports
 

@@ -25,7 +25,7 @@ from toolcrib.gateway.llm.anthropic.history import (
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.anthropic.tools import MessagesToolIndex, MessagesTools
 from toolcrib.gateway.llm.anthropic.validation import list_pending_searches
-from toolcrib.gateway.llm.response_headers import Treatment
+from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.tool_index import Entry
 from toolcrib.profiles.claude import (
     DEFAULT_LIMIT,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
-from toolcrib.gateway.llm.api_errors import render_messages_error
+from toolcrib.gateway.llm.endpoint import render_messages_error
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import format_event
 

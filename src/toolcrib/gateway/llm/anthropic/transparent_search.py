@@ -13,7 +13,7 @@ from toolcrib.adapters import anthropic
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.anthropic.tools import index_entries
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
-from toolcrib.gateway.llm.response_headers import Treatment
+from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
 
 MAX_REMEMBERED_TOOLS: Final = 1_000

@@ -6,7 +6,7 @@ from functools import partial
 
 from toolcrib.adapters.plain_json import dicts_or_empty
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.endpoint import HttpExchange
+from toolcrib.gateway.llm.endpoint import HttpExchange, Treatment
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.openai_chat.history import has_references
 from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
@@ -16,7 +16,6 @@ from toolcrib.gateway.llm.openai_chat.tools import (
     build_transparent_index,
     uses_tool_search,
 )
-from toolcrib.gateway.llm.response_headers import Treatment
 from toolcrib.gateway.llm.search_loop import answer_request
 from toolcrib.gateway.llm.tool_index import ToolIndex
 

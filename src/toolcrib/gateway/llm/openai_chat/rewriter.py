@@ -11,6 +11,7 @@ from typing import Any, Final
 from toolcrib.adapters.openai_chat import answers_to_wire, calls_from_wire
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.openai_chat.history import (
     conversation_opening,
     list_actions,
@@ -19,7 +20,6 @@ from toolcrib.gateway.llm.openai_chat.history import (
     restore_hidden_messages,
 )
 from toolcrib.gateway.llm.openai_chat.tools import render_entry
-from toolcrib.gateway.llm.response_headers import Treatment
 from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
 from toolcrib.gateway.llm.usage import add_usage
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.api_errors import render_openai_error
+from toolcrib.gateway.llm.endpoint import render_openai_error
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_chat.rewriter import (
     PARAGRAPH_BREAK,

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.endpoint import HttpExchange
+from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange, ResponseHeaders
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest, request_owner
 from toolcrib.gateway.llm.json_body import parse_request_body
 from toolcrib.gateway.llm.openai_responses import items, tools
@@ -21,7 +21,6 @@ from toolcrib.gateway.llm.openai_responses.response_ids import (
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
 from toolcrib.gateway.llm.openai_responses.tools import ResponsesToolIndex, build_responses_index
-from toolcrib.gateway.llm.response_headers import UPSTREAM_HEADER, ResponseHeaders
 from toolcrib.gateway.llm.search_loop import answer_request
 
 STORED_PATH: Final = "/v1/responses/"

@@ -14,6 +14,7 @@ from toolcrib.adapters.openai_responses import calls_from_wire, turns_from_wire
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.core.calls import ToolCall
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.openai_responses.hidden_items import (
     HiddenItems,
     conversation_opening,
@@ -35,7 +36,6 @@ from toolcrib.gateway.llm.openai_responses.tools import (
     tool_path,
     without_secrets,
 )
-from toolcrib.gateway.llm.response_headers import Treatment
 from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection
 from toolcrib.gateway.llm.usage import add_usage
 
