@@ -80,7 +80,7 @@ class FieldReader:
         return items
 
     def read_policy(self) -> Policy:
-        """Return the deferral policy that `defer_loading` stands for; "automatic" if it is absent."""
+        """Return the deferral policy for `defer_loading`; "automatic" if the field is absent."""
         value = self._entry.get("defer_loading")
         if value is None:
             return "automatic"

@@ -127,7 +127,7 @@ def _detect_format(entry: Mapping[str, Any]) -> _EntryFormat:
     if isinstance(entry.get("mcpServers"), Mapping):
         raise InvalidTool(
             "this is the configuration of an MCP client, not a list of tools; "
-            "save what its servers answer to tools/list"
+            "save the tools/list results of its servers instead"
         )
     for candidate in _ENTRY_FORMATS:
         if candidate.is_tool_entry(entry):

@@ -101,7 +101,7 @@ class Provider(Protocol):
 
 
 class ClientProvider:
-    """What the providers share: the client, the options of a request and the provider's tools.
+    """The base class of the providers: client, request options and the provider's own tools.
 
     `reserved` names the request fields that the agent sets itself.
     """

@@ -25,7 +25,7 @@ from toolcrib.search.engine import AllowedTools
 
 
 class ToolcribState(TypedDict):
-    """What the middleware adds to an agent's state: the stored session with the revealed tools."""
+    """The addition to an agent's state: the stored session with the revealed tools."""
 
     toolcrib: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
 

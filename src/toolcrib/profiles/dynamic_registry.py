@@ -26,23 +26,22 @@ from toolcrib.registry.registry import Registry
 from toolcrib.search.lexical.prefix import PrefixRanker
 
 SEARCH_DESCRIPTION: Final = (
-    "Look for tools you were not given. Each tool found comes with its name, what it does and the "
-    "input it takes; run it with execute_dynamic_tool. An empty query lists tools without looking "
-    "for anything, which together with a category is a way to see what there is."
+    "Search for tools that are not in your tool list. Each result has a name, a description and an "
+    "input_schema; run it with execute_dynamic_tool. An empty query lists tools, optionally of one "
+    "category."
 )
-QUERY_DESCRIPTION: Final = "A few words for what the tool should do, such as 'rotate photo'."
-CATEGORY_DESCRIPTION: Final = "Only tools of this kind. Leave it out to look among all."
-MAX_RESULTS_DESCRIPTION: Final = "How many tools to list at most."
+QUERY_DESCRIPTION: Final = "A few words about what the tool should do, such as 'rotate photo'."
+CATEGORY_DESCRIPTION: Final = "Return only tools of this category. Omit it to search all tools."
+MAX_RESULTS_DESCRIPTION: Final = "The maximum number of results."
 EXECUTE_DESCRIPTION: Final = (
-    "Run a tool that search_tools has found. Search first: the search shows which name and which "
-    "input are right."
+    "Run a tool that search_tools found. Search first to get its exact name and input_schema."
 )
-TOOL_NAME_DESCRIPTION: Final = "The name exactly as search_tools shows it."
-TOOL_INPUT_DESCRIPTION: Final = "The input, in the form of that tool's input_schema."
+TOOL_NAME_DESCRIPTION: Final = "The exact name from search_tools."
+TOOL_INPUT_DESCRIPTION: Final = "The input, matching the tool's input_schema."
 
 NOT_FOUND: Final = "No tools found matching '{query}'"
 TRY_OTHER_WORDS: Final = "Try different keywords or search without a category filter"
-UNKNOWN_CATEGORY: Final = "Unknown category: {category}. Use one of {known}, or none at all"
+UNKNOWN_CATEGORY: Final = "Unknown category: {category}. Use one of {known}, or omit it"
 UNKNOWN_TOOL: Final = "Tool not found: {name}"
 VERIFY_NAME: Final = "Use search_tools to verify the tool name is correct"
 EXECUTION_FAILED: Final = "Execution failed: {error}"
@@ -53,19 +52,19 @@ VERSION: Final = "(Version: {version})"
 VERSION_AND_DEPRECATED: Final = "(Current version: {version}; deprecated: {deprecated})"
 UPDATED: Final = "Updating tool {name}: v{replaced} -> v{version}"
 
-SYSTEM_PROMPT: Final = """You can find and use tools that you were not given.
+SYSTEM_PROMPT: Final = """You can find and use tools that are not in your tool list.
 
-How to work:
-1. Think about what the task needs done.
-2. Look for tools that do it, with search_tools.
-3. Read which input each of them takes.
-4. Run them with execute_dynamic_tool.
-5. Look at what came back; search again if something is missing.
+Workflow:
+1. Decide what the task requires.
+2. Find suitable tools with search_tools.
+3. Read the input_schema of each tool.
+4. Run the tools with execute_dynamic_tool.
+5. Check the results; search again if something is missing.
 
-Mind this:
-- A tool exists if search_tools shows it. Do not guess names.
+Rules:
+- Use only tools that search_tools returned. Do not guess names.
 - If a search finds nothing, try other words before you give up.
-- If a tool refuses its input, compare it with the input_schema and mend it."""
+- If a tool rejects its input, compare it with the input_schema and correct it."""
 
 SEARCH_NAME: Final = "search_tools"
 EXECUTE_NAME: Final = "execute_dynamic_tool"

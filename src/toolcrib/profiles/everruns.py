@@ -111,7 +111,7 @@ class EverrunsDefinition:
 
 @dataclass(frozen=True, slots=True)
 class EverrunsContext:
-    """What one call of the search tool may use. None means that the host did not provide it."""
+    """The data available to one call of the search tool; None if the host did not provide it."""
 
     registry: Iterable[Tool] | None = None
     visible: Collection[str] | None = None

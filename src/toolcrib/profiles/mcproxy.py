@@ -176,7 +176,7 @@ class McproxyToolSearch:
         return Tool(SEARCH_TOOL_NAME, self.search_description.format(hidden=hidden), schema)
 
     def list_tools(self, session: McproxySession = EMPTY_SESSION) -> McproxyListing:
-        """Return all tools if they are few, else what was last found, or a selection."""
+        """Return all tools if they are few, else the last search results or a selection."""
         plan = self.disclosure.plan(self.order_tools())
         if not self.is_enabled or not plan.is_active:
             return McproxyListing(tuple(self.catalog), session)
@@ -189,7 +189,7 @@ class McproxyToolSearch:
     def search(
         self, arguments: Mapping[str, Any], session: McproxySession = EMPTY_SESSION
     ) -> McproxyReply | RpcError:
-        """Answer a call of the search tool; what it finds replaces the client's list."""
+        """Answer a call of the search tool; the tools it finds replace the client's list."""
         query = arguments.get("query")
         if not isinstance(query, str):
             return RpcError(INVALID_PARAMS, QUERY_MISSING)

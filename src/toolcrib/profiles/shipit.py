@@ -40,21 +40,20 @@ LOADED = "Loaded and now directly callable (full definitions available from your
 ALREADY_LOADED = "Already loaded; call directly without another search: {names}"
 
 PROMPT = (
-    "You have more tools than you can weigh one by one. Start a task with one call of `{name}`: "
-    "say in everyday words what should happen, not what a tool might be called. Then call the best "
-    "of the tools it lists. Keep that list in mind; asking the same thing again brings the same "
-    "answer."
+    "You have too many tools to compare one by one. Start a task with one call of `{name}`: "
+    "describe in plain language what should happen, not what a tool might be called. Then call the "
+    "best tool in the list. Do not repeat a search; the result stays the same."
 )
-HINT = "Call this first when it is not plain which tool does the job, and say what the job is."
+HINT = "Call this first if it is unclear which tool fits the task, and describe the task."
 SEARCH_FIRST = (
-    "Your first call must be `{name}`, to find out which tool does this job. Only then go on with "
-    "it.\n\nTask: {task}"
+    "Your first call must be `{name}`, to find the tool for this task. Continue after that.\n\n"
+    "Task: {task}"
 )
 WHEN_WORTH_IT = (
-    ("a handful of tools, no two alike", False),
-    ("fifteen tools or more that overlap", True),
+    ("a few clearly different tools", False),
+    ("fifteen or more overlapping tools", True),
     ("MCP servers whose tools have similar names", True),
-    ("an agent that weighs several ways to do a thing", True),
+    ("an agent that plans with alternatives", True),
     ("a chat that calls no tools", False),
 )
 
@@ -93,7 +92,7 @@ _ACCESS_WORDS = {True: "read only", False: "action write mutate", None: ""}
 
 
 class ShipitContext(Protocol):
-    """What a running agent passes to its tools."""
+    """The context that a running agent passes to its tools."""
 
     @property
     def state(self) -> MutableMapping[str, Any]:
@@ -408,7 +407,7 @@ def _render_entry(
 
 
 def _entry_details(entry: ShipitEntry) -> list[str]:
-    """Return what release 2.2 lists about a tool besides its description."""
+    """Return the details of a tool that release 2.2 lists besides its description."""
     access = {True: "read-only", False: "action", None: ""}[entry.read_only]
     server = entry.server and f"MCP: {entry.server}"
     state = entry.connection_state or "unknown"

@@ -50,7 +50,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryPolicy:
-    """The limits of release 2.2 on what is sent at first: a few tools with few tokens."""
+    """The limits of release 2.2 for the first request: number of tools, and tokens of schemas."""
 
     initial_tools: int = 10
     schema_tokens: int = 4_096
@@ -149,7 +149,7 @@ def schema_fingerprint(tool: Tool) -> str:
 def hide_denied(
     state: MutableMapping[str, Any], discoverable: Callable[[str], bool]
 ) -> frozenset[str]:
-    """Remove denied tools from what is searched and return their names.
+    """Remove denied tools from the searchable tools and return their names.
 
     Only the name is checked; whether certain arguments are allowed is checked when the tool is
     called.

@@ -112,7 +112,7 @@ class FunctionSignature:
         except (NameError, TypeError, SyntaxError, AttributeError) as error:
             raise InvalidTool(
                 f"function {self.name!r}: an annotation cannot be read: {error}; "
-                "what it names has to be importable from the function's module"
+                "the annotated type must be importable from the function's module"
             ) from None
 
     def _check_parameter(self, name: str, annotation: Any) -> None:
