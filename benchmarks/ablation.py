@@ -35,8 +35,11 @@ from toolcrib.evaluation.summary import AUC, EvalSummary, summarize
 from toolcrib.search.dense.embedder import Embedder, Vectors
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.hybrid.fusion import DEFAULT_FUSION, HybridRanker
+from toolcrib.search.hybrid.calibration import Calibration
+from toolcrib.search.hybrid.fusion import DEFAULT_WEIGHTS
+from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.search.query.parser import ParsedQuery, Syntax
 from toolcrib.search.ranker import Index, MatchReason, Ranker, Ranking
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,7 +115,7 @@ class WordTable:
 class Reciprocal:
     """The usual fusion: the sum of reciprocal ranks, both parts counting alike."""
 
-    prefers_exact_names: ClassVar[bool] = True
+    syntax: ClassVar[Syntax] = "words"
 
     parts: tuple[Ranker, ...]
 
@@ -126,7 +129,7 @@ class _ReciprocalIndex:
         self._span = catalog.slot_count
         self._parts = parts
 
-    def rank(self, query: str) -> Ranking:
+    def rank(self, query: ParsedQuery) -> Ranking:
         total = np.zeros(self._span, np.float32)
         for part in self._parts:
             slots, found, *_ = part.rank(query)
@@ -135,7 +138,7 @@ class _ReciprocalIndex:
         slots = total.nonzero()[0]
         return Ranking(slots, total[slots])
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         return ()
 
     def with_catalog(self, catalog: Catalog) -> Index:
@@ -150,7 +153,7 @@ def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, R
     teacher = DenseRanker(_kept(Whole(pieces, taught), f"whole {_fingerprint(whole)}", vectors))
     words = LexicalRanker(syntax="lenient")
     constant = replace(
-        DEFAULT_FUSION,
+        DEFAULT_WEIGHTS,
         lexical_base=EVEN,
         lexical_coverage=0.0,
         query_length=0.0,
@@ -167,10 +170,10 @@ def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, R
         "`hybrid` with the whole encoder for queries and tools": HybridRanker(words, teacher),
         "`hybrid` without weights that look at the query": HybridRanker(words, trained, constant),
         "`hybrid` without cutting a query into needs": HybridRanker(
-            words, trained, replace(DEFAULT_FUSION, segment_share=0.0)
+            words, trained, replace(DEFAULT_WEIGHTS, segment_share=0.0)
         ),
         "`hybrid` without looking at names": HybridRanker(
-            words, trained, replace(DEFAULT_FUSION, unknown_service_penalty=0.0)
+            words, trained, calibration=Calibration(unknown_service_penalty=0.0)
         ),
         "`fast`: words and sketcher": HybridRanker(
             words, DenseRanker(DEFAULT_ENCODER.static_embedder)

@@ -22,7 +22,7 @@ from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.runner import run_queries
 from toolcrib.evaluation.summary import summarize
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.hybrid.fusion import build_hybrid_ranker
+from toolcrib.search.hybrid.ranker import build_hybrid_ranker
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG: Final = "mcp_catalog"
@@ -55,7 +55,7 @@ FRAMES: Final = (
     '{"query": "…"}',
 )
 # Where it is left out.
-PLACE: Final = "toolcrib.search.hybrid.fusion.asked"
+PLACE: Final = "toolcrib.search.query.parser.strip_preamble"
 
 
 def figures(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str, float]:

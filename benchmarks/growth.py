@@ -89,7 +89,7 @@ def ours(
     _, under_filter = _timed(
         filtered, queries, _exact(np.where(allowed[:, None], rows, 0), queries)
     )
-    held = sum(part.nbytes for block in table._blocks for part in block)
+    held = sum(part.nbytes for block in table.blocks for part in block)
     return Measured(
         "toolcrib",
         len(rows),

@@ -22,7 +22,7 @@ from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
 from toolcrib.evaluation.runner import run_queries
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.hybrid.fusion import build_hybrid_ranker
+from toolcrib.search.hybrid.ranker import build_hybrid_ranker
 
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES: Final = Path(__file__).with_name("languages.jsonl")
@@ -42,7 +42,7 @@ NAMES: Final = {
 # Where a query is put into English, for words and for meaning.
 PLACES: Final = (
     "toolcrib.encoder.default.translate_to_english",
-    "toolcrib.search.hybrid.fusion.translate_to_english",
+    "toolcrib.search.query.parser.translate_to_english",
 )
 
 Hits = Mapping[tuple[str, str], list[float]]

@@ -49,9 +49,9 @@ class Ours:
         The tools' vectors are sketches: a search costs the same whatever they are.
         """
         engine = import_module("toolcrib.search.engine")
-        hybrid = import_module("toolcrib.search.hybrid.fusion").Hybrid
-        dense = import_module("toolcrib.search.dense.index").Dense
-        lexical = import_module("toolcrib.search.lexical.ranker").Lexical
+        hybrid = import_module("toolcrib.search.hybrid.ranker").HybridRanker
+        dense = import_module("toolcrib.search.dense.index").DenseRanker
+        lexical = import_module("toolcrib.search.lexical.ranker").LexicalRanker
         catalog = import_module("toolcrib.files.catalog_file").read_catalog_file(file)
         words = lexical(syntax="lenient")
         rankers = {

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from toolcrib.adapters.format_detection import tools_from_any
 from toolcrib.core.catalog import Catalog
+from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.regex import RegexRanker, searchable_texts
 
 REPEATS = 5
@@ -42,7 +43,7 @@ def main(path: Path) -> None:
     texts = [text for tool in catalog for _, text in searchable_texts(tool)]
     print(f"{len(catalog):,} tools, {len(texts):,} texts")
     for pattern in PATTERNS:
-        ours = _milliseconds(partial(index.rank, pattern))
+        ours = _milliseconds(partial(index.rank, ParsedQuery(pattern)))
         plain = _milliseconds(partial(_search_all, re.compile(pattern), texts))
         print(f"{pattern:32} ours {ours:7.1f} ms   re {plain:7.1f} ms   {ours / plain:4.2f} x")
 

@@ -36,7 +36,7 @@ from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import RANKERS
-from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
 
 QUERIES = 20

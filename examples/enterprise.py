@@ -1,11 +1,11 @@
-"""An agent that finds its tools: a company's registry, and three tasks nobody planned for.
+"""An agent that finds its tools in a company's registry, with three tasks.
 
 Run it with `pip install toolcrib anthropic` and an ANTHROPIC_API_KEY:
 
     python examples/enterprise.py
 
-The model is sent two tools, however many the registry has. A team that registers another function
-changes nothing here: the next search finds it.
+The model is sent two tools, regardless of the size of the registry. If another function is
+registered, the next search finds it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from toolcrib.agent.anthropic import Anthropic
 from toolcrib.profiles.dynamic_registry import DynamicToolAgent, DynamicToolRegistry
 
 TASKS = (
-    # One tool does it.
+    # Needs one tool.
     "Write to team@example.com that Friday's review is called off.",
-    # Several tools, each needing what another found.
+    # Needs several tools, each with input from another.
     "Look up ada@example.com and alan@example.com among our customers, open a follow-up ticket "
     "in project SALES for each, and write to sales@example.com what you opened.",
-    # Tools that were never meant to meet.
+    # Needs tools of different teams.
     "Text a voucher to every customer in the shop database who spent over 10,000 this year.",
 )
 
@@ -35,8 +35,8 @@ SPENDERS = [
 ]
 
 
-def enterprise_registry() -> DynamicToolRegistry:
-    """Five tools of three kinds. The functions only pretend; yours will not."""
+def build_registry() -> DynamicToolRegistry:
+    """Return a registry with five tools in three categories; the functions return fixed data."""
     tools = DynamicToolRegistry()
     tickets: list[str] = []
 
@@ -79,11 +79,11 @@ def enterprise_registry() -> DynamicToolRegistry:
 
 
 def main() -> None:
-    """All three tasks, with every call printed as it happens."""
+    """Run all three tasks and print every call."""
     import anthropic
 
     model = Anthropic(anthropic.Anthropic(), "claude-sonnet-5")
-    agent = DynamicToolAgent(enterprise_registry(), model, log=print)
+    agent = DynamicToolAgent(build_registry(), model, log=print)
     for task in TASKS:
         print(f"\n{task}\n{agent.run(task)}")
 

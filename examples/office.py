@@ -1,6 +1,6 @@
-"""The tools of an office, for the examples: three that act, and a report for each of forty countries.
+"""Tools for the examples: three actions, and a sales report for each of forty countries.
 
-They are plain functions, and only pretend; yours will not.
+The functions return fixed texts.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def refund_charge(charge: str, cents: int) -> str:
 
 
 def tools() -> list[Callable[..., str]]:
-    """All tools of the office."""
-    return [get_weather, send_email, refund_charge, *map(_report, COUNTRIES)]
+    """Return all tools of the office."""
+    return [get_weather, send_email, refund_charge, *map(_build_report, COUNTRIES)]
 
 
-def _report(country: str) -> Callable[..., str]:
+def _build_report(country: str) -> Callable[..., str]:
     def report(year: int) -> str:
         return f"sales in {country} in {year}: 1,000"
 

@@ -1,4 +1,4 @@
-"""Gemini with tools that it finds: in a loop of your own, and as an agent.
+"""Gemini with tool search: in your own loop, and as an agent.
 
 Run it with `pip install toolcrib google-genai` and a GEMINI_API_KEY:
 
@@ -23,8 +23,8 @@ MODEL = "gemini-3.5-flash"
 MAX_STEPS = 10
 
 
-def answer(client: genai.Client, task: str) -> str:
-    """A loop of your own: `tools` goes into each request, `handle` takes each reply."""
+def run_loop(client: genai.Client, task: str) -> str:
+    """Run your own loop: send `tools` with each request, pass each reply to `handle`."""
     session = Toolcrib(office.tools()).session()
     contents: list[Any] = [{"role": "user", "parts": [{"text": task}]}]
     for _ in range(MAX_STEPS):
@@ -36,8 +36,8 @@ def answer(client: genai.Client, task: str) -> str:
     raise RuntimeError(f"not done after {MAX_STEPS} steps")
 
 
-def spoken(client: genai.Client, task: str) -> Iterator[str]:
-    """The same as an agent, word by word."""
+def stream_agent(client: genai.Client, task: str) -> Iterator[str]:
+    """Run an agent and yield its text as it arrives."""
     agent = Agent(Gemini(client, MODEL), Toolcrib(office.tools()).session())
     for event in agent.stream(task):
         if isinstance(event, TextDelta):
@@ -45,11 +45,11 @@ def spoken(client: genai.Client, task: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Ask both."""
+    """Run both with the same task."""
     with genai.Client() as client:
-        print(answer(client, office.TASK))
-        for words in spoken(client, office.TASK):
-            print(words, end="", flush=True)
+        print(run_loop(client, office.TASK))
+        for text in stream_agent(client, office.TASK):
+            print(text, end="", flush=True)
 
 
 if __name__ == "__main__":

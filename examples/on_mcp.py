@@ -1,4 +1,4 @@
-"""An MCP server whose tools are searched for, and a client's tools in a crib.
+"""An MCP server with tool search, and the tools of MCP servers in a Toolcrib.
 
 Run it with `pip install toolcrib mcp`, as a server on standard input and output:
 
@@ -32,28 +32,28 @@ from toolcrib.toolcrib import ToolcribSession
 Context = ServerRequestContext[Any]
 
 
-def server(tools: Iterable[object]) -> Server[Any]:
-    """A server that lists two tools, whatever it has: one that searches, one that calls.
+def build_server(tools: Iterable[object]) -> Server[Any]:
+    """Return a server that lists two tools: one that searches, one that calls.
 
-    The list never changes, as the newest MCP wants it, and as clients cache it.
+    The list never changes, as newer versions of MCP require.
     """
     session = Toolcrib(tools).session(style="dispatch")
 
     async def list_tools(
         context: Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        return ListToolsResult(tools=[Tool.model_validate(one) for one in session.tools("mcp")])
+        return ListToolsResult(tools=[Tool.model_validate(tool) for tool in session.tools("mcp")])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
-        # Our functions run in threads; this only keeps the loop free while they do.
+        # `handle` waits for the tool; a thread keeps the event loop free.
         _, response = await asyncio.to_thread(session.handle, "mcp", params)
         return CallToolResult.model_validate(response["result"])
 
     return Server("office", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-async def crib_of(clients: dict[str, Client]) -> Toolcrib:
-    """The tools of several servers in one crib, each under its server's name."""
+async def collect_tools(clients: dict[str, Client]) -> Toolcrib:
+    """Return a Toolcrib with the tools of several servers."""
     listings = [
         {"server": name, "tools": (await client.list_tools()).tools}
         for name, client in clients.items()
@@ -61,22 +61,24 @@ async def crib_of(clients: dict[str, Client]) -> Toolcrib:
     return Toolcrib(listings)
 
 
-async def results(session: ToolcribSession, clients: dict[str, Client]) -> dict[str, CallResult]:
-    """What the servers answer to the calls that are pending, for `session.answer`."""
+async def call_pending(
+    session: ToolcribSession, clients: dict[str, Client]
+) -> dict[str, CallResult]:
+    """Return the servers' answers to the pending calls, for `session.answer`."""
     answers = {}
     for task in session.pending:
         client = clients[task.tool.server]
-        came = await client.call_tool(task.tool.name, dict(task.arguments))
-        words = [block.text for block in came.content if isinstance(block, TextContent)]
-        answers[task.call.id] = CallResult("\n".join(words), came.is_error or False)
+        result = await client.call_tool(task.tool.name, dict(task.arguments))
+        texts = [block.text for block in result.content if isinstance(block, TextContent)]
+        answers[task.call.id] = CallResult("\n".join(texts), result.is_error or False)
     return answers
 
 
 async def main() -> None:
-    """Serve the office."""
-    served = server(office.tools())
-    async with stdio_server() as (reading, writing):
-        await served.run(reading, writing, served.create_initialization_options())
+    """Serve the office tools on standard input and output."""
+    server = build_server(office.tools())
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions, or any server that speaks it, with tools that the model finds.
+"""OpenAI's Chat Completions API, or a compatible server, with tool search.
 
 Run it with `pip install toolcrib openai` and an OPENAI_API_KEY:
 
@@ -22,8 +22,8 @@ MODEL = "gpt-5.4-mini"
 MAX_STEPS = 10
 
 
-def answer(client: openai.OpenAI, task: str) -> str:
-    """A loop of your own: `tools` goes into each request, `handle` takes each reply."""
+def run_loop(client: openai.OpenAI, task: str) -> str:
+    """Run your own loop: send `tools` with each request, pass each reply to `handle`."""
     session = Toolcrib(office.tools()).session()
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": task}]
     for _ in range(MAX_STEPS):
@@ -37,8 +37,8 @@ def answer(client: openai.OpenAI, task: str) -> str:
     raise RuntimeError(f"not done after {MAX_STEPS} steps")
 
 
-def spoken(client: openai.OpenAI, task: str) -> Iterator[str]:
-    """The same as an agent, word by word."""
+def stream_agent(client: openai.OpenAI, task: str) -> Iterator[str]:
+    """Run an agent and yield its text as it arrives."""
     agent = Agent(OpenAIChat(client, MODEL), Toolcrib(office.tools()).session())
     for event in agent.stream(task):
         if isinstance(event, TextDelta):
@@ -46,11 +46,11 @@ def spoken(client: openai.OpenAI, task: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Ask both."""
+    """Run both with the same task."""
     with openai.OpenAI() as client:
-        print(answer(client, office.TASK))
-        for words in spoken(client, office.TASK):
-            print(words, end="", flush=True)
+        print(run_loop(client, office.TASK))
+        for text in stream_agent(client, office.TASK):
+            print(text, end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A FastMCP server whose clients find their tools.
+"""A FastMCP server with tool search.
 
 Run it with `pip install 'toolcrib[fastmcp]'`:
 
@@ -14,7 +14,7 @@ from toolcrib.frameworks.fastmcp import ToolcribSearchTransform
 
 
 def server() -> FastMCP:
-    """The server: `ToolcribSearchTransform` in place of `BM25SearchTransform`."""
+    """Return the server, with `ToolcribSearchTransform` in place of `BM25SearchTransform`."""
     office_server = FastMCP("office")
     for function in office.tools():
         office_server.tool(function)

@@ -1,4 +1,4 @@
-"""A LangChain agent that finds its tools.
+"""A LangChain agent with tool search.
 
 Run it with `pip install 'toolcrib[langchain]' langchain-openai` and an OPENAI_API_KEY:
 
@@ -19,15 +19,15 @@ from toolcrib.frameworks.langchain import ToolcribMiddleware
 
 
 def agent(model: BaseChatModel, **options: Any) -> Any:
-    """The agent. All its tools are given as ever; the middleware decides which the model sees."""
+    """Return the agent with all its tools; the middleware selects those the model sees."""
     tools = [tool(function) for function in office.tools()]
     return create_agent(model, tools, middleware=[ToolcribMiddleware()], **options)
 
 
 def main() -> None:
-    """Ask it something."""
-    asked = {"messages": [("user", office.TASK)]}
-    print(agent(ChatOpenAI(model="gpt-5.4-mini")).invoke(asked)["messages"][-1].content)
+    """Run the agent with one task."""
+    state = {"messages": [("user", office.TASK)]}
+    print(agent(ChatOpenAI(model="gpt-5.4-mini")).invoke(state)["messages"][-1].content)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A LangGraph agent that finds its tools, as one made with langgraph-bigtool would.
+"""A LangGraph agent with tool search, like one built with langgraph-bigtool.
 
 Run it with `pip install 'toolcrib[langgraph]' langchain-openai` and an OPENAI_API_KEY:
 
@@ -18,16 +18,16 @@ from toolcrib.frameworks.langgraph import create_agent
 
 
 def agent(model: BaseChatModel) -> Any:
-    """The agent, which keeps its threads. There is no store to fill: the tools are enough."""
+    """Return the agent, with a checkpointer; no store of tools is needed."""
     registry = {function.__name__: function for function in office.tools()}
     return create_agent(model, registry).compile(checkpointer=InMemorySaver())
 
 
 def main() -> None:
-    """Ask it something."""
-    asked = {"messages": [("user", office.TASK)]}
+    """Run the agent with one task."""
+    state = {"messages": [("user", office.TASK)]}
     thread = {"configurable": {"thread_id": "1"}}
-    print(agent(ChatOpenAI(model="gpt-5.4-mini")).invoke(asked, thread)["messages"][-1].content)
+    print(agent(ChatOpenAI(model="gpt-5.4-mini")).invoke(state, thread)["messages"][-1].content)
 
 
 if __name__ == "__main__":

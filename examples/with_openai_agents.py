@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK that finds its tools.
+"""An agent of the OpenAI Agents SDK with tool search.
 
 Run it with `pip install 'toolcrib[openai-agents]'` and an OPENAI_API_KEY:
 
@@ -17,15 +17,16 @@ from toolcrib.frameworks.openai_agents import ToolcribAgent
 
 
 def agent(model: Model | str) -> Any:
-    """The agent: `ToolcribAgent` in place of `Agent`, and nothing else is different."""
+    """Return the agent; the only change is `ToolcribAgent` in place of `Agent`."""
     tools = [function_tool(function) for function in office.tools()]
     return ToolcribAgent("office", tools=tools, model=model)
 
 
 def main() -> None:
-    """Ask it something."""
-    clerk = agent("gpt-5.4-mini")
-    print(Runner.run_sync(clerk, office.TASK, run_config=clerk.run_config()).final_output)
+    """Run the agent with one task."""
+    office_agent = agent("gpt-5.4-mini")
+    result = Runner.run_sync(office_agent, office.TASK, run_config=office_agent.run_config())
+    print(result.final_output)
 
 
 if __name__ == "__main__":

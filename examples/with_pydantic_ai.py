@@ -1,4 +1,4 @@
-"""A Pydantic AI agent that finds its tools.
+"""A Pydantic AI agent with tool search.
 
 Run it with `pip install 'toolcrib[pydantic-ai]' 'pydantic-ai-slim[openai]'` and an OPENAI_API_KEY:
 
@@ -17,12 +17,12 @@ from toolcrib.frameworks.pydantic_ai import ToolcribCapability
 
 
 def agent(model: Model | str) -> Agent[Any, str]:
-    """The agent. All its tools are given as ever; the capability decides which the model sees."""
+    """Return the agent with all its tools; the capability selects those the model sees."""
     return Agent(model, tools=office.tools(), capabilities=[ToolcribCapability()])
 
 
 def main() -> None:
-    """Ask it something."""
+    """Run the agent with one task."""
     print(agent("openai:gpt-5.4-mini").run_sync(office.TASK).output)
 
 

@@ -1,4 +1,4 @@
-"""A shipit agent that finds its tools.
+"""A shipit agent with Toolcrib's search.
 
 Run it with `pip install 'toolcrib[shipit]' openai` and an OPENAI_API_KEY:
 
@@ -18,13 +18,13 @@ from toolcrib.frameworks.shipit_agent import ToolcribSearchTool
 
 
 def agent(llm: Any) -> Agent:
-    """The agent: our `ToolSearchTool` in place of its own, among its other tools."""
+    """Return the agent, with Toolcrib's search tool in place of its own."""
     tools = [FunctionTool.from_callable(function) for function in office.tools()]
     return Agent(llm=llm, tools=[*tools, ToolcribSearchTool()])
 
 
 def main() -> None:
-    """Ask it something."""
+    """Run the agent with one task."""
     print(agent(OpenAIChatLLM(model="gpt-5.4-mini")).run(office.TASK).output)
 
 

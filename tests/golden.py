@@ -1,7 +1,7 @@
-"""The golden vectors: what the known systems answered, kept outside this repository.
+"""Golden vectors: recorded answers of the emulated systems, stored outside this repository.
 
-They are read from the folder named by TOOLCRIB_GOLDEN, else from `shared/golden` beside the
-repository. Where the folder is missing the tests that need it are skipped, and say so.
+They are read from the folder in TOOLCRIB_GOLDEN, or from `shared/golden` next to the repository.
+Without the folder, the tests that need it are skipped.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-_BESIDE_THE_REPOSITORY = Path(__file__).resolve().parents[2] / "shared" / "golden"
-GOLDEN_FOLDER = Path(os.environ.get("TOOLCRIB_GOLDEN") or _BESIDE_THE_REPOSITORY)
+_DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / "shared" / "golden"
+GOLDEN_FOLDER = Path(os.environ.get("TOOLCRIB_GOLDEN") or _DEFAULT_FOLDER)
 
 
 def load_golden(name: str) -> dict[str, Any]:
-    """One system's golden file; without it the running test is skipped."""
+    """Return the content of one system's golden file; skip the running test if it is missing."""
     path = GOLDEN_FOLDER / f"{name}.json"
     if not path.is_file():
-        pytest.skip(_missing(path))
+        pytest.skip(_skip_reason(path))
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
 def golden_vectors(name: str, *keys: str) -> list[ParameterSet]:
-    """The list under these keys of a golden file, one test case each, to parametrize with.
+    """Return one test case per item of a list in a golden file, for parametrize.
 
-    Without the file this is one case that is skipped, so that a module still collects.
+    If the file is missing, return one skipped case, so that the module can be collected.
     """
     path = GOLDEN_FOLDER / f"{name}.json"
     if not path.is_file():
-        return [pytest.param({}, marks=pytest.mark.skip(reason=_missing(path)), id="missing")]
+        return [pytest.param({}, marks=pytest.mark.skip(reason=_skip_reason(path)), id="missing")]
     found: Any = load_golden(name)
     for key in keys:
         found = found.get(key, {})
@@ -44,5 +44,5 @@ def golden_vectors(name: str, *keys: str) -> list[ParameterSet]:
     ]
 
 
-def _missing(path: Path) -> str:
+def _skip_reason(path: Path) -> str:
     return f"no golden file {path}; set TOOLCRIB_GOLDEN to the folder that holds it"

@@ -1,4 +1,4 @@
-"""What models say, in each provider's words: the replies that a scripted model would give."""
+"""Replies of a scripted model in the format of each provider."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ScriptedCall = tuple[str, str, dict[str, Any]]
 
 
 def anthropic_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """A Message."""
+    """Return a Message."""
     uses = [{"type": "tool_use", "id": id, "name": name, "input": sent} for id, name, sent in calls]
     return {
         "id": "msg_1",
@@ -25,7 +25,7 @@ def anthropic_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
 
 
 def openai_chat_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """A ChatCompletion."""
+    """Return a ChatCompletion."""
     made = [
         {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(sent)}}
         for id, name, sent in calls
@@ -47,7 +47,7 @@ def openai_chat_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
 
 
 def openai_responses_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """A Response."""
+    """Return a Response."""
     spoken = {
         "type": "message",
         "id": "m",
@@ -72,14 +72,14 @@ def openai_responses_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
 
 
 def gemini_reply(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """A GenerateContentResponse."""
+    """Return a GenerateContentResponse."""
     made = [{"functionCall": {"id": id, "name": name, "args": sent}} for id, name, sent in calls]
     content = {"role": "model", "parts": [{"text": "Let me see."}, *made]}
     return {"candidates": [{"content": content, "finishReason": "STOP"}]}
 
 
 def mcp_request(calls: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """A `tools/call` request: one call, as MCP has it."""
+    """Return a `tools/call` request with the first call."""
     id, name, sent = calls[0]
     parameters = {"name": name, "arguments": sent}
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": parameters}

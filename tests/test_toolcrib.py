@@ -36,7 +36,7 @@ REFUND = {"name": "refund", "description": "Refund a charge.", "inputSchema": {}
 HELD = Disclosure(Activation(tools=0))
 
 
-class Kitchen:
+class KitchenToolset:
     """A toolset: what a registry of functions looks like from here."""
 
     tools = (
@@ -53,21 +53,21 @@ class Kitchen:
         return CallResult(f"boiled for {arguments['minutes']}")
 
 
-def _crib() -> Toolcrib:
-    return Toolcrib([WEATHER, MAIL, [REFUND], Kitchen()], disclosure=HELD)
+def _toolcrib() -> Toolcrib:
+    return Toolcrib([WEATHER, MAIL, [REFUND], KitchenToolset()], disclosure=HELD)
 
 
 def _names(entries: list[dict[str, Any]]) -> list[str]:
     return [entry.get("function", entry)["name"] for entry in entries]
 
 
-def test_tools_of_every_kind_are_taken_mixed() -> None:
-    assert [tool.id for tool in _crib().catalog] == [
+def test_entries_of_every_type_can_be_mixed() -> None:
+    assert [tool.id for tool in _toolcrib().catalog] == [
         "get_weather", "send_mail", "shop___refund", "boil", "burn",
     ]  # fmt: skip
 
 
-def test_objects_of_sdks_are_taken_alone_and_in_listings() -> None:
+def test_sdk_objects_are_accepted_alone_and_in_list_responses() -> None:
     listed = mcp_tool(name="refund", description="Refund.", input_schema=CITY)
 
     @beta_tool
@@ -79,11 +79,11 @@ def test_objects_of_sdks_are_taken_alone_and_in_listings() -> None:
         """
         return f"sunny in {city}"
 
-    crib = Toolcrib([{"server": "shop", "tools": [listed]}, listed, get_weather])
-    assert [tool.id for tool in crib.catalog] == ["shop___refund", "refund", "get_weather"]
-    assert crib.catalog["get_weather"].input_schema["properties"]["city"]["type"] == "string"
+    toolcrib = Toolcrib([{"server": "shop", "tools": [listed]}, listed, get_weather])
+    assert [tool.id for tool in toolcrib.catalog] == ["shop___refund", "refund", "get_weather"]
+    assert toolcrib.catalog["get_weather"].input_schema["properties"]["city"]["type"] == "string"
     reply = openai_chat_reply([("1", "get_weather", {"city": "Rome"})])
-    assert crib.session().handle("openai_chat", reply)[-1]["content"] == "sunny in Rome"
+    assert toolcrib.session().handle("openai_chat", reply)[-1]["content"] == "sunny in Rome"
 
 
 @pytest.mark.parametrize(
@@ -92,21 +92,23 @@ def test_objects_of_sdks_are_taken_alone_and_in_listings() -> None:
         (
             [WEATHER, [MAIL, WEATHER]],
             DuplicateTool,
-            "entry 2, entry 2: the id 'get_weather' is that of entry 1",
+            "entry 2, entry 2: entry 1 has the id 'get_weather' too",
         ),
         ([WEATHER, {"name": "", "input_schema": {}}], InvalidTool, "entry 2: "),
         ([{"name": "x", "input_schema": {"a": float("nan")}}], InvalidSchema, "entry 1: "),
         ([7], InvalidTool, "entry 1: a tool is an object, not a number"),
-        ([print], InvalidTool, r"entry 1: function 'print': \*args does not say"),
+        ([print], InvalidTool, r"entry 1: function 'print': \*args does not name"),
     ],
 )
-def test_a_bad_entry_is_named(entries: list[object], error: type[Exception], message: str) -> None:
+def test_invalid_entry_is_located(
+    entries: list[object], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         Toolcrib(entries)
 
 
-def test_a_search_is_answered_and_our_own_tools_are_run() -> None:
-    session = _crib().session()
+def test_searches_are_answered_and_registered_tools_are_run() -> None:
+    session = _toolcrib().session()
     assert _names(session.tools("openai_chat")) == ["search_tools"]
     reply = openai_chat_reply(
         [
@@ -123,8 +125,8 @@ def test_a_search_is_answered_and_our_own_tools_are_run() -> None:
     assert _names(session.tools("openai_chat")) == ["search_tools", "boil", "burn"]
 
 
-def test_the_callers_calls_are_handed_back_and_all_results_go_out_together() -> None:
-    session = _crib().session()
+def test_pending_calls_are_answered_together_with_the_others() -> None:
+    session = _toolcrib().session()
     reply = openai_chat_reply(
         [("1", "get_weather", {"city": "Rome"}), ("2", "boil", {"minutes": 1})]
     )
@@ -138,7 +140,7 @@ def test_the_callers_calls_are_handed_back_and_all_results_go_out_together() -> 
         session.answer("openai_chat", {"9": CallResult("x")})
 
 
-def test_in_an_event_loop_async_functions_run_on_it_and_calls_run_side_by_side() -> None:
+def test_async_functions_run_concurrently_in_the_event_loop() -> None:
     met: list[str] = []
 
     async def main() -> list[dict[str, Any]]:
@@ -153,8 +155,8 @@ def test_in_an_event_loop_async_functions_run_on_it_and_calls_run_side_by_side()
             await asyncio.wait_for(both.wait(), 60)
             return f"{name} met"
 
-        crib = Toolcrib([meet, Kitchen(), WEATHER])
-        session = crib.session()
+        toolcrib = Toolcrib([meet, KitchenToolset(), WEATHER])
+        session = toolcrib.session()
         calls: list[ScriptedCall] = [
             ("1", "meet", {"name": "Ann"}),
             ("2", "meet", {"name": "Bob"}),
@@ -176,36 +178,36 @@ def test_in_an_event_loop_async_functions_run_on_it_and_calls_run_side_by_side()
     ]
 
 
-def test_a_call_nobody_answered_is_told_as_that() -> None:
-    session = _crib().session()
+def test_unanswered_call_is_reported_as_not_run() -> None:
+    session = _toolcrib().session()
     session.handle("openai_chat", openai_chat_reply([("1", "send_mail", {})]))
     (told,) = session.answer("openai_chat")
     assert told["content"] == "send_mail was not run."
 
 
-def test_a_reply_without_calls_is_passed_on_alone() -> None:
-    session = _crib().session()
+def test_reply_without_calls_adds_only_itself() -> None:
+    session = _toolcrib().session()
     (message,) = session.handle("openai_chat", openai_chat_reply([]))
     assert message == {"role": "assistant", "content": "Done."}
 
 
-def test_a_runner_beside_the_tools_runs_what_it_holds() -> None:
-    crib = Toolcrib([{"name": "boil", "input_schema": {}}], runner=Kitchen())
-    messages = crib.session().handle(
+def test_separate_runner_runs_its_tools() -> None:
+    toolcrib = Toolcrib([{"name": "boil", "input_schema": {}}], runner=KitchenToolset())
+    messages = toolcrib.session().handle(
         "openai_chat", openai_chat_reply([("1", "boil", {"minutes": 2})])
     )
     assert messages[-1]["content"] == "boiled for 2"
 
 
 @pytest.mark.parametrize("result", ["boiled", None])
-def test_a_runner_that_gives_back_something_else_is_told_what_to_return(result: Any) -> None:
-    class Careless(Kitchen):
+def test_invalid_result_of_a_runner_raises_with_advice(result: Any) -> None:
+    class InvalidRunner(KitchenToolset):
         def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
             return result  # type: ignore[no-any-return]
 
-    session = Toolcrib([Careless()]).session()
+    session = Toolcrib([InvalidRunner()]).session()
     reply = openai_chat_reply([("1", "boil", {"minutes": 2})])
-    wrong = rf"runner of 'boil' gave back a {type(result).__name__}; .* CallResult\(text\)"
+    wrong = rf"runner of 'boil' returned a {type(result).__name__}; .* CallResult\(text\)"
     with pytest.raises(InvalidConfig, match=wrong):
         session.handle("openai_chat", reply)
     with pytest.raises(InvalidConfig, match=wrong):
@@ -213,24 +215,23 @@ def test_a_runner_that_gives_back_something_else_is_told_what_to_return(result: 
 
 
 @pytest.mark.parametrize(
-    ("options", "cure"),
+    ("options", "advice"),
     [
         ({"disclosure": "auto"}, r"not 'auto'; write Disclosure\("),
         ({"disclosure": {}}, r"write Disclosure\("),
-        ({"experience": {}}, r"not {}; write Experience\("),
     ],
 )
-def test_a_part_of_the_wrong_kind_is_refused_with_the_cure(
-    options: dict[str, Any], cure: str
+def test_option_of_the_wrong_type_is_rejected_with_advice(
+    options: dict[str, Any], advice: str
 ) -> None:
-    with pytest.raises(InvalidConfig, match=cure):
+    with pytest.raises(InvalidConfig, match=advice):
         Toolcrib([WEATHER], **options)
 
 
 @pytest.mark.parametrize("wire", REPLIES)
-def test_on_every_wire_a_replayed_history_gives_the_live_session(wire: str) -> None:
-    crib = _crib()
-    live = crib.session(budget=60)
+def test_replayed_history_equals_the_live_session_on_every_wire(wire: str) -> None:
+    toolcrib = _toolcrib()
+    live = toolcrib.session(budget=60)
     messages: list[dict[str, Any]] = []
     turns: list[ScriptedCall] = [
         ("a", "search_tools", {"query": "weather forecast", "limit": 1}),
@@ -241,51 +242,51 @@ def test_on_every_wire_a_replayed_history_gives_the_live_session(wire: str) -> N
     for said in turns:
         messages += live.handle(wire, REPLIES[wire]([said]))
         live.tools(wire)
-    replayed = crib.session(budget=60)
+    replayed = toolcrib.session(budget=60)
     replayed.replay(wire, messages)
     assert replayed.state == live.state
     assert [one.id for one in live.state.revealed] == ["boil", "shop___refund"]
     assert live.state.evicted == ("get_weather",)
     assert replayed.tools(wire) == live.tools(wire)
-    compacted = crib.session()
+    compacted = toolcrib.session()
     compacted.replay(wire, messages[2:])
     assert [one.id for one in compacted.state.revealed] == ["boil", "shop___refund"]
 
 
-def test_a_saved_session_goes_on_with_what_is_still_there() -> None:
-    crib = _crib()
-    session = crib.session()
+def test_restored_session_keeps_tools_that_still_exist() -> None:
+    toolcrib = _toolcrib()
+    session = toolcrib.session()
     session.handle(
         "openai_chat", openai_chat_reply([("1", "burn", {}), ("2", "boil", {"minutes": 1})])
     )
     stored = json.loads(json.dumps(session.save()))
-    later = crib.session()
+    later = toolcrib.session()
     later.restore(stored)
     assert _names(later.tools("mcp")) == ["search_tools", "burn", "boil"]
-    refused = crib.session(allowed=lambda tool: tool.id != "burn")
+    refused = toolcrib.session(allowed=lambda tool: tool.id != "burn")
     refused.restore(stored)
     assert _names(refused.tools("mcp")) == ["search_tools", "boil"]
 
 
-def test_a_saved_session_loses_no_tool_that_a_new_one_would_show() -> None:
+def test_restored_session_has_every_tool_of_a_new_one() -> None:
     saved = Toolcrib([Tool("a"), Tool("b")]).session().save()
     later = Toolcrib([Tool("a"), Tool("b", "Changed."), Tool("c")]).session()
     later.restore(saved)
     assert _names(later.tools("mcp")) == ["a", "b", "c"]
 
 
-def test_a_changed_catalog_changes_nothing_that_was_shown_and_is_still_there() -> None:
-    crib = _crib()
-    session = crib.session()
+def test_catalog_update_keeps_revealed_tools_in_place() -> None:
+    toolcrib = _toolcrib()
+    session = toolcrib.session()
     session.handle(
         "openai_chat", openai_chat_reply([("1", "burn", {}), ("2", "boil", {"minutes": 1})])
     )
     pinned = Tool("new", "Something new.", policy="never")
-    crib.update(crib.catalog.with_tools([pinned]).without(["burn"]))
+    toolcrib.update(toolcrib.catalog.with_tools([pinned]).without(["burn"]))
     assert _names(session.tools("mcp")) == ["search_tools", "boil", "new"]
 
 
-def test_a_session_that_is_asked_while_the_catalog_changes_is_of_one_piece_and_follows() -> None:
+def test_session_is_consistent_during_a_catalog_update() -> None:
     begun, go_on = Event(), Event()
 
     class Slow(Disclosure):
@@ -296,12 +297,12 @@ def test_a_session_that_is_asked_while_the_catalog_changes_is_of_one_piece_and_f
                 assert go_on.wait(60)
             return plan
 
-    crib = Toolcrib([Tool("a")], disclosure=Slow())
-    session = crib.session()
-    changing = Thread(target=crib.update, args=[crib.catalog.with_tools([Tool("b")])])
+    toolcrib = Toolcrib([Tool("a")], disclosure=Slow())
+    session = toolcrib.session()
+    changing = Thread(target=toolcrib.update, args=[toolcrib.catalog.with_tools([Tool("b")])])
     changing.start()
     assert begun.wait(60)
-    asked = crib.build_turn_handler("reveal", None)
+    asked = toolcrib.build_turn_handler("reveal", None)
     assert [tool.id for tool in asked.plan.visible_tools] == [
         tool.id for tool in asked.engine.catalog
     ]
@@ -313,8 +314,8 @@ def test_a_session_that_is_asked_while_the_catalog_changes_is_of_one_piece_and_f
     assert _names(session.tools("mcp")) == ["a", "b"]
 
 
-def test_dispatch_keeps_one_list() -> None:
-    session = _crib().session(style="dispatch")
+def test_dispatch_never_changes_the_list() -> None:
+    session = _toolcrib().session(style="dispatch")
     before = session.tools("anthropic")
     execute = {"tool_name": "boil", "tool_input": {"minutes": 5}}
     calls: list[ScriptedCall] = [
@@ -326,15 +327,15 @@ def test_dispatch_keeps_one_list() -> None:
     assert session.tools("anthropic") == before
 
 
-def test_anthropic_searches_itself_where_it_is_asked_to() -> None:
-    session = _crib().session(native=True)
+def test_native_search_by_anthropic() -> None:
+    session = _toolcrib().session(native=True)
     search, *rest = session.tools("anthropic")
     assert search == {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
     assert all(entry["defer_loading"] for entry in rest) and len(rest) == 5
     assert _names(session.tools("openai_chat")) == ["search_tools"]
 
 
-def test_openai_searches_itself_where_it_is_asked_to() -> None:
+def test_native_search_by_openai() -> None:
     tools = [
         Tool("a", category="zoo"),
         Tool("b", category="air"),
@@ -349,9 +350,9 @@ def test_openai_searches_itself_where_it_is_asked_to() -> None:
     assert search == {"type": "tool_search"}
 
 
-def test_auto_picks_by_the_models_id_and_unknown_means_ours() -> None:
+def test_auto_chooses_by_model_id() -> None:
     def first(model: str, wire: str) -> Any:
-        return _crib().session(native="auto", model=model).tools(wire)[0]["name"]
+        return _toolcrib().session(native="auto", model=model).tools(wire)[0]["name"]
 
     assert first("claude-opus-4-8", "anthropic") == "tool_search_tool_bm25"
     assert first("llama-4", "anthropic") == "search_tools"
@@ -359,14 +360,14 @@ def test_auto_picks_by_the_models_id_and_unknown_means_ours() -> None:
     assert first("anthropic/claude-opus-4-8", "anthropic") == "search_tools"
 
 
-def test_with_nothing_held_back_nothing_is_handed_over() -> None:
+def test_native_search_needs_deferred_tools() -> None:
     session = Toolcrib([WEATHER]).session(native=True)
     assert _names(session.tools("anthropic")) == ["get_weather"]
 
 
-def test_our_search_answers_in_anthropics_shape() -> None:
-    crib = _crib()
-    session = crib.session(native="client")
+def test_client_search_answers_in_the_anthropic_format() -> None:
+    toolcrib = _toolcrib()
+    session = toolcrib.session(native="client")
     before = session.tools("anthropic")
     assert before[0]["name"] == "search_tools" and "defer_loading" not in before[0]
     reply = REPLIES["anthropic"](
@@ -377,14 +378,14 @@ def test_our_search_answers_in_anthropics_shape() -> None:
     assert found["content"] == [{"type": "tool_reference", "tool_name": "get_weather"}]
     assert empty["is_error"] and isinstance(empty["content"], str)
     assert session.tools("anthropic") == before
-    replayed = crib.session(native="client")
+    replayed = toolcrib.session(native="client")
     replayed.replay("anthropic", [said, results])
     assert replayed.state == session.state
 
 
-def test_our_search_answers_in_openais_shape() -> None:
-    crib = _crib()
-    session = crib.session(native="client")
+def test_client_search_answers_in_the_openai_format() -> None:
+    toolcrib = _toolcrib()
+    session = toolcrib.session(native="client")
     (search,) = session.tools("openai_responses")
     assert (search["type"], search["execution"]) == ("tool_search", "client") and search[
         "description"
@@ -402,7 +403,7 @@ def test_our_search_answers_in_openais_shape() -> None:
         "s",
         "get_weather",
     )
-    replayed = crib.session(native="client")
+    replayed = toolcrib.session(native="client")
     replayed.replay("openai_responses", [*said, found])
     assert replayed.state == session.state
 
@@ -418,41 +419,41 @@ def test_our_search_answers_in_openais_shape() -> None:
         {"allowed": 7},
     ],
 )
-def test_an_option_that_does_not_exist_is_refused(options: dict[str, Any]) -> None:
+def test_invalid_session_option_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
-        _crib().session(**options)
+        _toolcrib().session(**options)
 
 
 @pytest.mark.parametrize("tools", [None, "get_weather", WEATHER, print, 7])
-def test_tools_that_are_no_list_are_refused_with_the_cure(tools: Any) -> None:
-    with pytest.raises(InvalidTool, match="tools come in a list"):
+def test_tools_must_be_a_list(tools: Any) -> None:
+    with pytest.raises(InvalidTool, match="tools must be a list"):
         Toolcrib(tools)
 
 
-def test_a_list_is_no_catalog_to_go_on_with() -> None:
+def test_update_needs_a_catalog() -> None:
     with pytest.raises(InvalidTool, match="with_tools"):
-        _crib().update([Tool("a")])  # type: ignore[arg-type]
+        _toolcrib().update([Tool("a")])  # type: ignore[arg-type]
 
 
-def test_an_unknown_wire_is_refused_with_those_that_are_known() -> None:
+def test_unknown_wire_lists_the_known_ones() -> None:
     with pytest.raises(
         InvalidConfig, match="anthropic, openai_chat, openai_responses, gemini, mcp"
     ):
-        _crib().session().tools("telegraph")
+        _toolcrib().session().tools("telegraph")
 
 
 @pytest.mark.parametrize("wire", REPLIES)
 @pytest.mark.parametrize("reply", [None, 7, "text", []])
-def test_what_is_no_reply_is_refused(wire: str, reply: object) -> None:
+def test_invalid_reply_is_rejected(wire: str, reply: object) -> None:
     with pytest.raises(InvalidMessage, match="pass it unchanged from the provider"):
-        _crib().session().handle(wire, reply)
+        _toolcrib().session().handle(wire, reply)
 
 
 @pytest.mark.parametrize("wire", REPLIES)
 @pytest.mark.parametrize("history", [None, 7, "text", {}, [None]])
-def test_what_is_no_history_is_refused(wire: str, history: Any) -> None:
+def test_invalid_history_is_rejected(wire: str, history: Any) -> None:
     with pytest.raises(InvalidMessage):
-        _crib().session().replay(wire, history)
+        _toolcrib().session().replay(wire, history)
 
 
 @pytest.mark.parametrize("wire", REPLIES)
@@ -465,12 +466,13 @@ def test_what_is_no_history_is_refused(wire: str, history: Any) -> None:
         {"content": [{"type": "tool_use", "id": 7, "name": None, "input": "x"}]},
     ],
 )  # fmt: skip
-def test_odd_replies_are_read_as_far_as_they_go(wire: str, reply: dict[str, Any]) -> None:
-    session = _crib().session()
+def test_malformed_replies_are_handled(wire: str, reply: dict[str, Any]) -> None:
+    toolcrib = _toolcrib()
+    session = toolcrib.session()
     messages = session.handle(wire, reply)
     session.replay(wire, [*messages, *session.answer(wire)])
-    assert all(one.id in session._crib.catalog for one in session.state.revealed)
+    assert all(entry.id in toolcrib.catalog for entry in session.state.revealed)
 
 
-def test_the_public_session_is_the_value_that_is_kept() -> None:
-    assert isinstance(_crib().session().state, Session)
+def test_state_of_a_session_is_a_public_session() -> None:
+    assert isinstance(_toolcrib().session().state, Session)

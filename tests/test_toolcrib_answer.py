@@ -14,7 +14,7 @@ from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.toolcrib import ToolcribSession
 
 
-def _asked(*names: str) -> ToolcribSession:
+def _session_with_calls(*names: str) -> ToolcribSession:
     """A session whose model has called these tools, which the program runs."""
     session = Toolcrib([Tool(name) for name in dict.fromkeys(names)]).session()
     calls: list[ScriptedCall] = [(f"{number}", name, {}) for number, name in enumerate(names, 1)]
@@ -22,7 +22,7 @@ def _asked(*names: str) -> ToolcribSession:
     return session
 
 
-def _told(messages: list[Any]) -> list[tuple[str, str]]:
+def _results(messages: list[Any]) -> list[tuple[str, str]]:
     return [(block["tool_use_id"], block["content"]) for block in messages[0]["content"]]
 
 
@@ -31,16 +31,19 @@ def _told(messages: list[Any]) -> list[tuple[str, str]]:
     [
         ({"1": "ok", "wrong": "x"}, "no call 'wrong' is pending; the pending ones are 1, 2"),
         ({"1": "ok", 2: "x"}, "no call 2 is pending"),
-        ({"1": "ok", "2": b"\xff"}, "the result of call '2' is no JSON: .*; pass it as text"),
-        ([("1", "ok")], "results come by call id; write {task.call.id: result}"),
+        (
+            {"1": "ok", "2": b"\xff"},
+            "the result of call '2' cannot be written as JSON: .*; pass it as text",
+        ),
+        ([("1", "ok")], "results are given by call id; write {task.call.id: result}"),
     ],
 )
-def test_results_that_are_refused_leave_everything_as_it_was(wrong: Any, message: str) -> None:
-    session = _asked("a", "b")
+def test_rejected_results_change_nothing(wrong: Any, message: str) -> None:
+    session = _session_with_calls("a", "b")
     with pytest.raises(InvalidMessage, match=message):
         session.answer("anthropic", wrong)
     assert [task.call.id for task in session.pending] == ["1", "2"]
-    assert _told(session.answer("anthropic", {"1": "ok", "2": "x"})) == [("1", "ok"), ("2", "x")]
+    assert _results(session.answer("anthropic", {"1": "ok", "2": "x"})) == [("1", "ok"), ("2", "x")]
 
 
 @pytest.mark.parametrize(
@@ -53,14 +56,14 @@ def test_results_that_are_refused_leave_everything_as_it_was(wrong: Any, message
         (CallResult("warm"), "warm"),
     ],
 )
-def test_a_result_is_told_as_a_registry_tells_it(result: object, text: str) -> None:
-    assert _told(_asked("a").answer("anthropic", {"1": result})) == [("1", text)]
+def test_result_is_rendered_like_that_of_a_registry(result: object, text: str) -> None:
+    assert _results(_session_with_calls("a").answer("anthropic", {"1": result})) == [("1", text)]
     if not isinstance(result, CallResult):
         registry = Registry().register(Tool("a"), lambda: result)
         assert registry.call("a", {}).text == text
 
 
-def test_calls_without_an_id_are_told_apart_and_no_id_of_ours_is_sent() -> None:
+def test_calls_without_an_id_get_a_local_one() -> None:
     session = Toolcrib([Tool("a"), Tool("b")]).session()
     parts = [{"functionCall": {"name": name, "args": {"n": n}}} for n, name in enumerate("aab")]
     session.handle("gemini", {"candidates": [{"content": {"role": "model", "parts": parts}}]})
@@ -72,7 +75,7 @@ def test_calls_without_an_id_are_told_apart_and_no_id_of_ours_is_sent() -> None:
     ]
 
 
-def test_calls_with_one_id_are_told_apart_and_each_is_answered_under_it() -> None:
+def test_calls_with_the_same_id_are_answered_separately() -> None:
     session = Toolcrib([Tool("a")]).session()
     calls: list[ScriptedCall] = [(id, "a", {"n": n}) for n, id in enumerate(["x", "x", "x 2"])]
     session.handle("openai_chat", REPLIES["openai_chat"](calls))
@@ -83,15 +86,15 @@ def test_calls_with_one_id_are_told_apart_and_each_is_answered_under_it() -> Non
     ]  # fmt: skip
 
 
-def test_what_a_call_puts_away_is_told_with_its_result_whoever_runs_it() -> None:
+def test_result_of_any_runner_names_evicted_tools() -> None:
     registry = Registry().register(Tool("ours"), lambda: "ok")
-    crib = Toolcrib([registry, Tool("yours")], disclosure=Disclosure(Activation(tools=0)))
-    session = crib.session(budget=1)
+    toolcrib = Toolcrib([registry, Tool("yours")], disclosure=Disclosure(Activation(tools=0)))
+    session = toolcrib.session(budget=1)
     told = "\n\nTo make room, these tools were put away; search to load them again:"
     results = []
     for name in ("ours", "yours", "ours"):
         messages = session.handle("anthropic", REPLIES["anthropic"]([("1", name, {})]))
-        results += _told([*messages[1:], *session.answer("anthropic")])
+        results += _results([*messages[1:], *session.answer("anthropic")])
     assert [text for _, text in results] == [
         "ok",
         f"yours was not run.{told} ours.",

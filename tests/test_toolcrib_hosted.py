@@ -23,7 +23,7 @@ CRM: dict[str, Any] = {
 TOOLS = [Tool("get_weather", "Weather."), Tool("send_mail", "Mail.", category="post"), CRM]
 
 
-def _crib() -> Toolcrib:
+def _toolcrib() -> Toolcrib:
     return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)))
 
 
@@ -84,38 +84,38 @@ ORDERS = {**CRM, "tools": CRM["tools"][1:]}
         ),
     ],
 )
-def test_what_the_provider_found_is_known_when_we_go_on_searching(
+def test_tools_found_by_the_provider_are_revealed(
     wire: str, reply: dict[str, Any], shown: list[str]
 ) -> None:
-    crib = _crib()
-    live = crib.session(native=True)
+    toolcrib = _toolcrib()
+    live = toolcrib.session(native=True)
     offered = live.tools(wire)
     messages = live.handle(wire, reply)
     messages += live.answer(wire, {task.call.id: "done" for task in live.pending})
     assert [one.id for one in live.state.revealed] == shown
     assert live.tools(wire) == offered
-    ours = crib.session()
+    ours = toolcrib.session()
     ours.replay(wire, messages)
     assert ours.state == live.state
     names = [entry["function"]["name"] for entry in ours.tools("openai_chat")]
     assert names == ["search_tools", *shown]
 
 
-def test_a_failed_search_of_the_provider_loads_nothing() -> None:
+def test_failed_search_of_the_provider_reveals_nothing() -> None:
     reply = _anthropic([])
     reply["content"][2]["content"] = {"type": "tool_search_tool_result_error", "error_code": "x"}
-    session = _crib().session(native=True)
+    session = _toolcrib().session(native=True)
     session.handle("anthropic", reply)
     reply["content"][2]["content"] = None
     session.handle("anthropic", reply)
     assert session.state.revealed == ()
 
 
-def test_where_the_list_never_changes_it_does_not_for_the_providers_search_either() -> None:
-    crib = _crib()
-    live = crib.session(style="dispatch")
+def test_dispatch_ignores_tools_found_by_the_provider() -> None:
+    toolcrib = _toolcrib()
+    live = toolcrib.session(style="dispatch")
     messages = live.handle("anthropic", _anthropic(["get_weather"]))
-    replayed = crib.session(style="dispatch")
+    replayed = toolcrib.session(style="dispatch")
     replayed.replay("anthropic", messages)
     assert replayed.state == live.state
     assert live.state.revealed == ()
@@ -132,17 +132,15 @@ def test_where_the_list_never_changes_it_does_not_for_the_providers_search_eithe
         ("get_profile", "", ""),
     ],
 )
-def test_a_call_in_a_namespace_means_the_tool_of_that_server(
-    name: str, namespace: str, meant: str
-) -> None:
-    crib = _crib()
-    session = crib.session(native=True)
+def test_namespace_of_a_call_is_the_server(name: str, namespace: str, meant: str) -> None:
+    toolcrib = _toolcrib()
+    session = toolcrib.session(native=True)
     reply = REPLIES["openai_responses"]([("1", name, {})])
     reply["output"][-1]["namespace"] = namespace
     messages = session.handle("openai_responses", reply)
     assert [task.tool.id for task in session.pending] == ([meant] if meant else [])
     assert messages[1]["namespace"] == namespace
-    replayed = crib.session()
+    replayed = toolcrib.session()
     replayed.replay("openai_responses", [*messages, *session.answer("openai_responses")])
     assert replayed.state == session.state
     assert [one.id for one in replayed.state.revealed] == ([meant] if meant else [])

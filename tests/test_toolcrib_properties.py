@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.frameworks.script import words
+from tests.frameworks.script import build_lexical_engine
 from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
 from toolcrib.core.tool import Policy
@@ -40,7 +40,7 @@ budgets = st.none() | st.integers(1, 200)
 wires = st.sampled_from([wire for wire in REPLIES if wire != "mcp"])
 
 
-def _flat(steps: list[Any]) -> list[Any]:
+def _flatten(steps: list[Any]) -> list[Any]:
     """Turns and changes, one after the other."""
     return [one for step in steps for one in (step if isinstance(step, list) else [step])]
 
@@ -49,11 +49,13 @@ def _allowed(tool: Tool) -> bool:
     return "forbidden" not in tool.name
 
 
-def _crib() -> Toolcrib:
-    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)), engine=words)
+def _toolcrib() -> Toolcrib:
+    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)), engine=build_lexical_engine)
 
 
-def _take(session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+def _run_turn(
+    session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]
+) -> list[dict[str, Any]]:
     """One turn: the model's calls, and what goes back. Its own words are not ours."""
     said = [
         (f"c{at}", "search_tools", {"query": " ".join(value)})
@@ -67,53 +69,51 @@ def _take(session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]) -> l
     return messages
 
 
-def _changed(crib: Toolcrib, kind: str, name: str) -> None:
+def _change_catalog(toolcrib: Toolcrib, kind: str, name: str) -> None:
     tool = _tool(name, "anew" if kind == "change" else "")
     if kind != "remove":
-        crib.update(crib.catalog.with_tools([tool]))
-    elif tool.id in crib.catalog:
-        crib.update(crib.catalog.without([tool.id]))
+        toolcrib.update(toolcrib.catalog.with_tools([tool]))
+    elif tool.id in toolcrib.catalog:
+        toolcrib.update(toolcrib.catalog.without([tool.id]))
 
 
-def _has_gone(crib: Toolcrib, entry: dict[str, Any]) -> bool:
-    tool = crib.catalog.get(entry["function"]["name"])
+def _is_gone(toolcrib: Toolcrib, entry: dict[str, Any]) -> bool:
+    tool = toolcrib.catalog.get(entry["function"]["name"])
     return tool is None or tool.description != entry["function"]["description"]
 
 
-def _is_fixed(crib: Toolcrib, entry: dict[str, Any]) -> bool:
+def _is_fixed(toolcrib: Toolcrib, entry: dict[str, Any]) -> bool:
     """Whether this is the search tool, or pinned: no budget moves those."""
-    tool = crib.catalog.get(entry["function"]["name"])
+    tool = toolcrib.catalog.get(entry["function"]["name"])
     return tool is None or tool.policy == "never"
 
 
 @given(st.lists(turns | changes, max_size=6), budgets)
-def test_the_prefix_changes_only_where_a_tool_has_gone(
-    steps: list[Any], budget: int | None
-) -> None:
-    crib = _crib()
-    session = crib.session(budget=budget)
+def test_prefix_changes_only_if_a_tool_is_gone(steps: list[Any], budget: int | None) -> None:
+    toolcrib = _toolcrib()
+    session = toolcrib.session(budget=budget)
     before = session.tools("openai_chat")
-    for step in _flat(steps):
+    for step in _flatten(steps):
         if isinstance(step, tuple):
-            _changed(crib, *step)
+            _change_catalog(toolcrib, *step)
         else:
-            _take(session, "openai_chat", step)
+            _run_turn(session, "openai_chat", step)
         after = session.tools("openai_chat")
         kept = [entry for entry in before if entry in after]
         if budget is None:
             assert json.dumps(after[: len(kept)]) == json.dumps(kept)
-            assert all(_has_gone(crib, entry) for entry in before if entry not in after)
+            assert all(_is_gone(toolcrib, entry) for entry in before if entry not in after)
         else:
             # What was sent away to make room may be back in the same turn, but at the end.
-            stayed = [entry for entry in kept if _is_fixed(crib, entry)]
+            stayed = [entry for entry in kept if _is_fixed(toolcrib, entry)]
             assert [entry for entry in after if entry in stayed] == stayed
             same = [one == other for one, other in zip(before, after, strict=False)]
             first = same.index(False) if False in same else len(same)
             # So the first difference is where a tool has left.
             assert (
                 first == len(before)
-                or not _is_fixed(crib, before[first])
-                or _has_gone(crib, before[first])
+                or not _is_fixed(toolcrib, before[first])
+                or _is_gone(toolcrib, before[first])
             )
         before = after
 
@@ -121,67 +121,65 @@ def test_the_prefix_changes_only_where_a_tool_has_gone(
 @given(
     st.lists(turns | changes, max_size=6), budgets, wires, st.sampled_from(["reveal", "dispatch"])
 )
-def test_what_is_refused_appears_nowhere(
+def test_disallowed_tools_appear_nowhere(
     steps: list[Any], budget: int | None, wire: str, style: Any
 ) -> None:
-    crib = _crib()
-    session = crib.session(style=style, budget=budget, allowed=_allowed)
-    for turn in _flat(steps):
+    toolcrib = _toolcrib()
+    session = toolcrib.session(style=style, budget=budget, allowed=_allowed)
+    for turn in _flatten(steps):
         if isinstance(turn, tuple):
-            _changed(crib, *turn)
+            _change_catalog(toolcrib, *turn)
             continue
         ours = [one for one in turn if "forbidden" not in one[1]]
-        _, *results = [*_take(session, wire, ours)]
+        _, *results = [*_run_turn(session, wire, ours)]
         assert "forbidden" not in json.dumps(results)
         assert "forbidden" not in json.dumps(session.tools(wire))
         assert "forbidden" not in json.dumps(session.save())
     natives: tuple[NativeSearch, ...] = (True, "client")
     for native in natives:
-        handed = _crib().session(native=native, allowed=_allowed)
+        handed = _toolcrib().session(native=native, allowed=_allowed)
         assert "forbidden" not in json.dumps(handed.tools(wire))
 
 
 @given(turns, budgets, wires, st.sampled_from(["reveal", "dispatch"]))
-def test_a_history_is_as_good_as_the_live_session(
+def test_history_equals_the_live_session(
     steps: list[list[tuple[str, Any]]], budget: int | None, wire: str, style: Any
 ) -> None:
-    crib = _crib()
-    live = crib.session(style=style, budget=budget, allowed=_allowed)
+    toolcrib = _toolcrib()
+    live = toolcrib.session(style=style, budget=budget, allowed=_allowed)
     messages: list[dict[str, Any]] = []
     for number, turn in enumerate(steps):
-        messages.append(_question(wire, number))
-        messages += _take(live, wire, turn)
-    replayed = crib.session(style=style, budget=budget, allowed=_allowed)
+        messages.append(_user_message(wire, number))
+        messages += _run_turn(live, wire, turn)
+    replayed = toolcrib.session(style=style, budget=budget, allowed=_allowed)
     replayed.replay(wire, messages)
     assert replayed.tools(wire) == live.tools(wire)
     assert replayed.state == live.state
 
 
 @given(st.lists(turns | changes, max_size=6), wires)
-def test_a_history_is_as_good_as_the_live_session_for_all_that_has_not_changed_since(
-    steps: list[Any], wire: str
-) -> None:
-    crib = _crib()
-    live = crib.session()
+def test_history_equals_the_live_session_for_unchanged_tools(steps: list[Any], wire: str) -> None:
+    toolcrib = _toolcrib()
+    live = toolcrib.session()
     messages: list[dict[str, Any]] = []
     touched = set()
-    for step in _flat(steps):
+    for step in _flatten(steps):
         if isinstance(step, tuple):
-            _changed(crib, *step)
+            _change_catalog(toolcrib, *step)
             touched.add(_tool(step[1]).id)
         else:
-            messages += [_question(wire, 0), *_take(live, wire, step)]
+            messages += [_user_message(wire, 0), *_run_turn(live, wire, step)]
     live.tools(wire)
-    replayed = crib.session()
+    replayed = toolcrib.session()
     replayed.replay(wire, messages)
     of = [[one.id for one in session.state.revealed] for session in (live, replayed)]
     ours, theirs = ([id for id in ids if id not in touched] for ids in of)
     assert ours == theirs
     # A history does not say in which form a tool was found: it is shown as it is now.
-    assert all(id in crib.catalog for id in of[1])
+    assert all(id in toolcrib.catalog for id in of[1])
 
 
-def _question(wire: str, number: int) -> dict[str, Any]:
+def _user_message(wire: str, number: int) -> dict[str, Any]:
     if wire == "gemini":
         return {"role": "user", "parts": [{"text": f"question {number}"}]}
     return {"role": "user", "content": f"question {number}"}

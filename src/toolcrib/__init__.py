@@ -32,7 +32,7 @@ __all__ = [
     "Where",
 ]
 
-_HOMES = {
+_MODULES = {
     "Catalog": "toolcrib.core.catalog",
     "Explanation": "toolcrib.search.results",
     "Hit": "toolcrib.search.results",
@@ -48,7 +48,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name, imported when first asked for: `toolcrib --help` needs none of them."""
-    if name not in _HOMES:
+    """Import a public name on first use, as `toolcrib --help` needs none of them."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'toolcrib' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""`python -m toolcrib` is the `toolcrib` command."""
+"""Run the `toolcrib` command with `python -m toolcrib`."""
 
 from __future__ import annotations
 

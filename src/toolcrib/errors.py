@@ -1,36 +1,36 @@
-"""Every error Toolcrib raises on purpose.
+"""The exceptions of Toolcrib.
 
-    ToolcribError
-    ├── InvalidTool          a tool definition that cannot be used
+    ToolcribError            the base class: catch it to catch all of them
+    ├── InvalidTool          a tool definition is invalid
     │   └── InvalidSchema    … because of its JSON Schema
-    ├── DuplicateTool        two tools of one catalog share an id
-    ├── UnknownTool          a tool was asked for that the catalog does not have
-    ├── InvalidQuery         a question that cannot be read
+    ├── DuplicateTool        two tools of one catalog have the same id
+    ├── UnknownTool          no tool has this name or id
+    ├── InvalidQuery         a query cannot be parsed
     │   ├── InvalidPattern   … because it is not a valid regular expression
-    │   └── QueryTooLong     … because it is over the stated limit
-    ├── InvalidLimit         a limit or offset out of range
-    ├── SearchTimeout        a search went over its time budget
-    ├── EmbeddingFailed      an embedder did not give the vectors it was asked for
-    ├── CallError            a call of a tool that gave no result
-    │   ├── InvalidArguments … because its arguments do not fit the schema
-    │   ├── ToolDisabled     … because the tool is switched off
-    │   ├── CallRefused      … because a hook said no, or too many calls are running
+    │   └── QueryTooLong     … because it is over the length limit
+    ├── InvalidLimit         a limit or offset is out of range
+    ├── SearchTimeout        a search exceeded its time budget
+    ├── EmbeddingFailed      an embedder raised an error or returned invalid vectors
+    ├── CallError            a call of a tool has no result
+    │   ├── InvalidArguments … because its arguments do not match the schema
+    │   ├── ToolDisabled     … because the tool is disabled
+    │   ├── CallRefused      … because a hook refused it, or too many calls are running
     │   ├── CallTimeout      … because it took too long
-    │   └── ToolFailed       … because the function raised an exception, which is its `__cause__`
-    ├── Unfinished           an agent that stopped before its task was done
-    ├── RequestFailed        a request through a gateway that is answered with an error
-    ├── InvalidConfig        a configuration that cannot be used
-    ├── InvalidMessage       a reply or a message history that cannot be read
-    ├── InvalidCatalogFile   a catalog file that cannot be read; names line and field
-    ├── InvalidCacheFile     a file of cached vectors that cannot be used
-    ├── InvalidStore         a store of a gateway that cannot be opened, read or written
-    ├── ServerUnavailable    a tool server that is not reachable, or did not answer
-    ├── LoginFailed          a login to a tool server that came to nothing
-    ├── GatewayUnreachable   no gateway answers where one was looked for
-    ├── UnknownProfile       a profile that the configuration does not have
-    └── InvalidEvalSet       an eval set that cannot be read; names file, line and field
+    │   └── ToolFailed       … because the function raised an exception, its `__cause__`
+    ├── AgentUnfinished      an agent stopped before its task was done
+    ├── RequestFailed        the LLM gateway answers a request with an error
+    ├── InvalidConfig        a configuration or an argument is invalid
+    ├── InvalidMessage       a reply or a message history cannot be parsed
+    ├── InvalidCatalogFile   a catalog file cannot be read; names line and field
+    ├── InvalidCacheFile     a file of cached vectors cannot be used
+    ├── InvalidStore         the store of a gateway cannot be opened, read or written
+    ├── ServerUnavailable    a tool server is unreachable, or does not respond
+    ├── LoginFailed          a login to a tool server failed
+    ├── GatewayUnreachable   no gateway responds at an address
+    ├── UnknownProfile       the configuration has no such access profile
+    └── InvalidEvalSet       an eval set cannot be read; names file, line and field
 
-Nothing found is not an error: it is a `SearchResult` without hits.
+A search without matches is not an error: it returns a `SearchResult` without hits.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from typing import Any
 
 
 class ToolcribError(Exception):
-    """The root: catch this to catch everything Toolcrib raises on purpose."""
+    """The base class of all exceptions that Toolcrib raises on purpose."""
 
 
 class InvalidTool(ToolcribError):
-    """A tool definition that cannot be used."""
+    """A tool definition is invalid."""
 
 
 class InvalidSchema(InvalidTool):
-    """A JSON Schema that cannot be used."""
+    """A JSON Schema is invalid."""
 
 
 class DuplicateTool(ToolcribError):
-    """Two tools of one catalog share an id."""
+    """Two tools of one catalog have the same id."""
 
 
 class UnknownTool(ToolcribError):
-    """A tool was asked for that the catalog does not have."""
+    """No tool has this name or id."""
 
 
 class InvalidQuery(ToolcribError):
-    """A question that cannot be read. `position` is the offending character's, where known."""
+    """A query cannot be parsed. `position` is that of the invalid character, if known."""
 
     def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
@@ -68,43 +68,43 @@ class InvalidQuery(ToolcribError):
 
 
 class InvalidPattern(InvalidQuery):
-    """Not a valid regular expression."""
+    """A query is not a valid regular expression."""
 
 
 class QueryTooLong(InvalidQuery):
-    """The query is over the stated limit."""
+    """A query is over the length limit."""
 
 
 class InvalidLimit(ToolcribError):
-    """A limit or offset out of range."""
+    """A limit or offset is out of range."""
 
 
 class SearchTimeout(ToolcribError):
-    """A search went over its time budget."""
+    """A search exceeded its time budget."""
 
 
 class EmbeddingFailed(ToolcribError):
-    """An embedder did not give the vectors it was asked for."""
+    """An embedder raised an error or returned invalid vectors."""
 
 
 class CallError(ToolcribError):
-    """A call of a tool that gave no result. The message is written for a model to act on."""
+    """A call of a tool has no result. The message is written for a model to act on."""
 
 
 class InvalidArguments(CallError):
-    """The arguments do not fit the tool's schema."""
+    """The arguments do not match the tool's schema."""
 
 
 class ToolDisabled(CallError):
-    """The tool is switched off."""
+    """The tool is disabled."""
 
 
 class CallRefused(CallError):
-    """A call was not begun: a hook said no, or too many are running."""
+    """A call was not started: a hook refused it, or too many calls are running."""
 
 
 class CallTimeout(CallError):
-    """A call took too long and was given up."""
+    """A call took too long."""
 
 
 class ToolFailed(CallError):
@@ -114,7 +114,7 @@ class ToolFailed(CallError):
 class AgentUnfinished(ToolcribError):
     """An agent stopped before its task was done.
 
-    `text` is what the model said last; `messages` are what there is to go on with.
+    `text` is the last text of the model, `messages` are the messages to continue with.
     """
 
     def __init__(
@@ -126,11 +126,10 @@ class AgentUnfinished(ToolcribError):
 
 
 class RequestFailed(ToolcribError):
-    """A request through a gateway that is answered with an error, as its API words them.
+    """The LLM gateway answers a request with an error in the format of its API.
 
-    `kind` is the API's word for the fault, where it does not follow from the HTTP `status`; `code`
-    is what programs look at, where the API has one for it; `param` is the field at fault, where the
-    API names it.
+    `error_type` is the API's name of the error, if it does not follow from the HTTP `status`; `code`
+    is the API's code for programs, `param` the field with the error; both may be empty.
     """
 
     def __init__(
@@ -144,40 +143,40 @@ class RequestFailed(ToolcribError):
 
 
 class InvalidConfig(ToolcribError):
-    """A configuration that cannot be used."""
+    """A configuration or an argument is invalid."""
 
 
 class InvalidMessage(ToolcribError):
-    """A reply or a message history that cannot be read."""
+    """A reply or a message history cannot be parsed."""
 
 
 class InvalidCatalogFile(ToolcribError):
-    """A catalog file that cannot be read."""
+    """A catalog file cannot be read."""
 
 
 class InvalidEvalSet(ToolcribError):
-    """An eval set that cannot be read."""
+    """An eval set cannot be read."""
 
 
 class InvalidCacheFile(ToolcribError):
-    """A file of cached vectors that cannot be used."""
+    """A file of cached vectors cannot be used."""
 
 
 class InvalidStore(ToolcribError):
-    """A store of a gateway that cannot be opened, read or written."""
+    """The store of a gateway cannot be opened, read or written."""
 
 
 class ServerUnavailable(ToolcribError):
-    """A tool server that is not reachable, or did not answer."""
+    """A tool server is unreachable, or does not respond."""
 
 
 class LoginFailed(ToolcribError):
-    """A login to a tool server that came to nothing."""
+    """A login to a tool server failed."""
 
 
 class GatewayUnreachable(ToolcribError):
-    """No gateway answers where one was looked for, or not as one does."""
+    """No gateway responds at an address."""
 
 
 class UnknownProfile(ToolcribError):
-    """A profile that the configuration does not have."""
+    """The configuration has no such access profile."""

@@ -1,4 +1,4 @@
-"""What a crib is given: tools of every kind, toolsets that run theirs, and lists of all these."""
+"""Collect the tools of a `Toolcrib`: from functions, definitions, toolsets, and lists of these."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from toolcrib.registry.registry import Registry
 
 @runtime_checkable
 class Toolset(Protocol):
-    """A runner that also says which tools it runs, such as a registry."""
+    """A runner that also lists the tools it runs, such as a registry."""
 
     @property
     def tools(self) -> Iterable[Tool]:
-        """The tools it runs."""
+        """The tools that it runs."""
 
     def has_tool(self, name: str) -> bool:
-        """Whether it runs the tool with this id."""
+        """Return whether it runs the tool with this id."""
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        """Run it."""
+        """Run a tool and return its result."""
 
 
 def find_toolsets(entries: Iterable[object]) -> Iterator[Toolset]:
-    """The toolsets among entries, and in lists of them."""
+    """Yield the toolsets among entries and in lists of entries."""
     for entry in entries:
         if _is_toolset(entry):
             yield entry
@@ -38,62 +38,64 @@ def find_toolsets(entries: Iterable[object]) -> Iterator[Toolset]:
 
 
 def collect_tools(entries: Iterable[object], functions: Registry) -> Iterator[Tool]:
-    """The tools of the entries. Those that are functions are registered, so that they can be run."""
-    places: dict[str, str] = {}
-    for place, tool in _placed(entries, functions):
-        if tool.id in places:
+    """Yield the tools of the entries. Functions are added to the registry, which runs them."""
+    locations: dict[str, str] = {}
+    for location, tool in _locate_tools(entries, functions):
+        if tool.id in locations:
             raise DuplicateTool(
-                f"{place}: the id {tool.id!r} is that of {places[tool.id]} already; "
-                "rename one, or give each its server"
+                f"{location}: {locations[tool.id]} has the id {tool.id!r} too; "
+                "rename one, or set the server of each"
             )
-        places[tool.id] = place
+        locations[tool.id] = location
         yield tool
 
 
 def _is_toolset(entry: object) -> TypeGuard[Toolset]:
-    # Asked in this order, as a question to a protocol is slow and most entries are dictionaries.
+    # `isinstance` with a protocol is slow, and most entries are dictionaries.
     return not isinstance(entry, Mapping | Tool) and isinstance(entry, Toolset)
 
 
-def _placed(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str, Tool]]:
-    """The tools of the entries, each with where it stands, so that an error can name it."""
+def _locate_tools(entries: Iterable[object], functions: Registry) -> Iterator[tuple[str, Tool]]:
+    """Yield the tools of the entries, each with its location for error messages."""
     for number, entry in enumerate(entries, 1):
-        place = f"entry {number}"
+        location = f"entry {number}"
         if isinstance(entry, Tool):
-            yield place, entry
+            yield location, entry
         elif _is_toolset(entry):
-            yield from ((place, tool) for tool in entry.tools)
+            yield from ((location, tool) for tool in entry.tools)
         elif isinstance(entry, list | tuple | Catalog):
-            yield from ((f"{place}, {inner}", tool) for inner, tool in _placed(entry, functions))
-        elif callable(entry):
-            try:
-                yield place, _registered(entry, functions)
-            except (InvalidTool, DuplicateTool) as fault:
-                raise type(fault)(f"{place}: {fault}") from fault
+            for inner, tool in _locate_tools(entry, functions):
+                yield f"{location}, {inner}", tool
         else:
             try:
-                found = tools_from_any(_dumped(entry))
-            except InvalidTool as fault:
-                raise type(fault)(f"{place}: {fault}") from fault
-            yield from ((place, tool) for tool in found)
+                tools = _convert_entry(entry, functions)
+            except (InvalidTool, DuplicateTool) as error:
+                raise type(error)(f"{location}: {error}") from error
+            yield from ((location, tool) for tool in tools)
 
 
-def _registered(entry: Callable[..., Any], functions: Registry) -> Tool:
-    """The tool of a function, or of one that an SDK's decorator has given a definition."""
-    described, inner = getattr(entry, "to_dict", None), getattr(entry, "func", None)
-    if not callable(described) or not callable(inner):
+def _convert_entry(entry: object, functions: Registry) -> list[Tool]:
+    if callable(entry):
+        return [_register_function(entry, functions)]
+    return list(tools_from_any(_dump_json(entry)))
+
+
+def _register_function(entry: Callable[..., Any], functions: Registry) -> Tool:
+    """Register a function, or one to which an SDK's decorator has added a definition."""
+    to_dict, inner = getattr(entry, "to_dict", None), getattr(entry, "func", None)
+    if not callable(to_dict) or not callable(inner):
         return functions.add(entry)
-    [tool] = tools_from_any(described())
+    [tool] = tools_from_any(to_dict())
     functions.register(tool, inner)
     return functions[tool.id].tool
 
 
-def _dumped(entry: object) -> object:
-    """The JSON form of an SDK's object, or of a listing that holds some."""
+def _dump_json(entry: object) -> object:
+    """Return the JSON form of an SDK's object, or of a list response that contains some."""
     if isinstance(entry, Mapping):
         members = entry.get("tools")
         if isinstance(members, list | tuple):
-            return {**entry, "tools": [_dumped(one) for one in members]}
+            return {**entry, "tools": [_dump_json(member) for member in members]}
         return entry
     dump = getattr(entry, "model_dump", None)
     return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else entry

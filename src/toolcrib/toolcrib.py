@@ -1,10 +1,11 @@
-"""Toolcrib: what a program holds that writes its own agent loop.
+"""Toolcrib for programs that write their own agent loop.
 
-crib = Toolcrib([...])                 tools in any format, mixed
-session = crib.session()               one conversation
-session.tools("openai_chat")           what to send with the next request
-session.handle("openai_chat", reply)   what to send back, searches answered and our own tools run
-                                       (in an event loop: await session.handle_async)
+toolcrib = Toolcrib([...])             # tools in any format, mixed
+session = toolcrib.session()           # one conversation
+session.tools("openai_chat")           # what to send with the next request
+session.handle("openai_chat", reply)   # what to add to the messages: searches are answered and
+                                       # registered functions are run
+await session.handle_async(...)        # the same in an event loop
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from toolcrib.adapters.wire_formats import SearchMode, WireFormat, get_wire_form
 from toolcrib.core import prompts
 from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.rights import AllowedTools
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.execution import render_value
 from toolcrib.registry.registry import Registry
-from toolcrib.search.engine import AllowedTools, SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.hosted_search import find_hosting_provider
 from toolcrib.session.session import Session
@@ -33,19 +35,19 @@ from toolcrib.tool_sources import collect_tools, find_toolsets
 
 NativeSearch = bool | Literal["client", "auto"]
 
-_PROVIDERS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
+_WIRE_FORMATS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
 
 
 @runtime_checkable
 class AsyncRunner(Protocol):
-    """A runner that can also run tools in the event loop of whoever asks, such as a registry."""
+    """A runner that can also run tools in the event loop of the caller."""
 
     async def call_async(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        """Run it."""
+        """Run a tool and return its result."""
 
 
 class Toolcrib:
-    """Tools behind a counter: a catalog, an engine over it, what is shown of it, and who runs it.
+    """A catalog of tools, an engine that searches it, and the runners of the tools.
 
     Entries are Python functions, tools in any known format, `Tool` objects, and toolsets such as a
     `Registry`, mixed and nested in lists.
@@ -60,26 +62,26 @@ class Toolcrib:
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
     ) -> None:
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-            raise InvalidTool(
-                "tools come in a list, also if there is only one; write Toolcrib([…])"
-            )
+            raise InvalidTool("tools must be a list, even for a single tool; write Toolcrib([…])")
         if not isinstance(disclosure, Disclosure | None):
             raise InvalidConfig(
                 f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)"
             )
-        listed = list(tools)
+        entries = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
-        given = list(find_toolsets(listed))
-        self._registries = {one: one.catalog for one in given if isinstance(one, Registry)}
+        toolsets = list(find_toolsets(entries))
+        self._registries = {
+            toolset: toolset.catalog for toolset in toolsets if isinstance(toolset, Registry)
+        }
         self._runners: list[ToolRunner] = [
             functions,
-            *(one for one in given if not isinstance(one, Registry)),
+            *(toolset for toolset in toolsets if not isinstance(toolset, Registry)),
             *([runner] if runner is not None else []),
         ]
-        self._changing = RLock()
-        self._rules = self._rules_of(engine(Catalog(collect_tools(listed, functions))))
-        # Which registry runs an id: others may have it too, but were later.
+        self._lock = RLock()
+        self._handler = self._create_handler(engine(Catalog(collect_tools(entries, functions))))
+        # The registry that runs an id. If several have it, the first one does.
         self._owners = {
             tool.id: registry
             for registry in self._registries
@@ -89,40 +91,40 @@ class Toolcrib:
 
     @property
     def catalog(self) -> Catalog:
-        """All tools there are."""
+        """All tools."""
         return self.engine.catalog
 
     @property
     def engine(self) -> SearchEngine:
-        """What searches them."""
-        return self._rules.engine
+        """The engine that searches the catalog."""
+        return self._handler.engine
 
     def update(self, catalog: Catalog) -> None:
-        """Go on with another catalog. Sessions keep what they have shown, as far as it is there."""
+        """Replace the catalog. Sessions keep the revealed tools that are still in it."""
         if not isinstance(catalog, Catalog):
             raise InvalidTool(
-                "what to go on with is a Catalog; begin with `crib.catalog.with_tools([…])`"
+                "update takes a Catalog; build one with `toolcrib.catalog.with_tools([…])`"
             )
-        with self._changing:
-            self._rules = self._rules_of(self.engine.with_catalog(catalog))
+        with self._lock:
+            self._handler = self._create_handler(self.engine.with_catalog(catalog))
 
     def sync_registries(self) -> None:
-        """Take in what has come and gone in the registries since. Every session does so by itself.
+        """Apply the changes of the registries to the catalog. Sessions call this themselves.
 
-        An id that is another entry's already stays that one's, until a registry drops it.
+        An id that belongs to another entry keeps belonging to it until its registry drops it.
         """
-        with self._changing:
+        with self._lock:
             before = self._registries
             now = {registry: registry.catalog for registry in before}
             if all(now[registry] is before[registry] for registry in now):
                 return
-            free = {id for id, owner in self._owners.items() if id not in now[owner]}
-            owners = {id: owner for id, owner in self._owners.items() if id not in free}
-            catalog = self.catalog.without(id for id in free if id in self.catalog)
+            dropped = {id for id, owner in self._owners.items() if id not in now[owner]}
+            owners = {id: owner for id, owner in self._owners.items() if id not in dropped}
+            catalog = self.catalog.without(id for id in dropped if id in self.catalog)
             new: list[Tool] = []
             for registry, tools in now.items():
                 for tool in tools:
-                    if tool is before[registry].get(tool.id) and tool.id not in free:
+                    if tool is before[registry].get(tool.id) and tool.id not in dropped:
                         continue
                     if tool.id not in catalog:
                         owners.setdefault(tool.id, registry)
@@ -140,13 +142,17 @@ class Toolcrib:
         native: NativeSearch = False,
         model: str = "",
     ) -> ToolcribSession:
-        """A new conversation.
+        """Return a new conversation.
 
-        `style` is "reveal" (found tools join the list) or "dispatch" (the list never changes).
-        `budget` is how many tokens the revealed tools may take. `allowed` are the ids of the tools
-        this caller may use, or a question to ask of each. `native` hands the search over to the
-        provider (True), answers in the provider's own shape ("client"), or does what the model can
-        ("auto", which needs the `model`).
+        Args:
+            style: "reveal" adds the tools that a search finds to the list, "dispatch" never
+                changes the list.
+            budget: How many tokens the revealed tools may take.
+            allowed: The ids of the tools that this caller may use, or a function that is called
+                with each tool.
+            native: True lets the provider search, "client" answers in the provider's own format,
+                and "auto" does what the `model` supports.
+            model: The id of the model, for "auto".
         """
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
@@ -154,272 +160,284 @@ class Toolcrib:
         self.sync_registries()
         if allowed is not None and not callable(allowed) and not isinstance(allowed, Collection):
             raise InvalidConfig(
-                f"allowed is a set of ids, or a question to ask of each tool, not {allowed!r}"
+                f"allowed is a set of ids, or a function that is called with each tool, "
+                f"not {allowed!r}"
             )
-        return ToolcribSession(self, style, budget, allowed, _search_by(native, model))
+        return ToolcribSession(self, style, budget, allowed, _search_modes(native, model))
 
     def build_turn_handler(self, style: Style, allowed: AllowedTools | None) -> TurnHandler:
-        """The rules of a conversation over the catalog as it is now."""
-        return replace(self._rules, style=style, allowed=allowed)
+        """Return a turn handler over the current catalog."""
+        return replace(self._handler, style=style, allowed=allowed)
 
     def can_run(self, tool: Tool) -> bool:
-        """Whether a call to this tool is ours to run."""
-        return self._runner_of(tool) is not None
+        """Return whether one of the runners runs this tool."""
+        return self._find_runner(tool) is not None
 
     def run(self, task: ToolTask) -> CallReply:
-        """Run one call. Whatever goes wrong in the tool is told to the model, not raised."""
-        runner = self._runner_of(task.tool)
+        """Run one call. Exceptions of the tool become replies to the model."""
+        runner = self._find_runner(task.tool)
         if runner is None:
-            return _not_run(task)
+            return _reply_not_run(task)
         try:
-            result = runner.call(task.tool.id, task.arguments)
-        except Exception as fault:
-            return _failed(task, fault)
-        return _ran(task, result)
+            if isinstance(runner, Registry):
+                result = runner.call(task.tool.id, task.arguments, validated_for=_validated(task))
+            else:
+                result = runner.call(task.tool.id, task.arguments)
+        except Exception as error:
+            return _reply_failed(task, error)
+        return _reply_result(task, result)
 
     async def run_async(self, task: ToolTask) -> CallReply:
-        """The same in an event loop: on it where the runner can, else in a thread."""
-        runner = self._runner_of(task.tool)
+        """Do the same as `run` in an event loop; a runner without async support gets a thread."""
+        runner = self._find_runner(task.tool)
         if runner is None:
-            return _not_run(task)
+            return _reply_not_run(task)
+        name, arguments = task.tool.id, task.arguments
         try:
-            if isinstance(runner, AsyncRunner):
-                result = await runner.call_async(task.tool.id, task.arguments)
+            if isinstance(runner, Registry):
+                result = await runner.call_async(name, arguments, validated_for=_validated(task))
+            elif isinstance(runner, AsyncRunner):
+                result = await runner.call_async(name, arguments)
             else:
-                result = await asyncio.to_thread(runner.call, task.tool.id, task.arguments)
-        except Exception as fault:
-            return _failed(task, fault)
-        return _ran(task, result)
+                result = await asyncio.to_thread(runner.call, name, arguments)
+        except Exception as error:
+            return _reply_failed(task, error)
+        return _reply_result(task, result)
 
-    def _runner_of(self, tool: Tool) -> ToolRunner | None:
+    def _find_runner(self, tool: Tool) -> ToolRunner | None:
         if tool.id in (owners := self._owners):
             return owners[tool.id]
-        return next((one for one in self._runners if one.has_tool(tool.id)), None)
+        return next((runner for runner in self._runners if runner.has_tool(tool.id)), None)
 
-    def _rules_of(self, engine: SearchEngine) -> TurnHandler:
-        """The engine and what follows from its catalog: one value, so that all of it changes at once."""
+    def _create_handler(self, engine: SearchEngine) -> TurnHandler:
+        """Return the engine and what depends on its catalog as one value, replaced atomically."""
         plan = self.disclosure.plan(engine.catalog)
         return TurnHandler(engine, plan, ToolNames(engine.catalog), count=self.disclosure.count)
 
 
 class ToolcribSession:
-    """One conversation with a model. Its `state` is all there is to save."""
+    """One conversation with a model. Only its `state` has to be saved."""
 
     def __init__(
         self,
-        crib: Toolcrib,
+        toolcrib: Toolcrib,
         style: Style,
         budget: int | None,
         allowed: AllowedTools | None,
-        search: dict[str, SearchMode],
+        search_modes: dict[str, SearchMode],
     ) -> None:
-        self._crib = crib
+        self._toolcrib = toolcrib
         self._style: Style = style
         self._allowed = allowed
-        self._search = search
-        self._conversation = self._rules()
-        self._answered: tuple[CallReply, ...] = ()
+        self._search_modes = search_modes
+        self._handler = toolcrib.build_turn_handler(style, allowed)
+        self._replies: tuple[CallReply, ...] = ()
         self._calls: tuple[ToolCall, ...] = ()
-        self.state = self._conversation.start_session(budget)
-        # By the ids that the caller sees of their calls; the calls themselves are as they came.
-        self._waiting: dict[str, ToolTask] = {}
+        self.state = self._handler.start_session(budget)
+        # By the ids that the caller sees, which may differ from those of the calls.
+        self._pending: dict[str, ToolTask] = {}
 
     @property
     def pending(self) -> tuple[ToolTask, ...]:
-        """The calls that are the caller's to run, each with an id that no other of them has.
+        """The calls that the caller has to run, each with a unique id.
 
-        Not every model gives its calls ids, or different ones. Then they are ours, and never sent.
+        Some models send calls without an id, or with the same one. These get an id from Toolcrib,
+        which is never sent to the model.
         """
         return tuple(
-            replace(task, call=replace(task.call, id=id)) for id, task in self._waiting.items()
+            replace(task, call=replace(task.call, id=id)) for id, task in self._pending.items()
         )
 
-    # What goes to a provider's client is given as `Any`: each SDK has types of its own for the same
-    # dictionaries, and type checkers would refuse ours in all of them.
+    # Messages are typed as `Any`: each SDK has its own types for the same dictionaries, and type
+    # checkers would reject ours for all of them.
 
     def tools(self, wire: str) -> list[Any]:
-        """The tools to send with the next request, in a provider's format."""
-        format = get_wire_format(wire)
-        conversation = self._now()
-        search = self._search_on(format)
-        if search == "hosted" and format.hosted_search_to_wire:
-            return format.hosted_search_to_wire(*self._split(conversation))
-        if search == "client" and format.client_search_to_wire:
-            return format.client_search_to_wire(conversation.own_tools, *self._split(conversation))
-        return format.tools_to_wire(conversation.tools(self.state))
+        """Return the tools to send with the next request, in a provider's format."""
+        wire_format = get_wire_format(wire)
+        handler = self._update_handler()
+        search_mode = self._search_mode(wire_format)
+        if search_mode == "hosted" and wire_format.hosted_search_to_wire:
+            return wire_format.hosted_search_to_wire(*_allowed_plan(handler))
+        if search_mode == "client" and wire_format.client_search_to_wire:
+            return wire_format.client_search_to_wire(handler.own_tools, *_allowed_plan(handler))
+        return wire_format.tools_to_wire(handler.tools(self.state))
 
     def handle(self, wire: str, reply: object) -> list[Any]:
-        """What to add to the messages after a reply: the reply itself, and the results of its calls.
+        """Return what to add to the messages: the reply itself, and the results of its calls.
 
-        Searches are answered and our own tools are run. Calls to other tools are yours: they stand
-        in `pending`, and the results come with `answer`, all of this turn together.
+        Searches are answered and registered tools are run. Other calls are in `pending`: run them
+        and pass their results to `answer`, which then returns all results of the turn.
         """
-        format = get_wire_format(wire)
-        ours = self._taken(format, reply)
-        return self._handled(format, reply, map(self._crib.run, ours))
+        wire_format = get_wire_format(wire)
+        tasks = self._handle_calls(wire_format, reply)
+        return self._finish_turn(wire_format, reply, map(self._toolcrib.run, tasks))
 
     async def handle_async(self, wire: str, reply: object) -> list[Any]:
-        """The same in an event loop: async functions run on it, the calls of a turn side by side."""
-        format = get_wire_format(wire)
-        # A search is work of its own, which would hold the loop up.
-        ours = await asyncio.to_thread(self._taken, format, reply)
-        answers = await asyncio.gather(*map(self._crib.run_async, ours))
-        return self._handled(format, reply, answers)
+        """Do the same as `handle` in an event loop. The calls of a turn run concurrently."""
+        wire_format = get_wire_format(wire)
+        # A search would block the event loop.
+        tasks = await asyncio.to_thread(self._handle_calls, wire_format, reply)
+        replies = await asyncio.gather(*map(self._toolcrib.run_async, tasks))
+        return self._finish_turn(wire_format, reply, replies)
 
     def answer(self, wire: str, results: Mapping[str, object] | None = None) -> list[Any]:
-        """The results of the last turn: ours, and yours of the calls in `pending`, by call id.
+        """Return the messages with all results of the last turn.
 
-        A result is text, a `CallResult`, or anything that can be told as JSON.
+        `results` are those of the calls in `pending`, by call id. A result is text, a `CallResult`,
+        or anything that can be written as JSON.
         """
-        format = get_wire_format(wire)
-        given = self._checked({} if results is None else results)
-        if not self._waiting:
-            # `handle` has given the results already.
+        wire_format = get_wire_format(wire)
+        rendered = self._render_results({} if results is None else results)
+        if not self._pending:
+            # `handle` has returned the results.
             return []
-        for id, task in self._waiting.items():
-            result = given.get(id)
-            if result is None:
-                self._answered += (_not_run(task),)
-                continue
-            self._answered += (task.build_answer(result.text, result.is_error),)
-        self._waiting = {}
-        return self._results(format)
+        for id, task in self._pending.items():
+            result = rendered.get(id)
+            reply = _reply_result(task, result) if result else _reply_not_run(task)
+            self._replies += (reply,)
+        self._pending = {}
+        return self._replies_to_wire(wire_format)
 
     def replay(self, wire: str, messages: Iterable[object]) -> None:
-        """Become the session that a message history tells of: for those who keep nothing else."""
-        conversation = self._now()
+        """Set the state to that after a message history, for callers that store nothing else."""
+        handler = self._update_handler()
         turns = get_wire_format(wire).turns_from_wire(messages)
-        self.state = conversation.replay_history(turns, self.state.budget_tokens)
+        self.state = handler.replay_history(turns, self.state.budget_tokens)
 
     def save(self) -> dict[str, Any]:
-        """The session as JSON."""
+        """Return the session as JSON."""
         return self.state.to_dict()
 
     def restore(self, stored: Mapping[str, Any]) -> None:
-        """Go on from a saved session: without the tools that have changed or are refused since,
-        and with those that a new session would show.
+        """Continue a saved session.
+
+        Tools that were changed or lost their permission are dropped; tools that a new session
+        would show are added.
         """
-        self.state = self._now().resume_session(Session.from_dict(stored))
+        self.state = self._update_handler().resume_session(Session.from_dict(stored))
 
-    def _checked(self, results: Mapping[str, object]) -> dict[str, CallResult]:
-        """The results by call id, before anything is done with them."""
+    def _render_results(self, results: Mapping[str, object]) -> dict[str, CallResult]:
         if not isinstance(results, Mapping):
-            raise InvalidMessage("results come by call id; write {task.call.id: result}")
+            raise InvalidMessage("results are given by call id; write {task.call.id: result}")
         for id in results:
-            if id not in self._waiting:
-                known = ", ".join(self._waiting) or "none"
+            if id not in self._pending:
+                known = ", ".join(self._pending) or "none"
                 raise InvalidMessage(f"no call {id!r} is pending; the pending ones are {known}")
-        return {id: _result(id, value) for id, value in results.items()}
+        return {id: _render_result(id, value) for id, value in results.items()}
 
-    def _taken(self, format: WireFormat, reply: object) -> list[ToolTask]:
-        """Take note of what a reply means. Gives the calls that are ours to run."""
-        conversation = self._now()
-        calls = format.calls_from_wire(reply)
-        loaded = format.loaded_names_from_wire(reply) if format.loaded_names_from_wire else ()
-        turn = conversation.handle_calls(self.state, calls, loaded)
+    def _handle_calls(self, wire_format: WireFormat, reply: object) -> list[ToolTask]:
+        """Update the state from a reply, and return the calls that Toolcrib runs."""
+        handler = self._update_handler()
+        calls = wire_format.calls_from_wire(reply)
+        parse_loaded = wire_format.loaded_names_from_wire
+        turn = handler.handle_calls(self.state, calls, parse_loaded(reply) if parse_loaded else ())
         self.state = turn.session
-        ours = [task for task in turn.tasks if self._crib.can_run(task.tool)]
+        tasks = [task for task in turn.tasks if self._toolcrib.can_run(task.tool)]
         self._calls = tuple(calls)
-        self._answered = turn.answers
-        self._waiting = _by_id(task for task in turn.tasks if task not in ours)
-        return ours
+        self._replies = turn.replies
+        self._pending = _assign_ids(task for task in turn.tasks if task not in tasks)
+        return tasks
 
-    def _handled(
-        self, format: WireFormat, reply: object, answers: Iterable[CallReply]
+    def _finish_turn(
+        self, wire_format: WireFormat, reply: object, replies: Iterable[CallReply]
     ) -> list[Any]:
-        """What to add to the messages, now that our own tools have answered."""
-        self._answered += tuple(answers)
-        messages = format.reply_to_messages(reply)
-        done = self._calls and not self._waiting
-        return [*messages, *self._results(format)] if done else messages
+        """Return the reply of the model as messages, with the results unless calls are pending."""
+        self._replies += tuple(replies)
+        messages = wire_format.reply_to_messages(reply)
+        is_complete = self._calls and not self._pending
+        return [*messages, *self._replies_to_wire(wire_format)] if is_complete else messages
 
-    def _now(self) -> TurnHandler:
-        """The rules over the catalog as it is now; what is newly pinned is shown from here on."""
-        self._crib.sync_registries()
-        if self._conversation.engine is not self._crib.engine:
-            self._conversation = self._rules()
-            self.state = self._conversation.resume_session(self.state)
-        return self._conversation
+    def _update_handler(self) -> TurnHandler:
+        """Return a handler over the current catalog, and resume the session on it if it changed."""
+        self._toolcrib.sync_registries()
+        if self._handler.engine is not self._toolcrib.engine:
+            self._handler = self._toolcrib.build_turn_handler(self._style, self._allowed)
+            self.state = self._handler.resume_session(self.state)
+        return self._handler
 
-    def _rules(self) -> TurnHandler:
-        return self._crib.build_turn_handler(self._style, self._allowed)
+    def _search_mode(self, wire_format: WireFormat) -> SearchMode:
+        is_active = self._handler.plan.is_active
+        return self._search_modes.get(wire_format.name, "ours") if is_active else "ours"
 
-    def _split(self, conversation: TurnHandler) -> tuple[list[Tool], list[Tool]]:
-        """What is shown from the start and what is held back, of what the caller may use."""
-        plan = conversation.plan
-        return (
-            [tool for tool in plan.visible_tools if conversation.is_allowed(tool)],
-            [tool for tool in plan.deferred_tools if conversation.is_allowed(tool)],
-        )
-
-    def _search_on(self, wire: WireFormat) -> SearchMode:
-        return self._search.get(wire.name, "ours") if self._conversation.plan.is_active else "ours"
-
-    def _results(self, wire: WireFormat) -> list[dict[str, Any]]:
-        """All results of a turn, in the order of its calls."""
+    def _replies_to_wire(self, wire_format: WireFormat) -> list[dict[str, Any]]:
+        """Return all results of a turn, in the order of its calls."""
         places = {id(call): place for place, call in enumerate(self._calls)}
-        ordered = sorted(self._answered, key=lambda answer: places[id(answer.call)])
-        if self._search_on(wire) == "client" and wire.client_answers_to_wire:
-            return wire.client_answers_to_wire(ordered)
-        return wire.answers_to_wire(ordered)
-
-
-def _by_id(tasks: Iterable[ToolTask]) -> dict[str, ToolTask]:
-    """Tasks by the ids of their calls; those without one, or with another's, get one of ours."""
-    known: dict[str, ToolTask] = {}
-    for number, task in enumerate(tasks, 1):
-        id = task.call.id
-        while not id or id in known:
-            id = f"{id or task.tool.name} {number}"
-        known[id] = task
-    return known
-
-
-def _result(id: str, value: object) -> CallResult:
-    """A result as a program has it, told as a registry tells that of a function."""
-    try:
-        if isinstance(value, CallResult):
-            return CallResult(render_value(value.text), value.is_error)
-        return CallResult(render_value(value))
-    except (ValueError, RecursionError) as fault:
-        raise InvalidMessage(
-            f"the result of call {id!r} is no JSON: {fault}; pass it as text"
-        ) from fault
-
-
-def _ran(task: ToolTask, result: object) -> CallReply:
-    if not isinstance(result, CallResult):
-        raise InvalidConfig(
-            f"the runner of {task.tool.id!r} gave back a {type(result).__name__}; "
-            "let its `call` return CallResult(text)"
-        )
-    return task.build_answer(result.text, result.is_error)
-
-
-def _not_run(task: ToolTask) -> CallReply:
-    return task.build_answer(prompts.TOOL_NOT_RUN.format(name=task.tool.name), is_error=True)
-
-
-def _failed(task: ToolTask, fault: Exception) -> CallReply:
-    reason = f"{type(fault).__name__}: {fault}"
-    text = prompts.TOOL_FAILED.format(name=task.tool.name, reason=reason)
-    return task.build_answer(text, is_error=True)
+        ordered = sorted(self._replies, key=lambda reply: places[id(reply.call)])
+        if self._search_mode(wire_format) == "client" and wire_format.client_answers_to_wire:
+            return wire_format.client_answers_to_wire(ordered)
+        return wire_format.answers_to_wire(ordered)
 
 
 def validate_budget(budget: int | None) -> int | None:
-    """A number of tokens that revealed tools may take; None is no limit."""
+    """Return a token budget; None means unlimited. Raises `InvalidConfig` if it is below 1."""
     if budget is not None and (not isinstance(budget, int) or budget is True or budget < 1):
         raise InvalidConfig(f"budget is a number of tokens, from 1, not {budget!r}")
     return budget
 
 
-def _search_by(native: object, model: str) -> dict[str, SearchMode]:
-    """Who searches, on each wire that knows more than one way; unknown means ours."""
+def _search_modes(native: object, model: str) -> dict[str, SearchMode]:
+    """Return who searches, by wire format. Toolcrib does for formats that are not listed."""
     if native == "auto":
         provider = find_hosting_provider(model or "")
-        return {_PROVIDERS[provider]: "hosted"} if provider else {}
+        return {_WIRE_FORMATS[provider]: "hosted"} if provider else {}
     if native is True or native == "client":
-        return dict.fromkeys(_PROVIDERS.values(), "hosted" if native is True else "client")
+        return dict.fromkeys(_WIRE_FORMATS.values(), "hosted" if native is True else "client")
     if native is False:
         return {}
     raise InvalidConfig(f'native is True, False, "client" or "auto", not {native!r}')
+
+
+def _allowed_plan(handler: TurnHandler) -> tuple[list[Tool], list[Tool]]:
+    """Return the visible and the deferred tools that the caller may use."""
+    plan = handler.plan
+    return (
+        list(filter(handler.is_allowed, plan.visible_tools)),
+        list(filter(handler.is_allowed, plan.deferred_tools)),
+    )
+
+
+def _assign_ids(tasks: Iterable[ToolTask]) -> dict[str, ToolTask]:
+    """Return tasks by call id. A missing or repeated id is replaced by a unique one."""
+    by_id: dict[str, ToolTask] = {}
+    for number, task in enumerate(tasks, 1):
+        id = task.call.id
+        while not id or id in by_id:
+            id = f"{id or task.tool.name} {number}"
+        by_id[id] = task
+    return by_id
+
+
+def _validated(task: ToolTask) -> Tool | None:
+    """Return the definition that the arguments were validated against, if they were."""
+    return task.tool if task.is_validated else None
+
+
+def _render_result(id: str, value: object) -> CallResult:
+    """Return a result as text, rendered like that of a registered function."""
+    try:
+        if isinstance(value, CallResult):
+            return CallResult(render_value(value.text), value.is_error)
+        return CallResult(render_value(value))
+    except (ValueError, RecursionError) as error:
+        raise InvalidMessage(
+            f"the result of call {id!r} cannot be written as JSON: {error}; pass it as text"
+        ) from error
+
+
+def _reply_result(task: ToolTask, result: object) -> CallReply:
+    if not isinstance(result, CallResult):
+        raise InvalidConfig(
+            f"the runner of {task.tool.id!r} returned a {type(result).__name__}; "
+            "let its `call` return CallResult(text)"
+        )
+    return task.build_reply(result.text, result.is_error)
+
+
+def _reply_not_run(task: ToolTask) -> CallReply:
+    return task.build_reply(prompts.TOOL_NOT_RUN.format(name=task.tool.name), is_error=True)
+
+
+def _reply_failed(task: ToolTask, error: Exception) -> CallReply:
+    reason = f"{type(error).__name__}: {error}"
+    text = prompts.TOOL_FAILED.format(name=task.tool.name, reason=reason)
+    return task.build_reply(text, is_error=True)

@@ -22,7 +22,7 @@ WEATHER: dict[str, Any] = {
 }
 
 
-def test_a_tool_keeps_name_description_schema_and_examples() -> None:
+def test_tool_keeps_name_description_schema_and_examples() -> None:
     (tool,) = tools_from_wire(WEATHER)
     assert tool.name == "get_weather"
     assert tool.description == "The weather of a place."
@@ -43,7 +43,7 @@ def test_defer_loading_becomes_the_policy(deferral: dict[str, Any], policy: str)
     assert tools_from_wire(WEATHER | deferral)[0].policy == policy
 
 
-def test_a_deferral_that_is_not_true_or_false_is_refused_by_name() -> None:
+def test_non_boolean_defer_loading_is_rejected_by_name() -> None:
     with pytest.raises(InvalidTool, match="'get_weather': defer_loading must be true or false"):
         tools_from_wire(WEATHER | {"defer_loading": "yes"})
 
@@ -57,7 +57,7 @@ def test_a_deferral_that_is_not_true_or_false_is_refused_by_name() -> None:
         {"name": "a", "input_schema": {}, "defer_loading": True, "server": "s"},
     ],
 )
-def test_its_own_tools_are_recognised(entry: dict[str, Any]) -> None:
+def test_tools_of_the_format_are_recognised(entry: dict[str, Any]) -> None:
     assert is_tool_entry(entry)
 
 
@@ -70,7 +70,7 @@ def test_its_own_tools_are_recognised(entry: dict[str, Any]) -> None:
         {"type": "function", "name": "a", "input_schema": {}},
     ],
 )
-def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
     assert not is_tool_entry(entry)
 
 
@@ -82,6 +82,6 @@ def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
         {"type": "mcp_toolset", "mcp_server_name": "calendar"},
     ],
 )
-def test_a_tool_that_anthropic_runs_is_refused_with_its_type(entry: dict[str, Any]) -> None:
+def test_hosted_tool_is_rejected_with_its_type(entry: dict[str, Any]) -> None:
     with pytest.raises(InvalidTool, match=rf"'{entry['type']}' is not a function tool"):
         tools_from_wire(entry)

@@ -111,43 +111,43 @@ def test_every_format_gives_the_same_tool(name: str) -> None:
     assert (tool.name, tool.description, tool.input_schema) == ("a", "b", SCHEMA)
 
 
-def test_formats_may_be_mixed_in_one_list() -> None:
+def test_one_list_may_mix_formats() -> None:
     assert len(tools_from_any([*FORMATS.values()])) == len(FORMATS)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_our_own_fields_may_stand_beside_any_format(name: str) -> None:
+def test_toolcrib_fields_are_accepted_in_every_format(name: str) -> None:
     (tool,) = tools_from_any(FORMATS[name] | {"server": "s", "tags": ["t"], "policy": "never"})
     assert (tool.id, tool.tags, tool.policy) == ("s___a", ("t",), "never")
 
 
-def test_a_wrong_one_of_our_fields_is_named_beside_any_format() -> None:
+def test_invalid_toolcrib_field_is_named_in_every_format() -> None:
     with pytest.raises(InvalidTool, match="tags must be a list, not a number"):
         tools_from_any(FORMATS["mcp"] | {"tags": 7})
 
 
-def test_the_tools_of_a_request_are_found() -> None:
+def test_tools_of_a_request_are_found() -> None:
     request = {"model": "m", "messages": [], "tools": [FORMATS["anthropic"], {"name": "b"}]}
     assert [tool.name for tool in tools_from_any(request)] == ["a", "b"]
 
 
-def test_a_saved_answer_of_an_mcp_server_is_read() -> None:
+def test_saved_response_of_an_mcp_server_is_parsed() -> None:
     answer = {"jsonrpc": "2.0", "id": 1, "result": {"tools": [FORMATS["mcp"]]}}
     assert [tool.name for tool in tools_from_any(answer)] == ["a"]
 
 
-def test_the_server_of_a_list_is_that_of_its_tools_unless_they_have_their_own() -> None:
+def test_tools_inherit_the_server_of_their_list() -> None:
     listing = {"server": "s", "tools": [FORMATS["mcp"], {"name": "b", "server": "own"}]}
     assert [tool.id for tool in tools_from_any(listing)] == ["s___a", "own___b"]
 
 
-def test_a_namespace_keeps_its_members_together() -> None:
+def test_namespace_keeps_its_members_together() -> None:
     members = [{"type": "function", "name": name} for name in "ab"]
     namespace = {"type": "namespace", "name": "crm", "description": "c", "tools": members}
     assert [tool.id for tool in tools_from_any([namespace])] == ["crm___a", "crm___b"]
 
 
-def test_a_part_is_one_tool_and_says_where_it_stands() -> None:
+def test_each_part_is_one_tool_with_its_path() -> None:
     document = [{"name": "a"}, {"tools": [{"name": "b"}, {"name": "c"}]}, FORMATS["gemini"]]
     places = [path for path, _ in split_document(document)]
     assert places == [(0,), (1, "tools", 0), (1, "tools", 1), (2, "functionDeclarations", 0)]
@@ -183,13 +183,13 @@ def test_a_part_is_one_tool_and_says_where_it_stands() -> None:
         ),
     ],
 )
-def test_an_unknown_shape_says_what_was_seen(entry: object, message: str) -> None:
+def test_unknown_format_error_describes_the_entry(entry: object, message: str) -> None:
     with pytest.raises(InvalidTool, match=message):
         tools_from_any(entry)
 
 
 @given(json_values)
-def test_no_json_raises_anything_but_our_errors(value: object) -> None:
+def test_any_json_raises_only_toolcrib_errors(value: object) -> None:
     try:
         tools = tools_from_any(value)
     except ToolcribError:
@@ -197,6 +197,6 @@ def test_no_json_raises_anything_but_our_errors(value: object) -> None:
     assert all(isinstance(tool, Tool) for tool in tools)
 
 
-def test_a_clients_configuration_is_told_from_a_list_of_tools() -> None:
+def test_client_configuration_is_not_taken_for_a_tool_list() -> None:
     with pytest.raises(InvalidTool, match="the configuration of an MCP client"):
         tools_from_any({"mcpServers": {"files": {"command": "npx"}}})

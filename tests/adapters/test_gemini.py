@@ -21,7 +21,7 @@ WEATHER: dict[str, Any] = {
 ODD_ENUM = {"type": ["string", "null"], "enum": [None]}
 
 
-def schema_of(parameters: dict[str, Any]) -> dict[str, Any]:
+def parse_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     (tool,) = tools_from_wire({"functionDeclarations": [{"name": "a", "parameters": parameters}]})
     return tool.input_schema
 
@@ -44,7 +44,7 @@ def test_every_declaration_becomes_a_tool(field: str) -> None:
         ("parameters_json_schema", "response_json_schema"),
     ],
 )
-def test_a_json_schema_is_taken_as_it_is(parameters: str, response: str) -> None:
+def test_json_schema_is_kept_unchanged(parameters: str, response: str) -> None:
     entry = {"name": "get_weather", parameters: JSON_SCHEMA, response: {"type": "string"}}
     assert is_tool_entry(entry)
     (tool,) = tools_from_wire(entry)
@@ -52,7 +52,7 @@ def test_a_json_schema_is_taken_as_it_is(parameters: str, response: str) -> None
     assert tool.output_schema == {"type": "string"}
 
 
-def test_a_bare_declaration_is_recognised_by_its_upper_case_types() -> None:
+def test_bare_declaration_is_recognised_by_its_upper_case_types() -> None:
     assert is_tool_entry(WEATHER)
     assert tools_from_wire(WEATHER)[0].input_schema == JSON_SCHEMA
 
@@ -66,7 +66,7 @@ def test_a_bare_declaration_is_recognised_by_its_upper_case_types() -> None:
         {"google_search": None},
     ],
 )
-def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
     assert not is_tool_entry(entry)
 
 
@@ -80,7 +80,7 @@ def test_types_are_lower_case_at_every_depth() -> None:
             "open": {"type": "OBJECT", "additionalProperties": True},
         },
     }
-    assert schema_of(dialect)["properties"] == {
+    assert parse_parameters(dialect)["properties"] == {
         "list": {"type": "array", "items": {"type": "integer"}},
         "choice": {"anyOf": [{"type": "boolean"}, {"type": "number"}]},
         "map": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -88,13 +88,13 @@ def test_types_are_lower_case_at_every_depth() -> None:
     }
 
 
-def test_snake_case_keywords_become_those_of_json_schema_but_properties_keep_their_names() -> None:
+def test_snake_case_keywords_are_converted_but_property_names_are_not() -> None:
     dialect = {
         "type": "OBJECT",
         "properties": {"any_of": {"ref": "#/defs/Pet"}, "max_items": {"type": "INTEGER"}},
         "defs": {"Pet": {"type": "STRING", "max_length": 10}},
     }
-    assert schema_of(dialect) == {
+    assert parse_parameters(dialect) == {
         "type": "object",
         "properties": {"any_of": {"$ref": "#/$defs/Pet"}, "max_items": {"type": "integer"}},
         "$defs": {"Pet": {"type": "string", "maxLength": 10}},
@@ -102,12 +102,12 @@ def test_snake_case_keywords_become_those_of_json_schema_but_properties_keep_the
 
 
 def test_nullable_becomes_the_type_null() -> None:
-    assert schema_of({"type": "STRING", "nullable": True}) == {"type": ["string", "null"]}
-    assert schema_of({"type": "STRING", "nullable": False}) == {"type": "string"}
-    assert schema_of({"nullable": True, "enum": ["a"]}) == {"enum": ["a", None]}
-    assert schema_of({"nullable": True, "anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}) == {
-        "anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]
-    }
+    assert parse_parameters({"type": "STRING", "nullable": True}) == {"type": ["string", "null"]}
+    assert parse_parameters({"type": "STRING", "nullable": False}) == {"type": "string"}
+    assert parse_parameters({"nullable": True, "enum": ["a"]}) == {"enum": ["a", None]}
+    assert parse_parameters(
+        {"nullable": True, "anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}
+    ) == {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_nullable_becomes_the_type_null() -> None:
         {"type": "STRING", "nullable": True},
     ],
 )
-def test_what_is_nullable_takes_null_on_the_way_in_and_out(field: dict[str, Any]) -> None:
+def test_nullable_fields_accept_null_in_both_directions(field: dict[str, Any]) -> None:
     (tool,) = tools_from_wire(
         {"name": "a", "parameters": {"type": "OBJECT", "properties": {"f": field}}}
     )
@@ -128,7 +128,7 @@ def test_what_is_nullable_takes_null_on_the_way_in_and_out(field: dict[str, Any]
         assert find_problems(schema, {"f": []})
 
 
-def test_gemini_is_sent_no_null_among_the_values_of_an_enum() -> None:
+def test_enums_sent_to_gemini_have_no_null() -> None:
     field = {"type": ["string", "null"], "enum": ["x", None], "default": {"enum": ["x", None]}}
     schema = {"properties": {"list": {"items": field}, "odd": ODD_ENUM}}
     (entry,) = tools_to_wire([Tool("a", "", schema)])
@@ -144,7 +144,7 @@ def test_gemini_is_sent_no_null_among_the_values_of_an_enum() -> None:
     }
 
 
-def test_a_schema_of_any_depth_is_sent() -> None:
+def test_deeply_nested_schema_is_sent() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(300):
         deep = {"type": "array", "items": deep}
@@ -152,21 +152,21 @@ def test_a_schema_of_any_depth_is_sent() -> None:
     assert entry["functionDeclarations"][0]["parametersJsonSchema"]["properties"] == {"x": deep}
 
 
-def test_counts_that_are_text_become_numbers() -> None:
+def test_counts_given_as_strings_become_numbers() -> None:
     dialect = {"type": "ARRAY", "minItems": "1", "max_items": "9", "maxLength": "x", "minLength": 2}
-    assert schema_of(dialect) == {
+    assert parse_parameters(dialect) == {
         "type": "array", "minItems": 1, "maxItems": 9, "maxLength": "x", "minLength": 2,
     }  # fmt: skip
-    assert schema_of({"minItems": "1" * 5_000}) == {"minItems": "1" * 5_000}
+    assert parse_parameters({"minItems": "1" * 5_000}) == {"minItems": "1" * 5_000}
 
 
-def test_an_unspecified_type_says_nothing() -> None:
-    assert schema_of({"type": "TYPE_UNSPECIFIED", "title": "Any"}) == {"title": "Any"}
+def test_unspecified_type_is_dropped() -> None:
+    assert parse_parameters({"type": "TYPE_UNSPECIFIED", "title": "Any"}) == {"title": "Any"}
 
 
-def test_a_schema_that_makes_no_sense_is_passed_on_as_it_is() -> None:
+def test_malformed_schema_is_kept_unchanged() -> None:
     odd = {"type": ["STRING"], "ref": 7, "properties": [], "anyOf": {"a": 1}, "items": True}
-    assert schema_of(odd) == {
+    assert parse_parameters(odd) == {
         "type": ["STRING"],
         "$ref": 7,
         "properties": [],
@@ -175,24 +175,24 @@ def test_a_schema_that_makes_no_sense_is_passed_on_as_it_is() -> None:
     }
 
 
-def test_a_schema_nested_too_deep_is_refused() -> None:
+def test_too_deeply_nested_schema_is_rejected() -> None:
     deep: dict[str, Any] = {"type": "STRING"}
     for _ in range(MAX_SCHEMA_DEPTH + 1):
         deep = {"type": "ARRAY", "items": deep}
     with pytest.raises(
         InvalidSchema, match=f"tool 'a': .* nested more than {MAX_SCHEMA_DEPTH} deep"
     ):
-        schema_of(deep)
+        parse_parameters(deep)
 
 
-def test_two_schemas_for_one_tool_are_refused() -> None:
+def test_two_schemas_for_one_tool_are_rejected() -> None:
     both = {"name": "a", "parameters": {"type": "OBJECT"}, "parametersJsonSchema": JSON_SCHEMA}
     with pytest.raises(InvalidTool, match="has both parameters and parametersJsonSchema"):
         tools_from_wire({"functionDeclarations": [both]})
 
 
 @pytest.mark.parametrize("entry", [{"googleSearch": {}}, {"code_execution": {}}])
-def test_a_tool_that_gemini_runs_is_refused(entry: dict[str, Any]) -> None:
+def test_hosted_tool_is_rejected(entry: dict[str, Any]) -> None:
     assert is_tool_entry(entry)
     with pytest.raises(InvalidTool, match="not a function tool but one that Gemini runs"):
         tools_from_wire(entry)

@@ -19,7 +19,7 @@ ISSUE: dict[str, Any] = {
 }
 
 
-def test_a_tool_keeps_title_schemas_and_annotations() -> None:
+def test_tool_keeps_title_schemas_and_annotations() -> None:
     (tool,) = tools_from_wire(ISSUE)
     assert tool.id == "create_issue"
     assert tool.title == "Create an issue"
@@ -30,27 +30,27 @@ def test_a_tool_keeps_title_schemas_and_annotations() -> None:
     assert tool.policy == "automatic"
 
 
-def test_without_a_title_the_annotated_one_is_taken() -> None:
+def test_title_falls_back_to_the_annotation() -> None:
     assert tools_from_wire(ISSUE | {"title": None})[0].title == "New issue"
 
 
-def test_a_whole_listing_belongs_to_one_server() -> None:
+def test_tools_of_a_list_get_its_server() -> None:
     listing = {"tools": [ISSUE, {"name": "close_issue", "inputSchema": {}}], "nextCursor": None}
     tools = tools_from_wire(listing, server="github", server_description="Issues and code.")
     assert [tool.id for tool in tools] == ["github___create_issue", "github___close_issue"]
     assert {tool.server_description for tool in tools} == {"Issues and code."}
 
 
-def test_a_tool_that_asks_to_be_loaded_always_is_never_deferred() -> None:
+def test_always_load_tool_is_never_deferred() -> None:
     assert tools_from_wire(ISSUE | {"_meta": {"anthropic/alwaysLoad": True}})[0].policy == "never"
 
 
-def test_the_hint_that_nothing_is_changed_is_kept() -> None:
+def test_read_only_hint_is_kept() -> None:
     assert tools_from_wire(ISSUE | {"annotations": {"readOnlyHint": True}})[0].read_only
 
 
 @pytest.mark.parametrize("entry", [ISSUE, {"tools": [ISSUE]}, {"tools": []}])
-def test_tools_and_listings_are_recognised(entry: dict[str, Any]) -> None:
+def test_tools_and_lists_are_recognised(entry: dict[str, Any]) -> None:
     assert is_tool_entry(entry)
 
 
@@ -58,12 +58,12 @@ def test_tools_and_listings_are_recognised(entry: dict[str, Any]) -> None:
     "entry",
     [{"name": "a", "input_schema": {}}, {"tools": [{"name": "a"}]}, {"tools": [7]}, {"tools": 7}],
 )
-def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
     assert not is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fields", "message"),
     [
         ({"name": ""}, "an object with name, title, .*: name is missing"),
         ({"name": 7}, "name must be text, not a number"),
@@ -73,6 +73,6 @@ def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
         ({"annotations": {"title": 1}, "title": ""}, r"annotations\.title must be text"),
     ],
 )
-def test_a_wrong_field_is_named(fault: dict[str, Any], message: str) -> None:
+def test_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidTool, match=message):
-        tools_from_wire(ISSUE | fault)
+        tools_from_wire(ISSUE | fields)

@@ -23,7 +23,7 @@ CRM: dict[str, Any] = {
 }
 
 
-def test_a_function_keeps_its_schemas() -> None:
+def test_function_keeps_its_schemas() -> None:
     assert is_tool_entry(PROFILE)
     (tool,) = tools_from_wire(PROFILE)
     assert tool.id == "get_profile"
@@ -33,7 +33,7 @@ def test_a_function_keeps_its_schemas() -> None:
     assert tool.policy == "automatic"
 
 
-def test_a_namespace_becomes_the_server_of_its_tools() -> None:
+def test_namespace_becomes_the_server_of_its_tools() -> None:
     assert is_tool_entry(CRM)
     profile, orders = tools_from_wire(CRM)
     assert [profile.id, orders.id] == ["crm___get_profile", "crm___list_orders"]
@@ -51,7 +51,7 @@ def test_a_namespace_becomes_the_server_of_its_tools() -> None:
         {"type": "web_search"},
     ],
 )
-def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
     assert not is_tool_entry(entry)
 
 
@@ -64,7 +64,7 @@ def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
         CRM | {"tools": [{"type": "custom", "name": "write"}]},
     ],
 )
-def test_what_is_no_function_is_refused(entry: dict[str, Any]) -> None:
+def test_non_function_is_rejected(entry: dict[str, Any]) -> None:
     with pytest.raises(InvalidTool, match="is not a function tool"):
         tools_from_wire(entry)
 
@@ -76,6 +76,6 @@ def test_what_is_no_function_is_refused(entry: dict[str, Any]) -> None:
         ([PROFILE, 7], "tools must be a list of objects; it holds a number"),
     ],
 )
-def test_a_namespace_without_a_list_of_tools_is_refused(tools: object, message: str) -> None:
+def test_namespace_without_a_tool_list_is_rejected(tools: object, message: str) -> None:
     with pytest.raises(InvalidTool, match=f"tool 'crm': {message}"):
         tools_from_wire(CRM | {"tools": tools})

@@ -1,4 +1,4 @@
-"""What goes out is what the official SDKs take, and what they return is read."""
+"""Check that the official SDKs accept what the adapters send, and that their objects are parsed."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _check(type: Any, values: list[dict[str, Any]]) -> None:
 
 
 def _walk(value: object) -> None:
-    """Look at every part: pydantic checks some lists only as they are walked."""
+    """Visit every part: pydantic validates some lists only when they are iterated."""
     if isinstance(value, dict):
         value = value.values()
     if isinstance(value, Iterable) and not isinstance(value, str):
-        for one in value:
-            _walk(one)
+        for part in value:
+            _walk(part)
 
 
 def _anthropic() -> tuple[Any, Any, Any]:
@@ -85,7 +85,7 @@ SDKS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
 
 
 @pytest.mark.parametrize("wire", SDKS)
-def test_a_whole_turn_is_in_the_sdks_types(wire: str) -> None:
+def test_a_complete_turn_matches_the_sdk_types(wire: str) -> None:
     reply_type, message_type, tool_type = SDKS[wire]()
     session = _session()
     sent = REPLIES[wire](CALLS)
@@ -97,7 +97,7 @@ def test_a_whole_turn_is_in_the_sdks_types(wire: str) -> None:
     again = _session()
     again.replay(
         wire,
-        [message_type.model_validate(one) for one in messages] if wire == "gemini" else messages,
+        [message_type.model_validate(part) for part in messages] if wire == "gemini" else messages,
     )
     assert again.state == session.state
     from_dicts = _session()
@@ -117,11 +117,11 @@ def test_nulls_in_arguments_are_kept(wire: str) -> None:
 
 @pytest.mark.parametrize("native", [True, "client"])
 @pytest.mark.parametrize("wire", ["anthropic", "openai_responses"])
-def test_native_tools_are_in_the_sdks_types(wire: str, native: Any) -> None:
+def test_deferred_tools_match_the_sdk_types(wire: str, native: Any) -> None:
     _check(SDKS[wire]()[2], _session(native=native).tools(wire))
 
 
-def test_native_answers_are_in_the_sdks_types() -> None:
+def test_search_answers_match_the_sdk_types() -> None:
     session = _session(native="client")
     messages = session.handle("anthropic", REPLIES["anthropic"](CALLS[:1]))
     _check(_anthropic()[1], messages)
@@ -138,7 +138,7 @@ def test_native_answers_are_in_the_sdks_types() -> None:
     assert session.state.revealed
 
 
-def test_mcp_lists_and_results_are_in_the_sdks_types() -> None:
+def test_mcp_lists_and_results_match_the_sdk_types() -> None:
     types = import_module("mcp.types")
     session = _session()
     types.ListToolsResult.model_validate({"tools": session.tools("mcp")})
@@ -149,7 +149,7 @@ def test_mcp_lists_and_results_are_in_the_sdks_types() -> None:
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai_chat", "openai_responses", "gemini", "mcp"])
-def test_what_goes_out_comes_back_as_the_same_tools(wire: str) -> None:
+def test_tools_survive_a_round_trip(wire: str) -> None:
     plain = [Tool("get_weather", "Weather forecast.", SCHEMA), Tool("a", "b", {"type": "object"})]
     sent = Toolcrib(plain).session().tools(wire)
     assert list(Toolcrib(sent).catalog) == plain

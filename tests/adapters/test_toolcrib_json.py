@@ -39,30 +39,30 @@ def test_every_field_of_a_tool_is_read() -> None:
     assert tool == Tool(**REFUND)
 
 
-def test_what_a_tool_writes_is_read_back() -> None:
+def test_tool_json_is_read_back() -> None:
     tool = Tool(**REFUND)
     assert tools_from_wire(tool.to_dict()) == [tool]
 
 
-def test_the_known_fields_are_those_of_a_tool() -> None:
+def test_known_fields_are_those_of_a_tool() -> None:
     assert list(TOOL_FIELDS) == list(inspect.signature(Tool).parameters)
     assert set(COMMON_FIELDS) < set(TOOL_FIELDS)
 
 
-def test_fields_that_are_null_are_as_if_absent() -> None:
+def test_null_fields_count_as_absent() -> None:
     nulls = dict.fromkeys(TOOL_FIELDS) | {"name": "ping"}
     assert tools_from_wire(nulls) == [Tool("ping")]
 
 
-def test_one_tag_need_not_stand_in_a_list() -> None:
+def test_single_tag_is_accepted_without_a_list() -> None:
     assert tools_from_wire({"name": "a", "tags": "money"})[0].tags == ("money",)
 
 
-def test_fields_we_do_not_know_are_left_aside() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert tools_from_wire({"name": "a", "description": "b", "author": "c"}) == [Tool("a", "b")]
 
 
-def test_a_misspelt_field_is_refused_with_the_right_one() -> None:
+def test_misspelled_field_error_suggests_the_right_one() -> None:
     with pytest.raises(InvalidTool, match=r"tool 'a': unknown field 'catgory'.*'category'"):
         tools_from_wire({"name": "a", "catgory": "b"})
 
@@ -71,7 +71,7 @@ def test_a_misspelt_field_is_refused_with_the_right_one() -> None:
     "entry",
     [{"name": "a"}, {"name": "a", "description": "b", "x": 1}, {"input_schema": {}, "id": "a"}],
 )
-def test_a_name_or_a_schema_is_enough_to_be_recognised(entry: dict[str, Any]) -> None:
+def test_name_or_a_schema_is_enough_to_be_recognised(entry: dict[str, Any]) -> None:
     assert is_tool_entry(entry)
 
 
@@ -86,12 +86,12 @@ def test_a_name_or_a_schema_is_enough_to_be_recognised(entry: dict[str, Any]) ->
         {"name": "a", "type": "function"},
     ],
 )
-def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
+def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
     assert not is_tool_entry(entry)
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fields", "message"),
     [
         ({"name": None}, "name is missing"),
         ({"id": 7}, "'refund_charge': id must be text, not a number"),
@@ -103,21 +103,21 @@ def test_other_shapes_are_not_recognised(entry: dict[str, Any]) -> None:
         ({"policy": "sometimes"}, "policy 'sometimes' is not one of"),
     ],
 )
-def test_a_wrong_field_is_named(fault: dict[str, Any], message: str) -> None:
+def test_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidTool, match=message):
-        tools_from_wire(REFUND | fault)
+        tools_from_wire(REFUND | fields)
 
 
-def test_a_long_name_and_many_fields_are_shortened_in_errors() -> None:
-    with pytest.raises(InvalidTool) as fault:
+def test_long_name_and_many_fields_are_shortened_in_errors() -> None:
+    with pytest.raises(InvalidTool) as fields:
         tools_from_wire({"name": "a" * 10_000, "description": 7})
-    assert len(str(fault.value)) < 200
-    with pytest.raises(InvalidTool) as fault:
+    assert len(str(fields.value)) < 200
+    with pytest.raises(InvalidTool) as fields:
         tools_from_wire({f"field{number}": number for number in range(1_000)})
-    assert len(str(fault.value)) < 200
+    assert len(str(fields.value)) < 200
 
 
-def test_a_misspelt_field_is_named_even_where_it_is_all_there_is() -> None:
+def test_misspelled_field_is_named_even_if_it_is_the_only_one() -> None:
     entry = {"name": "a", "descripton": "Say something"}
     assert is_tool_entry(entry)
     with pytest.raises(InvalidTool, match="did you mean 'description'"):

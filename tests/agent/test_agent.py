@@ -70,7 +70,7 @@ async def book_table(people: int) -> dict[str, int]:
     return {"table": people}
 
 
-def crib() -> Toolcrib:
+def build_toolcrib() -> Toolcrib:
     others = [Tool(f"tool_{number}", f"Does thing number {number}.") for number in range(30)]
     return Toolcrib([get_weather, *others, book_table])
 
@@ -87,8 +87,10 @@ SCRIPT = [
 ]
 
 
-def check(model: ScriptedModel, events: list[AgentEvent], streamed: bool = True) -> None:
-    """What every provider, sync or async, has to come to."""
+def check_conversation(
+    model: ScriptedModel, events: list[AgentEvent], streamed: bool = True
+) -> None:
+    """Check the events and messages that every provider has to produce."""
     offered = [request.tool_names for request in model.requests]
     assert offered[0] == ("search_tools",)
     assert offered[1] == ("search_tools", "get_weather")
@@ -106,8 +108,8 @@ def check(model: ScriptedModel, events: list[AgentEvent], streamed: bool = True)
     assert (finished.steps, finished.pending) == (5, ())
     assert finished.usage.input_tokens > finished.usage.output_tokens > 0
     assert finished.usage.output_tokens == sum(turn.tokens for turn in SCRIPT)
-    said = "".join(event.text for event in events if isinstance(event, TextDelta))
-    assert said == "I will look." + finished.text
+    texts_seen = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert texts_seen == "I will look." + finished.text
     assert [event.call.name for event in events if isinstance(event, ToolCalled)] == [
         "search_tools",
         "get_weather",
@@ -121,48 +123,59 @@ def check(model: ScriptedModel, events: list[AgentEvent], streamed: bool = True)
 
 
 @every_wire
-def test_an_agent_searches_calls_and_mends_its_calls(wire: str) -> None:
-    with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as asked:
-        check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")))
+def test_agent_searches_calls_and_corrects_its_calls(wire: str) -> None:
+    with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as model_provider:
+        check_conversation(
+            model,
+            list(
+                Agent(model_provider, build_toolcrib().session()).stream("A sunny dinner, please.")
+            ),
+        )
         assert model.requests[0].user_text == "A sunny dinner, please."
 
 
 @every_wire
-def test_an_async_agent_does_the_same(wire: str) -> None:
+def test_async_agent_does_the_same(wire: str) -> None:
     async def main() -> list[AgentEvent]:
-        async with async_provider(wire, model.url) as asked:
-            agent = Agent(asked, crib().session())
+        async with async_provider(wire, model.url) as model_provider:
+            agent = Agent(model_provider, build_toolcrib().session())
             return [event async for event in agent.stream_async("A sunny dinner, please.")]
 
     with ScriptedModel(SCRIPT) as model:
-        check(model, asyncio.run(main()))
+        check_conversation(model, asyncio.run(main()))
 
 
 @every_wire
-def test_an_agent_works_without_streaming_too(wire: str) -> None:
-    with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as asked:
-        check(model, list(Agent(asked, crib().session()).stream("A sunny dinner, please.")), False)
+def test_agent_works_without_streaming_too(wire: str) -> None:
+    with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as model_provider:
+        check_conversation(
+            model,
+            list(
+                Agent(model_provider, build_toolcrib().session()).stream("A sunny dinner, please.")
+            ),
+            False,
+        )
 
 
 @every_wire
-def test_an_async_agent_works_without_streaming_too(wire: str) -> None:
+def test_async_agent_works_without_streaming_too(wire: str) -> None:
     async def main() -> list[AgentEvent]:
-        async with async_provider(wire, model.url, stream=False) as asked:
-            agent = Agent(asked, crib().session())
+        async with async_provider(wire, model.url, stream=False) as model_provider:
+            agent = Agent(model_provider, build_toolcrib().session())
             return [event async for event in agent.stream_async("A sunny dinner, please.")]
 
     with ScriptedModel(SCRIPT) as model:
-        check(model, asyncio.run(main()), False)
+        check_conversation(model, asyncio.run(main()), False)
 
 
 @every_wire
-def test_a_conversation_goes_on_under_a_system_prompt(wire: str) -> None:
+def test_conversation_continues_under_a_system_prompt(wire: str) -> None:
     def greet(request: Request) -> Turn:
         assert "Be brief." in str(request.body)
         return Turn(f"Hello {request.user_text}")
 
-    with ScriptedModel(greet) as model, provider(wire, model.url) as asked:
-        agent = Agent(asked, Toolcrib().session(), system="Be brief.")
+    with ScriptedModel(greet) as model, provider(wire, model.url) as model_provider:
+        agent = Agent(model_provider, Toolcrib().session(), system="Be brief.")
         first = agent.run("Ann")
         second = agent.run("Bob", first.messages)
     assert (first.text, second.text) == ("Hello Ann", "Hello Bob")
@@ -170,14 +183,14 @@ def test_a_conversation_goes_on_under_a_system_prompt(wire: str) -> None:
 
 
 @every_wire
-def test_a_run_that_cannot_end_is_ended(wire: str) -> None:
+def test_endless_run_stops_at_its_limits(wire: str) -> None:
     endless = [Turn("Hm.", ToolCall("get_weather", {"city": "Bern"}))] * 9
-    with ScriptedModel(endless) as model, provider(wire, model.url) as asked:
+    with ScriptedModel(endless) as model, provider(wire, model.url) as model_provider:
         with pytest.raises(AgentUnfinished, match="not done after 3 steps") as caught:
-            Agent(asked, crib().session(), max_steps=3).run("x")
+            Agent(model_provider, build_toolcrib().session(), max_steps=3).run("x")
         assert caught.value.text == "Hm."
         with pytest.raises(AgentUnfinished, match=r"tokens of 10 are used"):
-            Agent(asked, crib().session(), max_tokens=10).run("x")
+            Agent(model_provider, build_toolcrib().session(), max_tokens=10).run("x")
         assert len(model.requests) == 4
 
 
@@ -190,79 +203,79 @@ STOPS = {
 
 
 @every_wire
-def test_an_answer_that_was_cut_off_is_no_end(wire: str) -> None:
+def test_truncated_reply_raises_unfinished(wire: str) -> None:
     cut = Turn("I was about to", stop=STOPS[wire])
     with (
         ScriptedModel([cut]) as model,
-        provider(wire, model.url) as asked,
+        provider(wire, model.url) as model_provider,
         pytest.raises(AgentUnfinished, match=f"because of {STOPS[wire]}") as caught,
     ):
-        Agent(asked, crib().session()).run("x")
+        Agent(model_provider, build_toolcrib().session()).run("x")
     assert caught.value.text == "I was about to"
 
 
 @every_wire
-def test_calls_that_are_the_programs_own_are_handed_back(wire: str) -> None:
+def test_calls_of_the_program_are_returned_as_pending(wire: str) -> None:
     script = [Turn(ToolCall("tool_7", {"n": 1})), Turn("Done.")]
-    with ScriptedModel(script) as model, provider(wire, model.url) as asked:
-        session = crib().session()
-        first = Agent(asked, session).run("Do thing 7.")
+    with ScriptedModel(script) as model, provider(wire, model.url) as model_provider:
+        session = build_toolcrib().session()
+        first = Agent(model_provider, session).run("Do thing 7.")
         [task] = first.pending
         assert (task.tool.name, task.arguments) == ("tool_7", {"n": 1})
         answered = [*first.messages, *session.answer(wire, {task.call.id: "seven"})]
-        assert Agent(asked, session).run(messages=answered).text == "Done."
+        assert Agent(model_provider, session).run(messages=answered).text == "Done."
         assert model.requests[1].user_text == "Do thing 7."
         assert model.requests[1].results == ("seven",)
 
 
 @every_wire
-def test_a_run_that_was_ended_is_gone_on_with(wire: str) -> None:
+def test_unfinished_run_can_be_continued(wire: str) -> None:
     turns = [Turn(ToolCall("get_weather", {"city": "Bern"})), Turn("Sunny.")]
-    with ScriptedModel(turns) as model, provider(wire, model.url) as asked:
-        session = crib().session()
+    with ScriptedModel(turns) as model, provider(wire, model.url) as model_provider:
+        session = build_toolcrib().session()
         with pytest.raises(AgentUnfinished) as caught:
-            Agent(asked, session, max_steps=1).run("Weather?")
-        assert Agent(asked, session).run(messages=caught.value.messages).text == "Sunny."
+            Agent(model_provider, session, max_steps=1).run("Weather?")
+        assert Agent(model_provider, session).run(messages=caught.value.messages).text == "Sunny."
         assert model.requests[1].results == ("sunny in Bern",)
         with pytest.raises(InvalidConfig, match="nothing to work on"):
-            Agent(asked, session).run()
+            Agent(model_provider, session).run()
 
 
-def test_what_a_client_cannot_do_is_said() -> None:
+def test_wrong_client_type_is_reported() -> None:
     async def sync_in_async() -> None:
-        with provider("openai_chat", model.url) as asked:
-            await Agent(asked, crib().session()).run_async("x")
+        with provider("openai_chat", model.url) as model_provider:
+            await Agent(model_provider, build_toolcrib().session()).run_async("x")
 
     async def async_in_sync() -> None:
-        async with async_provider("openai_chat", model.url) as asked:
-            Agent(asked, crib().session()).run("x")
+        async with async_provider("openai_chat", model.url) as model_provider:
+            Agent(model_provider, build_toolcrib().session()).run("x")
 
     with ScriptedModel([Turn("a"), Turn("b")]) as model:
         with pytest.raises(InvalidConfig, match="not async; use run or stream"):
             asyncio.run(sync_in_async())
         with pytest.raises(InvalidConfig, match="is async; use run_async"):
             asyncio.run(async_in_sync())
-        with provider("openai_chat", model.url) as asked, pytest.raises(InvalidConfig):
-            Agent(asked, crib().session(), max_steps=0)
+        with provider("openai_chat", model.url) as model_provider, pytest.raises(InvalidConfig):
+            Agent(model_provider, build_toolcrib().session(), max_steps=0)
 
 
-def test_what_claude_thinks_and_searches_by_itself_is_sent_back_as_it_came() -> None:
+def test_thinking_and_hosted_search_blocks_are_sent_back_unchanged() -> None:
     blocks: list[dict[str, Any]] = [
         {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
         {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"q": "x"}},
     ]
     turns = [Turn(*map(Raw, blocks), stop="pause_turn"), Turn("Done.")]
-    with ScriptedModel(turns) as model, provider("anthropic", model.url) as asked:
-        assert Agent(asked, crib().session()).run("x").text == "Done."
+    with ScriptedModel(turns) as model, provider("anthropic", model.url) as model_provider:
+        assert Agent(model_provider, build_toolcrib().session()).run("x").text == "Done."
     assert model.requests[1].body["messages"][1] == {"role": "assistant", "content": blocks}
 
 
-def test_a_signature_of_gemini_is_sent_back_as_it_came() -> None:
+def test_gemini_signature_is_sent_back_unchanged() -> None:
     signature = base64.b64encode(bytes(range(250, 256)) * 3).decode()
     call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
     turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
-    with ScriptedModel(turns) as model, provider("gemini", model.url) as asked:
-        assert Agent(asked, crib().session()).run("x").text == "Done."
+    with ScriptedModel(turns) as model, provider("gemini", model.url) as model_provider:
+        assert Agent(model_provider, build_toolcrib().session()).run("x").text == "Done."
     [part] = model.requests[1].body["contents"][1]["parts"]
     assert base64.urlsafe_b64decode(part["thoughtSignature"].replace("+", "-").replace("/", "_"))
     assert _plain(part["thoughtSignature"]) == _plain(signature)
@@ -275,9 +288,9 @@ def _plain(text: str) -> str:
 def test_leaving_a_stream_closes_it() -> None:
     with (
         ScriptedModel(lambda request: Turn("word " * 1_000)) as model,
-        provider("openai_chat", model.url) as asked,
+        provider("openai_chat", model.url) as model_provider,
     ):
-        stream = Agent(asked, crib().session()).stream("x")
+        stream = Agent(model_provider, build_toolcrib().session()).stream("x")
         assert isinstance(next(stream), TextDelta)
         close: Callable[[], None] = stream.close  # type: ignore[attr-defined]
         close()
@@ -285,7 +298,7 @@ def test_leaving_a_stream_closes_it() -> None:
 
 
 @every_wire
-def test_tools_that_the_provider_runs_go_out_before_ours(wire: str) -> None:
+def test_hosted_tools_are_sent_before_session_tools(wire: str) -> None:
     own = {
         "anthropic": {"type": "web_search_20250305", "name": "web_search"},
         "openai_chat": {"type": "custom", "custom": {"name": "grep"}},
@@ -293,15 +306,18 @@ def test_tools_that_the_provider_runs_go_out_before_ours(wire: str) -> None:
         "gemini": {"googleSearch": {}},
     }[wire]
     options = {"config": {"tools": [own]}} if wire == "gemini" else {"tools": [own]}
-    with ScriptedModel([Turn("Hello.")]) as model, provider(wire, model.url, **options) as asked:
-        Agent(asked, crib().session()).run("x")
+    with (
+        ScriptedModel([Turn("Hello.")]) as model,
+        provider(wire, model.url, **options) as model_provider,
+    ):
+        Agent(model_provider, build_toolcrib().session()).run("x")
     first, *ours = model.requests[0].body["tools"]
     assert first == own
     assert "search_tools" in str(ours)
 
 
 @every_wire
-def test_what_the_agent_says_is_no_option(wire: str) -> None:
+def test_fields_set_by_the_agent_are_rejected_as_options(wire: str) -> None:
     name = {"openai_responses": "input", "gemini": "automatic_function_calling"}.get(
         wire, "messages"
     )
@@ -314,6 +330,9 @@ def test_what_the_agent_says_is_no_option(wire: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_steps": 0}, {"max_steps": True}, {"max_tokens": 0}])
-def test_a_limit_that_is_none_is_refused(options: dict[str, Any]) -> None:
-    with provider("anthropic", "http://127.0.0.1:9") as asked, pytest.raises(InvalidConfig):
-        Agent(asked, crib().session(), **options)
+def test_invalid_limit_is_rejected(options: dict[str, Any]) -> None:
+    with (
+        provider("anthropic", "http://127.0.0.1:9") as model_provider,
+        pytest.raises(InvalidConfig),
+    ):
+        Agent(model_provider, build_toolcrib().session(), **options)

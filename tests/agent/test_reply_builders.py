@@ -1,4 +1,4 @@
-"""Replies put together from chunks as real servers send them, the careless ones included."""
+"""Replies built from chunks as real servers send them, including malformed ones."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from toolcrib.agent.provider import AgentRequest, Provider, ReplyBuilder
 from toolcrib.errors import AgentUnfinished
 
 
-def _fed(provider: Provider, chunks: list[dict[str, Any]]) -> ReplyBuilder:
-    assembly = provider.new_reply()
+def _build_reply(provider: Provider, chunks: list[dict[str, Any]]) -> ReplyBuilder:
+    builder = provider.new_reply()
     for chunk in chunks:
-        assembly.add_chunk(chunk)
-    return assembly
+        builder.add_chunk(chunk)
+    return builder
 
 
 def _deltas(*deltas: dict[str, Any]) -> list[dict[str, Any]]:
@@ -41,34 +41,38 @@ def _call(id: str, name: str, arguments: str, **place: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("place", [{}, {"index": None}, {"index": 0}])
-def test_calls_that_a_server_does_not_number_are_told_apart_by_their_ids(
+def test_unnumbered_calls_are_distinguished_by_id(
     place: dict[str, Any],
 ) -> None:
     more = {"tool_calls": [{"function": {"arguments": "}"}, **place}]}
     chunks = _deltas(_call("a", "x", "{}", **place), _call("b", "y", "{", **place), more)
-    [choice] = _fed(CHAT, chunks).reply["choices"]
-    assert [(one["id"], one["function"]) for one in choice["message"]["tool_calls"]] == [
+    [choice] = _build_reply(CHAT, chunks).reply["choices"]
+    assert [
+        (call_entry["id"], call_entry["function"]) for call_entry in choice["message"]["tool_calls"]
+    ] == [
         ("a", {"name": "x", "arguments": "{}"}),
         ("b", {"name": "y", "arguments": "{}"}),
     ]
-    assert all("index" not in one for one in choice["message"]["tool_calls"])
+    assert all("index" not in call_entry for call_entry in choice["message"]["tool_calls"])
 
 
-def test_a_call_in_pieces_is_one_call_also_where_its_id_is_repeated() -> None:
+def test_pieces_with_a_repeated_id_belong_to_one_call() -> None:
     chunks = _deltas(
         _call("a", "x", "", index=0),
         _call("b", "y", "", index=1),
         _call("a", "", '{"n":', index=0),
         _call("", "", "1}", index=0),
     )
-    [choice] = _fed(CHAT, chunks).reply["choices"]
-    assert [one["function"]["arguments"] for one in choice["message"]["tool_calls"]] == [
+    [choice] = _build_reply(CHAT, chunks).reply["choices"]
+    assert [
+        call_entry["function"]["arguments"] for call_entry in choice["message"]["tool_calls"]
+    ] == [
         '{"n":1}',
         "",
     ]
 
 
-def test_what_a_server_adds_to_a_message_goes_back_as_it_came() -> None:
+def test_fields_added_by_a_server_are_sent_back_unchanged() -> None:
     signed = {"google": {"thought_signature": "c2ln"}}
     chunks = _deltas(
         {"role": "assistant", "reasoning_content": "Let me "},
@@ -77,8 +81,8 @@ def test_what_a_server_adds_to_a_message_goes_back_as_it_came() -> None:
         {"content": ".", "reasoning_details": [{"n": 2}], "refusal": None},
         _call("a", "x", "{}", index=0, extra_content=signed),
     )
-    assembly = _fed(CHAT, [*chunks, {"choices": None, "usage": {"prompt_tokens": None}}])
-    [choice] = assembly.reply["choices"]
+    builder = _build_reply(CHAT, [*chunks, {"choices": None, "usage": {"prompt_tokens": None}}])
+    [choice] = builder.reply["choices"]
     [call] = choice["message"].pop("tool_calls")
     assert call["extra_content"] == signed
     assert choice["message"] == {
@@ -88,7 +92,7 @@ def test_what_a_server_adds_to_a_message_goes_back_as_it_came() -> None:
         "reasoning_details": [{"n": 1}, {"n": 2}],
         "refusal": None,
     }
-    assert (assembly.text, assembly.stop_reason, assembly.usage.total_tokens) == ("Hm.", "calls", 0)
+    assert (builder.text, builder.stop_reason, builder.usage.total_tokens) == ("Hm.", "calls", 0)
 
 
 def _claude_call(*pieces: str) -> list[dict[str, Any]]:
@@ -106,15 +110,15 @@ def _claude_call(*pieces: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("written", ['{"a": ', "[1]", "[" * 100_000])
-def test_arguments_of_claude_that_are_no_object_are_told_as_that(written: str) -> None:
-    reply = _fed(Anthropic(None, "any"), _claude_call(written)).reply
-    assert reply["content"][0]["input"] == {"INVALID_JSON": written}
+@pytest.mark.parametrize("invalid_json", ['{"a": ', "[1]", "[" * 100_000])
+def test_invalid_arguments_of_claude_are_marked_as_invalid_json(invalid_json: str) -> None:
+    reply = _build_reply(Anthropic(None, "any"), _claude_call(invalid_json)).reply
+    assert reply["content"][0]["input"] == {"INVALID_JSON": invalid_json}
     [call] = anthropic_wire.calls_from_wire(reply)
     assert call.arguments is None
 
 
-def test_a_compaction_of_claude_is_kept() -> None:
+def test_compaction_of_claude_is_kept() -> None:
     block = {"type": "compaction", "content": None}
     delta = {"type": "compaction_delta", "content": "So far: nothing."}
     chunks: list[dict[str, Any]] = [
@@ -122,19 +126,19 @@ def test_a_compaction_of_claude_is_kept() -> None:
         {"type": "content_block_delta", "delta": delta},
         {"type": "content_block_stop"},
     ]
-    reply = _fed(Anthropic(None, "any"), chunks).reply
+    reply = _build_reply(Anthropic(None, "any"), chunks).reply
     assert reply["content"] == [{"type": "compaction", "content": "So far: nothing."}]
 
 
-def test_thoughts_of_gemini_are_paid_for_and_a_refused_prompt_says_why() -> None:
+def test_gemini_thoughts_count_as_output_and_block_reason_is_reported() -> None:
     usage = {"promptTokenCount": 5, "candidatesTokenCount": 2, "thoughtsTokenCount": 90}
-    assert _fed(Gemini(None, "any"), [{"usageMetadata": usage}]).usage.output_tokens == 92
+    assert _build_reply(Gemini(None, "any"), [{"usageMetadata": usage}]).usage.output_tokens == 92
     refused = [{"promptFeedback": {"blockReason": "SAFETY"}}]
-    assert _fed(Gemini(None, "any"), refused).stop_reason == "SAFETY"
+    assert _build_reply(Gemini(None, "any"), refused).stop_reason == "SAFETY"
 
 
 class _FixedReplyProvider:
-    """A provider whose model says one thing."""
+    """A provider that always returns the same reply."""
 
     wire = "openai_chat"
     streams = False
@@ -161,7 +165,7 @@ class _FixedReplyProvider:
         ({}, "without a reason"),
     ],
 )
-def test_a_reply_that_is_no_end_says_what_to_do(reply: dict[str, Any], message: str) -> None:
+def test_error_for_an_incomplete_reply_gives_advice(reply: dict[str, Any], message: str) -> None:
     with pytest.raises(AgentUnfinished, match=message):
         Agent(_FixedReplyProvider(reply), Toolcrib().session()).run("x")
 
@@ -184,20 +188,20 @@ def nothing() -> str:
     return "done"
 
 
-def test_what_openai_has_not_stored_is_not_looked_up_there() -> None:
+def test_unstored_items_are_sent_back_without_ids() -> None:
     turns = [Turn(_thought(), "Hm.", ToolCall("nothing", {})), Turn("Done.")]
     with _responses(turns) as (model, provider):
         Agent(provider, Toolcrib([nothing]).session()).run("x")
-    _, said, call, result = model.requests[1].body["input"]
-    assert [said["type"], call["type"], result["type"]] == [
+    _, message_item, call, result = model.requests[1].body["input"]
+    assert [message_item["type"], call["type"], result["type"]] == [
         "message",
         "function_call",
         "function_call_output",
     ]
-    assert "id" not in said and "id" not in call
+    assert "id" not in message_item and "id" not in call
 
 
-def test_thoughts_go_back_to_openai_where_they_come_as_a_whole_or_are_stored() -> None:
+def test_reasoning_is_sent_back_if_encrypted_or_stored() -> None:
     encrypted = _thought(encrypted_content="x")
     turns = [Turn(encrypted, ToolCall("nothing", {})), Turn("Done.")]
     with _responses(turns, include=["reasoning.encrypted_content"]) as (model, provider):
@@ -216,7 +220,7 @@ def test_thoughts_go_back_to_openai_where_they_come_as_a_whole_or_are_stored() -
     ]
 
 
-def test_a_response_that_failed_says_why() -> None:
-    assembly = OpenAIResponses(None, "any").new_reply()
-    assembly.set_reply({"status": "failed", "error": {"message": "overloaded"}})
-    assert assembly.stop_reason == "overloaded"
+def test_failed_response_reports_its_reason() -> None:
+    builder = OpenAIResponses(None, "any").new_reply()
+    builder.set_reply({"status": "failed", "error": {"message": "overloaded"}})
+    assert builder.stop_reason == "overloaded"

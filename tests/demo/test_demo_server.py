@@ -1,3 +1,5 @@
+"""The tools of the demo server work, are found by search, and are served over MCP."""
+
 from __future__ import annotations
 
 import json
@@ -93,27 +95,29 @@ CALLS: list[tuple[str, dict[str, Any], object]] = [
     ("complementary_colour", {"colour": "#ff0000"}, "#00ffff"),
     ("colour_contrast", {"first": "#000000", "second": "#ffffff"}, 21.0),
 ]
-# What has more to say than fits a line above, or says something else each time.
+# Tools whose results are long or differ from call to call.
 OTHERS = {"count_characters", "summarize_numbers", "current_time", "roll_dice"}
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), CALLS)
-def test_a_tool_does_what_it_says(name: str, arguments: dict[str, Any], expected: object) -> None:
+def test_tool_returns_the_expected_result(
+    name: str, arguments: dict[str, Any], expected: object
+) -> None:
     assert TOOLS.execute(name, arguments) == expected
 
 
-def test_every_tool_is_tried() -> None:
+def test_every_tool_is_tested() -> None:
     assert {name for name, _, _ in CALLS} | OTHERS == {tool.id for tool in TOOLS.tools}
-    counted = TOOLS.execute("count_characters", {"text": "a 1\nb"})
-    assert counted == {"characters": 5, "letters": 2, "digits": 1, "spaces": 2, "lines": 2}
+    counts = TOOLS.execute("count_characters", {"text": "a 1\nb"})
+    assert counts == {"characters": 5, "letters": 2, "digits": 1, "spaces": 2, "lines": 2}
     assert TOOLS.execute("summarize_numbers", {"numbers": [1, 2, 6]})["mean"] == 3
     assert TOOLS.execute("current_time", {}).endswith("+00:00")
-    rolled = TOOLS.execute("roll_dice", {"dice": 3, "seed": 7})
-    assert rolled == TOOLS.execute("roll_dice", {"dice": 3, "seed": 7})
-    assert all(1 <= one <= 6 for one in rolled)
+    rolls = TOOLS.execute("roll_dice", {"dice": 3, "seed": 7})
+    assert rolls == TOOLS.execute("roll_dice", {"dice": 3, "seed": 7})
+    assert all(1 <= roll <= 6 for roll in rolls)
 
 
-def test_there_are_more_tools_than_are_listed_without_a_search() -> None:
+def test_tools_are_read_only_and_pass_the_scan() -> None:
     assert 60 <= len(TOOLS) <= 80
     for tool in TOOLS.tools:
         assert tool.description and tool.read_only
@@ -121,7 +125,7 @@ def test_there_are_more_tools_than_are_listed_without_a_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("need", "tool"),
+    ("query", "tool"),
     [
         ("how many days until christmas", "days_between"),
         ("is this text the same backwards", "check_palindrome"),
@@ -130,12 +134,12 @@ def test_there_are_more_tools_than_are_listed_without_a_search() -> None:
         ("is white text readable on this background", "colour_contrast"),
     ],
 )
-def test_search_finds_the_tool_for_a_need(need: str, tool: str) -> None:
-    result = SearchEngine(TOOLS.catalog).search(need, limit=5)
+def test_search_finds_the_tool(query: str, tool: str) -> None:
+    result = SearchEngine(TOOLS.catalog).search(query, limit=5)
     assert tool in [hit.tool.name for hit in result]
 
 
-def test_what_is_out_of_bounds_is_refused() -> None:
+def test_arguments_out_of_range_are_refused() -> None:
     for name, arguments in (
         ("factorial_of", {"number": 10**6}),
         ("hash_text", {"text": "x" * 20_001}),
@@ -146,17 +150,17 @@ def test_what_is_out_of_bounds_is_refused() -> None:
 
 
 @pytest.mark.anyio
-async def test_it_is_a_server_of_either_era() -> None:
-    for era in ("legacy", "2026-07-28"):
-        async with Client(build_server(), mode=era) as client:
+async def test_server_supports_both_protocol_revisions() -> None:
+    for revision in ("legacy", "2026-07-28"):
+        async with Client(build_server(), mode=revision) as client:
             listed = await client.list_tools()
             assert len(listed.tools) == len(TOOLS)
-            told = await client.call_tool("count_words", {"text": "one two"})
-            assert json.loads(getattr(told.content[0], "text")) == 2  # noqa: B009
+            result = await client.call_tool("count_words", {"text": "one two"})
+            assert json.loads(getattr(result.content[0], "text")) == 2  # noqa: B009
 
 
 @pytest.mark.anyio
-async def test_it_runs_as_a_process_of_its_own() -> None:
+async def test_server_runs_as_a_process() -> None:
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "toolcrib.demo"], env=environment()
     )

@@ -12,6 +12,7 @@ from toolcrib import Catalog
 from toolcrib.errors import EmbeddingFailed
 from toolcrib.search.dense.embedder import Embedder, Vectors
 from toolcrib.search.dense.vector_table import VectorTable, normalize_vectors
+from toolcrib.search.query.parser import ParsedQuery, Syntax
 from toolcrib.search.ranker import Index, MatchReason, Ranking
 
 
@@ -43,7 +44,7 @@ class WordEmbedder:
 class SimilarityRanker:
     """Ranks tools by the dot product of their vectors and the query's."""
 
-    prefers_exact_names: ClassVar[bool] = True
+    syntax: ClassVar[Syntax] = "words"
 
     def __init__(self, embedder: Embedder, width: int = 32) -> None:
         self.embedder = embedder
@@ -65,15 +66,15 @@ class _SimilarityRankerIndex:
         self._catalog = catalog
         self._table = table
 
-    def rank(self, query: str) -> Ranking:
-        vector = normalize_vectors(self._ranker.embedder.embed_queries([query])[0])
+    def rank(self, query: ParsedQuery) -> Ranking:
+        vector = normalize_vectors(self._ranker.embedder.embed_queries([query.text])[0])
         similarity = self._table.compare(vector[None]).rows[0]
         slots = (similarity > 0).nonzero()[0]
         return Ranking(slots, similarity[slots])
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
-        self._ranker.embedder.embed_queries([query])
-        return (MatchReason(query, f"similarity, {self._ranker.width} dimensions", 1.0),)
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
+        self._ranker.embedder.embed_queries([query.text])
+        return (MatchReason(query.text, f"similarity, {self._ranker.width} dimensions", 1.0),)
 
     def with_catalog(self, catalog: Catalog) -> Index:
         return self._ranker.fit(catalog)

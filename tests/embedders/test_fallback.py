@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.embedders.scripted import SimilarityRanker, WordEmbedder
-from tests.search.meaning import Slow, Vectors, Words
+from tests.search.topic_embedder import ProvisionalTopicEmbedder, TopicEmbedder, Vectors
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import FallbackRanker
@@ -43,7 +43,7 @@ class FallbackSetup:
 
     def active_ranker(self) -> str:
         """Return a description of the ranker that answers a search."""
-        return self.search().hits[0].reasons[0].field
+        return self.engine.with_reasons(self.search()).hits[0].reasons[0].field
 
 
 def test_primary_is_used_while_it_works() -> None:
@@ -143,8 +143,8 @@ def test_cached_vectors_are_not_computed_again_after_a_failure() -> None:
     assert words.embedded_texts == ["water the garden"]
 
 
-class Unreachable(Slow):
-    """A `Slow` embedder that can lose its connection."""
+class Unreachable(ProvisionalTopicEmbedder):
+    """A `ProvisionalTopicEmbedder` embedder that can lose its connection."""
 
     is_down = True
 
@@ -165,7 +165,7 @@ def _build_engine(
 
 def test_any_exception_of_the_primary_embedder_leads_to_the_fallback() -> None:
     primary = Unreachable()
-    engine, ranker, clock = _build_engine(primary, Words())
+    engine, ranker, clock = _build_engine(primary, TopicEmbedder())
     assert engine.search("rain").notes == FALLBACK_NOTES
     assert isinstance(ranker.primary_error and ranker.primary_error.__cause__, ConnectionError)
     primary.is_down, clock.now = False, 31
@@ -174,14 +174,14 @@ def test_any_exception_of_the_primary_embedder_leads_to_the_fallback() -> None:
 
 def test_hits_are_grouped_by_either_ranker() -> None:
     primary = Unreachable()
-    engine, _, clock = _build_engine(primary, Words())
+    engine, _, clock = _build_engine(primary, TopicEmbedder())
     for primary.is_down, clock.now in ((True, 0), (False, 31), (True, 62)):
         result = engine.search("rain")
         assert (len(result), len(engine.group_hits(result))) == (2, 1)
 
 
 def test_warm_up_applies_to_the_active_ranker() -> None:
-    primary, fallback = Unreachable(), Slow()
+    primary, fallback = Unreachable(), ProvisionalTopicEmbedder()
     engine, ranker, _ = _build_engine(primary, fallback)
     assert engine.warm_up(max_tools=0) == 2
     assert ranker.primary_error is None
@@ -191,7 +191,7 @@ def test_warm_up_applies_to_the_active_ranker() -> None:
     assert engine.warm_up() == 0
     assert len(fallback.read) == 2
 
-    primary, fallback = Unreachable(), Slow()
+    primary, fallback = Unreachable(), ProvisionalTopicEmbedder()
     primary.is_down = False
     engine, _, _ = _build_engine(primary, fallback)
     assert engine.warm_up() == 0

@@ -142,9 +142,9 @@ def test_dimensions_are_requested_and_checked(endpoint: Endpoint) -> None:
         (_reply([{"embedding": "%%%"}]), "instead of embeddings"),
         (_reply([{"embedding": "AAA="}]), "instead of embeddings"),
         (_reply([{"embedding": []}]), "the shape"),
-        (_reply([{"embedding": {}}]), "no table of numbers"),
-        (_reply([{"embedding": [float("nan")]}]), "infinite or none"),
-        (_reply([{"embedding": [10**400]}]), "no table of numbers"),
+        (_reply([{"embedding": {}}]), "not a table of numbers"),
+        (_reply([{"embedding": [float("nan")]}]), "infinite number or NaN"),
+        (_reply([{"embedding": [10**400]}]), "not a table of numbers"),
         (_reply([{"embedding": [1.0] * 16_385}]), "the shape"),
     ],
 )

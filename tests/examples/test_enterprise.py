@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 
-from examples.enterprise import CUSTOMERS, TASKS, enterprise_registry
+from examples.enterprise import CUSTOMERS, TASKS, build_registry
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.agent.anthropic import Anthropic
@@ -24,8 +24,8 @@ def search(query: str) -> ToolCall:
     return ToolCall("search_tools", {"query": query})
 
 
-def execute(name: str, **given: Any) -> ToolCall:
-    return ToolCall("execute_dynamic_tool", {"tool_name": name, "tool_input": given})
+def execute(name: str, **options_given: Any) -> ToolCall:
+    return ToolCall("execute_dynamic_tool", {"tool_name": name, "tool_input": options_given})
 
 
 def run(turns: Iterable[Turn], task: str, **options: Any) -> tuple[str, list[Request]]:
@@ -33,7 +33,7 @@ def run(turns: Iterable[Turn], task: str, **options: Any) -> tuple[str, list[Req
         ScriptedModel(turns) as model,
         anthropic.Anthropic(base_url=model.url, api_key="any", max_retries=0) as client,
     ):
-        agent = DynamicToolAgent(enterprise_registry(), Anthropic(client, "scripted"), **options)
+        agent = DynamicToolAgent(build_registry(), Anthropic(client, "scripted"), **options)
         return agent.run(task), model.requests
 
 
@@ -41,8 +41,8 @@ def results(request: Request) -> list[Any]:
     return [json.loads(result) for result in request.results]
 
 
-def test_a_task_for_one_tool() -> None:
-    said, requests = run(
+def test_task_for_one_tool() -> None:
+    text_lines, requests = run(
         [
             Turn("I need to send mail.", search("email")),
             Turn(execute("send_email", to="team@example.com", subject="Review", body="Off.")),
@@ -50,7 +50,7 @@ def test_a_task_for_one_tool() -> None:
         ],
         TASKS[0],
     )
-    assert said == "I wrote to the team."
+    assert text_lines == "I wrote to the team."
     assert [request.tool_names for request in requests] == [
         ("search_tools", "execute_dynamic_tool")
     ] * 3
@@ -61,16 +61,16 @@ def test_a_task_for_one_tool() -> None:
     assert results(requests[2]) == [{"status": "sent", "to": "team@example.com"}]
 
 
-def test_a_task_in_which_one_tool_needs_what_another_found() -> None:
+def test_task_with_dependent_tools() -> None:
     lines: list[str] = []
-    said, requests = run(
+    text_lines, requests = run(
         [
             Turn(search("customer contact"), search("ticket"), search("email")),
             Turn(*(execute("find_contact", email=email) for email in CUSTOMERS)),
             Turn(
                 *(
-                    execute("create_ticket", project="SALES", summary=f"Call {one['name']}")
-                    for one in CUSTOMERS.values()
+                    execute("create_ticket", project="SALES", summary=f"Call {item['name']}")
+                    for item in CUSTOMERS.values()
                 )
             ),
             Turn(execute("send_email", to="sales@example.com", subject="New", body="1, 2")),
@@ -79,8 +79,8 @@ def test_a_task_in_which_one_tool_needs_what_another_found() -> None:
         TASKS[1],
         log=lines.append,
     )
-    assert said == "Opened SALES-1 and SALES-2."
-    assert [one["tools"][0]["name"] for one in results(requests[1])] == [
+    assert text_lines == "Opened SALES-1 and SALES-2."
+    assert [item["tools"][0]["name"] for item in results(requests[1])] == [
         "find_contact",
         "create_ticket",
         "send_email",
@@ -92,46 +92,46 @@ def test_a_task_in_which_one_tool_needs_what_another_found() -> None:
     assert all(len(line) <= MAX_LOGGED_CHARS + 30 for line in lines)
 
 
-def test_a_task_nobody_planned_for_with_a_fault_on_the_way() -> None:
+def test_task_with_an_error_on_the_way() -> None:
     def model(request: Request) -> Turn:
-        came = results(request)
-        if not came:
+        answered = results(request)
+        if not answered:
             return Turn(search("query database"), search("text phone"))
-        if "tools" in came[0]:
+        if "tools" in answered[0]:
             return Turn(execute("query_database", sql="SELECT …", database="store"))
-        if "error" in came[0]:
-            assert "database" in came[0]["error"]
+        if "error" in answered[0]:
+            assert "database" in answered[0]["error"]
             return Turn(execute("query_database", sql="SELECT …", database="shop"))
-        if "rows" in came[0]:
+        if "rows" in answered[0]:
             return Turn(
                 *(
                     execute("send_text", phone=row["phone"], message=f"For you, {row['name']}: V10")
-                    for row in came[0]["rows"]
+                    for row in answered[0]["rows"]
                 )
             )
-        return Turn(f"Sent {len(came)} vouchers.")
+        return Turn(f"Sent {len(answered)} vouchers.")
 
     with (
         ScriptedModel(model) as server,
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
-        tools = enterprise_registry()
-        said = DynamicToolAgent(tools, Anthropic(client, "scripted")).run(TASKS[2])
-    assert said == "Sent 2 vouchers."
+        tools = build_registry()
+        text_lines = DynamicToolAgent(tools, Anthropic(client, "scripted")).run(TASKS[2])
+    assert text_lines == "Sent 2 vouchers."
     assert tools.registry.usage("send_text").successes == 2
     used = tools.registry.usage("query_database")
     assert (used.successes, used.failures) == (1, 1)
 
 
-def test_a_fault_of_a_tool_is_told_and_the_model_goes_on() -> None:
-    said, requests = run(
+def test_tool_error_is_reported_and_the_model_continues() -> None:
+    text_lines, requests = run(
         [
             Turn(execute("send_text", phone="+1", message="x" * 161)),
             Turn("Too long."),
         ],
         TASKS[2],
     )
-    assert said == "Too long."
+    assert text_lines == "Too long."
     assert results(requests[1]) == [
         {
             "error": "Execution failed: the message has 161 characters; 160 is the limit",
@@ -140,7 +140,7 @@ def test_a_fault_of_a_tool_is_told_and_the_model_goes_on() -> None:
     ]
 
 
-def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done() -> None:
+def test_endless_and_truncated_runs_raise_unfinished() -> None:
     with pytest.raises(AgentUnfinished, match="is not done after 3 steps") as caught:
         run([Turn("Hm.", search("x"))] * 5, TASKS[0], max_steps=3)
     assert caught.value.text == "Hm."
@@ -149,8 +149,8 @@ def test_a_model_that_never_ends_is_stopped_and_one_that_was_cut_off_is_not_done
     assert caught.value.text == "I was about to"
 
 
-def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
-    tools = enterprise_registry()
+def test_tool_registered_while_the_agent_runs_is_found() -> None:
+    tools = build_registry()
 
     def model(request: Request) -> Turn:
         if not request.results:
@@ -165,12 +165,12 @@ def test_a_tool_registered_while_the_agent_runs_is_found() -> None:
         assert DynamicToolAgent(tools, Anthropic(client, "scripted")).run("Fax it.") == "1"
 
 
-def test_the_same_agent_works_in_an_event_loop() -> None:
+def test_same_agent_works_in_an_event_loop() -> None:
     async def main() -> str:
         async with anthropic.AsyncAnthropic(
             base_url=model.url, api_key="any", max_retries=0
         ) as client:
-            agent = DynamicToolAgent(enterprise_registry(), Anthropic(client, "scripted"))
+            agent = DynamicToolAgent(build_registry(), Anthropic(client, "scripted"))
             return await agent.run_async("Is there a tracker?")
 
     with ScriptedModel([Turn(search("ticket")), Turn("There is.")]) as model:
@@ -178,13 +178,13 @@ def test_the_same_agent_works_in_an_event_loop() -> None:
     assert results(model.requests[1])[0]["found"] == 1
 
 
-def test_the_same_agent_works_with_another_provider() -> None:
+def test_same_agent_works_with_another_provider() -> None:
     turns = [Turn(search("ticket")), Turn("There is", " one.")]
     with (
         ScriptedModel(turns) as model,
         openai.OpenAI(base_url=f"{model.url}/v1", api_key="any", max_retries=0) as client,
     ):
-        agent = DynamicToolAgent(enterprise_registry(), OpenAIChat(client, "scripted"))
+        agent = DynamicToolAgent(build_registry(), OpenAIChat(client, "scripted"))
         assert agent.run("Is there a tracker?") == "There is one."
     assert model.requests[0].tool_names == ("search_tools", "execute_dynamic_tool")
     assert model.requests[0].body["messages"][0] == {"role": "system", "content": SYSTEM_PROMPT}

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from examples import office, on_gemini, on_mcp
-from tests.frameworks.script import TURNS, assert_as_told
+from tests.frameworks.script import TURNS, assert_conversation
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import Raw, Turn
 from tests.support.scripted_page import run_page_model
@@ -26,7 +26,7 @@ every_provider = pytest.mark.parametrize("name", PROVIDERS)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_the_page_has_the_example_as_it_is(example: Path) -> None:
+def test_page_contains_the_example(example: Path) -> None:
     slug = example.stem.removeprefix("on_").replace("_", "-")
     page = (ROOT / "docs" / "how-to" / "providers" / f"{slug}.md").read_text(encoding="utf-8")
     assert f"```python\n{example.read_text(encoding='utf-8')}```" in page
@@ -37,8 +37,8 @@ def test_there_is_an_example_for_every_wire() -> None:
     assert {path.stem for path in EXAMPLES} == {f"on_{wire.name}" for wire in wires}
 
 
-def _client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) -> Any:
-    """The official client, made as the example makes it."""
+def _create_client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) -> Any:
+    """Return the official client, created as in the example."""
     for variable, value in (
         ("ANTHROPIC_BASE_URL", model.url),
         ("OPENAI_BASE_URL", f"{model.url}/v1"),
@@ -54,38 +54,38 @@ def _client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) ->
 
 
 @every_provider
-def test_a_loop_of_ones_own_searches_calls_and_is_told_of_its_mistakes(
+def test_own_loop_searches_calls_and_receives_errors(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ScriptedModel(TURNS) as model, _client(name, monkeypatch, model) as client:
-        said = import_module(f"examples.{name}").answer(client, office.TASK)
-    assert said == "It is sunny."
-    assert_as_told(model.requests)
+    with ScriptedModel(TURNS) as model, _create_client(name, monkeypatch, model) as client:
+        text = import_module(f"examples.{name}").run_loop(client, office.TASK)
+    assert text == "It is sunny."
+    assert_conversation(model.requests)
     assert not any(request.streams for request in model.requests)
 
 
 @every_provider
-def test_the_same_as_an_agent_is_streamed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ScriptedModel(TURNS) as model, _client(name, monkeypatch, model) as client:
-        words = list(import_module(f"examples.{name}").spoken(client, office.TASK))
-    assert "".join(words) == "It is sunny."
-    assert len(words) > 1
-    assert_as_told(model.requests)
+def test_agent_streams_the_same_conversation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedModel(TURNS) as model, _create_client(name, monkeypatch, model) as client:
+        texts = list(import_module(f"examples.{name}").stream_agent(client, office.TASK))
+    assert "".join(texts) == "It is sunny."
+    assert len(texts) > 1
+    assert_conversation(model.requests)
     assert all(request.streams for request in model.requests)
 
 
 @every_provider
-def test_a_loop_that_does_not_end_is_ended(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_loop_raises(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         ScriptedModel(lambda request: TURNS[0]) as model,
-        _client(name, monkeypatch, model) as client,
+        _create_client(name, monkeypatch, model) as client,
         pytest.raises(RuntimeError, match="not done after 10 steps"),
     ):
-        import_module(f"examples.{name}").answer(client, office.TASK)
+        import_module(f"examples.{name}").run_loop(client, office.TASK)
 
 
 @every_provider
-def test_the_program_runs_as_it_stands(
+def test_program_runs(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = "<!-- model:\nOne.\nTwo.\n-->\n"
@@ -94,22 +94,22 @@ def test_the_program_runs_as_it_stands(
     assert capsys.readouterr().out == "One.\nTwo."
 
 
-def test_a_script_of_a_page_that_is_not_used_up_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_turns_of_a_page_script_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        pytest.raises(AssertionError, match="turns that nobody asked for"),
+        pytest.raises(AssertionError, match="turns that were not requested"),
         run_page_model("<!-- model:\nOne.\n-->\n", monkeypatch),
     ):
         pass
 
 
-def test_a_signature_of_gemini_goes_back_as_it_came_in_a_loop_of_ones_own(
+def test_own_loop_sends_gemini_signature_back_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signature = base64.urlsafe_b64encode(bytes(range(250, 256)) * 3).decode()
     call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
     turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
-    with ScriptedModel(turns) as model, _client("on_gemini", monkeypatch, model) as client:
-        assert on_gemini.answer(client, "x") == "Done."
+    with ScriptedModel(turns) as model, _create_client("on_gemini", monkeypatch, model) as client:
+        assert on_gemini.run_loop(client, "x") == "Done."
     assert model.requests[1].body["contents"][1]["parts"][0]["thoughtSignature"] == signature
 
 
@@ -119,12 +119,12 @@ SERVER = StdioServerParameters(
 
 
 @pytest.mark.parametrize("served", ["in memory", "standard input and output"])
-def test_an_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None:
+def test_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None:
     async def main() -> list[Any]:
-        of = on_mcp.server(office.tools()) if served == "in memory" else SERVER
+        of = on_mcp.build_server(office.tools()) if served == "in memory" else SERVER
         async with Client(of) as client:
-            listed = await client.list_tools()
-            names = [tool.name for tool in listed.tools]
+            tools_list = await client.list_tools()
+            names = [tool.name for tool in tools_list.tools]
             searched = await client.call_tool("search_tools", {"query": "weather forecast"})
             rome = {"tool_name": "get_weather", "tool_input": {"city": "Rome"}}
             called = await client.call_tool("execute_dynamic_tool", rome)
@@ -138,17 +138,18 @@ def test_an_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None
     assert wrong.is_error and "`tool_input` is missing" in wrong.content[0].text
 
 
-def test_the_tools_of_mcp_servers_are_found_and_called_under_their_servers_names() -> None:
+def test_tools_of_mcp_servers_are_called_under_their_server_names() -> None:
     async def main() -> list[Any]:
         async with AsyncExitStack() as stack:
             clients = {
-                name: await stack.enter_async_context(Client(_plain(name))) for name in ("a", "b")
+                name: await stack.enter_async_context(Client(_build_server(name)))
+                for name in ("a", "b")
             }
-            session = (await on_mcp.crib_of(clients)).session()
+            session = (await on_mcp.collect_tools(clients)).session()
             call = {"id": "1", "function": {"name": "b___greet", "arguments": '{"who": "Ann"}'}}
             reply = {"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}
             messages = session.handle("openai_chat", reply)
-            answers = await on_mcp.results(session, clients)
+            answers = await on_mcp.call_pending(session, clients)
             return [
                 session.tools("openai_chat"),
                 *messages,
@@ -160,8 +161,8 @@ def test_the_tools_of_mcp_servers_are_found_and_called_under_their_servers_names
     assert result["content"] == "b greets Ann"
 
 
-def _plain(name: str) -> Any:
-    """An MCP server as any other."""
+def _build_server(name: str) -> Any:
+    """Return a plain MCP server with one tool."""
     from mcp.server.mcpserver import MCPServer
 
     server = MCPServer(name)

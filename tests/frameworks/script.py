@@ -1,4 +1,4 @@
-"""What a model does in every framework's tests, and what it then has to have been sent."""
+"""The scripted model of the framework tests, and checks of the requests it received."""
 
 from __future__ import annotations
 
@@ -16,63 +16,65 @@ from toolcrib.search.lexical.ranker import LexicalRanker
 SEARCH = "search_tools"
 
 
-def words(catalog: Catalog) -> SearchEngine:
-    """An engine that is made at once. What is said of a framework holds whatever ranks."""
+def build_lexical_engine(catalog: Catalog) -> SearchEngine:
+    """Return a lexical engine, which is fast to build; the tests do not depend on the ranking."""
     return SearchEngine(catalog, {"lexical": LexicalRanker()})
 
 
-def search(query: str, **options: Any) -> ToolCall:
-    """A call of the search tool."""
+def search_call(query: str, **options: Any) -> ToolCall:
+    """Return a call of the search tool."""
     return ToolCall(SEARCH, {"query": query, **options})
 
 
-def weather(city: str) -> ToolCall:
-    """A call that a tool answers."""
+def weather_call(city: str) -> ToolCall:
+    """Return a call of the weather tool."""
     return ToolCall("get_weather", {"city": city})
 
 
 REFUND = ToolCall("refund_charge", {"charge": "c1", "cents": 5})
 
-# A search; then a found tool, one that was not shown, one that does not exist, and bad arguments.
+# A search, then calls of a found, an unrevealed and an unknown tool, and one with bad arguments.
 TURNS = (
-    Turn(search("weather forecast", limit=1)),
-    Turn(weather("Rome"), REFUND, ToolCall("get_wether", {}), ToolCall("get_weather", {})),
+    Turn(search_call("weather forecast", limit=1)),
+    Turn(weather_call("Rome"), REFUND, ToolCall("get_wether", {}), ToolCall("get_weather", {})),
     Turn("It is sunny."),
 )
 
 
-# A tool is found; then another is called that was not shown, and within a budget the first has to go.
+# A tool is found, then an unrevealed one is called; with a small budget the first is evicted.
 SMALL_BUDGET = 60
-TIGHT_TURNS = (Turn(search("weather forecast", limit=1)), Turn(REFUND), Turn("Done."))
+TIGHT_TURNS = (Turn(search_call("weather forecast", limit=1)), Turn(REFUND), Turn("Done."))
 
 
-def found(request: Request) -> list[str]:
-    """The tools that the searches of the last turn have found."""
+def found_names(request: Request) -> list[str]:
+    """Return the names of the tools that the last turn's searches found."""
     results = [json.loads(result) for result in request.results]
-    return [one["name"] for result in results for one in result["found"]]
+    return [item["name"] for result in results for item in result["found"]]
 
 
-def assert_as_told(requests: Sequence[Request], says_field: str = "`city` is missing") -> None:
-    """What `TURNS` led to: the list grew at its end, and every call got the right answer."""
+def assert_conversation(
+    requests: Sequence[Request], field_error: str = "`city` is missing"
+) -> None:
+    """Check the requests after `TURNS`: the tool list grew at its end, every call was answered."""
     assert [request.tool_names for request in requests[:3]] == [
         (SEARCH,),
         (SEARCH, "get_weather"),
         (SEARCH, "get_weather", "refund_charge"),
     ]
-    assert found(requests[1]) == ["get_weather"]
+    assert found_names(requests[1]) == ["get_weather"]
     results = requests[2].results
     assert len(results) == 4
     for answer in (
         "sunny in Rome",
         "5 cents of c1 refunded",
         'There is no tool "get_wether". The nearest are get_weather',
-        says_field,
+        field_error,
     ):
         assert sum(answer in result for result in results) == 1, (answer, results)
 
 
-def assert_told_what_was_put_away(requests: Sequence[Request]) -> None:
-    """What `TIGHT_TURNS` led to: one tool made room for the other, and the model knows."""
+def assert_eviction_is_noted(requests: Sequence[Request]) -> None:
+    """Check the requests after `TIGHT_TURNS`: one tool was evicted, and a note names it."""
     assert requests[1].tool_names == (SEARCH, "get_weather")
     assert requests[2].tool_names == (SEARCH, "refund_charge")
     [result] = requests[2].results

@@ -15,7 +15,7 @@ from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms.search.base import serialize_tools_for_output_markdown
 
 from examples import office, with_fastmcp
-from tests.frameworks.script import words
+from tests.frameworks.script import build_lexical_engine
 from toolcrib.frameworks.fastmcp import ToolcribSearchTransform
 
 
@@ -23,11 +23,11 @@ def _server(tools: Any = None, **options: Any) -> FastMCP:
     server: FastMCP = FastMCP("office")
     for function in tools or office.tools():
         server.tool(function)
-    server.add_transform(ToolcribSearchTransform(engine=words, **options))
+    server.add_transform(ToolcribSearchTransform(engine=build_lexical_engine, **options))
     return server
 
 
-def _listed(server: FastMCP) -> list[str]:
+def _list_names(server: FastMCP) -> list[str]:
     async def within() -> list[str]:
         async with Client(server) as client:
             return [tool.name for tool in await client.list_tools()]
@@ -35,7 +35,7 @@ def _listed(server: FastMCP) -> list[str]:
     return asyncio.run(within())
 
 
-def _called(server: FastMCP, tool: str, /, **arguments: Any) -> tuple[str, bool]:
+def _call_tool(server: FastMCP, tool: str, /, **arguments: Any) -> tuple[str, bool]:
     async def within() -> tuple[str, bool]:
         async with Client(server) as client:
             result = await client.call_tool(tool, arguments, raise_on_error=False)
@@ -44,91 +44,97 @@ def _called(server: FastMCP, tool: str, /, **arguments: Any) -> tuple[str, bool]
     return asyncio.run(within())
 
 
-def test_the_example_lists_what_is_pinned_and_finds_the_rest() -> None:
+def test_example_lists_pinned_tools_and_finds_others() -> None:
     server = with_fastmcp.server()
-    assert _listed(server) == ["send_email", "search_tools", "call_tool"]
-    text, failed = _called(server, "search_tools", query="weather forecast", limit=1)
+    assert _list_names(server) == ["send_email", "search_tools", "call_tool"]
+    text, failed = _call_tool(server, "search_tools", query="weather forecast", limit=1)
     assert not failed
-    [found] = json.loads(text)
-    assert found["name"] == "get_weather"
-    assert found["inputSchema"]["required"] == ["city"]
+    [search_result] = json.loads(text)
+    assert search_result["name"] == "get_weather"
+    assert search_result["inputSchema"]["required"] == ["city"]
     arguments = {"city": "Rome"}
-    assert _called(server, "call_tool", name="get_weather", arguments=arguments) == (
+    assert _call_tool(server, "call_tool", name="get_weather", arguments=arguments) == (
         "sunny in Rome",
         False,
     )
-    assert _called(server, "get_weather", city="Rome") == ("sunny in Rome", False)
+    assert _call_tool(server, "get_weather", city="Rome") == ("sunny in Rome", False)
 
 
-def test_several_needs_at_once() -> None:
-    text, _ = _called(_server(), "search_tools", queries=["weather", "refund"], limit=1)
+def test_several_queries_in_one_search() -> None:
+    text, _ = _call_tool(_server(), "search_tools", queries=["weather", "refund"], limit=1)
     assert [tool["name"] for tool in json.loads(text)] == ["get_weather", "refund_charge"]
 
 
-def test_what_is_wrong_with_a_call_is_said() -> None:
+def test_invalid_call_is_explained() -> None:
     server = _server()
-    text, failed = _called(server, "call_tool", name="get_wether")
+    text, failed = _call_tool(server, "call_tool", name="get_wether")
     assert failed
     assert 'There is no tool "get_wether". The nearest are get_weather' in text
-    text, failed = _called(server, "call_tool", name="get_weather")
+    text, failed = _call_tool(server, "call_tool", name="get_weather")
     assert failed
     assert "`city` is missing" in text
-    text, failed = _called(server, "call_tool", name="get_weather", arguments="Rome")
+    text, failed = _call_tool(server, "call_tool", name="get_weather", arguments="Rome")
     assert failed
-    assert _called(server, "search_tools")[1]
-    # A model that takes the search tool for one of those it calls is answered all the same.
-    text, failed = _called(server, "call_tool", name="search_tools", arguments={"query": "weather"})
+    assert _call_tool(server, "search_tools")[1]
+    # Calling the search tool through the call tool works too.
+    text, failed = _call_tool(
+        server, "call_tool", name="search_tools", arguments={"query": "weather"}
+    )
     assert not failed
     assert "get_weather" in text
 
 
-def test_nothing_found_is_said_plainly() -> None:
-    text, failed = _called(_server(), "search_tools", query="quantum knitting")
+def test_no_match_answers_with_text() -> None:
+    text, failed = _call_tool(_server(), "search_tools", query="quantum knitting")
     assert not failed
     assert "No tool was found" in text
 
 
-def test_the_names_of_our_own_tools_and_the_form_of_results_are_chosen_as_ever() -> None:
+def test_tool_names_and_result_format_can_be_chosen() -> None:
     server = _server(
         search_tool_name="find",
         call_tool_name="run",
         max_results=1,
         search_result_serializer=serialize_tools_for_output_markdown,
     )
-    assert _listed(server) == ["find", "run"]
-    text, _ = _called(server, "find", query="sales figures of a year")
+    assert _list_names(server) == ["find", "run"]
+    text, _ = _call_tool(server, "find", query="sales figures of a year")
     assert text.startswith("### sales_in_")
     assert text.count("###") == 1
-    assert "Use find to find tools" in _called(server, "run", name="nothing_like_it")[0]
+    assert "Use find to find tools" in _call_tool(server, "run", name="nothing_like_it")[0]
 
 
-def test_few_tools_are_listed_as_they_are() -> None:
-    assert _listed(_server(office.tools()[:3])) == ["get_weather", "send_email", "refund_charge"]
+def test_few_tools_are_all_listed() -> None:
+    assert _list_names(_server(office.tools()[:3])) == [
+        "get_weather",
+        "send_email",
+        "refund_charge",
+    ]
 
 
-def test_what_fastmcp_hides_from_a_client_is_neither_found_nor_called() -> None:
+def test_hidden_tool_is_neither_found_nor_called() -> None:
     class Clerks(Middleware):
         async def on_list_tools(self, context: Any, call_next: Any) -> Any:
             return [tool for tool in await call_next(context) if tool.name != "refund_charge"]
 
     server = _server()
     server.add_middleware(Clerks())
-    text, _ = _called(server, "search_tools", query="refund a charge")
+    text, _ = _call_tool(server, "search_tools", query="refund a charge")
     assert "refund_charge" not in text
     arguments = {"charge": "c1", "cents": 5}
-    text, failed = _called(server, "call_tool", name="refund_charge", arguments=arguments)
+    text, failed = _call_tool(server, "call_tool", name="refund_charge", arguments=arguments)
     assert failed
     assert 'There is no tool "refund_charge"' in text
 
 
-def test_a_client_who_sees_little_is_answered_too() -> None:
+def test_client_with_few_tools_can_search() -> None:
     class Guests(Middleware):
         async def on_list_tools(self, context: Any, call_next: Any) -> Any:
             return [tool for tool in await call_next(context) if tool.name == "get_weather"]
 
     server = _server()
     server.add_middleware(Guests())
-    text, failed = _called(server, "search_tools", query="weather")
+    text, failed = _call_tool(server, "search_tools", query="weather")
     assert not failed
     assert [tool["name"] for tool in json.loads(text)] == ["get_weather"]
 
@@ -139,14 +145,14 @@ def test_versions_of_a_tool_are_one_tool() -> None:
         server.tool(office.get_weather, version=version)
     for function in office.tools()[1:]:
         server.tool(function)
-    server.add_transform(ToolcribSearchTransform(engine=words))
-    assert _listed(server) == ["search_tools", "call_tool"]
-    text, _ = _called(server, "search_tools", query="weather")
+    server.add_transform(ToolcribSearchTransform(engine=build_lexical_engine))
+    assert _list_names(server) == ["search_tools", "call_tool"]
+    text, _ = _call_tool(server, "search_tools", query="weather")
     assert [tool["name"] for tool in json.loads(text)] == ["get_weather"]
 
 
-def test_a_search_by_fastmcps_own_name_for_it() -> None:
-    transform = ToolcribSearchTransform(engine=words, max_results=1)
+def test_fastmcp_search_method_works() -> None:
+    transform = ToolcribSearchTransform(engine=build_lexical_engine, max_results=1)
     server: FastMCP = FastMCP("office")
 
     async def within() -> list[str]:

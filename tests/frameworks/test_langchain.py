@@ -27,12 +27,12 @@ from tests.frameworks.script import (
     SMALL_BUDGET,
     TIGHT_TURNS,
     TURNS,
-    assert_as_told,
-    assert_told_what_was_put_away,
-    found,
-    search,
-    weather,
-    words,
+    assert_conversation,
+    assert_eviction_is_noted,
+    build_lexical_engine,
+    found_names,
+    search_call,
+    weather_call,
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
@@ -62,35 +62,37 @@ def _run(
     turns: Iterable[Turn], tools: Sequence[Any] = TOOLS, others: Sequence[Any] = (), **options: Any
 ) -> Sequence[Request]:
     with ScriptedModel(turns) as model:
-        middleware = [*others, ToolcribMiddleware(engine=words, **options)]
+        middleware = [*others, ToolcribMiddleware(engine=build_lexical_engine, **options)]
         create_agent(_llm(model), tools, middleware=middleware).invoke(ASKED)
         return model.requests
 
 
-def test_the_example_finds_its_tool_and_says_what_is_wrong() -> None:
+def test_example_finds_its_tool_and_reports_errors() -> None:
     with ScriptedModel([*TURNS]) as model:
         agent = with_langchain.agent(_llm(model))
-        said = agent.invoke(ASKED)
-        assert said["messages"][-1].content == "It is sunny."
-        assert "toolcrib" not in said
-        assert_as_told(model.requests)
+        texts = agent.invoke(ASKED)
+        assert texts["messages"][-1].content == "It is sunny."
+        assert "toolcrib" not in texts
+        assert_conversation(model.requests)
 
 
-def test_the_same_on_an_event_loop() -> None:
+def test_example_works_in_an_event_loop() -> None:
     with ScriptedModel([*TURNS]) as model:
-        agent = create_agent(_llm(model), TOOLS, middleware=[ToolcribMiddleware(engine=words)])
-        said = asyncio.run(agent.ainvoke(ASKED))
-        assert said["messages"][-1].content == "It is sunny."
-        assert_as_told(model.requests)
+        agent = create_agent(
+            _llm(model), TOOLS, middleware=[ToolcribMiddleware(engine=build_lexical_engine)]
+        )
+        texts = asyncio.run(agent.ainvoke(ASKED))
+        assert texts["messages"][-1].content == "It is sunny."
+        assert_conversation(model.requests)
 
 
-def test_a_thread_goes_on_with_what_it_found_and_another_begins_anew() -> None:
-    turns = [Turn(search("weather", limit=1)), Turn("Yes?"), Turn("Again."), Turn("New.")]
+def test_thread_keeps_revealed_tools_and_new_thread_starts_empty() -> None:
+    turns = [Turn(search_call("weather", limit=1)), Turn("Yes?"), Turn("Again."), Turn("New.")]
     with ScriptedModel(turns) as model:
         agent = create_agent(
             _llm(model),
             TOOLS,
-            middleware=[ToolcribMiddleware(engine=words)],
+            middleware=[ToolcribMiddleware(engine=build_lexical_engine)],
             checkpointer=InMemorySaver(),
         )
         for thread in ("1", "1", "2"):
@@ -99,39 +101,39 @@ def test_a_thread_goes_on_with_what_it_found_and_another_begins_anew() -> None:
     assert names == [(SEARCH,), *[(SEARCH, "get_weather")] * 2, (SEARCH,)]
 
 
-def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None:
-    turns = [Turn(search("refund a charge")), Turn(REFUND), Turn("No.")]
+def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
+    turns = [Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")]
     requests = _run(turns, allowed=lambda runtime: lambda tool: tool.name != "refund_charge")
-    assert "refund_charge" not in found(requests[1])
+    assert "refund_charge" not in found_names(requests[1])
     assert 'There is no tool "refund_charge"' in requests[2].results[0]
     assert "refunded" not in requests[2].results[0]
 
 
-def test_what_other_middleware_takes_away_is_not_there_either() -> None:
+def test_tools_removed_by_other_middleware_are_not_found() -> None:
     @wrap_model_call
     def without_refunds(request: Any, handler: Any) -> Any:
-        kept = [one for one in request.tools if one.name != "refund_charge"]
-        return handler(request.override(tools=kept))
+        remaining = [item for item in request.tools if item.name != "refund_charge"]
+        return handler(request.override(tools=remaining))
 
-    turns = [Turn(search("refund a charge")), Turn(REFUND), Turn("No.")]
+    turns = [Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")]
     requests = _run(turns, others=[without_refunds])
-    assert "refund_charge" not in found(requests[1])
+    assert "refund_charge" not in found_names(requests[1])
     assert 'There is no tool "refund_charge"' in requests[2].results[0]
 
 
-def test_nothing_found_is_said_plainly() -> None:
-    requests = _run([Turn(search("quantum knitting")), Turn("No.")])
+def test_no_match_answers_with_text() -> None:
+    requests = _run([Turn(search_call("quantum knitting")), Turn("No.")])
     assert "No tool" in requests[1].results[0]
     assert requests[1].tool_names == (SEARCH,)
 
 
-def test_a_search_and_a_call_in_one_turn() -> None:
-    requests = _run([Turn(search("refund", limit=1), weather("Rome")), Turn("Done.")])
+def test_search_and_a_call_in_one_turn() -> None:
+    requests = _run([Turn(search_call("refund", limit=1), weather_call("Rome")), Turn("Done.")])
     assert len(requests[1].results) == 2
     assert requests[1].tool_names == (SEARCH, "refund_charge", "get_weather")
 
 
-def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None:
+def test_few_tools_are_all_visible_except_explicitly_deferred_ones() -> None:
     requests = _run([Turn("Hi.")], TOOLS[:3])
     assert requests[0].tool_names == ("get_weather", "send_email", "refund_charge")
 
@@ -140,41 +142,46 @@ def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None
         """Close the account of a user."""
         return "closed"
 
-    requests = _run([Turn(search("close account")), Turn("Hi.")], [*TOOLS[:2], close_account])
+    requests = _run([Turn(search_call("close account")), Turn("Hi.")], [*TOOLS[:2], close_account])
     assert requests[0].tool_names == (SEARCH, "get_weather", "send_email")
     assert requests[1].tool_names[-1] == "close_account"
 
 
-def test_stubs_have_no_parameters_and_tools_of_the_provider_stay() -> None:
+def test_stubs_have_no_parameters_and_hosted_tools_are_kept() -> None:
     hosted = {"type": "function", "function": {"name": "theirs", "parameters": {}}}
-    turns = [Turn(search("weather", limit=1)), Turn("Hi.")]
+    turns = [Turn(search_call("weather", limit=1)), Turn("Hi.")]
     requests = _run(turns, [hosted, *TOOLS], disclosure=Disclosure(tier="stub"))
     assert requests[0].tool_names[:2] == ("theirs", SEARCH)
     assert len(requests[0].tool_names) == len(TOOLS) + 2
     parameters = {
-        one["function"]["name"]: one["function"]["parameters"] for one in requests[1].body["tools"]
+        item["function"]["name"]: item["function"]["parameters"]
+        for item in requests[1].body["tools"]
     }
     assert "city" in parameters["get_weather"]["properties"]
     assert not parameters["send_email"].get("properties")
 
 
-def test_over_budget_the_longest_unused_are_put_away_and_the_model_is_told() -> None:
-    turns = [Turn(search("weather", limit=1)), Turn(search("refund", limit=1)), Turn("Hi.")]
+def test_least_recently_used_tools_are_evicted_with_a_note() -> None:
+    turns = [
+        Turn(search_call("weather", limit=1)),
+        Turn(search_call("refund", limit=1)),
+        Turn("Hi."),
+    ]
     requests = _run(turns, budget=60)
     assert requests[2].tool_names == (SEARCH, "refund_charge")
     assert "put away" in requests[2].results[0]
 
 
-def test_the_model_is_told_what_a_call_has_put_away() -> None:
-    assert_told_what_was_put_away(_run(TIGHT_TURNS, budget=SMALL_BUDGET))
+def test_result_of_a_call_notes_evicted_tools() -> None:
+    assert_eviction_is_noted(_run(TIGHT_TURNS, budget=SMALL_BUDGET))
     with ScriptedModel(TIGHT_TURNS) as model:
-        middleware = [ToolcribMiddleware(engine=words, budget=SMALL_BUDGET)]
+        middleware = [ToolcribMiddleware(engine=build_lexical_engine, budget=SMALL_BUDGET)]
         agent = create_agent(_llm(model), TOOLS, middleware=middleware)
         asyncio.run(agent.ainvoke(ASKED))
-        assert_told_what_was_put_away(model.requests)
+        assert_eviction_is_noted(model.requests)
 
 
-def test_a_result_of_several_parts_gets_one_more_and_one_for_the_user_none() -> None:
+def test_note_is_an_extra_part_and_absent_for_direct_results() -> None:
     @tool
     def count_sheep() -> list[dict[str, Any]]:
         """Count sheep."""
@@ -186,14 +193,14 @@ def test_a_result_of_several_parts_gets_one_more_and_one_for_the_user_none() -> 
         return "Eight."
 
     def results(name: str) -> list[Any]:
-        turns = [Turn(search("weather", limit=1)), Turn(ToolCall(name, {})), Turn("Done.")]
+        turns = [Turn(search_call("weather", limit=1)), Turn(ToolCall(name, {})), Turn("Done.")]
         with ScriptedModel(turns) as model:
-            middleware = [ToolcribMiddleware(engine=words, budget=1)]
+            middleware = [ToolcribMiddleware(engine=build_lexical_engine, budget=1)]
             agent = create_agent(
                 _llm(model), [*TOOLS, count_sheep, count_goats], middleware=middleware
             )
-            said = agent.invoke(ASKED)["messages"]
-            return [one.content for one in said if isinstance(one, ToolMessage)]
+            texts = agent.invoke(ASKED)["messages"]
+            return [item.content for item in texts if isinstance(item, ToolMessage)]
 
     (counted, note) = results("count_sheep")[-1]
     assert counted == {"type": "text", "text": "Seven."}
@@ -201,12 +208,12 @@ def test_a_result_of_several_parts_gets_one_more_and_one_for_the_user_none() -> 
     assert results("count_goats")[-1] == "Eight."
 
 
-def test_a_thread_stored_by_another_version_begins_anew_instead_of_ending() -> None:
+def test_thread_stored_by_another_version_starts_a_new_session() -> None:
     with ScriptedModel([Turn("Hi."), Turn("Hi.")]) as model:
         agent = create_agent(
             _llm(model),
             TOOLS,
-            middleware=[ToolcribMiddleware(engine=words)],
+            middleware=[ToolcribMiddleware(engine=build_lexical_engine)],
             checkpointer=InMemorySaver(),
         )
         agent.invoke(ASKED, _thread("1"))
@@ -215,22 +222,22 @@ def test_a_thread_stored_by_another_version_begins_anew_instead_of_ending() -> N
         assert model.requests[1].tool_names == (SEARCH,)
 
 
-def test_structured_output_is_left_to_langchain() -> None:
-    turns = [Turn(search("weather", limit=1)), Turn(ToolCall("Forecast", {"city": "Rome"}))]
+def test_structured_output_works() -> None:
+    turns = [Turn(search_call("weather", limit=1)), Turn(ToolCall("Forecast", {"city": "Rome"}))]
     with ScriptedModel(turns) as model:
         agent = create_agent(
             _llm(model),
             TOOLS,
-            middleware=[ToolcribMiddleware(engine=words)],
+            middleware=[ToolcribMiddleware(engine=build_lexical_engine)],
             response_format=ToolStrategy(Forecast),
         )
         assert agent.invoke(ASKED)["structured_response"] == Forecast(city="Rome")
         assert model.requests[1].tool_names == (SEARCH, "get_weather", "Forecast")
 
 
-def test_tools_are_read_once() -> None:
+def test_tools_are_converted_once() -> None:
     from toolcrib.frameworks import langchain_model
 
     reader = langchain_model.LangChainToolReader()
-    given: BaseTool = TOOLS[0]
-    assert reader.read_tool(given) is reader.read_tool(given)
+    extra_tools: BaseTool = TOOLS[0]
+    assert reader.read_tool(extra_tools) is reader.read_tool(extra_tools)

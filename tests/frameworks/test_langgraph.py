@@ -25,11 +25,11 @@ from tests.frameworks.script import (
     SMALL_BUDGET,
     TIGHT_TURNS,
     TURNS,
-    assert_as_told,
-    assert_told_what_was_put_away,
-    found,
-    search,
-    words,
+    assert_conversation,
+    assert_eviction_is_noted,
+    build_lexical_engine,
+    found_names,
+    search_call,
 )
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
@@ -46,59 +46,65 @@ def _thread(name: str) -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-def test_the_example_finds_its_tool_and_keeps_threads_apart() -> None:
+def test_example_finds_its_tool_and_isolates_threads() -> None:
     with ScriptedModel([*TURNS, Turn("Again."), Turn("New.")]) as model:
         agent = with_langgraph.agent(_llm(model))
-        said = agent.invoke(ASKED, _thread("1"))
-        assert said["messages"][-1].content == "It is sunny."
-        assert_as_told(model.requests)
+        texts = agent.invoke(ASKED, _thread("1"))
+        assert texts["messages"][-1].content == "It is sunny."
+        assert_conversation(model.requests)
         agent.invoke(ASKED, _thread("1"))
         agent.invoke(ASKED, _thread("2"))
         assert model.requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
         assert model.requests[4].tool_names == (SEARCH,)
 
 
-def test_a_thread_survives_the_agent() -> None:
-    kept = InMemorySaver()
-    with ScriptedModel([Turn(search("weather", limit=1)), Turn("Yes?"), Turn("Again.")]) as model:
+def test_thread_continues_with_a_new_agent() -> None:
+    remaining = InMemorySaver()
+    with ScriptedModel(
+        [Turn(search_call("weather", limit=1)), Turn("Yes?"), Turn("Again.")]
+    ) as model:
         for _ in range(2):
-            graph = create_agent(_llm(model), office.tools(), engine=words)
-            graph.compile(checkpointer=kept).invoke(ASKED, _thread("1"))
+            graph = create_agent(_llm(model), office.tools(), engine=build_lexical_engine)
+            graph.compile(checkpointer=remaining).invoke(ASKED, _thread("1"))
         assert model.requests[2].tool_names == (SEARCH, "get_weather")
 
 
-def test_the_same_on_an_event_loop() -> None:
+def test_example_works_in_an_event_loop() -> None:
     with ScriptedModel([*TURNS]) as model:
-        agent = create_agent(_llm(model), office.tools(), engine=words).compile()
-        said = asyncio.run(agent.ainvoke(ASKED))
-        assert said["messages"][-1].content == "It is sunny."
-        assert_as_told(model.requests)
+        agent = create_agent(_llm(model), office.tools(), engine=build_lexical_engine).compile()
+        texts = asyncio.run(agent.ainvoke(ASKED))
+        assert texts["messages"][-1].content == "It is sunny."
+        assert_conversation(model.requests)
 
 
-def test_the_model_is_told_what_a_call_has_put_away() -> None:
-    for invoke in (Pregel.invoke, lambda *given: asyncio.run(Pregel.ainvoke(*given))):
+def test_result_of_a_call_notes_evicted_tools() -> None:
+    for invoke in (Pregel.invoke, lambda *state_tools: asyncio.run(Pregel.ainvoke(*state_tools))):
         with ScriptedModel(TIGHT_TURNS) as model:
-            graph = create_agent(_llm(model), office.tools(), engine=words, budget=SMALL_BUDGET)
+            graph = create_agent(
+                _llm(model), office.tools(), engine=build_lexical_engine, budget=SMALL_BUDGET
+            )
             invoke(graph.compile(), ASKED)
-            assert_told_what_was_put_away(model.requests)
+            assert_eviction_is_noted(model.requests)
 
 
-def test_rights_are_those_of_the_run() -> None:
+def test_rights_depend_on_the_run() -> None:
     def allowed(runtime: Any) -> Any:
         return None if runtime.context == "chief" else lambda tool: tool.name != "refund_charge"
 
-    with ScriptedModel([Turn(search("refund")), Turn(REFUND), Turn("Hi.")] * 2) as model:
-        agent = create_agent(_llm(model), office.tools(), allowed=allowed, engine=words).compile()
+    with ScriptedModel([Turn(search_call("refund")), Turn(REFUND), Turn("Hi.")] * 2) as model:
+        agent = create_agent(
+            _llm(model), office.tools(), allowed=allowed, engine=build_lexical_engine
+        ).compile()
         for user in ("chief", "clerk"):
             agent.invoke(ASKED, context=user)
         requests = model.requests
-    assert "refund_charge" in found(requests[1])
+    assert "refund_charge" in found_names(requests[1])
     assert "refunded" in requests[2].results[0]
-    assert "refund_charge" not in found(requests[4])
+    assert "refund_charge" not in found_names(requests[4])
     assert 'There is no tool "refund_charge"' in requests[5].results[0]
 
 
-def test_a_tool_is_given_the_state_as_ever() -> None:
+def test_tool_receives_injected_state() -> None:
     @tool
     def count_messages(
         state: Annotated[dict[str, Any], InjectedState],
@@ -109,5 +115,5 @@ def test_a_tool_is_given_the_state_as_ever() -> None:
 
     tools = [count_messages, *office.tools()]
     with ScriptedModel([Turn(ToolCall("count_messages", {}, "c1")), Turn("Hi.")]) as model:
-        create_agent(_llm(model), tools, engine=words).compile().invoke(ASKED)
+        create_agent(_llm(model), tools, engine=build_lexical_engine).compile().invoke(ASKED)
         assert model.requests[1].results == ("2 messages in c1",)

@@ -32,12 +32,12 @@ from tests.frameworks.script import (
     SMALL_BUDGET,
     TIGHT_TURNS,
     TURNS,
-    assert_as_told,
-    assert_told_what_was_put_away,
-    found,
-    search,
-    weather,
-    words,
+    assert_conversation,
+    assert_eviction_is_noted,
+    build_lexical_engine,
+    found_names,
+    search_call,
+    weather_call,
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
@@ -65,11 +65,13 @@ def _run(
 
 
 def _agent(llm: Any, tools: Sequence[Any] = TOOLS, **options: Any) -> ToolcribAgent:
-    return ToolcribAgent("office", tools=[*tools], model=llm, engine=words, **options)
+    return ToolcribAgent(
+        "office", tools=[*tools], model=llm, engine=build_lexical_engine, **options
+    )
 
 
 @pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
-def test_the_example_finds_its_tool_and_goes_on_with_it(api: Any) -> None:
+def test_example_finds_its_tool_and_keeps_it(api: Any) -> None:
     async def act(llm: Any) -> None:
         agent = with_openai_agents.agent(llm)
         first = await Runner.run(agent, office.TASK, run_config=agent.run_config())
@@ -79,13 +81,13 @@ def test_the_example_finds_its_tool_and_goes_on_with_it(api: Any) -> None:
         await Runner.run(agent, "And in Paris?")
 
     _, requests = _run([*TURNS, Turn("Again."), Turn("New.")], act, api)
-    assert_as_told(requests)
+    assert_conversation(requests)
     assert requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
     assert requests[4].tool_names == (SEARCH,)
 
 
 @pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
-def test_the_same_streamed(api: Any) -> None:
+def test_example_works_with_streaming(api: Any) -> None:
     async def act(llm: Any) -> Any:
         agent = _agent(llm)
         reply = Runner.run_streamed(agent, office.TASK, run_config=agent.run_config())
@@ -93,28 +95,28 @@ def test_the_same_streamed(api: Any) -> None:
             pass
         return reply.final_output
 
-    said, requests = _run(TURNS, act, api)
-    assert said == "It is sunny."
-    assert_as_told(requests)
+    texts, requests = _run(TURNS, act, api)
+    assert texts == "It is sunny."
+    assert_conversation(requests)
 
 
-def test_a_session_of_the_sdk_goes_on_with_what_it_found() -> None:
+def test_sdk_session_keeps_revealed_tools() -> None:
     async def act(llm: Any) -> None:
         session = SQLiteSession("1")
         for _ in range(2):
             await Runner.run(_agent(llm), office.TASK, session=session)
         session.close()
 
-    _, requests = _run([Turn(search("weather", limit=1)), Turn("Yes?"), Turn("Again.")], act)
+    _, requests = _run([Turn(search_call("weather", limit=1)), Turn("Yes?"), Turn("Again.")], act)
     assert requests[2].tool_names == (SEARCH, "get_weather")
 
 
-def test_a_conversation_that_the_provider_keeps_goes_on_within_a_run() -> None:
+def test_provider_side_conversation_keeps_revealed_tools_within_a_run() -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm)
         await Runner.run(agent, office.TASK, auto_previous_response_id=True)
 
-    turns = [Turn(search("weather", limit=1)), Turn(weather("Rome")), Turn("Sunny.")]
+    turns = [Turn(search_call("weather", limit=1)), Turn(weather_call("Rome")), Turn("Sunny.")]
     _, requests = _run(turns, act)
     assert [request.tool_names for request in requests] == [
         (SEARCH,),
@@ -125,7 +127,7 @@ def test_a_conversation_that_the_provider_keeps_goes_on_within_a_run() -> None:
 
 
 @pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
-def test_the_model_is_told_what_a_call_has_put_away_in_every_later_run_too(api: Any) -> None:
+def test_note_about_evicted_tools_is_repeated_in_later_runs(api: Any) -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm, budget=SMALL_BUDGET)
         first = await Runner.run(agent, office.TASK)
@@ -133,23 +135,23 @@ def test_the_model_is_told_what_a_call_has_put_away_in_every_later_run_too(api: 
         await Runner.run(_agent(llm, budget=SMALL_BUDGET), items)
 
     _, requests = _run([*TIGHT_TURNS, Turn("Bye.")], act, api)
-    assert_told_what_was_put_away(requests)
-    # A prompt cache keeps what it has: nothing of it has changed.
+    assert_eviction_is_noted(requests)
+    # The prefix of the conversation is unchanged, so a prompt cache keeps it.
     field = "input" if api is OpenAIResponsesModel else "messages"
     sent = requests[2].body[field]
     assert requests[3].body[field][: len(sent)] == sent
 
 
-def test_the_same_where_the_provider_keeps_the_conversation() -> None:
+def test_note_is_sent_with_provider_side_conversations() -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm, budget=SMALL_BUDGET)
         await Runner.run(agent, office.TASK, auto_previous_response_id=True)
 
     _, requests = _run(TIGHT_TURNS, act)
-    assert_told_what_was_put_away(requests)
+    assert_eviction_is_noted(requests)
 
 
-def test_a_faulty_call_says_once_what_it_has_put_away_and_parts_get_one_more() -> None:
+def test_note_appears_once_and_as_an_extra_part() -> None:
     @function_tool
     def count_sheep() -> ToolOutputText:
         """Count sheep."""
@@ -160,7 +162,7 @@ def test_a_faulty_call_says_once_what_it_has_put_away_and_parts_get_one_more() -
         await Runner.run(agent, office.TASK, run_config=agent.run_config())
 
     turns = [
-        Turn(search("weather forecast", limit=1)),
+        Turn(search_call("weather forecast", limit=1)),
         Turn(ToolCall("refund_charge", {})),
         Turn(ToolCall("count_sheep", {})),
         Turn("Done."),
@@ -174,39 +176,39 @@ def test_a_faulty_call_says_once_what_it_has_put_away_and_parts_get_one_more() -
     ]
 
 
-def test_runs_at_the_same_time_do_not_know_of_each_other() -> None:
+def test_concurrent_runs_are_isolated() -> None:
     def script(request: Request) -> Turn:
         if request.results:
             return Turn("Done.")
-        return Turn(search(request.user_text, limit=1))
+        return Turn(search_call(request.user_text, limit=1))
 
     async def act(llm: Any) -> None:
         agent = _agent(llm)
         await asyncio.gather(
-            *(Runner.run(agent, asked) for asked in ("weather", "refund a charge"))
+            *(Runner.run(agent, questions) for questions in ("weather", "refund a charge"))
         )
 
     _, requests = _run(script, act)  # type: ignore[arg-type]
-    shown = {request.user_text: request.tool_names for request in requests if request.results}
-    assert shown == {
+    visible = {request.user_text: request.tool_names for request in requests if request.results}
+    assert visible == {
         "weather": (SEARCH, "get_weather"),
         "refund a charge": (SEARCH, "refund_charge"),
     }
 
 
-def test_a_tool_that_is_not_allowed_is_neither_found_nor_run_nor_named() -> None:
+def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm, allowed=lambda run: lambda tool: tool.name not in run.context)
         await Runner.run(
             agent, office.TASK, context={"refund_charge"}, run_config=agent.run_config()
         )
 
-    _, requests = _run([Turn(search("refund a charge")), Turn(REFUND), Turn("No.")], act)
-    assert "refund_charge" not in found(requests[1])
+    _, requests = _run([Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")], act)
+    assert "refund_charge" not in found_names(requests[1])
     assert 'There is no tool "refund_charge"' in requests[2].results[0]
 
 
-def test_without_the_settings_a_tool_that_does_not_exist_is_the_sdks_affair() -> None:
+def test_without_run_config_unknown_tool_raises_sdk_error() -> None:
     async def act(llm: Any) -> None:
         await Runner.run(_agent(llm), office.TASK)
 
@@ -214,13 +216,13 @@ def test_without_the_settings_a_tool_that_does_not_exist_is_the_sdks_affair() ->
         _run(TURNS, act)
 
 
-def test_the_settings_keep_what_was_set() -> None:
+def test_run_config_keeps_other_settings() -> None:
     settings = _agent("scripted").run_config(RunConfig(workflow_name="mine"))
     assert settings.workflow_name == "mine"
     assert settings.tool_not_found_behavior == "return_error_to_model"
 
 
-def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None:
+def test_few_tools_are_all_visible_except_explicitly_deferred_ones() -> None:
     async def few(llm: Any) -> None:
         await Runner.run(_agent(llm, TOOLS[:3]), office.TASK)
 
@@ -231,7 +233,7 @@ def test_few_tools_are_all_shown_and_one_that_is_to_be_deferred_is_not() -> None
         refund = function_tool(office.refund_charge, defer_loading=True)
         await Runner.run(_agent(llm, [*TOOLS[:2], refund]), office.TASK)
 
-    _, requests = _run([Turn(search("refund")), Turn("Hi.")], deferred)
+    _, requests = _run([Turn(search_call("refund")), Turn("Hi.")], deferred)
     assert requests[0].tool_names == (SEARCH, "get_weather", "send_email")
     assert requests[1].tool_names == (SEARCH, "get_weather", "send_email", "refund_charge")
 
@@ -240,14 +242,14 @@ def test_stubs_have_no_parameters() -> None:
     async def act(llm: Any) -> None:
         await Runner.run(_agent(llm, disclosure=Disclosure(tier="stub")), office.TASK)
 
-    _, requests = _run([Turn(search("weather", limit=1)), Turn("Hi.")], act)
+    _, requests = _run([Turn(search_call("weather", limit=1)), Turn("Hi.")], act)
     assert len(requests[1].tool_names) == len(TOOLS) + 1
-    parameters = {one["name"]: one["parameters"] for one in requests[1].body["tools"]}
+    parameters = {item["name"]: item["parameters"] for item in requests[1].body["tools"]}
     assert "city" in parameters["get_weather"]["properties"]
     assert not parameters["send_email"].get("properties")
 
 
-def test_a_model_may_be_named_and_an_agent_cloned_and_handed_over_to() -> None:
+def test_model_names_clones_and_handoffs_work() -> None:
     async def act(llm: Any) -> Any:
         set_default_openai_client(llm._client, use_for_tracing=False)
         office_agent = _agent("scripted").clone(instructions="Be brief.")
@@ -256,7 +258,7 @@ def test_a_model_may_be_named_and_an_agent_cloned_and_handed_over_to() -> None:
 
     from tests.support.scripted_model.turn import ToolCall
 
-    turns = [Turn(ToolCall("transfer_to_office", {})), Turn(weather("Rome")), Turn("Sunny.")]
+    turns = [Turn(ToolCall("transfer_to_office", {})), Turn(weather_call("Rome")), Turn("Sunny.")]
     last, requests = _run(turns, act)
     assert last == "office"
     assert requests[0].tool_names == ("transfer_to_office",)

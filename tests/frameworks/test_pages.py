@@ -1,4 +1,4 @@
-"""The pages about frameworks show the very examples that the other tests run."""
+"""Check that the framework pages contain the tested examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXAMPLES = sorted(ROOT.glob("examples/with_*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_the_page_has_the_example_as_it_is(example: Path) -> None:
+def test_page_contains_the_example(example: Path) -> None:
     slug = example.stem.removeprefix("with_").replace("_", "-")
     page = (ROOT / "docs" / "how-to" / f"{slug}.md").read_text(encoding="utf-8")
     assert f"```python\n{example.read_text(encoding='utf-8')}```" in page

@@ -19,7 +19,7 @@ from shipit_agent.tools.function import FunctionTool
 from shipit_agent.tools.tool_search import ToolSearchTool as ShipitToolSearchTool
 
 from examples import office, with_shipit_agent
-from tests.frameworks.script import REFUND, weather, words
+from tests.frameworks.script import REFUND, build_lexical_engine, weather_call
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.frameworks.shipit_agent import ToolcribSearchTool
@@ -43,11 +43,13 @@ def _llm(model: ScriptedModel) -> Any:
 def _run(turns: Iterable[Turn], **options: Any) -> Sequence[Request]:
     with ScriptedModel(turns) as model:
         llm = _llm(model)
-        Agent(llm=llm, tools=[*TOOLS, ToolcribSearchTool(engine=words)], **options).run(office.TASK)
+        Agent(
+            llm=llm, tools=[*TOOLS, ToolcribSearchTool(engine=build_lexical_engine)], **options
+        ).run(office.TASK)
         return model.requests
 
 
-def test_the_example_loads_what_it_finds_and_what_it_calls() -> None:
+def test_example_loads_found_and_called_tools() -> None:
     last = office.COUNTRIES[-1]
     by_need = f"yearly sales in {last}"
     turns = [
@@ -69,8 +71,8 @@ def test_the_example_loads_what_it_finds_and_what_it_calls() -> None:
     assert requests[2].results == ("sales in Spain in 2026: 1,000",)
 
 
-def test_parameters_are_searched_too_and_the_search_tool_does_not_find_itself() -> None:
-    tool = ToolcribSearchTool(engine=words)
+def test_parameters_are_searched_and_search_tool_is_excluded() -> None:
+    tool = ToolcribSearchTool(engine=build_lexical_engine)
     assert isinstance(tool, ShipitToolSearchTool)
     described = [{"name": "a", "description": "Do it."}, {"name": "tool_search"}]
     parameters = {"type": "object", "properties": {"postcode": {"type": "string"}}}
@@ -81,8 +83,8 @@ def test_parameters_are_searched_too_and_the_search_tool_does_not_find_itself() 
         "loaded_tool_names": set(),
     }
     context = ToolContext(prompt="", state=state)
-    found = tool.run(context, query="postcode")
-    assert found.metadata["loaded"] == ["a"]
+    matches = tool.run(context, query="postcode")
+    assert matches.metadata["loaded"] == ["a"]
     assert state["loaded_tool_names"] == {"a"}
     again = tool.run(context, query="postcode")
     assert again.metadata["already_loaded"] == ["a"]
@@ -90,13 +92,13 @@ def test_parameters_are_searched_too_and_the_search_tool_does_not_find_itself() 
     assert [row["name"] for row in tool.run(context, query="tool_search").metadata["matches"]] == []
 
 
-def test_nothing_found_is_said_plainly_and_loads_nothing() -> None:
+def test_no_match_answers_with_text_and_loads_nothing() -> None:
     requests = _run([Turn(_search("quantum knitting")), Turn("No.")])
     assert requests[1].results[0].startswith("No tools matched 'quantum knitting'.")
     assert requests[1].tool_names == requests[0].tool_names
 
 
-def test_what_the_permissions_deny_is_neither_found_nor_run() -> None:
+def test_denied_tool_is_neither_found_nor_run() -> None:
     denied = PermissionEngine(deny=["refund_charge"])
     turns = [Turn(_search("money back for a charge")), Turn(REFUND), Turn("No.")]
     requests = _run(turns, permissions=denied)
@@ -104,9 +106,9 @@ def test_what_the_permissions_deny_is_neither_found_nor_run() -> None:
     assert all("cents of" not in result for result in requests[2].results)
 
 
-def test_a_tool_that_was_not_shown_can_be_called_on_an_event_loop_too() -> None:
-    deferred = [*TOOLS[3:], *TOOLS[:3], ToolcribSearchTool(engine=words)]
-    with ScriptedModel([Turn(weather("Rome")), Turn("Sunny.")]) as model:
+def test_unrevealed_tool_can_be_called_in_an_event_loop() -> None:
+    deferred = [*TOOLS[3:], *TOOLS[:3], ToolcribSearchTool(engine=build_lexical_engine)]
+    with ScriptedModel([Turn(weather_call("Rome")), Turn("Sunny.")]) as model:
         agent = Agent(llm=_llm(model), tools=deferred)
         asyncio.run(agent.arun(office.TASK))
         requests = model.requests

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.frameworks.script import words
+from tests.frameworks.script import build_lexical_engine
 from toolcrib.core.calls import ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
@@ -20,87 +20,89 @@ RAIN = Tool("get_weather", "Weather forecast.")
 REFUND = Tool("refund", "Give money back.")
 
 
-class Making:
-    """Counts the engines that were made from nothing."""
+class EngineCounter:
+    """Counts how many engines were built from scratch."""
 
     def __init__(self) -> None:
         self.catalogs: list[Catalog] = []
 
     def __call__(self, catalog: Catalog) -> SearchEngine:
         self.catalogs.append(catalog)
-        return words(catalog)
+        return build_lexical_engine(catalog)
 
 
-def _shelf(making: Making | None = None) -> FrameworkToolIndex:
-    return FrameworkToolIndex(disclosure=ALWAYS, engine=making or words)
+def _build_index(counter: EngineCounter | None = None) -> FrameworkToolIndex:
+    return FrameworkToolIndex(disclosure=ALWAYS, engine=counter or build_lexical_engine)
 
 
-def test_users_who_see_different_tools_take_turns_without_anything_being_made_anew() -> None:
-    making = Making()
-    shelf = _shelf(making)
+def test_alternating_users_do_not_rebuild_the_engine() -> None:
+    counter = EngineCounter()
+    index = _build_index(counter)
     for _ in range(3):
-        ada = shelf.build_turn_handler([MAIL, RAIN])
-        alan = shelf.build_turn_handler([MAIL, REFUND])
+        ada = index.build_turn_handler([MAIL, RAIN])
+        alan = index.build_turn_handler([MAIL, REFUND])
         assert ada.search("money back", 5).hits == ()
         assert [hit.tool for hit in alan.search("money back", 5)] == [REFUND]
         assert ada.find_tool("refund") is None
-    assert len(making.catalogs) == 1
+    assert len(counter.catalogs) == 1
     assert ada.engine is alan.engine
 
 
-def test_who_has_few_tools_need_not_search_because_others_have_many() -> None:
-    shelf = FrameworkToolIndex(disclosure=Disclosure(Activation(tools=3)), engine=words)
-    assert shelf.build_turn_handler([MAIL, RAIN, REFUND]).plan.is_active
-    assert not shelf.build_turn_handler([MAIL]).plan.is_active
+def test_user_with_few_tools_sees_all_of_them() -> None:
+    index = FrameworkToolIndex(
+        disclosure=Disclosure(Activation(tools=3)), engine=build_lexical_engine
+    )
+    assert index.build_turn_handler([MAIL, RAIN, REFUND]).plan.is_active
+    assert not index.build_turn_handler([MAIL]).plan.is_active
 
 
-def test_a_tool_that_changed_is_found_as_it_is_now() -> None:
-    shelf = _shelf()
-    before = shelf.build_turn_handler([MAIL])
+def test_changed_tool_is_found_in_its_new_form() -> None:
+    index = _build_index()
+    before = index.build_turn_handler([MAIL])
     changed = Tool("send_mail", "Post a letter.")
-    assert [hit.tool for hit in shelf.build_turn_handler([changed]).search("letter", 5)] == [
+    assert [hit.tool for hit in index.build_turn_handler([changed]).search("letter", 5)] == [
         changed
     ]
     assert [hit.tool for hit in before.search("e-mail", 5)] == [MAIL]
 
 
 @pytest.mark.parametrize("name", ["2fa_code", "-code", "files.read", "a" * 80])
-def test_the_model_is_told_the_name_that_a_framework_sends(name: str) -> None:
-    talk = _shelf().build_turn_handler([Tool(name, "A code for the second factor."), RAIN])
-    call = ToolCall("1", talk.search_name, {"query": "second factor"})
-    (answer,) = talk.handle_calls(talk.start_session(None), [call]).answers
-    assert [one["name"] for one in json.loads(answer.text)["found"]] == [name]
+def test_names_are_those_the_framework_sends(name: str) -> None:
+    handler = _build_index().build_turn_handler([Tool(name, "A code for the second factor."), RAIN])
+    call = ToolCall("1", handler.search_name, {"query": "second factor"})
+    (answer,) = handler.handle_calls(handler.start_session(None), [call]).replies
+    assert [item["name"] for item in json.loads(answer.text)["found"]] == [name]
 
 
 @pytest.mark.parametrize(
     "allowed", [{"send_mail"}, "send_mail", lambda tool: tool.name == "send_mail"]
 )
-def test_rights_and_listing_both_count(allowed: object) -> None:
-    talk = _shelf().build_turn_handler([MAIL, RAIN], allowed)  # type: ignore[arg-type]
-    assert talk.find_tool("send_mail") == MAIL
-    assert talk.find_tool("get_weather") is None
-    assert not talk.search("weather", 5).hits
-    assert talk.plan.deferred_tools == (MAIL,)
+def test_rights_and_listed_tools_both_apply(allowed: object) -> None:
+    handler = _build_index().build_turn_handler([MAIL, RAIN], allowed)  # type: ignore[arg-type]
+    assert handler.find_tool("send_mail") == MAIL
+    assert handler.find_tool("get_weather") is None
+    assert not handler.search("weather", 5).hits
+    assert handler.plan.deferred_tools == (MAIL,)
 
 
-def test_what_nobody_lists_any_more_is_forgotten_in_the_end(
+def test_unlisted_tools_are_dropped_at_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_INDEXED_TOOLS", 3)
-    making = Making()
-    shelf = _shelf(making)
+    counter = EngineCounter()
+    index = _build_index(counter)
     for number in range(6):
-        talk = shelf.build_turn_handler([MAIL, Tool(f"t{number}")])
-        assert talk.find_tool(f"t{number}")
-    assert len(talk.engine.catalog) <= 3
-    assert len(making.catalogs) == 3
+        handler = index.build_turn_handler([MAIL, Tool(f"t{number}")])
+        assert handler.find_tool(f"t{number}")
+    assert len(handler.engine.catalog) <= 3
+    assert len(counter.catalogs) == 3
 
 
-def test_two_tools_of_one_name_are_a_mistake_that_is_named() -> None:
+def test_duplicate_names_are_rejected() -> None:
     with pytest.raises(DuplicateTool, match="two tools are called 'send_mail'; rename one"):
-        _shelf().build_turn_handler([MAIL, Tool("send_mail", "Another.")])
+        _build_index().build_turn_handler([MAIL, Tool("send_mail", "Another.")])
 
 
-def test_a_budget_is_a_number_of_tokens() -> None:
+def test_invalid_budget_is_rejected() -> None:
     with pytest.raises(InvalidConfig, match="from 1, not 0"):
         FrameworkToolIndex(budget=0)

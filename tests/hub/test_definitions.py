@@ -13,41 +13,43 @@ from toolcrib.hub.definitions import (
 )
 
 
-def test_what_can_be_used_is_kept_as_it_came() -> None:
+def test_usable_definition_is_kept_unchanged() -> None:
     raw = {"name": "read", "description": "Read.", "inputSchema": {"type": "object"}, "x": 1}
-    read = parse_definitions([raw], server="files", server_description="About files.")
-    (one,) = read.definitions
-    assert one.raw is raw
-    assert one.tool.server == "files"
-    assert one.tool.server_description == "About files."
-    assert read.problems == ()
+    parsed = parse_definitions([raw], server="files", server_description="About files.")
+    (definition,) = parsed.definitions
+    assert definition.raw is raw
+    assert definition.tool.server == "files"
+    assert definition.tool.server_description == "About files."
+    assert parsed.problems == ()
 
 
-def test_what_cannot_be_used_is_said_and_holds_up_nothing() -> None:
+def test_unusable_definition_is_reported_and_does_not_affect_others() -> None:
     good = {"name": "good"}
-    read = parse_definitions([None, {}, {"name": 7}, good, {**good, "title": "Again"}], server="s")
-    assert [one.name for one in read.definitions] == ["good"]
-    assert len(read.problems) == 4
-    assert read.problems[0] == "tool 1 is not an object"
-    assert "name is missing" in read.problems[1] or "name" in read.problems[1]
-    assert read.problems[-1] == "tool 5: the name 'good' is taken by an earlier one"
+    parsed = parse_definitions(
+        [None, {}, {"name": 7}, good, {**good, "title": "Again"}], server="s"
+    )
+    assert [definition.name for definition in parsed.definitions] == ["good"]
+    assert len(parsed.problems) == 4
+    assert parsed.problems[0] == "tool 1 is not an object"
+    assert "name is missing" in parsed.problems[1] or "name" in parsed.problems[1]
+    assert parsed.problems[-1] == "tool 5: an earlier tool has the same name 'good'"
 
 
-def test_faults_are_not_listed_for_ever() -> None:
-    read = parse_definitions([None] * 1000, server="s")
-    assert len(read.problems) == MAX_PROBLEMS + 1
-    assert read.problems[-1] == f"and {1000 - MAX_PROBLEMS} more"
+def test_number_of_problems_is_limited() -> None:
+    parsed = parse_definitions([None] * 1000, server="s")
+    assert len(parsed.problems) == MAX_PROBLEMS + 1
+    assert parsed.problems[-1] == f"and {1000 - MAX_PROBLEMS} more"
 
 
-def test_a_definition_beyond_measure_is_a_fault() -> None:
-    heavy = {"name": "heavy", "_meta": {"x": "x" * MAX_DEFINITION_BYTES}}
-    read = parse_definitions([heavy, {"name": "light"}], server="s")
-    assert [one.name for one in read.definitions] == ["light"]
-    assert "bytes" in read.problems[0]
+def test_oversized_definition_is_a_problem() -> None:
+    large = {"name": "large", "_meta": {"x": "x" * MAX_DEFINITION_BYTES}}
+    parsed = parse_definitions([large, {"name": "small"}], server="s")
+    assert [definition.name for definition in parsed.definitions] == ["small"]
+    assert "bytes" in parsed.problems[0]
 
 
 @pytest.mark.parametrize(
-    ("schema", "shown"),
+    ("schema", "rendered"),
     [
         (None, {"type": "object"}),
         ([1], {"type": "object"}),
@@ -57,18 +59,18 @@ def test_a_definition_beyond_measure_is_a_fault() -> None:
         ({"type": 7, "x": 1}, {"type": "object", "x": 1}),
     ],
 )
-def test_what_is_listed_says_that_it_takes_an_object(schema: Any, shown: Any) -> None:
+def test_rendered_schema_has_type_object(schema: Any, rendered: Any) -> None:
     definition = {"name": "own", "inputSchema": schema, "vendor": [None]}
     assert render_definition(definition, "server___own") == {
         "name": "server___own",
-        "inputSchema": shown,
+        "inputSchema": rendered,
         "vendor": [None],
     }
     assert definition["name"] == "own"
 
 
 @pytest.mark.parametrize(
-    ("value", "heavy"),
+    ("value", "expected"),
     [
         ("x" * 97, False),
         ("x" * 99, True),
@@ -81,5 +83,5 @@ def test_what_is_listed_says_that_it_takes_an_object(schema: Any, shown: Any) ->
         (None, False),
     ],
 )
-def test_weighing_stops_at_the_limit(value: Any, heavy: bool) -> None:
-    assert exceeds_size(value, 100) is heavy
+def test_exceeds_size(value: Any, expected: bool) -> None:
+    assert exceeds_size(value, 100) is expected

@@ -1,4 +1,4 @@
-"""A gateway searches with the embedder that its configuration names, and with ours while it is down."""
+"""The hub searches with the configured embedder, and with the default encoder as its fallback."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS = [
 ]
 
 
-def _config(folder: Path, endpoint: Endpoint, **more: Any) -> GatewayConfig:
+def _build_config(folder: Path, endpoint: Endpoint, **more: Any) -> GatewayConfig:
     document = {
         "mcpServers": {"shop": {"command": "shop"}},
         "embedding": {"url": endpoint.url, "model": "tiny", "key": "${EMBEDDER_KEY}", **more},
@@ -31,51 +31,53 @@ def _config(folder: Path, endpoint: Endpoint, **more: Any) -> GatewayConfig:
     return parse_config(document, {"EMBEDDER_KEY": "very secret"}, folder / "toolcrib.json")
 
 
-def _opened(config: GatewayConfig) -> Hub:
-    service = open_hub(config)
-    service.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
-    return service
+def _open_hub(config: GatewayConfig) -> Hub:
+    hub = open_hub(config)
+    hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+    return hub
 
 
-def test_queries_and_tools_are_read_by_it_with_their_marks_and_tools_only_once(
+def test_queries_and_tools_are_embedded_with_prefixes_and_tools_only_once(
     tmp_path: Path,
 ) -> None:
     with serve_endpoint() as endpoint:
-        config = _config(tmp_path, endpoint, queryPrefix="q: ", toolPrefix="t: ", dimensions=2)
-        with closing(_opened(config)) as service:
-            service.get_view().engine.search("reimburse the buyer")
-            assert service.embedder_error == ""
-        texts = [text for asked in endpoint.requests for text in asked["input"]]
+        config = _build_config(
+            tmp_path, endpoint, queryPrefix="q: ", toolPrefix="t: ", dimensions=2
+        )
+        with closing(_open_hub(config)) as hub:
+            hub.get_view().engine.search("reimburse the buyer")
+            assert hub.embedder_error == ""
+        texts = [text for request in endpoint.requests for text in request["input"]]
         assert texts.count("q: reimburse the buyer") == 1
         assert len([text for text in texts if text.startswith("t: ")]) == len(TOOLS)
-        assert {asked["model"] for asked in endpoint.requests} == {"tiny"}
-        assert {asked["dimensions"] for asked in endpoint.requests} == {2}
+        assert {request["model"] for request in endpoint.requests} == {"tiny"}
+        assert {request["dimensions"] for request in endpoint.requests} == {2}
         assert endpoint.headers[0]["authorization"] == "Bearer very secret"
         endpoint.requests.clear()
-        with closing(_opened(config)) as service:
-            service.get_view().engine.search("send the parcel")
-        assert [asked["input"] for asked in endpoint.requests] == [["q: send the parcel"]]
+        with closing(_open_hub(config)) as hub:
+            hub.get_view().engine.search("send the parcel")
+        assert [request["input"] for request in endpoint.requests] == [["q: send the parcel"]]
 
 
-def test_while_it_is_down_ours_answers_and_it_is_said(tmp_path: Path) -> None:
+def test_fallback_is_used_and_reported_while_the_embedder_fails(tmp_path: Path) -> None:
     with serve_endpoint() as endpoint:
         endpoint.script = [error_reply(401, "no")] * 9
-        with closing(_opened(_config(tmp_path, endpoint))) as service:
-            found = service.get_view().engine.search("reimburse the buyer")
-            assert found.hits[0].tool.name == "refund"
-            assert any("the embedder is down" in note for note in found.notes)
-            assert "check it" in service.embedder_error
-            assert "very secret" not in service.embedder_error
+        with closing(_open_hub(_build_config(tmp_path, endpoint))) as hub:
+            result = hub.get_view().engine.search("reimburse the buyer")
+            assert result.hits[0].tool.name == "refund"
+            assert any("the embedder is unavailable" in note for note in result.notes)
+            assert "check it" in hub.embedder_error
+            assert "very secret" not in hub.embedder_error
 
 
-def test_its_key_is_a_secret(tmp_path: Path) -> None:
-    config = _config(tmp_path, Endpoint(), url="http://localhost:11434/v1")
+def test_embedder_key_is_a_secret(tmp_path: Path) -> None:
+    config = _build_config(tmp_path, Endpoint(), url="http://localhost:11434/v1")
     assert "very secret" in set(collect_config_secrets(config))
     assert "very secret" not in repr(config)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "message"),
     [
         ({"url": "http://localhost/v1"}, "embedding.model"),
         ({"model": "tiny"}, "embedding.url"),
@@ -83,6 +85,6 @@ def test_its_key_is_a_secret(tmp_path: Path) -> None:
         ({"url": "http://localhost/v1", "modle": "tiny"}, "model"),
     ],
 )
-def test_what_is_half_told_is_refused(given: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidConfig, match=said):
-        parse_config({"embedding": given}, {})
+def test_incomplete_embedder_settings_are_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        parse_config({"embedding": settings}, {})

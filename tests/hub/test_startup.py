@@ -1,4 +1,4 @@
-"""A service is opened from a configuration, and reads no tool again that it has read before."""
+"""A hub opened from a configuration keeps the embeddings of its tools across restarts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ TOOLS = [
 ]
 
 
-def _config(folder: Path) -> GatewayConfig:
+def _build_config(folder: Path) -> GatewayConfig:
     return GatewayConfig(
         servers={"shop": SERVER}, store="sqlite:///shop.db", path=folder / "toolcrib.json"
     )
 
 
-def test_what_was_read_of_a_tool_outlasts_a_restart(
+def test_embeddings_are_kept_across_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = open_hub(_config(tmp_path))
+    first = open_hub(_build_config(tmp_path))
     first.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
     assert first.engine.warm_up() == 0
     before = first.engine.search("reimburse the buyer")
@@ -36,31 +36,31 @@ def test_what_was_read_of_a_tool_outlasts_a_restart(
     assert (tmp_path / "shop.db").is_file()
     assert (tmp_path / f"shop{VECTORS_SUFFIX}").is_file()
 
-    def read_again(texts: Any) -> Any:
-        raise AssertionError(f"read again: {texts}")
+    def encode_again(texts: Any) -> Any:
+        raise AssertionError(f"encoded again: {texts}")
 
-    monkeypatch.setattr(DEFAULT_ENCODER, "tools", read_again)
-    again = open_hub(_config(tmp_path))
+    monkeypatch.setattr(DEFAULT_ENCODER, "embed_tools", encode_again)
+    again = open_hub(_build_config(tmp_path))
     assert again.engine.warm_up() == 0
     assert again.engine.search("reimburse the buyer") == before
     again.close()
 
 
-def test_a_damaged_memory_of_vectors_costs_only_time(
+def test_damaged_embedding_cache_is_rebuilt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / f"shop{VECTORS_SUFFIX}").write_bytes(b"not a database" * 1000)
-    service = open_hub(_config(tmp_path))
-    service.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
-    service.engine.warm_up()
-    assert service.engine.search("reimburse the buyer").hits[0].tool.name == "refund"
-    service.close()
+    hub = open_hub(_build_config(tmp_path))
+    hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+    hub.engine.warm_up()
+    assert hub.engine.search("reimburse the buyer").hits[0].tool.name == "refund"
+    hub.close()
 
 
-def test_a_store_in_memory_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_in_memory_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    service = open_hub(GatewayConfig(servers={"shop": SERVER}, store="sqlite://"))
-    service.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
-    assert service.engine.search("refund").hits[0].tool.name == "refund"
-    service.close()
+    hub = open_hub(GatewayConfig(servers={"shop": SERVER}, store="sqlite://"))
+    hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+    assert hub.engine.search("refund").hits[0].tool.name == "refund"
+    hub.close()
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What the tests of the dynamic registry have in common."""
+"""Shared code of the dynamic registry tests."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from toolcrib.profiles.dynamic_registry import DynamicToolRegistry
 Row = dict[str, Any]
 
 
-def answer(registry: DynamicToolRegistry, name: str, **arguments: Any) -> Any:
+def call_meta_tool(registry: DynamicToolRegistry, name: str, **arguments: Any) -> Any:
     return json.loads(registry.call(name, arguments))
 
 
-def raising(fault: BaseException) -> Callable[..., Any]:
+def raise_error(error: BaseException) -> Callable[..., Any]:
     def function(**_: Any) -> Any:
-        raise fault
+        raise error
 
     return function
 
 
-def same_groups(ours: list[Row], recorded: list[Row]) -> None:
-    """The same scores, and under each score the same names; a cut may fall inside the last one."""
-    assert scores(ours) == scores(recorded)
-    for score in set(scores(ours)) - set(scores(ours)[-1:]):
+def assert_same_groups(ours: list[Row], recorded: list[Row]) -> None:
+    """Check that both have the same scores, and the same names per score except for the last one."""
+    assert read_scores(ours) == read_scores(recorded)
+    for score in set(read_scores(ours)) - set(read_scores(ours)[-1:]):
         assert names_with(score, ours) == names_with(score, recorded)
 
 
-def scores(rows: list[Row]) -> list[float]:
+def read_scores(rows: list[Row]) -> list[float]:
     return [row["relevance_score"] for row in rows]
 
 

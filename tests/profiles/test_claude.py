@@ -39,13 +39,13 @@ HARBOUR = [
     tool("read_tide", "Tell when the water is high"),
     tool("log_weather", "", wind="force and direction"),
 ]
-HARBOUR_NAMES = [one.name for one in HARBOUR]
+HARBOUR_NAMES = [item.name for item in HARBOUR]
 
 
 def names(content: dict[str, Any]) -> list[str]:
     assert content["type"] == "tool_search_tool_search_result"
-    assert all(one["type"] == "tool_reference" for one in content["tool_references"])
-    return [one["tool_name"] for one in content["tool_references"]]
+    assert all(item["type"] == "tool_reference" for item in content["tool_references"])
+    return [item["tool_name"] for item in content["tool_references"]]
 
 
 def error(content: dict[str, Any]) -> str:
@@ -68,15 +68,15 @@ def by_words(query: object, edition: Edition = EDITION_2026, **more: Any) -> dic
 
 def recorded_tools() -> list[Tool]:
     return [
-        one
+        item
         for entry in load_golden("anthropic")["catalog"]
-        for one in anthropic.tools_from_wire(entry)
+        for item in anthropic.tools_from_wire(entry)
     ]
 
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "regex_vectors"))
 @pytest.mark.parametrize("reading", READINGS)
-def test_a_pattern_finds_as_recorded(vector: dict[str, Any], reading: str) -> None:
+def test_pattern_matches_the_recording(vector: dict[str, Any], reading: str) -> None:
     tools = recorded_tools()
     search = ClaudeToolSearch(tools, READINGS[reading])
     content = search.search(REGEX, {"pattern": vector["pattern"], "limit": len(tools)})
@@ -91,9 +91,7 @@ def test_a_pattern_finds_as_recorded(vector: dict[str, Any], reading: str) -> No
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "regex_hazards"))
 @pytest.mark.parametrize("edition", READINGS.values())
-def test_a_recorded_pattern_that_hangs_others_is_answered(
-    vector: dict[str, Any], edition: Edition
-) -> None:
+def test_catastrophic_pattern_is_answered(vector: dict[str, Any], edition: Edition) -> None:
     search = ClaudeToolSearch([Tool("hazard", vector["text"])], edition)
     content = search.search(REGEX, {"pattern": vector["pattern"]})
     if content["type"] == "tool_search_tool_result_error":
@@ -103,7 +101,7 @@ def test_a_recorded_pattern_that_hangs_others_is_answered(
 
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "request_vectors"))
-def test_a_request_is_refused_or_not_as_recorded(vector: dict[str, Any]) -> None:
+def test_refusal_matches_the_recording(vector: dict[str, Any]) -> None:
     names = vector.get("tool_result_references", [])
     edition = EDITION_2025 if "2025" in vector.get("reason", "") else EDITION_2026
     body = {"tools": vector["tools"], "messages": [client_side_result(*names)]}
@@ -118,7 +116,7 @@ def client_side_result(*names: str) -> dict[str, Any]:
 
 
 def history_bodies() -> list[dict[str, Any]]:
-    """Requests that tell of a search, in each of the ways a history can."""
+    """Return requests that contain a search in their history, in each possible form."""
     use, result = claude.render_blocks("srvtoolu_1", REGEX, {"pattern": "x"}, by_pattern("tide"))
     return [
         {"messages": [{"role": "assistant", "content": [use]}]},
@@ -128,7 +126,7 @@ def history_bodies() -> list[dict[str, Any]]:
 
 
 def bodies(described: str) -> list[dict[str, Any]]:
-    """The requests that a recorded sentence describes; "same" is that of a search tool."""
+    """Return the requests that a recorded sentence describes; "same" means a search tool."""
     if "messages" in described:
         return history_bodies()
     if "defer_loading" in described:
@@ -139,7 +137,7 @@ def bodies(described: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "beta_header_vectors"))
-def test_a_request_needs_the_recorded_beta_header(vector: dict[str, Any]) -> None:
+def test_beta_header_matches_the_recording(vector: dict[str, Any]) -> None:
     edition = EDITION_2026 if "current" in vector["body"] else EDITION_2025
     expected = vector.get("header", vector.get("adds"))
     for body in bodies(vector["body"]):
@@ -147,7 +145,7 @@ def test_a_request_needs_the_recorded_beta_header(vector: dict[str, Any]) -> Non
         assert headers == ((expected,) if expected else ())
 
 
-def test_limits_codes_and_blocks_are_as_recorded() -> None:
+def test_limits_codes_and_blocks_match_the_recording() -> None:
     limits, blocks = load_golden("anthropic")["limits"], load_golden("anthropic")["blocks"]
     assert claude.VARIANTS[REGEX].max_chars == limits["regex_pattern_chars"]
     assert claude.VARIANTS[BM25].max_chars == limits["bm25_query_chars"]
@@ -182,17 +180,17 @@ def test_limits_codes_and_blocks_are_as_recorded() -> None:
         ("^$", [], []),
     ],
 )
-def test_a_pattern_is_read_in_both_ways(pattern: str, seed: list[str], current: list[str]) -> None:
+def test_pattern_works_in_both_editions(pattern: str, seed: list[str], current: list[str]) -> None:
     assert names(by_pattern(pattern, EDITION_2025)) == seed
     assert names(by_pattern(pattern, EDITION_2026)) == current
 
 
 @pytest.mark.parametrize("name", [REGEX, f"{REGEX}_20251119"])
-def test_a_search_tool_is_known_by_its_name_and_by_its_type(name: str) -> None:
+def test_search_tool_is_found_by_name_and_type(name: str) -> None:
     assert names(ClaudeToolSearch(HARBOUR).search(name, {"pattern": "tide"})) == ["read_tide"]
 
 
-def test_the_older_key_of_a_pattern_is_read_too() -> None:
+def test_older_pattern_key_is_accepted() -> None:
     assert names(ClaudeToolSearch(HARBOUR).search(REGEX, {"query": "tide$"})) == ["read_tide"]
 
 
@@ -212,13 +210,11 @@ def test_another_name_is_not_a_search_tool() -> None:
         ("tide: -boat +high ^3 *", "read_tide"),
     ],
 )
-def test_words_find_the_best_tool_first_whatever_signs_stand_among_them(
-    query: str, first: str
-) -> None:
+def test_bm25_ignores_punctuation(query: str, first: str) -> None:
     assert names(by_words(query))[0] == first
 
 
-def test_words_of_arguments_were_not_searched_in_2025() -> None:
+def test_2025_edition_does_not_search_parameters() -> None:
     assert names(by_words("direction of the wind", EDITION_2025)) == []
     assert names(by_words("boat", EDITION_2025)) == ["moor_boat"]
 
@@ -230,9 +226,7 @@ def test_nothing_found_is_a_result_without_references() -> None:
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(None, 5), (1, 1), (7, 7), (10_000, 8)])
-def test_a_search_answers_with_five_tools_unless_it_is_told_otherwise(
-    limit: int | None, expected: int
-) -> None:
+def test_default_limit_is_five(limit: int | None, expected: int) -> None:
     search = ClaudeToolSearch([tool(f"boat_{number}") for number in range(8)])
     first = [f"boat_{number}" for number in range(expected)]
     assert names(search.search(REGEX, {"pattern": "boat", "limit": limit})) == first
@@ -240,36 +234,36 @@ def test_a_search_answers_with_five_tools_unless_it_is_told_otherwise(
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001, "3", 2.0, True])
-def test_a_limit_out_of_range_is_an_error(limit: object) -> None:
+def test_limit_out_of_range_is_an_error(limit: object) -> None:
     assert error(by_words("boat", limit=limit)) == "invalid_tool_input"
     assert error(by_pattern("boat", EDITION_2025, limit=limit)) == "invalid_pattern"
 
 
-def test_a_bad_pattern_says_so_in_the_words_of_the_year() -> None:
+def test_bad_pattern_has_the_error_code_of_its_edition() -> None:
     assert error(by_pattern("(")) == "invalid_tool_input"
     assert error(by_pattern("(", EDITION_2025)) == "invalid_pattern"
-    said = by_pattern("boat(")["error_message"]
-    assert said.startswith("Invalid regular expression pattern: missing )")
-    assert said.endswith(r"at position 4; escape it as \( or search with plain words")
+    message = by_pattern("boat(")["error_message"]
+    assert message.startswith("Invalid regular expression pattern: missing )")
+    assert message.endswith(r"at position 4; escape it as \( or search with plain words")
     assert "simpler" in by_pattern("a{99999999999}")["error_message"]
     assert by_pattern("a{99999999999}")["error_code"] == "invalid_tool_input"
 
 
-def test_another_search_by_words_may_take_the_place_of_bm25() -> None:
-    asked: list[tuple[str, int]] = []
+def test_lexical_search_can_be_replaced() -> None:
+    queries: list[tuple[str, int]] = []
 
     def by_words(query: str, limit: int) -> list[Tool]:
-        asked.append((query, limit))
+        queries.append((query, limit))
         return [HARBOUR[2], HARBOUR[0]]
 
     search = ClaudeToolSearch(HARBOUR, lexical_search=by_words)
     assert names(search.search(BM25, {"query": "any", "limit": 1})) == ["read_tide"]
     assert names(search.search(REGEX, {"pattern": "boat"})) == ["moor_boat"]
-    assert asked == [("any", 1)]
+    assert queries == [("any", 1)]
 
 
 @pytest.mark.parametrize(("name", "most"), [(REGEX, 200), (BM25, 500)])
-def test_a_query_may_reach_the_limit_of_characters_but_not_pass_it(name: str, most: int) -> None:
+def test_query_length_limit_is_inclusive(name: str, most: int) -> None:
     key = claude.VARIANTS[name].keys[0]
     assert names(ClaudeToolSearch(HARBOUR).search(name, {key: "x" * most})) == []
     for edition, code in ((EDITION_2025, "pattern_too_long"), (EDITION_2026, "invalid_tool_input")):
@@ -279,13 +273,13 @@ def test_a_query_may_reach_the_limit_of_characters_but_not_pass_it(name: str, mo
 
 
 @pytest.mark.parametrize("query", [None, 7, ["boat"]])
-def test_a_query_that_is_no_text_is_an_error(query: object) -> None:
+def test_query_that_is_not_a_string_is_an_error(query: object) -> None:
     assert error(by_pattern(query)) == error(by_words(query)) == "invalid_tool_input"
     content = ClaudeToolSearch(HARBOUR).search(REGEX, {})
     assert "'pattern'" in content["error_message"]
 
 
-def test_a_pattern_over_its_time_is_an_error() -> None:
+def test_pattern_over_its_time_budget_is_an_error() -> None:
     for edition, code in ((EDITION_2025, "unavailable"), (EDITION_2026, "execution_time_exceeded")):
         search = ClaudeToolSearch(HARBOUR, edition, clock=map(float, count()).__next__)
         assert error(search.search(REGEX, {"pattern": r"(\w)\1"})) == code
@@ -320,7 +314,7 @@ def deferred(name: str = "boat", **more: Any) -> dict[str, Any]:
         {"messages": [{"content": [{"type": "tool_search_tool_result", "content": None}]}]},
     ],
 )
-def test_a_proper_request_is_not_refused(body: dict[str, Any]) -> None:
+def test_valid_request_is_not_refused(body: dict[str, Any]) -> None:
     assert claude.find_refusal(body) is None
 
 
@@ -345,9 +339,7 @@ def test_a_proper_request_is_not_refused(body: dict[str, Any]) -> None:
         ({"tools": [SEARCH_TOOL], **history_bodies()[1]}, "'read_tide'"),
     ],
 )
-def test_a_request_that_the_api_refuses_is_refused_with_the_reason(
-    body: dict[str, Any], why: str
-) -> None:
+def test_invalid_request_is_refused_with_the_reason(body: dict[str, Any], why: str) -> None:
     refused = claude.find_refusal(body)
     assert refused and why in refused.message
     assert refused.code == ("available_tools_limit_exceeded" if "10,001" in why else "")
@@ -360,13 +352,13 @@ def test_a_request_that_the_api_refuses_is_refused_with_the_reason(
         {"tools": [{"name": "x", "input_examples": [{}]}], **history_bodies()[0]},
     ],
 )
-def test_examples_were_refused_in_2025(body: dict[str, Any]) -> None:
+def test_2025_edition_refuses_input_examples(body: dict[str, Any]) -> None:
     refused = claude.find_refusal(body, EDITION_2025)
     assert refused and "input_examples" in refused.message
     assert claude.find_refusal({"tools": [SEARCH_TOOL, deferred()]}, EDITION_2025) is None
 
 
-def test_references_are_those_of_the_history_each_once_and_in_order() -> None:
+def test_references_of_the_history_are_unique_and_ordered() -> None:
     _, found = claude.render_blocks("srvtoolu_1", REGEX, {}, by_pattern("boat|tide"))
     messages = [client_side_result("quay"), {"content": [found]}, client_side_result("moor_boat")]
     assert claude.referenced_tool_names({"messages": messages}) == [
@@ -379,14 +371,14 @@ def test_references_are_those_of_the_history_each_once_and_in_order() -> None:
 @pytest.mark.parametrize(
     "body", [*history_bodies(), {"tools": [SEARCH_TOOL]}, {"tools": [deferred()]}]
 )
-def test_tool_search_needed_a_header_in_2025_and_needs_none_now(body: dict[str, Any]) -> None:
+def test_only_the_2025_edition_needs_a_beta_header(body: dict[str, Any]) -> None:
     assert claude.beta_headers(body, edition=EDITION_2025) == ("advanced-tool-use-2025-11-20",)
     assert claude.beta_headers(body, "vertex", EDITION_2025) == ("tool-search-tool-2025-10-19",)
     assert claude.beta_headers(body, "bedrock", EDITION_2025) == ("tool-search-tool-2025-10-19",)
     assert claude.beta_headers(body) == ()
 
 
-def test_a_request_without_tool_search_needs_no_header() -> None:
+def test_request_without_tool_search_needs_no_header() -> None:
     own = {"type": "server_tool_use", "name": "web_search"}
     body = {"tools": [{"name": "x"}], "messages": [{"content": [own, {"type": "text"}]}]}
     assert claude.beta_headers(body, edition=EDITION_2025) == ()
@@ -396,23 +388,25 @@ pieces = st.sampled_from(["boat", "a", "[a-o]", ".", "+", "|", "^", "$", "(", ")
 
 
 @given(st.lists(pieces, max_size=6).map("".join))
-def test_a_pattern_finds_what_python_finds_or_is_an_error(pattern: str) -> None:
+def test_pattern_agrees_with_python_re_or_is_an_error(pattern: str) -> None:
     content = by_pattern(pattern, EDITION_2025)
     try:
         compiled = re.compile(pattern)
     except re.error:
         assert error(content) == "invalid_pattern"
         return
-    texts = {one.name: [text for text in (one.name, one.description) if text] for one in HARBOUR}
+    texts = {
+        item.name: [text for text in (item.name, item.description) if text] for item in HARBOUR
+    }
     assert names(content) == [name for name in texts if any(map(compiled.search, texts[name]))]
 
 
 @given(st.text(max_size=40))
-def test_no_words_are_an_error(query: str) -> None:
+def test_no_bm25_query_is_an_error(query: str) -> None:
     assert set(names(by_words(query))) <= set(HARBOUR_NAMES)
 
 
-def test_a_request_with_odd_tools_is_judged_and_not_stumbled_over() -> None:
+def test_malformed_requests_do_not_raise() -> None:
     assert (
         claude.find_refusal({"tools": [{"name": []}, {"name": "a", "defer_loading": True}]}) is None
     )

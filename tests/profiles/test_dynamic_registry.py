@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.profiles.dynamic_registry import Row, answer, raising, same_groups
+from tests.profiles.dynamic_registry import Row, assert_same_groups, call_meta_tool, raise_error
 from toolcrib.errors import InvalidQuery, InvalidTool, UnknownTool
 from toolcrib.profiles import dynamic_registry
 from toolcrib.profiles.dynamic_registry import DynamicToolRegistry
@@ -22,12 +22,12 @@ def workshop() -> DynamicToolRegistry:
     registry = DynamicToolRegistry(lambda: datetime(2026, 1, 2, tzinfo=UTC))
     registry.register(
         {"name": "saw_board", "description": "Cut a board", "input_schema": {"type": "object"}},
-        lambda **given: given,
+        lambda **effective: effective,
         "data",
         ["wood", "cutting edge"],
     )
     registry.register({"name": "cut_glass", "description": "Cut glass panes"}, add, "media")
-    registry.register({"name": "weld", "description": None}, raising(ValueError("no gas")))
+    registry.register({"name": "weld", "description": None}, raise_error(ValueError("no gas")))
     return registry
 
 
@@ -35,7 +35,7 @@ def names(rows: list[Row]) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def test_a_whole_word_counts_one_and_a_longer_word_half() -> None:
+def test_whole_word_counts_one_and_a_longer_word_half() -> None:
     rows = workshop().search("cut")
     assert [(row["name"], row["relevance_score"]) for row in rows] == [
         ("saw_board", 1.5),
@@ -43,7 +43,7 @@ def test_a_whole_word_counts_one_and_a_longer_word_half() -> None:
     ]
 
 
-def test_a_row_shows_what_is_needed_to_run_the_tool() -> None:
+def test_row_contains_what_a_call_needs() -> None:
     assert workshop().search("board") == [
         {
             "name": "saw_board",
@@ -56,31 +56,32 @@ def test_a_row_shows_what_is_needed_to_run_the_tool() -> None:
     ]
 
 
-def test_a_category_keeps_the_others_out_and_an_unknown_one_says_so() -> None:
+def test_category_filters_and_unknown_category_is_an_error() -> None:
     registry = workshop()
     assert names(registry.search("cut", "media")) == ["cut_glass"]
     assert registry.search("cut", "communication") == []
     with pytest.raises(InvalidQuery, match="Unknown category: food"):
         registry.search("cut", "food")
     assert (
-        "Unknown category" in answer(registry, "search_tools", query="x", category="food")["error"]
+        "Unknown category"
+        in call_meta_tool(registry, "search_tools", query="x", category="food")["error"]
     )
 
 
-def test_a_blank_query_lists_the_tools() -> None:
+def test_blank_query_lists_the_tools() -> None:
     assert names(workshop().search(" ")) == ["saw_board", "cut_glass", "weld"]
     assert names(workshop().search("", "media")) == ["cut_glass"]
 
 
-@pytest.mark.parametrize(("asked", "given"), [(0, 1), (-1, 1), (2, 2), (20, 20), (100, 20)])
-def test_the_bounds_of_max_results_hold(asked: int, given: int) -> None:
+@pytest.mark.parametrize(("requested", "effective"), [(0, 1), (-1, 1), (2, 2), (20, 20), (100, 20)])
+def test_max_results_is_clamped(requested: int, effective: int) -> None:
     registry = DynamicToolRegistry()
     for number in range(25):
         registry.register({"name": f"tool_{number}"}, add)
-    assert len(registry.search("tool", max_results=asked)) == given
+    assert len(registry.search("tool", max_results=requested)) == effective
 
 
-def test_registering_anew_leaves_no_old_words_and_keeps_use_and_version() -> None:
+def test_replaced_tool_drops_old_words_and_keeps_usage_and_version() -> None:
     registry = workshop()
     registry.register_versioned({"name": "saw_board", "description": "Saw"}, add, "3.1")
     registry.execute("saw_board", {"a": 1, "b": 2})
@@ -91,7 +92,7 @@ def test_registering_anew_leaves_no_old_words_and_keeps_use_and_version() -> Non
     assert registry["saw_board"].tool.version == "3.1"
 
 
-def test_a_tool_taken_away_is_gone() -> None:
+def test_unregistered_tool_is_gone() -> None:
     registry = workshop().unregister("saw_board")
     assert names(registry.search("cut")) == ["cut_glass"]
     assert registry.list_categories() == {"media": 1, "utility": 1}
@@ -99,7 +100,7 @@ def test_a_tool_taken_away_is_gone() -> None:
         registry.unregister("saw_board")
 
 
-def test_a_version_is_shown_and_not_searched_and_says_which_it_replaced() -> None:
+def test_version_note_is_displayed_but_not_searched() -> None:
     registry = DynamicToolRegistry()
     registry.register_versioned({"name": "glue", "description": "Join"}, add, "1.0")
     assert registry["glue"].update == ""
@@ -109,7 +110,7 @@ def test_a_version_is_shown_and_not_searched_and_says_which_it_replaced() -> Non
     assert registry.search("deprecated version") == []
 
 
-def test_an_older_version_does_not_take_the_place_of_a_newer_one() -> None:
+def test_older_version_does_not_replace_a_newer_one() -> None:
     registry = DynamicToolRegistry()
     for version in ("2.0", "1.0"):
         definition = {"name": "glue", "description": f"Join {version}"}
@@ -119,25 +120,27 @@ def test_an_older_version_does_not_take_the_place_of_a_newer_one() -> None:
     assert registry.search("join")[0]["description"] == "Join 2.0\n(Version: 2.0)"
 
 
-def test_input_that_does_not_fit_is_not_run() -> None:
+def test_invalid_input_is_not_run() -> None:
     schema = {"type": "object", "required": ["a", "b"]}
     registry = DynamicToolRegistry().register({"name": "add", "input_schema": schema}, add)
-    failed = answer(registry, "execute_dynamic_tool", tool_name="add", tool_input={"a": 1})
+    failed = call_meta_tool(registry, "execute_dynamic_tool", tool_name="add", tool_input={"a": 1})
     assert failed["tool_name"] == "add"
     assert failed["error"].startswith("Execution failed: the arguments do not fit add: ")
     assert "b" in failed["error"]
 
 
-def test_a_tool_that_wants_to_exit_has_failed() -> None:
-    registry = DynamicToolRegistry().register({"name": "quit"}, raising(SystemExit(3)))
-    failed = answer(registry, "execute_dynamic_tool", tool_name="quit", tool_input={})
+def test_tool_that_calls_exit_has_failed() -> None:
+    registry = DynamicToolRegistry().register({"name": "quit"}, raise_error(SystemExit(3)))
+    failed = call_meta_tool(registry, "execute_dynamic_tool", tool_name="quit", tool_input={})
     assert "SystemExit: 3" in failed["error"]
 
 
-def test_use_tells_success_from_failure() -> None:
+def test_usage_counts_successes_and_failures() -> None:
     registry = workshop()
-    answer(registry, "execute_dynamic_tool", tool_name="cut_glass", tool_input={"a": 1, "b": 2})
-    answer(registry, "execute_dynamic_tool", tool_name="weld", tool_input={})
+    call_meta_tool(
+        registry, "execute_dynamic_tool", tool_name="cut_glass", tool_input={"a": 1, "b": 2}
+    )
+    call_meta_tool(registry, "execute_dynamic_tool", tool_name="weld", tool_input={})
     used = registry.registry.usage("weld")
     assert (used.failures, used.last_used) == (1, datetime(2026, 1, 2, tzinfo=UTC))
     assert registry.get_popular_tools(2) == [
@@ -147,12 +150,12 @@ def test_use_tells_success_from_failure() -> None:
     assert registry.get_popular_tools(-1) == []
 
 
-def test_a_fault_in_a_tool_is_the_tools_and_not_the_names() -> None:
-    assert answer(workshop(), "execute_dynamic_tool", tool_name="weld", tool_input={}) == {
+def test_tool_exception_is_not_reported_as_unknown_name() -> None:
+    assert call_meta_tool(workshop(), "execute_dynamic_tool", tool_name="weld", tool_input={}) == {
         "error": "Execution failed: no gas",
         "tool_name": "weld",
     }
-    assert answer(workshop(), "execute_dynamic_tool", tool_name="drill", tool_input={}) == {
+    assert call_meta_tool(workshop(), "execute_dynamic_tool", tool_name="drill", tool_input={}) == {
         "error": "Tool not found: drill",
         "suggestion": dynamic_registry.VERIFY_NAME,
     }
@@ -171,13 +174,13 @@ def test_a_fault_in_a_tool_is_the_tools_and_not_the_names() -> None:
         ("execute_dynamic_tool", {"tool_name": "weld", "tool_input": []}, "tool_input"),
     ],
 )
-def test_a_field_that_is_missing_or_wrong_is_named(
+def test_missing_or_invalid_field_is_named(
     tool: str, arguments: dict[str, Any], field: str
 ) -> None:
-    assert f"The field {field} " in answer(workshop(), tool, **arguments)["error"]
+    assert f"The field {field} " in call_meta_tool(workshop(), tool, **arguments)["error"]
 
 
-def test_answers_keep_every_script_readable() -> None:
+def test_answers_keep_unicode() -> None:
     registry = DynamicToolRegistry().register({"name": "größe"}, lambda: {"cm": "zwölf"})
     assert "größe" in registry.call("search_tools", {"query": "größe"})
     assert "zwölf" in registry.call(
@@ -185,32 +188,32 @@ def test_answers_keep_every_script_readable() -> None:
     )
 
 
-def test_a_result_that_is_no_json_is_still_answered_with_json() -> None:
+def test_non_json_result_is_answered_with_json() -> None:
     registry = DynamicToolRegistry().register({"name": "now"}, lambda: datetime(2026, 1, 2))
-    assert answer(registry, "execute_dynamic_tool", tool_name="now", tool_input={}) == (
+    assert call_meta_tool(registry, "execute_dynamic_tool", tool_name="now", tool_input={}) == (
         "2026-01-02 00:00:00"
     )
     registry.register({"name": "now"}, lambda: float("nan"))
-    failed = answer(registry, "execute_dynamic_tool", tool_name="now", tool_input={})
+    failed = call_meta_tool(registry, "execute_dynamic_tool", tool_name="now", tool_input={})
     assert failed["error"].startswith("Execution failed: ")
 
 
-def test_a_search_through_the_meta_tool_counts_what_it_found() -> None:
-    assert answer(workshop(), "search_tools", query="cut", max_results=1)["found"] == 1
-    assert answer(workshop(), "search_tools", query="paint") == {
+def test_search_through_the_meta_tool_counts_what_it_found() -> None:
+    assert call_meta_tool(workshop(), "search_tools", query="cut", max_results=1)["found"] == 1
+    assert call_meta_tool(workshop(), "search_tools", query="paint") == {
         "found": 0,
         "message": "No tools found matching 'paint'",
         "suggestion": dynamic_registry.TRY_OTHER_WORDS,
     }
-    assert answer(workshop(), "drop_tools") == {"error": "Unknown meta-tool: drop_tools"}
+    assert call_meta_tool(workshop(), "drop_tools") == {"error": "Unknown meta-tool: drop_tools"}
 
 
-def test_a_tool_without_a_name_is_refused() -> None:
+def test_tool_without_a_name_is_refused() -> None:
     with pytest.raises(InvalidTool):
         DynamicToolRegistry().register({"description": "x"}, add)
 
 
-def test_time_is_told_by_the_clock_unless_another_is_given() -> None:
+def test_last_used_comes_from_the_given_clock() -> None:
     registry = DynamicToolRegistry().register({"name": "wait"}, lambda: None)
     registry.execute("wait", {})
     last = registry.registry.usage("wait").last_used
@@ -240,18 +243,16 @@ def test_every_call_is_answered_with_the_same_json(name: str, arguments: dict[st
     ),
     query=st.text("abcxyz ", max_size=5),
 )
-def test_what_is_registered_last_is_what_is_found(
-    definitions: list[tuple[str, str]], query: str
-) -> None:
+def test_search_finds_the_last_registration(definitions: list[tuple[str, str]], query: str) -> None:
     step_by_step, at_once = DynamicToolRegistry(), DynamicToolRegistry()
     for name, description in definitions:
         step_by_step.register({"name": name, "description": description}, add)
     for name, description in dict(definitions).items():
         at_once.register({"name": name, "description": description}, add)
-    same_groups(step_by_step.search(query), at_once.search(query))
+    assert_same_groups(step_by_step.search(query), at_once.search(query))
 
 
 @pytest.mark.parametrize("arguments", [[], None, "x"])
-def test_arguments_that_are_no_object_are_answered(arguments: Any) -> None:
+def test_non_object_arguments_are_answered(arguments: Any) -> None:
     answer = json.loads(DynamicToolRegistry().call("search_tools", arguments))
     assert answer["error"].startswith("arguments must be an object")

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from tests.golden import golden_vectors, load_golden
-from tests.profiles.dynamic_registry import Row, answer, raising, same_groups, scores
+from tests.profiles.dynamic_registry import (
+    Row,
+    assert_same_groups,
+    call_meta_tool,
+    raise_error,
+    read_scores,
+)
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidTool
 from toolcrib.profiles import dynamic_registry
@@ -19,10 +25,10 @@ from toolcrib.search.lexical.prefix import tool_words
 
 
 class Replay:
-    """Runs the operations of a vector on our registry, and says what ours should answer.
+    """Runs the operations of a vector on our registry and computes the expected answer.
 
-    That is what was recorded, except where the original is at fault; each exception is a rule
-    with its reason beside it.
+    That is the recorded answer, except where the original has a defect; each exception is a rule
+    with a comment that explains it.
     """
 
     def __init__(self, deterministic: bool) -> None:
@@ -41,7 +47,7 @@ class Replay:
 
     def _register(self, recorded: Any, definition: Row, func: str = "", **place: Any) -> None:
         if not definition.get("name"):
-            # The original raises a KeyError, or takes an empty name: ours says what is missing.
+            # The original raises a KeyError, or accepts an empty name; ours names the missing field.
             assert recorded is None or recorded["raises"] == "KeyError"
             with pytest.raises(InvalidTool, match="needs a name"):
                 self.registry.register(definition, self._function(func), **place)
@@ -57,31 +63,31 @@ class Replay:
         if current == recorded["version"]:
             self._remember(definition, func, options, tainted=True)
         else:
-            # An older version silently took the newer one's place: ours leaves that where it is.
+            # In the original, an older version replaces a newer one; ours keeps the newer one.
             assert current > recorded["version"]
         name, version = definition["name"], recorded["version"]
         registration = self.registry[f"{name}@{version}"]
         assert registration.tool.version == version
         assert registration.description == recorded["description"]
-        # The original prints; ours has it to be read.
+        # The original prints the update; ours stores it in an attribute.
         assert registration.update == recorded["printed"].rstrip("\n")
 
     def _search(self, recorded: Any, **arguments: Any) -> None:
         if isinstance(recorded, dict):
-            # An exception that left the registry: ours is an answer.
-            assert "error" in answer(self.registry, "search_tools", **arguments)
+            # The original raises; ours answers.
+            assert "error" in call_meta_tool(self.registry, "search_tools", **arguments)
             return
         query, limit = arguments["query"], arguments.get("max_results", 5)
         category = arguments.get("category") or ""
         if category and category not in {*self._categories(), *dynamic_registry.CATEGORIES}:
-            # An unknown category found nothing without a word: ours says so.
+            # The original finds nothing for an unknown category; ours reports the category.
             assert recorded == []
             with pytest.raises(InvalidQuery, match="Unknown category"):
                 self.registry.search(**{**arguments, "category": category})
             return
         if not isinstance(limit, int):
-            # The original slices with anything: ours names the field, and null is the default.
-            ours = answer(self.registry, "search_tools", **arguments)
+            # The original slices with any value; ours names the field, and null means the default.
+            ours = call_meta_tool(self.registry, "search_tools", **arguments)
             assert limit is None or "max_results" in ours["error"]
             return
         ours = self.registry.search(query, category, limit)
@@ -93,32 +99,34 @@ class Replay:
         bounded = max(1, min(limit, dynamic_registry.MAX_RESULTS))
         assert len(ours) <= bounded
         if not query.strip():
-            # The original promises to list tools and lists none: ours lists them.
+            # The original documents that a blank query lists tools but lists none; ours lists them.
             assert recorded == []
-            listed = [name for name in self.current if category in ("", self._category(name))]
-            assert [row["name"] for row in ours] == listed[:bounded]
+            names_in_order = [
+                name for name in self.current if category in ("", self._category(name))
+            ]
+            assert [row["name"] for row in ours] == names_in_order[:bounded]
         elif self.tainted:
             # The original still finds words of replaced definitions, of version notes and of a
-            # description that is not there: ours only words of the tools as they are.
+            # missing description; ours finds only words of the current tools.
             expected = [
                 row for row in map(self._row(query), self.current) if row["relevance_score"]
             ]
             expected = [row for row in expected if category in ("", row["category"])]
             expected.sort(key=lambda row: -row["relevance_score"])
-            same_groups(ours, expected[:bounded])
+            assert_same_groups(ours, expected[:bounded])
         elif bounded != limit:
-            # Below 1 and above 20 the original slices as it comes: ours keeps the stated bounds.
+            # The original accepts limits below 1 and above 20; ours clamps them.
             assert ours == self.registry.search(query, category, bounded)
-            assert limit < 0 or scores(ours[:limit]) == scores(recorded[:bounded])
+            assert limit < 0 or read_scores(ours[:limit]) == read_scores(recorded[:bounded])
         elif self.deterministic:
             assert ours == recorded
         else:
-            same_groups(ours, recorded)
+            assert_same_groups(ours, recorded)
 
     def _call(self, recorded: Any, name: str, input: Row) -> None:
         if isinstance(recorded, dict) and "raises" in recorded:
-            # An exception that left the handler: ours is an answer that names the field.
-            error = answer(self.registry, name, **input)["error"]
+            # The original raises; ours answers with the name of the field.
+            error = call_meta_tool(self.registry, name, **input)["error"]
             if recorded["raises"] == "KeyError":
                 assert recorded["message"].strip("'") in error
         elif name == "search_tools":
@@ -126,10 +134,10 @@ class Replay:
         elif name == "execute_dynamic_tool":
             self._call_execute(recorded, input)
         else:
-            assert answer(self.registry, name, **input) == recorded
+            assert call_meta_tool(self.registry, name, **input) == recorded
 
     def _call_search(self, recorded: Any, arguments: Row) -> None:
-        ours = answer(self.registry, "search_tools", **arguments)
+        ours = call_meta_tool(self.registry, "search_tools", **arguments)
         assert "error" in ours or ours["found"] == len(ours.get("tools", []))
         self._search(recorded.get("tools", []), **arguments)
         if not recorded.get("tools") and not ours.get("tools") and "error" not in ours:
@@ -139,23 +147,23 @@ class Replay:
         name, tool_input = arguments["tool_name"], arguments["tool_input"]
         known = self.current.get(name) if isinstance(name, str) else None
         self.recorded = recorded
-        ours = answer(self.registry, "execute_dynamic_tool", **arguments)
+        ours = call_meta_tool(self.registry, "execute_dynamic_tool", **arguments)
         if known and find_problems(known["definition"].get("input_schema") or {}, tool_input):
-            # What does not fit the schema is run all the same, and counted: ours names the field.
+            # The original runs and counts calls that violate the schema; ours names the field.
             assert ours["error"].startswith("Execution failed: the arguments do not fit")
             self.failed = True
             return
         constant = known and known["func"].startswith("const:")
         failed = isinstance(recorded, dict) and "error" in recorded and not constant
         if not isinstance(tool_input, dict) or not isinstance(name, str):
-            # What is no object is Python's to refuse in the original: ours names the field.
+            # In the original, Python rejects what is not an object; ours names the field.
             assert "error" in recorded and "tool_" in ours["error"]
             return
         if known:
             self.failed |= failed
             self.used[name] += not failed
         if known and failed and "suggestion" in recorded:
-            # A ValueError in a tool is taken for a wrong name: ours says that the tool failed.
+            # The original takes a ValueError of a tool for an unknown name; ours reports a failure.
             recorded = {"error": f"Execution failed: {recorded['error']}", "tool_name": name}
         assert ours == recorded
 
@@ -168,7 +176,7 @@ class Replay:
             key=lambda row: -self.used[str(row["name"])],
         )
         assert self.registry.get_popular_tools(top_n) == expected[: max(0, top_n)]
-        # The original counts failures as use and forgets use when a tool is registered anew.
+        # The original counts failures as usage and loses usage when a tool is replaced.
         assert self.failed or self.tainted or top_n < 0 or recorded == expected[:top_n]
 
     def _list_categories(self, recorded: Any) -> None:
@@ -193,13 +201,16 @@ class Replay:
         return set(re.findall(r"\w+", text.lower()))
 
     def _row(self, query: str) -> Callable[[str], Row]:
-        asked = set(re.findall(r"\w+", query.lower()))
+        requested = set(re.findall(r"\w+", query.lower()))
 
         def row(name: str) -> Row:
             hits = [
-                (word, one) for word in self._words(name) for one in asked if word.startswith(one)
+                (word, item)
+                for word in self._words(name)
+                for item in requested
+                if word.startswith(item)
             ]
-            score = sum(1.0 if word == one else 0.5 for word, one in hits)
+            score = sum(1.0 if word == item else 0.5 for word, item in hits)
             return {"name": name, "category": self._category(name), "relevance_score": score}
 
         return row
@@ -211,7 +222,7 @@ class Replay:
         return {self._category(name) for name in self.current}
 
     def _function(self, spec: str) -> Callable[..., Any]:
-        """A function the vectors name; what they leave open, it gives as it was recorded."""
+        """Return a function that the vectors name; unspecified results are the recorded ones."""
 
         def add(a: Any, b: Any) -> Any:
             return self.recorded
@@ -223,12 +234,12 @@ class Replay:
         if kind == "datetime":
             return lambda **_: datetime.fromisoformat(self.recorded)
         if kind.startswith("raise_"):
-            return raising({"raise_value": ValueError, "raise_key": KeyError}[kind](rest))
+            return raise_error({"raise_value": ValueError, "raise_key": KeyError}[kind](rest))
         return lambda **_: json.loads(rest or "{}")
 
 
 @pytest.mark.parametrize("vector", golden_vectors("chapter23", "vectors"))
-def test_the_registry_answers_as_recorded_or_better(
+def test_registry_matches_or_improves_the_recording(
     vector: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     replay = Replay(vector["deterministic"])
@@ -237,7 +248,7 @@ def test_the_registry_answers_as_recorded_or_better(
     assert capsys.readouterr().out == ""
 
 
-def test_the_meta_tools_take_what_is_recorded() -> None:
+def test_meta_tool_schemas_match_the_recording() -> None:
     recorded = load_golden("chapter23")["meta_tool_schemas_without_descriptions"]
     assert {tool.name: without_descriptions(tool.input_schema) for tool in META_TOOLS} == recorded
 

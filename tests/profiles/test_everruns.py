@@ -36,22 +36,22 @@ def search(query: object, tools: list[Tool] = KITCHEN) -> dict[str, Any]:
     return EverrunsToolSearch().search({"query": query}, context(tools))
 
 
-def stubbed(definitions: list[EverrunsDefinition]) -> list[str]:
-    return [one.tool.name for one in definitions if one.stub is not None]
+def stubbed_names(definitions: list[EverrunsDefinition]) -> list[str]:
+    return [item.tool.name for item in definitions if item.stub is not None]
 
 
 # ------------------------------------------------------------------------------- golden vectors
 
 
-def tools_of(catalog: list[dict[str, Any]]) -> list[Tool]:
-    return [Tool(one["name"], one["description"], one["parameters"]) for one in catalog]
+def recorded_tools(catalog: list[dict[str, Any]]) -> list[Tool]:
+    return [Tool(item["name"], item["description"], item["parameters"]) for item in catalog]
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "search_vectors"))
-def test_a_search_answers_as_recorded(vector: dict[str, Any]) -> None:
-    tools = tools_of(load_golden("everruns")["catalogs"][vector["catalog"]])
-    listed = [tool.name for tool in tools]
-    visible = listed if vector["visible"] == "all" else vector["visible"]
+def test_search_matches_the_recording(vector: dict[str, Any]) -> None:
+    tools = recorded_tools(load_golden("everruns")["catalogs"][vector["catalog"]])
+    names_in_order = [tool.name for tool in tools]
+    visible = names_in_order if vector["visible"] == "all" else vector["visible"]
     capability = EverrunsToolSearch()
     answer = capability.search(vector["arguments"], EverrunsContext(tools, visible, "session"))
     assert answer == vector["output"]
@@ -62,31 +62,34 @@ def test_a_search_answers_as_recorded(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "error_vectors"))
-def test_a_search_that_cannot_run_says_why_as_recorded(vector: dict[str, Any]) -> None:
+def test_search_errors_match_the_recording(vector: dict[str, Any]) -> None:
     lacking = [None, EverrunsContext(visible=[]), EverrunsContext(registry=[])]
-    errors = [EverrunsToolSearch().search({"query": "x"}, one)["error"] for one in lacking]
+    errors = [EverrunsToolSearch().search({"query": "x"}, item)["error"] for item in lacking]
     assert vector["error"] in errors
     assert len(set(errors)) == len(lacking)
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "hook_vectors"))
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
-def test_parameters_are_hidden_as_recorded(vector: dict[str, Any], stub: everruns.Stub) -> None:
-    made = vector["constructor"]
-    capability = EverrunsToolSearch(made["threshold"], frozenset(made["never_defer"]), stub)
+def test_hidden_parameters_match_the_recording(vector: dict[str, Any], stub: everruns.Stub) -> None:
+    generated_tools = vector["constructor"]
+    capability = EverrunsToolSearch(
+        generated_tools["threshold"], frozenset(generated_tools["never_defer"]), stub
+    )
     capability.reveals.reveal("session", vector["revealed_this_session"])
     tools = [
-        Tool(one["name"], input_schema=SCHEMA, policy=one["deferrable"]) for one in vector["tools"]
+        Tool(item["name"], input_schema=SCHEMA, policy=item["deferrable"])
+        for item in vector["tools"]
     ]
     definitions = capability.with_config(vector["config"]).advertise(
         tools, "session", hosted_search=vector["hosted_search_active"]
     )
-    assert stubbed(definitions) == vector["stubbed"]
-    assert [one.tool for one in definitions] == tools
+    assert stubbed_names(definitions) == vector["stubbed"]
+    assert [item.tool for item in definitions] == tools
 
 
 @pytest.mark.parametrize("vector", golden_vectors("everruns", "reveal_vectors", "vectors"))
-def test_reveals_are_kept_and_forgotten_as_recorded(vector: dict[str, Any]) -> None:
+def test_reveals_match_the_recording(vector: dict[str, Any]) -> None:
     reveals = SessionReveals(load_golden("everruns")["reveal_vectors"]["bound"])
     others = 0
     for operation, *rest in vector["ops"]:
@@ -101,7 +104,7 @@ def test_reveals_are_kept_and_forgotten_as_recorded(vector: dict[str, Any]) -> N
         assert sorted(reveals.names_of(session)) == sorted(names)
 
 
-def test_constants_and_stubs_are_as_recorded() -> None:
+def test_constants_and_stubs_match_the_recording() -> None:
     system = load_golden("everruns")
     constants = system["constants"]
     assert constants["threshold"] == everruns.THRESHOLD
@@ -114,8 +117,8 @@ def test_constants_and_stubs_are_as_recorded() -> None:
     assert system["stubs"]["seed_era"] == everruns.instructing_stub("<name>")
 
 
-def test_the_savings_are_as_recorded() -> None:
-    """The tools that were measured are not recorded: any tools of their sizes give the numbers."""
+def test_savings_match_the_recording() -> None:
+    """Compare with the recording, using generated tools of the recorded sizes."""
     recorded = load_golden("everruns")["size_benchmark"]
     tools = surface(recorded)
     full = everruns.measure_size([EverrunsDefinition(tool) for tool in tools])
@@ -126,7 +129,7 @@ def test_the_savings_are_as_recorded() -> None:
     ):
         definitions = EverrunsToolSearch(stub=stub).advertise(tools)
         hidden = everruns.measure_size(definitions)
-        assert len(stubbed(definitions)) == recorded["deferred"]
+        assert len(stubbed_names(definitions)) == recorded["deferred"]
         assert hidden == DefinitionSize(recorded[title]["bytes"], recorded[title]["param_bytes"])
         assert saved_percent(full.tools, hidden.tools) == recorded[title]["saved_pct"]
         saved = saved_percent(full.parameters, hidden.parameters)
@@ -138,7 +141,7 @@ def saved_percent(full: int, hidden: int) -> float:
 
 
 def surface(recorded: dict[str, Any]) -> list[Tool]:
-    """Tools of the recorded sizes: as many, with as many bytes of names, texts and parameters."""
+    """Return as many tools as recorded, with as many bytes of names, texts and parameters."""
     deferred = recorded["deferred"]
     later, seed = recorded["later_stub"]["param_bytes"], recorded["seed_stub"]["param_bytes"]
     bare, instructing = (
@@ -151,17 +154,17 @@ def surface(recorded: dict[str, Any]) -> list[Tool]:
     texts = recorded["full_bytes"] - recorded["full_param_bytes"] - recorded["tools"] * empty
     texts -= sum(names) + len(everruns.CAPABILITY)
     tools = [
-        Tool(f"{number:03}".ljust(name, "n"), input_schema=schema_of(size))
+        Tool(f"{number:03}".ljust(name, "n"), input_schema=build_schema(size))
         for number, (name, size) in enumerate(zip(names, schemas, strict=True))
     ]
-    return [*tools, Tool(everruns.CAPABILITY, "d" * texts, schema_of(own))]
+    return [*tools, Tool(everruns.CAPABILITY, "d" * texts, build_schema(own))]
 
 
 def shares(total: int, parts: int) -> list[int]:
     return [total // parts + (number < total % parts) for number in range(parts)]
 
 
-def schema_of(size: int) -> dict[str, Any]:
+def build_schema(size: int) -> dict[str, Any]:
     return {"title": "t" * (size - len(compact({"title": ""})))}
 
 
@@ -172,7 +175,7 @@ def compact(value: object) -> str:
 # ------------------------------------------------------------------------------------ our cases
 
 
-def test_an_exact_name_comes_alone_whole_and_is_revealed() -> None:
+def test_exact_name_returns_and_reveals_only_that_tool() -> None:
     capability = EverrunsToolSearch()
     answer = capability.search({"query": " `boil_egg` "}, context(session="s"))
     assert answer == {
@@ -186,7 +189,7 @@ def test_an_exact_name_comes_alone_whole_and_is_revealed() -> None:
     assert capability.reveals.names_of("s") == ("boil_egg",)
 
 
-def test_a_miss_names_what_there_is_and_reveals_nothing() -> None:
+def test_no_match_lists_available_tools_and_reveals_nothing() -> None:
     capability = EverrunsToolSearch()
     answer = capability.search({"query": "fly"}, context(session="s"))
     assert answer["available_tools"] == ["boil_egg", "boil_egg_soft", "wash_up"]
@@ -195,12 +198,12 @@ def test_a_miss_names_what_there_is_and_reveals_nothing() -> None:
 
 
 @pytest.mark.parametrize("query", ["", " ", "?!", None, 7])
-def test_a_query_without_terms_lists_the_first_tools(query: object) -> None:
+def test_query_without_terms_lists_the_first_tools(query: object) -> None:
     many = [Tool(f"tool_{number}") for number in range(10)]
     assert search(query, many)["loaded"] == [f"tool_{number}" for number in range(8)]
 
 
-def test_a_tool_that_is_not_visible_is_neither_found_nor_named() -> None:
+def test_invisible_tool_is_neither_found_nor_named() -> None:
     for query in ("boil egg", "fly"):
         answer = EverrunsToolSearch().search(
             {"query": query}, EverrunsContext(KITCHEN, {"wash_up"})
@@ -216,47 +219,47 @@ def test_a_tool_that_is_not_visible_is_neither_found_nor_named() -> None:
         (EverrunsContext(registry=KITCHEN), everruns.NO_VISIBLE_TOOLS),
     ],
 )
-def test_a_search_without_its_surroundings_is_an_error(
-    lacking: EverrunsContext | None, error: str
-) -> None:
+def test_search_without_context_is_an_error(lacking: EverrunsContext | None, error: str) -> None:
     assert EverrunsToolSearch().search({"query": "egg"}, lacking) == {"error": error}
 
 
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
-def test_a_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.Stub) -> None:
+def test_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.Stub) -> None:
     capability = EverrunsToolSearch(threshold=4, never_defer=frozenset({"wash_up"}), stub=stub)
-    assert stubbed(capability.advertise(KITCHEN, "s")) == ["boil_egg", "boil_egg_soft"]
+    assert stubbed_names(capability.advertise(KITCHEN, "s")) == ["boil_egg", "boil_egg_soft"]
     capability.search({"query": "boil_egg"}, context(session="s"))
-    assert stubbed(capability.advertise(KITCHEN, "s")) == ["boil_egg_soft"]
-    assert stubbed(capability.advertise(KITCHEN, "other")) == ["boil_egg", "boil_egg_soft"]
-    assert stubbed(capability.advertise(KITCHEN)) == ["boil_egg", "boil_egg_soft"]
+    assert stubbed_names(capability.advertise(KITCHEN, "s")) == ["boil_egg_soft"]
+    assert stubbed_names(capability.advertise(KITCHEN, "other")) == ["boil_egg", "boil_egg_soft"]
+    assert stubbed_names(capability.advertise(KITCHEN)) == ["boil_egg", "boil_egg_soft"]
 
 
-def test_nothing_is_hidden_below_the_threshold_or_where_the_provider_searches() -> None:
-    assert stubbed(EverrunsToolSearch(threshold=5).advertise(KITCHEN)) == []
-    assert stubbed(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
+def test_nothing_is_hidden_below_the_threshold_or_with_hosted_search() -> None:
+    assert stubbed_names(EverrunsToolSearch(threshold=5).advertise(KITCHEN)) == []
+    assert (
+        stubbed_names(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
+    )
 
 
-def test_always_means_automatic_and_never_means_never() -> None:
+def test_policy_never_is_respected() -> None:
     tools = [Tool("a", policy="always"), Tool("b", policy="automatic"), Tool("c", policy="never")]
-    assert stubbed(EverrunsToolSearch(threshold=3).advertise(tools)) == ["a", "b"]
-    assert stubbed(EverrunsToolSearch(threshold=4).advertise(tools)) == []
+    assert stubbed_names(EverrunsToolSearch(threshold=3).advertise(tools)) == ["a", "b"]
+    assert stubbed_names(EverrunsToolSearch(threshold=4).advertise(tools)) == []
 
 
-def test_a_stored_definition_comes_back_whole() -> None:
+def test_definition_survives_storage() -> None:
     for definition in EverrunsToolSearch(threshold=1).advertise(KITCHEN):
         again = EverrunsDefinition.from_dict(json.loads(json.dumps(definition.to_dict())))
         assert again == definition
         assert again.tool.input_schema == definition.tool.input_schema
 
 
-def test_deferral_makes_the_list_of_tools_smaller() -> None:
+def test_deferral_reduces_the_size_of_definitions() -> None:
     full = everruns.measure_size(EverrunsDefinition(tool) for tool in KITCHEN)
     hidden = everruns.measure_size(EverrunsToolSearch(threshold=1).advertise(KITCHEN))
     assert full.tools - hidden.tools == full.parameters - hidden.parameters > 0
 
 
-def test_the_session_that_began_first_is_forgotten_first() -> None:
+def test_oldest_session_is_dropped_first() -> None:
     reveals = SessionReveals(max_sessions=2)
     for session in ("first", "second", "first", "third"):
         reveals.reveal(session, [session])
@@ -265,7 +268,7 @@ def test_the_session_that_began_first_is_forgotten_first() -> None:
 
 
 @pytest.mark.parametrize("threshold", [-1, "2", 2.0, True, None])
-def test_a_threshold_that_is_no_count_is_passed_over(threshold: object) -> None:
+def test_invalid_threshold_is_ignored(threshold: object) -> None:
     assert EverrunsToolSearch(threshold=3).with_config({"threshold": threshold}).threshold == 3
 
 
@@ -291,31 +294,31 @@ def test_configuration_adds_to_the_allowlist_and_shares_the_reveals() -> None:
         (None, None),
     ],
 )
-def test_a_configuration_is_read_in_three_shapes(
+def test_configuration_is_read_in_three_forms(
     capabilities: object, config: dict[str, Any] | None
 ) -> None:
     assert everruns.find_capability_config(capabilities) == config
 
 
-def test_a_placeholder_reveals_every_tool_of_its_server() -> None:
+def test_placeholder_reveals_every_tool_of_its_server() -> None:
     placeholder = everruns.build_server_placeholder("pantry", "Everything about food stores")
     shelf = Tool("mcp_pantry__shelf", "Look at a shelf", SCHEMA)
     capability = EverrunsToolSearch(threshold=1)
     answer = capability.search({"query": "food"}, context([placeholder, *KITCHEN], "s"))
     assert answer["loading_mcp_servers"] == ["pantry"]
     assert (answer["loaded"], answer["message"]) == ([], everruns.SERVERS_LOADING)
-    assert stubbed(capability.advertise([shelf], "s")) == []
-    assert stubbed(capability.advertise([shelf], "other")) == ["mcp_pantry__shelf"]
+    assert stubbed_names(capability.advertise([shelf], "s")) == []
+    assert stubbed_names(capability.advertise([shelf], "other")) == ["mcp_pantry__shelf"]
 
 
-def test_an_ordinary_match_reveals_no_server() -> None:
+def test_ordinary_match_reveals_only_that_tool() -> None:
     placeholder = everruns.build_server_placeholder("pantry", "Everything about food stores")
     answer = search("boil", [placeholder, *KITCHEN])
     assert answer["loaded"] == ["boil_egg", "boil_egg_soft"]
     assert "loading_mcp_servers" not in answer
 
 
-def test_the_search_tool_takes_one_query_and_changes_nothing() -> None:
+def test_search_tool_takes_one_query_and_changes_nothing() -> None:
     schema = everruns.SEARCH_TOOL.input_schema
     assert (list(schema["properties"]), schema["required"]) == (["query"], ["query"])
     assert schema["additionalProperties"] is False
@@ -327,7 +330,7 @@ words = st.sampled_from(["boil", "EGG", "wash_up", "zz", "?", "every plate"]) | 
 
 
 @given(query=st.lists(words, max_size=4).map(" ".join) | st.integers() | st.none())
-def test_no_query_raises_and_what_is_loaded_is_what_is_revealed(query: object) -> None:
+def test_no_query_raises_and_loaded_tools_are_revealed(query: object) -> None:
     capability = EverrunsToolSearch()
     answer = capability.search({"query": query}, context(session="s"))
     assert answer == EverrunsToolSearch().search({"query": query}, context())
@@ -337,7 +340,7 @@ def test_no_query_raises_and_what_is_loaded_is_what_is_revealed(query: object) -
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.lists(st.sampled_from("xyz")))))
-def test_sessions_are_bounded_and_reveals_only_grow_while_one_lives(
+def test_sessions_are_bounded_and_reveals_only_grow(
     operations: list[tuple[str, list[str]]],
 ) -> None:
     reveals = SessionReveals(max_sessions=3)
@@ -345,7 +348,7 @@ def test_sessions_are_bounded_and_reveals_only_grow_while_one_lives(
         before = reveals.names_of(session)
         reveals.reveal(session, names)
         assert reveals.names_of(session)[: len(before)] == before
-        assert sum(bool(reveals.names_of(one)) for one in "abcdef") <= 3
+        assert sum(bool(reveals.names_of(item)) for item in "abcdef") <= 3
 
 
 @pytest.mark.parametrize(
@@ -372,10 +375,13 @@ def test_auto_picks_exactly_one_mechanism(model: str | None, who: str) -> None:
         ("openai", None, "none"),
     ],
 )
-def test_a_providers_own_search_does_nothing_on_a_model_that_cannot(
+def test_hosted_search_is_none_on_unsupported_models(
     provider: str, model: str | None, who: str
 ) -> None:
     assert everruns.select_standalone_mechanism(provider, model) == who
     if who == "none":
-        # Nothing is held back, and nothing is wrong.
-        assert stubbed(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
+        # Nothing is deferred, without an error.
+        assert (
+            stubbed_names(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True))
+            == []
+        )

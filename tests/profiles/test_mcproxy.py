@@ -42,7 +42,7 @@ def names(tools: tuple[Tool, ...]) -> list[str]:
     return [tool.name for tool in tools]
 
 
-def searched(
+def search_text(
     search: McproxyToolSearch, query: str, session: McproxySession = EMPTY_SESSION
 ) -> McproxyReply:
     reply = search.search({"query": query}, session)
@@ -50,8 +50,10 @@ def searched(
     return reply
 
 
-def found(query: str, kind: type[McproxyToolSearch] = McproxyToolSearch, **more: Any) -> list[str]:
-    reply = searched(kind(FARM, config(**more)), query)
+def found_names(
+    query: str, variant: type[McproxyToolSearch] = McproxyToolSearch, **more: Any
+) -> list[str]:
+    reply = search_text(variant(FARM, config(**more)), query)
     assert not reply.is_error
     return names(reply.session.exposed)
 
@@ -60,12 +62,12 @@ def found(query: str, kind: type[McproxyToolSearch] = McproxyToolSearch, **more:
 
 
 def recorded_tools(catalog: str) -> list[Tool]:
-    listed = load_golden("mcproxy")["catalogs"][catalog]
-    return [Tool(one["name"], one["description"] or "") for one in listed]
+    listed_names = load_golden("mcproxy")["catalogs"][catalog]
+    return [Tool(item["name"], item["description"] or "") for item in listed_names]
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "search_vectors"))
-def test_the_source_answers_a_search_as_recorded(vector: dict[str, Any]) -> None:
+def test_source_search_matches_the_recording(vector: dict[str, Any]) -> None:
     search = SourceToolSearch(
         recorded_tools(vector["catalog"]), McproxyConfig.from_json(vector["config"])
     )
@@ -77,7 +79,7 @@ def test_the_source_answers_a_search_as_recorded(vector: dict[str, Any]) -> None
         return
     assert isinstance(reply, McproxyReply)
     if "panic" in recorded:
-        # Where the program panics, ours answers.
+        # The program panics here; ours answers.
         assert not reply.is_error
         return
     assert [[tool.name, round(score, 4)] for tool, score in reply.matches] == recorded["raw"]
@@ -89,7 +91,7 @@ def test_the_source_answers_a_search_as_recorded(vector: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "list_vectors"))
-def test_the_source_lists_as_recorded(vector: dict[str, Any]) -> None:
+def test_source_list_matches_the_recording(vector: dict[str, Any]) -> None:
     session = EMPTY_SESSION
     tools: list[Tool] = []
     for (step, argument), recorded in zip(vector["steps"], vector["outputs"], strict=True):
@@ -99,14 +101,16 @@ def test_the_source_lists_as_recorded(vector: dict[str, Any]) -> None:
                 session
             )
             session = listing.session
-            described = [one.description for one in listing.tools if one.name == SEARCH_TOOL_NAME]
+            described = [
+                item.description for item in listing.tools if item.name == SEARCH_TOOL_NAME
+            ]
             assert names(listing.tools) == recorded["tools"]
             description = recorded["search_tool_description"]
             assert described == ([] if description is None else [description])
         else:
             assert step == "search"
             search = SourceToolSearch(tools, McproxyConfig.from_json(vector["config"]))
-            reply = searched(search, argument, session)
+            reply = search_text(search, argument, session)
             session = reply.session
             if "panic" not in recorded:
                 assert reply.text == recorded["text"]
@@ -114,7 +118,7 @@ def test_the_source_lists_as_recorded(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "seed_document", "selection"))
-def test_the_seed_lists_as_its_page_says(vector: dict[str, Any]) -> None:
+def test_documented_list_matches_the_page(vector: dict[str, Any]) -> None:
     tools = recorded_tools("gateway22")
     search = McproxyToolSearch(
         tools, McproxyConfig.from_json(vector["config"]), servers=vector.get("server_order", [])
@@ -129,7 +133,7 @@ def test_the_seed_lists_as_its_page_says(vector: dict[str, Any]) -> None:
     assert listing.tools[-1].description == template.replace("<hidden>", str(vector["hidden"]))
 
 
-def test_the_sentences_of_both_readings_are_as_recorded() -> None:
+def test_texts_of_both_variants_match_the_recording() -> None:
     system = load_golden("mcproxy")
     page = system["seed_document"]
     assert SourceToolSearch([]).build_search_tool(1).input_schema == system["search_tool_schema"]
@@ -145,7 +149,7 @@ def test_the_sentences_of_both_readings_are_as_recorded() -> None:
 
 
 class Placeholders(dict[str, str]):
-    """Stands in for every fact of a debug line."""
+    """Provides a placeholder for every value of a debug line."""
 
     def __missing__(self, key: str) -> str:
         return "<q>" if key == "query" else "<n>"
@@ -154,7 +158,7 @@ class Placeholders(dict[str, str]):
 # -------------------------------------------------------------------------------- configuration
 
 
-def test_a_configuration_is_read_from_its_json_form() -> None:
+def test_configuration_is_read_from_its_json_form() -> None:
     read = McproxyConfig.from_json(
         {
             "enabled": False,
@@ -186,7 +190,7 @@ def test_a_configuration_is_read_from_its_json_form() -> None:
         ({"debug": "yes"}, "debug"),
     ],
 )
-def test_a_configuration_of_a_wrong_type_says_which_key(wrong: object, key: str) -> None:
+def test_configuration_of_wrong_type_names_the_key(wrong: object, key: str) -> None:
     with pytest.raises(InvalidConfig, match=f"{key} must be"):
         McproxyConfig.from_json(wrong)
 
@@ -201,12 +205,12 @@ def test_a_configuration_of_a_wrong_type_says_which_key(wrong: object, key: str)
         ("a__b", "unknown"),
     ],
 )
-def test_a_server_is_what_stands_before_the_first_separator(name: str, server: str) -> None:
+def test_server_is_the_part_before_the_first_separator(name: str, server: str) -> None:
     assert mcproxy.server_from_name(name) == server
     assert next(iter(McproxyToolSearch([Tool(name)]).catalog)).server == server
 
 
-def test_a_tool_that_knows_its_server_is_shown_under_its_public_name() -> None:
+def test_tool_with_server_is_listed_under_its_public_name() -> None:
     listing = McproxyToolSearch([Tool("feed_cow", server="barn")]).list_tools()
     assert names(listing.tools) == ["barn___feed_cow"]
 
@@ -214,27 +218,27 @@ def test_a_tool_that_knows_its_server_is_shown_under_its_public_name() -> None:
 # -------------------------------------------------------------------------------------- listing
 
 
-@pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("given", [config(6), config(7), config(2, enabled=False)])
+@pytest.mark.parametrize("variant", BOTH)
+@pytest.mark.parametrize("settings", [config(6), config(7), config(2, enabled=False)])
 def test_few_tools_or_a_disabled_middleware_hide_nothing(
-    kind: type[McproxyToolSearch], given: McproxyConfig
+    variant: type[McproxyToolSearch], settings: McproxyConfig
 ) -> None:
-    assert kind(FARM, given).list_tools() == McproxyListing(
-        tuple(kind(FARM).catalog), EMPTY_SESSION
+    assert variant(FARM, settings).list_tools() == McproxyListing(
+        tuple(variant(FARM).catalog), EMPTY_SESSION
     )
 
 
 def test_servers_come_in_the_order_of_the_configuration_or_of_their_names() -> None:
-    given = config(3)
+    settings = config(3)
     servers = ["field", "yard"]
-    ours = McproxyToolSearch(FARM, given, servers=servers).list_tools()
+    ours = McproxyToolSearch(FARM, settings, servers=servers).list_tools()
     assert names(ours.tools) == [
         "field___cut_hay",
         "field___sow_wheat",
         "yard___lock_gate",
         SEARCH_TOOL_NAME,
     ]
-    theirs = SourceToolSearch(FARM, given, servers=servers).list_tools()
+    theirs = SourceToolSearch(FARM, settings, servers=servers).list_tools()
     assert names(theirs.tools) == [
         "barn___feed_cow",
         "barn___milk_cow",
@@ -245,17 +249,17 @@ def test_servers_come_in_the_order_of_the_configuration_or_of_their_names() -> N
         assert "3 additional" in listing.tools[-1].description
 
 
-def test_servers_that_are_not_configured_come_last_as_they_appear() -> None:
+def test_unconfigured_servers_come_last_in_order_of_appearance() -> None:
     listing = McproxyToolSearch(FARM, config(4), servers=["yard"]).list_tools()
     assert [tool.server for tool in listing.tools[:-1]] == ["yard", "barn", "barn", "field"]
 
 
-def test_the_first_strategy_decides_in_ours_and_the_last_in_theirs() -> None:
-    # A tool without a prefix is of the server `unknown`, so the two orders differ in its place.
+def test_first_strategy_decides_in_documented_and_last_in_source() -> None:
+    # A tool without a prefix belongs to the server `unknown`, so the two orders differ.
     tools = [Tool("z___1"), Tool("q___1"), Tool("plain"), Tool("z___0")]
 
-    def order(kind: type[McproxyToolSearch], *strategies: str) -> list[str]:
-        search = kind(
+    def order(variant: type[McproxyToolSearch], *strategies: str) -> list[str]:
+        search = variant(
             tools, McproxyConfig(selection_order=strategies), servers=["z", "unknown", "q"]
         )
         return [tool.name for tool in search.order_tools()]
@@ -269,7 +273,7 @@ def test_the_first_strategy_decides_in_ours_and_the_last_in_theirs() -> None:
     assert order(SourceToolSearch, "alphabetical", "server_priority") == by_server_name
 
 
-def test_strategies_that_nobody_has_are_passed_over() -> None:
+def test_unknown_strategies_are_ignored() -> None:
     unknown = McproxyConfig(selection_order=("usage_frequency", "phase_of_the_moon"))
     assert [tool.name for tool in McproxyToolSearch(FARM, unknown).order_tools()] == sorted(
         FARM_NAMES
@@ -279,11 +283,11 @@ def test_strategies_that_nobody_has_are_passed_over() -> None:
     assert [tool.name for tool in SourceToolSearch(FARM, random).order_tools()] == FARM_NAMES
 
 
-def test_a_random_selection_depends_on_the_seed_alone() -> None:
-    given = McproxyConfig(selection_order=("random",))
+def test_random_selection_depends_on_the_seed_alone() -> None:
+    settings = McproxyConfig(selection_order=("random",))
 
     def order(seed: int, tools: list[Tool] = FARM) -> list[str]:
-        return [tool.name for tool in McproxyToolSearch(tools, given, seed=seed).order_tools()]
+        return [tool.name for tool in McproxyToolSearch(tools, settings, seed=seed).order_tools()]
 
     assert order(1) == order(1)
     assert len({tuple(order(seed)) for seed in range(9)}) > 1
@@ -291,7 +295,7 @@ def test_a_random_selection_depends_on_the_seed_alone() -> None:
     assert order(1, [tool for tool in FARM if tool.name != "ring_bell"]) == without
 
 
-def test_a_limit_of_0_switches_search_off_in_ours_and_hides_everything_in_theirs() -> None:
+def test_limit_0_disables_documented_search_and_hides_all_in_source() -> None:
     none = config(0)
     ours = McproxyToolSearch(FARM, none)
     assert names(ours.list_tools().tools) == FARM_NAMES
@@ -299,35 +303,38 @@ def test_a_limit_of_0_switches_search_off_in_ours_and_hides_everything_in_theirs
     theirs = SourceToolSearch(FARM, none)
     assert names(theirs.list_tools().tools) == [SEARCH_TOOL_NAME]
     # The program panics here: "Limit must be strictly greater than 0."
-    assert len(searched(theirs, "hay").matches) == 2
+    assert len(search_text(theirs, "hay").matches) == 2
 
 
-def test_a_list_follows_the_catalog_in_ours_and_is_frozen_in_theirs() -> None:
-    given, fewer = config(2), FARM[3:]
-    for kind, later in ((McproxyToolSearch, FARM_NAMES[3:5]), (SourceToolSearch, FARM_NAMES[:2])):
-        first = kind(FARM, given).list_tools()
+def test_list_follows_the_catalog_in_documented_and_is_frozen_in_source() -> None:
+    settings, fewer = config(2), FARM[3:]
+    for variant, later in (
+        (McproxyToolSearch, FARM_NAMES[3:5]),
+        (SourceToolSearch, FARM_NAMES[:2]),
+    ):
+        first = variant(FARM, settings).list_tools()
         assert names(first.tools) == [*FARM_NAMES[:2], SEARCH_TOOL_NAME]
-        second = kind(fewer, given).list_tools(first.session)
+        second = variant(fewer, settings).list_tools(first.session)
         assert names(second.tools) == [*later, SEARCH_TOOL_NAME]
-        hidden = 1 if kind is McproxyToolSearch else 4
+        hidden = 1 if variant is McproxyToolSearch else 4
         assert f"{hidden} additional" in second.tools[-1].description
 
 
-def test_what_was_found_and_has_gone_is_not_listed() -> None:
-    given = config(2)
-    hay = searched(McproxyToolSearch(FARM, given), "hay").session
+def test_removed_tools_are_not_listed() -> None:
+    settings = config(2)
+    hay = search_text(McproxyToolSearch(FARM, settings), "hay").session
     assert len(hay.exposed) == 2
-    without_field = McproxyToolSearch([*FARM[:2], *FARM[4:]], given).list_tools(hay)
+    without_field = McproxyToolSearch([*FARM[:2], *FARM[4:]], settings).list_tools(hay)
     assert names(without_field.tools) == ["barn___feed_cow", SEARCH_TOOL_NAME]
-    without_hay = McproxyToolSearch([FARM[1], *FARM[4:]], given).list_tools(hay)
+    without_hay = McproxyToolSearch([FARM[1], *FARM[4:]], settings).list_tools(hay)
     assert names(without_hay.tools) == ["barn___milk_cow", "yard___lock_gate", SEARCH_TOOL_NAME]
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_a_search_replaces_what_its_own_session_is_shown(kind: type[McproxyToolSearch]) -> None:
-    search = kind(FARM, config(2))
+@pytest.mark.parametrize("variant", BOTH)
+def test_search_replaces_the_list_of_its_own_session(variant: type[McproxyToolSearch]) -> None:
+    search = variant(FARM, config(2))
     before = search.list_tools()
-    reply = searched(search, "wheat", before.session)
+    reply = search_text(search, "wheat", before.session)
     assert reply.list_changed
     after = search.list_tools(reply.session)
     assert names(after.tools) == ["field___sow_wheat", SEARCH_TOOL_NAME]
@@ -336,17 +343,17 @@ def test_a_search_replaces_what_its_own_session_is_shown(kind: type[McproxyToolS
     assert search.list_tools() == before
 
 
-def test_a_search_among_few_tools_hides_the_others_only_in_theirs() -> None:
-    for kind, shown in (
+def test_search_among_few_tools_hides_others_only_in_source() -> None:
+    for variant, visible in (
         (McproxyToolSearch, FARM_NAMES),
         (SourceToolSearch, ["ring_bell", SEARCH_TOOL_NAME]),
     ):
-        search = kind(FARM, config(6))
-        reply = searched(search, "table")
-        assert names(search.list_tools(reply.session).tools) == shown
+        search = variant(FARM, config(6))
+        reply = search_text(search, "table")
+        assert names(search.list_tools(reply.session).tools) == visible
 
 
-def test_more_finds_than_tools_leave_none_hidden() -> None:
+def test_hidden_count_is_never_negative() -> None:
     listing = SourceToolSearch(FARM[:1], config(2)).list_tools(McproxySession(tuple(FARM[:3])))
     assert "0 additional" in listing.tools[-1].description
 
@@ -354,33 +361,33 @@ def test_more_finds_than_tools_leave_none_hidden() -> None:
 # -------------------------------------------------------------------------------------- search
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("variant", BOTH)
 @pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 7}, {"text": "hay"}])
-def test_a_call_without_a_query_is_an_rpc_error(
-    kind: type[McproxyToolSearch], arguments: dict[str, Any]
+def test_call_without_a_query_is_an_rpc_error(
+    variant: type[McproxyToolSearch], arguments: dict[str, Any]
 ) -> None:
-    assert kind(FARM).search(arguments) == RpcError(-32602, mcproxy.QUERY_MISSING)
+    assert variant(FARM).search(arguments) == RpcError(-32602, mcproxy.QUERY_MISSING)
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_a_call_to_a_disabled_middleware_is_an_rpc_error(kind: type[McproxyToolSearch]) -> None:
-    reply = kind(FARM, config(enabled=False)).search({"query": "hay"})
+@pytest.mark.parametrize("variant", BOTH)
+def test_call_to_a_disabled_middleware_is_an_rpc_error(variant: type[McproxyToolSearch]) -> None:
+    reply = variant(FARM, config(enabled=False)).search({"query": "hay"})
     assert reply == RpcError(-32603, mcproxy.SEARCH_OFF)
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("variant", BOTH)
 @pytest.mark.parametrize("query", ["tractor", "", "  ", "tractor ?"])
-def test_a_search_without_finds_says_so_and_changes_nothing(
-    kind: type[McproxyToolSearch], query: str
+def test_no_match_is_reported_and_changes_nothing(
+    variant: type[McproxyToolSearch], query: str
 ) -> None:
     before = McproxySession(tuple(FARM[:1]))
-    reply = searched(kind(FARM), query, before)
+    reply = search_text(variant(FARM), query, before)
     assert reply.text == f"No tools found matching '{query}'. Try a different search term."
     assert reply.to_dict() == {"content": [{"type": "text", "text": reply.text}], "isError": False}
     assert (reply.list_changed, reply.session) == (True, before)
 
 
-def test_finds_are_told_in_the_words_of_each_reading() -> None:
+def test_found_text_differs_by_variant() -> None:
     tools = (Tool("yard___lock_gate"), Tool("yard___open_gate", "Let {people} in"))
     assert McproxyToolSearch([]).render_found("gate", tools) == (
         "Found 2 matching tools:\n\n1. yard___lock_gate\n2. yard___open_gate - Let {people} in"
@@ -394,10 +401,10 @@ def test_finds_are_told_in_the_words_of_each_reading() -> None:
 @pytest.mark.parametrize(
     ("query", "ours", "theirs"),
     [
-        # A beginning is a beginning, though Tantivy drops the star.
+        # A prefix matches, although Tantivy drops the star.
         ("whe*", ["field___sow_wheat"], []),
         ("wheat*", ["field___sow_wheat"], ["field___sow_wheat"]),
-        # Excluding excludes; what Tantivy cannot parse is searched for as a phrase.
+        # Negation excludes tools; a query that Tantivy cannot parse is searched as a phrase.
         ("-cow", FARM_NAMES[2:], ["barn___feed_cow", "barn___milk_cow"]),
         ("-cow -hay", ["field___sow_wheat", "yard___lock_gate", "ring_bell"], []),
         ("server:yard", ["yard___lock_gate"], ["yard___lock_gate"]),
@@ -412,63 +419,61 @@ def test_finds_are_told_in_the_words_of_each_reading() -> None:
         ),
     ],
 )
-def test_a_query_finds_what_each_reading_means_by_it(
-    query: str, ours: list[str], theirs: list[str]
-) -> None:
-    assert found(query, McproxyToolSearch) == ours
-    assert found(query, SourceToolSearch) == theirs
+def test_query_syntax_differs_by_variant(query: str, ours: list[str], theirs: list[str]) -> None:
+    assert found_names(query, McproxyToolSearch) == ours
+    assert found_names(query, SourceToolSearch) == theirs
 
 
-def test_a_query_that_cannot_be_read_is_an_error_with_the_cure_in_ours() -> None:
+def test_invalid_query_is_an_error_with_advice_in_documented() -> None:
     before = McproxySession(tuple(FARM[:1]))
-    reply = searched(McproxyToolSearch(FARM), "(cow", before)
+    reply = search_text(McproxyToolSearch(FARM), "(cow", before)
     assert reply.is_error and "close it" in reply.text
     assert (reply.session, reply.list_changed) == (before, False)
-    assert found("(cow", SourceToolSearch) == ["barn___feed_cow", "barn___milk_cow"]
+    assert found_names("(cow", SourceToolSearch) == ["barn___feed_cow", "barn___milk_cow"]
 
 
-def test_the_threshold_is_a_share_in_ours_and_a_tenth_of_the_raw_score_in_theirs() -> None:
+def test_threshold_is_a_share_in_documented_and_a_tenth_of_raw_score_in_source() -> None:
     two = [Tool("barn___feed_cow", "Give hay"), Tool("yard___lock_gate", "Bar the way")]
-    given = McproxyConfig(threshold=0.1)
-    perfect = searched(McproxyToolSearch(two, given), "cow")
+    settings = McproxyConfig(threshold=0.1)
+    perfect = search_text(McproxyToolSearch(two, settings), "cow")
     assert perfect.matches[0].score > 0.4
     assert names(perfect.session.exposed) == ["barn___feed_cow"]
-    dropped = searched(SourceToolSearch(two, given), "cow")
+    dropped = search_text(SourceToolSearch(two, settings), "cow")
     assert 0.5 < dropped.matches[0].score < 1.0
     assert dropped.session.exposed == ()
-    assert found("cow", threshold=1.01) == []
+    assert found_names("cow", threshold=1.01) == []
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_results_are_cut_to_the_limit_before_the_threshold(kind: type[McproxyToolSearch]) -> None:
-    assert len(searched(kind(FARM, config(2)), "*").matches) == 2
-    assert len(searched(kind(FARM, config(20_000)), "*").matches) == len(FARM)
+@pytest.mark.parametrize("variant", BOTH)
+def test_results_are_limited_before_the_threshold(variant: type[McproxyToolSearch]) -> None:
+    assert len(search_text(variant(FARM, config(2)), "*").matches) == 2
+    assert len(search_text(variant(FARM, config(20_000)), "*").matches) == len(FARM)
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_debug_lines_tell_of_the_search_if_they_are_asked_for(
-    kind: type[McproxyToolSearch],
+@pytest.mark.parametrize("variant", BOTH)
+def test_debug_lines_describe_the_search_if_enabled(
+    variant: type[McproxyToolSearch],
 ) -> None:
     ticks = iter([1.0, 1.0024])
-    search = kind(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
-    assert searched(search, "hay").debug == (
+    search = variant(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
+    assert search_text(search, "hay").debug == (
         'Tool search query: "hay"',
         "Index size: 6 tools",
         "Matches before threshold: 2",
         "Matches after threshold: 0",
         "Search time: 2ms",
     )
-    assert searched(kind(FARM), "hay").debug == ()
+    assert search_text(variant(FARM), "hay").debug == ()
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_an_empty_catalog_is_listed_and_searched(kind: type[McproxyToolSearch]) -> None:
-    assert kind([]).list_tools().tools == ()
+@pytest.mark.parametrize("variant", BOTH)
+def test_empty_catalog_is_listed_and_searched(variant: type[McproxyToolSearch]) -> None:
+    assert variant([]).list_tools().tools == ()
     for query in ("hay", "name:hay", "*"):
-        assert searched(kind([], config()), query).matches == ()
+        assert search_text(variant([], config()), query).matches == ()
 
 
-# ------------------------------------------------------------------------------------- promises
+# ----------------------------------------------------------------------------------- properties
 
 
 words = st.sampled_from(
@@ -478,18 +483,18 @@ queries = st.lists(words, max_size=5).map(" ".join) | st.text(max_size=8)
 
 
 @given(st.lists(queries, max_size=4), st.integers(0, 8), st.sampled_from(BOTH))
-def test_whatever_is_asked_lists_stay_within_the_limit_and_sessions_apart(
-    asked: list[str], limit: int, kind: type[McproxyToolSearch]
+def test_lists_stay_within_the_limit_and_sessions_are_isolated(
+    requested: list[str], limit: int, variant: type[McproxyToolSearch]
 ) -> None:
-    search = kind(FARM, config(limit))
+    search = variant(FARM, config(limit))
     untouched = search.list_tools()
     session = EMPTY_SESSION
-    for query in asked:
+    for query in requested:
         reply = search.search({"query": query}, session)
         if isinstance(reply, McproxyReply):
             session = reply.session
             assert len(reply.matches) <= (limit or len(FARM))
-        shown = search.list_tools(session).tools
-        assert len(set(names(shown))) == len(shown)
-        assert all(tool.id in search.catalog or tool == shown[-1] for tool in shown)
+        visible = search.list_tools(session).tools
+        assert len(set(names(visible))) == len(visible)
+        assert all(tool.id in search.catalog or tool == visible[-1] for tool in visible)
     assert search.list_tools() == untouched

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tantivy
 
-from tests.profiles.test_mcproxy import BOTH, FARM, config, found, searched
+from tests.profiles.test_mcproxy import BOTH, FARM, config, found_names, search_text
 from toolcrib.profiles import mcproxy_source
 from toolcrib.profiles.mcproxy_source import SourceToolSearch
 
@@ -22,7 +22,7 @@ from toolcrib.profiles.mcproxy_source import SourceToolSearch
         ('"milk the co"*', '"milk the co"*'),
     ],
 )
-def test_a_query_is_read_as_tantivy_reads_it(query: str, read_as: str) -> None:
+def test_query_is_parsed_like_tantivy(query: str, read_as: str) -> None:
     question = mcproxy_source.parse_tantivy_query(query)
     assert question is not None
     assert (str(question.node), question.quoted) == (read_as, False)
@@ -31,30 +31,32 @@ def test_a_query_is_read_as_tantivy_reads_it(query: str, read_as: str) -> None:
 @pytest.mark.parametrize(
     "query", ["(cow", "title:cow", "-cow", "cow - hay", "cow:", "12:30", "`cow`", "[cow]", "<cow>"]
 )
-def test_what_tantivy_cannot_read_is_read_as_a_phrase(query: str) -> None:
+def test_invalid_query_is_parsed_as_a_phrase(query: str) -> None:
     question = mcproxy_source.parse_tantivy_query(query)
     assert question is not None
     assert question.quoted
 
 
 @pytest.mark.parametrize("query", ['cow "', "x" * 5_000])
-def test_what_cannot_be_read_even_as_a_phrase_finds_nothing(query: str) -> None:
+def test_query_invalid_even_as_phrase_finds_nothing(query: str) -> None:
     assert mcproxy_source.parse_tantivy_query(query) is None
-    assert found(query, SourceToolSearch) == []
+    assert found_names(query, SourceToolSearch) == []
 
 
-def test_words_are_cut_as_tantivy_cuts_them() -> None:
-    written = "Read_File v2.1 Übersetzt हिन्दी " + "x" * 40 + " " + "y" * 39 + " ß" + "ü" * 19
-    terms = [word.whole for word in mcproxy_source.split_terms(written)]
+def test_terms_are_split_like_tantivy() -> None:
+    source = "Read_File v2.1 Übersetzt हिन्दी " + "x" * 40 + " " + "y" * 39 + " ß" + "ü" * 19
+    terms = [word.whole for word in mcproxy_source.split_terms(source)]
     assert terms == ["read", "file", "v2", "1", "übersetzt", "हिन", "दी", "y" * 39]
 
 
-def test_the_beginning_of_a_phrase_scores_as_the_words_before_it() -> None:
+def test_phrase_prefix_scores_its_complete_words() -> None:
     search = SourceToolSearch(FARM, config())
-    one = searched(search, '"milk co"*').matches
-    assert [(tool.name, score) for tool, score in one] == [("barn___milk_cow", 1.0)]
-    assert searched(search, '"barn milk co"*').matches == searched(search, '"barn milk"').matches
-    assert searched(search, '"barn milk ha"*').matches == ()
+    item = search_text(search, '"milk co"*').matches
+    assert [(tool.name, score) for tool, score in item] == [("barn___milk_cow", 1.0)]
+    assert (
+        search_text(search, '"barn milk co"*').matches == search_text(search, '"barn milk"').matches
+    )
+    assert search_text(search, '"barn milk ha"*').matches == ()
     alone = mcproxy_source.parse_tantivy_query('"co"*')
     assert alone is not None
     assert alone.quoted
@@ -69,7 +71,7 @@ QUERIES = [
 
 
 def tantivy_scores(search: SourceToolSearch, query: str) -> dict[str, float]:
-    """What the engine of the original finds, the best first."""
+    """Return the tools that Tantivy finds with their scores, best first."""
     builder = tantivy.SchemaBuilder()
     for field in mcproxy_source.FIELDS:
         builder.add_text_field(field, stored=field == "name")
@@ -87,15 +89,15 @@ def tantivy_scores(search: SourceToolSearch, query: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_source_scores_as_tantivy_does(query: str) -> None:
+def test_source_scores_match_tantivy(query: str) -> None:
     search = SourceToolSearch(FARM, config())
-    ours = {tool.name: score for tool, score in searched(search, query).matches}
+    ours = {tool.name: score for tool, score in search_text(search, query).matches}
     theirs = tantivy_scores(search, query)
     assert ours == pytest.approx(theirs, abs=5e-5)
     assert list(ours) == list(theirs)
 
 
-def test_and_not_excludes_though_tantivy_then_finds_nothing() -> None:
+def test_and_not_excludes_tools() -> None:
     assert tantivy_scores(SourceToolSearch(FARM), "cow AND NOT hay") == {}
     for kind in BOTH:
-        assert found("cow AND NOT hay", kind) == ["barn___milk_cow"]
+        assert found_names("cow AND NOT hay", kind) == ["barn___milk_cow"]

@@ -16,7 +16,7 @@ from toolcrib.profiles.shipit import LoadingToolSearchTool, ToolOutput, ToolSear
 
 @dataclass
 class Run:
-    """A run of an agent, as its tools see it."""
+    """The context of a running agent, as its tools see it."""
 
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -40,8 +40,8 @@ def names(output: ToolOutput) -> list[str]:
 # ------------------------------------------------------------------------------- golden vectors
 
 
-def state_of(system: dict[str, Any], catalog: str) -> dict[str, Any]:
-    """The state a vector ran on: a catalog of the file, or one of two written as `<…>`."""
+def build_state(system: dict[str, Any], catalog: str) -> dict[str, Any]:
+    """Return the state of a vector: a catalog of the file, or one of two written as `<…>`."""
     if catalog in system["catalogs"]:
         return {"available_tools": system["catalogs"][catalog]}
     return {"available_tools": None} if "null" in catalog else {}
@@ -53,38 +53,38 @@ def same(ours: ToolOutput, recorded: dict[str, Any]) -> None:
 
 
 def _near(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Metadata whose scores compare to twelve digits.
+    """Return metadata whose scores compare to twelve digits.
 
-    2.2 adds floats in the order of a set, which differs from run to run in the last digit.
+    Release 2.2 adds floats in the order of a set, so the last digit differs from run to run.
     """
     matches = [{**match, "score": float(f"{match['score']:.12g}")} for match in metadata["matches"]]
     return {**metadata, "matches": matches}
 
 
 @pytest.mark.parametrize("vector", golden_vectors("shipit", "vectors"))
-def test_the_seed_release_answers_as_recorded(vector: dict[str, Any]) -> None:
-    context = Run(state_of(load_golden("shipit"), vector["catalog"]))
+def test_release_1_0_matches_the_recording(vector: dict[str, Any]) -> None:
+    context = Run(build_state(load_golden("shipit"), vector["catalog"]))
     ours = ToolSearchTool(**vector["config"]).run(context, **vector["arguments"])
     if "raises" in vector["output"]:
-        # What no search may do is raise: ours answers.
+        # The original raises; ours answers.
         assert ours.text
     else:
         same(ours, vector["output"])
 
 
 @pytest.mark.parametrize("vector", golden_vectors("shipit", "later_release", "vectors"))
-def test_the_later_release_answers_as_recorded(vector: dict[str, Any]) -> None:
-    context = Run(state_of(load_golden("shipit"), vector["catalog"]))
+def test_release_2_2_matches_the_recording(vector: dict[str, Any]) -> None:
+    context = Run(build_state(load_golden("shipit"), vector["catalog"]))
     ours = LoadingToolSearchTool(**vector["config"]).run(context, **vector["arguments"])
     if "raises" in vector["output"]:
-        # What no search may do is raise: ours answers.
+        # The original raises; ours answers.
         assert ours.text
     else:
         same(ours, vector["output"])
 
 
 @pytest.mark.parametrize("vector", golden_vectors("shipit", "later_release", "deferral"))
-def test_matches_are_loaded_as_recorded(vector: dict[str, Any]) -> None:
+def test_loading_matches_the_recording(vector: dict[str, Any]) -> None:
     context = Run({"available_tools": catalog_with(vector["deferred"])})
     context.state["deferred_tool_names"] = set(vector["deferred"])
     context.state["loaded_tool_names"] = list(vector["loaded_before"])
@@ -95,7 +95,7 @@ def test_matches_are_loaded_as_recorded(vector: dict[str, Any]) -> None:
 
 
 def catalog_with(deferred: list[str]) -> list[dict[str, Any]]:
-    """The catalog that has these tools; the vectors do not name it."""
+    """Return the catalog that has these tools; the vectors do not name it."""
     catalogs: dict[str, list[dict[str, Any]]] = load_golden("shipit")["catalogs"]
     return next(
         tools for tools in catalogs.values() if {*deferred} <= {tool.get("name") for tool in tools}
@@ -103,7 +103,7 @@ def catalog_with(deferred: list[str]) -> list[dict[str, Any]]:
 
 
 def schemas_in(text: str) -> dict[str, Any]:
-    """The schemas behind the signature lines of a text; the vectors do not record them."""
+    """Return the schemas behind the signature lines of a text; the vectors do not record them."""
     return {
         name: function(name, re.findall(r"(\w+)(\??): (\w+)", arguments))
         for name, arguments in re.findall(r"^- (\w+)\((.*)\)$", text, re.MULTILINE)
@@ -119,7 +119,7 @@ def function(name: str, arguments: list[tuple[str, str, str]]) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("release", ["seed", "later"])
-def test_the_schema_is_as_recorded(release: str) -> None:
+def test_schema_matches_the_recording(release: str) -> None:
     system = load_golden("shipit")
     kind = ToolSearchTool if release == "seed" else LoadingToolSearchTool
     recorded = (system if release == "seed" else system["later_release"])["tool_schema"]
@@ -129,11 +129,11 @@ def test_the_schema_is_as_recorded(release: str) -> None:
         assert kind(max_limit=most, default_limit=default).schema() == schema
 
 
-def test_the_core_tools_are_as_recorded() -> None:
+def test_core_tools_match_the_recording() -> None:
     assert sorted(load_golden("shipit")["later_release"]["core_tools"]) == sorted(shipit.CORE_TOOLS)
 
 
-def test_a_limit_of_infinity_means_the_most_where_the_original_raised() -> None:
+def test_infinite_limit_means_the_maximum() -> None:
     assert load_golden("shipit")["limit_infinity"]["output"]["raises"] == "OverflowError"
     assert run(ToolSearchTool(), query="plant", limit=math.inf).metadata["limit"] == 10
 
@@ -142,7 +142,7 @@ def test_a_limit_of_infinity_means_the_most_where_the_original_raised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "effective"),
+    ("requested", "effective"),
     [
         *((unclear, 5) for unclear in (None, 0, "", [], "many", [1], math.nan, "9" * 5000)),
         *((too_few, 1) for too_few in (-3, True, -math.inf)),
@@ -150,11 +150,11 @@ def test_a_limit_of_infinity_means_the_most_where_the_original_raised() -> None:
         *((too_many, 10) for too_many in (11, 999, math.inf)),
     ],
 )
-def test_any_limit_is_read_as_a_number_in_range(asked: object, effective: int) -> None:
-    assert run(ToolSearchTool(), query="plant", limit=asked).metadata["limit"] == effective
+def test_limit_is_clamped_to_its_range(requested: object, effective: int) -> None:
+    assert run(ToolSearchTool(), query="plant", limit=requested).metadata["limit"] == effective
 
 
-def test_a_shortlist_names_score_description_and_hint() -> None:
+def test_shortlist_contains_score_description_and_hint() -> None:
     output = run(ToolSearchTool(), query="Water plants", limit=1)
     score = output.metadata["matches"][0]["score"]
     assert output.text.splitlines() == [
@@ -164,7 +164,7 @@ def test_a_shortlist_names_score_description_and_hint() -> None:
     ]
 
 
-def test_a_tool_without_description_says_so() -> None:
+def test_tool_without_description_says_so() -> None:
     assert (
         "— No description provided." in run(ToolSearchTool(), [{"name": "dig"}], query="dig").text
     )
@@ -174,7 +174,7 @@ def test_a_tool_without_description_says_so() -> None:
 @pytest.mark.parametrize(
     ("tool", "extra"), [(ToolSearchTool(), {}), (LoadingToolSearchTool(), {"ok": False})]
 )
-def test_an_empty_query_is_an_error(
+def test_empty_query_is_an_error(
     tool: ToolSearchTool, extra: dict[str, Any], query: object
 ) -> None:
     expected = {"error": "empty_query", "matches": [], **extra}
@@ -182,18 +182,18 @@ def test_an_empty_query_is_an_error(
 
 
 @pytest.mark.parametrize("tools", [None, []])
-def test_no_tools_is_said(tools: object) -> None:
+def test_empty_tool_list_is_reported(tools: object) -> None:
     expected = ToolOutput(shipit.NO_TOOLS, {"query": "dig", "matches": []})
     assert run(ToolSearchTool(), tools, query="dig") == expected
 
 
-def test_a_miss_shows_the_nearest_as_data_only() -> None:
+def test_no_match_returns_nearest_tools_as_data_only() -> None:
     output = run(ToolSearchTool(), query="@@", limit=2)
     assert output.text == "No tools matched '@@'. Try rephrasing or broadening the query."
     assert names(output) == ["water_plants", "mowLawn"]
 
 
-def test_a_higher_bonus_lifts_tools_with_the_words() -> None:
+def test_higher_token_bonus_raises_matching_tools() -> None:
     scores = [
         run(ToolSearchTool(token_bonus=bonus), query="grass").metadata["matches"][0]["score"]
         for bonus in (0.0, 0.5)
@@ -201,13 +201,13 @@ def test_a_higher_bonus_lifts_tools_with_the_words() -> None:
     assert scores[1] == pytest.approx(scores[0] + 0.5)
 
 
-def test_names_and_texts_are_the_callers_to_choose() -> None:
+def test_name_and_texts_can_be_chosen() -> None:
     tool = ToolSearchTool(name="find", description="Finds.", prompt="Find first.")
     assert (tool.schema()["function"]["name"], tool.description) == ("find", "Finds.")
     assert tool.prompt == "Find first."
 
 
-def test_the_guidance_names_the_tool_it_is_about() -> None:
+def test_prompts_name_the_search_tool() -> None:
     tool = ToolSearchTool(name="find")
     assert "`find`" in tool.prompt
     assert "`find`" in tool.search_first("plant a tree")
@@ -215,16 +215,16 @@ def test_the_guidance_names_the_tool_it_is_about() -> None:
     assert {worth for _, worth in shipit.WHEN_WORTH_IT} == {True, False}
 
 
-def test_the_later_release_reads_camel_case_and_leaves_itself_out() -> None:
+def test_release_2_2_splits_camel_case_and_excludes_itself() -> None:
     assert names(run(LoadingToolSearchTool(), query="mow a lawn")) == ["mowLawn", "plant_tree"]
     assert "tool_search" not in names(run(LoadingToolSearchTool(), query="find a tool"))
 
 
-def test_the_later_release_returns_only_the_tool_that_was_named() -> None:
+def test_release_2_2_returns_only_an_exactly_named_tool() -> None:
     assert names(run(LoadingToolSearchTool(), query="Plant_Tree")) == ["plant_tree"]
 
 
-def test_the_later_release_tells_what_it_knows_of_a_tool() -> None:
+def test_release_2_2_lists_details_of_a_tool() -> None:
     tools = [
         {"name": "dig", "category": "soil", "read_only": False, "server": "yard"},
         {"name": "look", "read_only": True, "connection_id": "cam", "description": "x" * 500},
@@ -237,7 +237,7 @@ def test_the_later_release_tells_what_it_knows_of_a_tool() -> None:
     assert [row["read_only"] for row in output.metadata["matches"]] == [False, True, None]
 
 
-def test_what_a_search_finds_is_appended_to_what_is_loaded() -> None:
+def test_found_tools_are_appended_to_loaded_ones() -> None:
     schema = function("plant_tree", [("kind", "", "string"), ("depth", "?", "number")])
     context = Run(
         {
@@ -258,7 +258,7 @@ def test_what_a_search_finds_is_appended_to_what_is_loaded() -> None:
     ]
 
 
-def test_a_signature_needs_no_schema() -> None:
+def test_signature_needs_no_schema() -> None:
     assert shipit.render_signature("dig", None) == "dig"
     assert shipit.render_signature("dig", {"function": {}}) == "dig()"
     assert (
@@ -267,18 +267,18 @@ def test_a_signature_needs_no_schema() -> None:
     )
 
 
-def test_deferral_is_off_all_but_the_core_or_by_name_and_never_the_search_tool() -> None:
+def test_deferral_setting_selects_none_all_or_named_tools() -> None:
     tool = LoadingToolSearchTool(name="find")
-    listed = ["find", "bash", "dig", "mow"]
-    assert tool.select_deferred(listed, False) == frozenset()
-    assert tool.select_deferred(listed, True) == {"dig", "mow"}
-    assert tool.select_deferred(listed, ["dig", "find", "unknown"]) == {"dig"}
+    listed_names = ["find", "bash", "dig", "mow"]
+    assert tool.select_deferred(listed_names, False) == frozenset()
+    assert tool.select_deferred(listed_names, True) == {"dig", "mow"}
+    assert tool.select_deferred(listed_names, ["dig", "find", "unknown"]) == {"dig"}
 
 
 def test_loaded_schemas_follow_those_already_advertised() -> None:
     schemas = {name: {"function": {"name": name}} for name in ("dig", "bash", "mow", "rake")}
-    shown = shipit.advertised_schemas(schemas, ["dig", "mow", "rake"], ["mow", "gone", "dig"])
-    assert [schema["function"]["name"] for schema in shown] == ["bash", "mow", "dig"]
+    visible = shipit.advertised_schemas(schemas, ["dig", "mow", "rake"], ["mow", "gone", "dig"])
+    assert [schema["function"]["name"] for schema in visible] == ["bash", "mow", "dig"]
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
@@ -294,7 +294,7 @@ entries = st.dictionaries(
     query=scalars | st.sampled_from(["dig", "plant tree"]),
     limit=scalars | st.lists(st.integers(), max_size=2),
 )
-def test_no_call_raises_and_none_lists_more_than_allowed(
+def test_no_call_raises_or_exceeds_the_limit(
     tool: ToolSearchTool, tools: list[dict[str, Any]], query: object, limit: object
 ) -> None:
     output = run(tool, tools, query=query, limit=limit)
@@ -311,5 +311,5 @@ def test_no_call_raises_and_none_lists_more_than_allowed(
         {"function": 5},
     ],
 )
-def test_an_odd_schema_still_has_a_signature(schema: dict[str, Any]) -> None:
+def test_malformed_schema_has_a_signature(schema: dict[str, Any]) -> None:
     assert shipit.render_signature("f", schema).startswith("f(")

@@ -42,34 +42,34 @@ def test_ten_small_tools_are_all_sent_and_one_more_is_too_many() -> None:
     assert policy.select_deferred(_tools(11), "t0") == {"t10"}
 
 
-def test_the_token_budget_holds_and_never_defers_the_search() -> None:
+def test_token_budget_holds_and_never_defers_the_search() -> None:
     deferred = DiscoveryPolicy().select_deferred(_tools(8, words=900), "t7")
     assert "t7" not in deferred and len(deferred) == 3
 
 
 def test_priority_comes_before_recent_use_before_the_core_before_the_first() -> None:
     tools = [*_tools(3), Tool("bash"), Tool("recent"), Tool("vital")]
-    kept = {tool.name for tool in tools} - DiscoveryPolicy(initial_tools=4).select_deferred(
+    remaining = {tool.name for tool in tools} - DiscoveryPolicy(initial_tools=4).select_deferred(
         tools, "none", priority={"vital": 1.0}, recent=["recent"]
     )
-    assert kept == {"vital", "recent", "bash"}
+    assert remaining == {"vital", "recent", "bash"}
 
 
 @pytest.mark.parametrize(
     "fields",
     [{"initial_tools": 1}, {"schema_tokens": 0}, {"reuse_tools": -1}, {"reuse_tools": True}],
 )
-def test_numbers_below_the_minimum_are_refused(fields: dict[str, Any]) -> None:
+def test_numbers_below_the_minimum_are_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match="must be a whole number from"):
         DiscoveryPolicy(**fields)
 
 
-def test_the_search_tool_gives_way_to_tools_of_its_name() -> None:
+def test_search_tool_name_avoids_collisions() -> None:
     assert find_free_name({"a"}) == "search_tools"
     assert find_free_name({"search_tools", "_search_tools"}) == "__search_tools"
 
 
-def test_a_session_goes_on_with_the_last_tools_it_loaded() -> None:
+def test_session_reuses_the_last_loaded_tools() -> None:
     reuse = SchemaReuse()
     tools = _tools(5)
     reuse.remember("mine", tools)
@@ -79,7 +79,7 @@ def test_a_session_goes_on_with_the_last_tools_it_loaded() -> None:
     assert reuse.reusable_names("mine", changed) == ["t2"]
 
 
-def test_reuse_is_bounded_and_can_be_switched_off() -> None:
+def test_reuse_is_bounded_and_can_be_disabled() -> None:
     none, few = SchemaReuse(DiscoveryPolicy(reuse_tools=0)), SchemaReuse()
     none.remember("a", _tools(2))
     assert none.reusable_names("a", _tools(2)) == []
@@ -89,7 +89,7 @@ def test_reuse_is_bounded_and_can_be_switched_off() -> None:
     assert few.reusable_names("32", _tools(1)) == ["t0"]
 
 
-def test_a_checkpoint_carries_names_and_fingerprints_to_another_process() -> None:
+def test_checkpoint_carries_names_and_fingerprints_to_another_process() -> None:
     before, after = SchemaReuse(), SchemaReuse()
     tools = _tools(5)
     before.remember("mine", tools)
@@ -113,14 +113,14 @@ def test_a_checkpoint_carries_names_and_fingerprints_to_another_process() -> Non
         {"version": 1, "session_id": "mine", "schemas": []},
     ],
 )
-def test_a_checkpoint_of_another_version_or_session_is_passed_over(stored: object) -> None:
+def test_checkpoint_of_another_version_or_session_is_ignored(stored: object) -> None:
     reuse = SchemaReuse()
     reuse.remember("mine", _tools(1))
     assert not reuse.restore("mine", stored)
     assert reuse.reusable_names("mine", _tools(1)) == ["t0"]
 
 
-def test_what_a_checkpoint_cannot_mean_is_left_out_and_it_stays_bounded() -> None:
+def test_invalid_checkpoint_entries_are_ignored_and_bounded() -> None:
     tools = _tools(MAX_RESTORED_SCHEMAS + 6)
     prints: dict[Any, Any] = {tool.name: schema_fingerprint(tool) for tool in tools}
     odd = {"x" * 257: prints["t0"], 7: prints["t0"], "t1": "short", "t2": None}
@@ -136,22 +136,22 @@ def test_what_a_checkpoint_cannot_mean_is_left_out_and_it_stays_bounded() -> Non
     assert few.reusable_names("s", tools) == ["t67", "t68", "t69"]
 
 
-def test_a_fingerprint_does_not_depend_on_the_order_of_fields() -> None:
-    one, two = {"type": "object", "title": "a"}, {"title": "a", "type": "object"}
-    assert schema_fingerprint(Tool("t", "", one)) == schema_fingerprint(Tool("t", "", two))
-    assert schema_fingerprint(Tool("t", "", one)) != schema_fingerprint(Tool("t", "other", one))
+def test_fingerprint_does_not_depend_on_the_order_of_fields() -> None:
+    item, two = {"type": "object", "title": "a"}, {"title": "a", "type": "object"}
+    assert schema_fingerprint(Tool("t", "", item)) == schema_fingerprint(Tool("t", "", two))
+    assert schema_fingerprint(Tool("t", "", item)) != schema_fingerprint(Tool("t", "other", item))
 
 
-def test_what_the_permissions_deny_is_not_searched() -> None:
-    asked = []
+def test_denied_tools_are_not_searched() -> None:
+    query_text = []
 
     def discoverable(name: str) -> bool:
-        asked.append(name)
+        query_text.append(name)
         return not name.startswith("drop_")
 
     state: dict[str, Any] = {"available_tools": [{"name": "drop_table"}, {"name": "read"}, {}]}
     assert hide_denied(state, discoverable) == {"drop_table"}
-    assert asked == ["drop_table", "read", ""]
+    assert query_text == ["drop_table", "read", ""]
     assert state["available_tools"] == [{"name": "read"}, {}]
     assert state["discovery_hidden"] == {"drop_table"}
     assert hide_denied({}, discoverable) == frozenset()
@@ -169,16 +169,16 @@ def test_what_the_permissions_deny_is_not_searched() -> None:
         ("!?", 0),
     ],
 )
-def test_names_weigh_more_than_descriptions_and_servers(query: str, points: float) -> None:
+def test_names_score_higher_than_descriptions_and_servers(query: str, points: float) -> None:
     assert shipit_discovery.score_tool(query, ISSUE) == points
 
 
-def test_the_best_come_first_and_equals_by_name() -> None:
+def test_results_are_sorted_by_score_then_name() -> None:
     assert shipit_discovery.rank_tools("bug", WAITING) == [ALONE, ISSUE]
     assert shipit_discovery.rank_tools("sheet create", WAITING) == [ISSUE, SHEET]
 
 
-def test_what_a_search_finds_may_be_called_and_is_told_with_its_arguments() -> None:
+def test_found_tools_are_callable_and_listed_with_arguments() -> None:
     run = ShipitDiscovery(WAITING)
     assert not run.is_available("create_issue")
     assert run.is_available("bash")
@@ -195,7 +195,7 @@ def test_what_a_search_finds_may_be_called_and_is_told_with_its_arguments() -> N
     assert again.search("sheet issue")[0].found == again.found
 
 
-def test_a_miss_names_the_servers_and_five_examples() -> None:
+def test_no_match_names_the_servers_and_five_examples() -> None:
     many = (*WAITING, *(Tool(f"z{number}") for number in range(3)))
     run, answer = ShipitDiscovery(many).search("quantum knitting")
     assert run.found == ()
@@ -208,7 +208,7 @@ def test_a_miss_names_the_servers_and_five_examples() -> None:
     assert "Connected servers" not in ShipitDiscovery((ALONE,)).search("x")[1]
 
 
-def test_nothing_asked_and_nothing_waiting_are_said() -> None:
+def test_empty_query_and_empty_discovery_are_reported() -> None:
     assert ShipitDiscovery(WAITING).search("  ")[1].startswith("No query given.")
     assert ShipitDiscovery().search("x")[1].startswith("No additional tools")
 
@@ -218,7 +218,7 @@ def test_at_most_eight_are_found() -> None:
     assert len(ShipitDiscovery(many).search("report")[0].found) == 8
 
 
-def test_the_smallest_servers_stay_within_the_budget() -> None:
+def test_smallest_servers_are_loaded_within_the_budget() -> None:
     def tools(count: int) -> list[Tool]:
         return [Tool(f"t{number}") for number in range(count)]
 

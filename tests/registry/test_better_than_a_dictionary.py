@@ -1,7 +1,6 @@
-"""What goes wrong in a registry that is only a dictionary of words, and what ours does instead.
+"""Defects of a registry that is only a dictionary of words, and what `Registry` does instead.
 
-`Plain` is such a registry, as one would write it in a quarter of an hour. Each test shows a fault
-of it, and beside it what ours answers to the same.
+`Plain` is such a registry. Each test demonstrates a defect of it and the answer of `Registry`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Function = Callable[..., Any]
 
 
 class Plain:
-    """Tools by name, names by word."""
+    """A registry with two dictionaries: tools by name, and names by word."""
 
     def __init__(self) -> None:
         self.tools: dict[str, dict[str, Any]] = {}
@@ -39,24 +38,24 @@ class Plain:
 
     def search(self, query: str, limit: int = 5) -> list[tuple[str, float]]:
         scores: dict[str, float] = {}
-        for asked in set(query.lower().split()):
+        for queries in set(query.lower().split()):
             for word, names in self.names.items():
-                for name in names if word.startswith(asked) else []:
-                    scores[name] = scores.get(name, 0) + (1 if word == asked else 0.5)
-        best = sorted(scores.items(), key=lambda one: -one[1])[:limit]
-        return [one for one in best if one[0] in self.tools]
+                for name in names if word.startswith(queries) else []:
+                    scores[name] = scores.get(name, 0) + (1 if word == queries else 0.5)
+        best = sorted(scores.items(), key=lambda item: -item[1])[:limit]
+        return [item for item in best if item[0] in self.tools]
 
-    def answer(self, name: str, given: dict[str, Any]) -> str:
+    def answer(self, name: str, arguments: dict[str, Any]) -> str:
         try:
             if name not in self.tools:
                 raise ValueError(f"no tool {name}")
             self.tools[name]["uses"] += 1
-            return json.dumps(self.tools[name]["function"](**given), default=str)
+            return json.dumps(self.tools[name]["function"](**arguments), default=str)
         except ValueError as fault:
             return f"{fault}: is the name right?"
 
 
-def found(registry: Registry, query: str, **options: Any) -> list[str]:
+def find_names(registry: Registry, query: str, **options: Any) -> list[str]:
     return [
         hit.tool.id
         for hit in SearchEngine(registry.catalog).search(query, mode="lexical", **options)
@@ -71,37 +70,37 @@ def both(*tools: tuple[str, str]) -> tuple[Plain, Registry]:
     return plain, registry
 
 
-def test_registering_anew_leaves_no_words_behind_and_forgets_no_use() -> None:
+def test_replacing_a_tool_drops_old_words_and_keeps_usage() -> None:
     plain, registry = both(("job", "paint the fence"))
     plain.answer("job", {})
     registry.call("job", {})
     plain.register("job", "mow the lawn", lambda: None)
     registry.register(Tool("job", "mow the lawn"), lambda: None, replace=True)
     assert plain.search("fence") == [("job", 1)]
-    assert found(registry, "fence") == []
+    assert find_names(registry, "fence") == []
     assert plain.tools["job"]["uses"] == 0
     assert registry.usage("job").successes == 1
     registry.unregister("job")
-    assert found(registry, "lawn") == []
+    assert find_names(registry, "lawn") == []
 
 
-def test_equal_tools_come_in_the_order_of_registration() -> None:
-    # A set of words has another order in every process, and with it the ties of `Plain`.
+def test_ties_are_in_order_of_registration() -> None:
+    # A set of words has a different order in every process, and so have the ties of `Plain`.
     for names in (["alpha", "beta", "gamma"], ["gamma", "beta", "alpha"]):
         _, registry = both(*((name, "cut the glass") for name in names))
-        assert found(registry, "cut glass") == names
+        assert find_names(registry, "cut glass") == names
 
 
-def test_an_exact_name_wins_and_one_letter_does_not_flood() -> None:
+def test_exact_name_wins_and_single_letter_does_not_match_everything() -> None:
     tools = [("send_email", "Send an email"), ("mail_sender", "send_email in bulk send_email_now")]
     plain, registry = both(*tools)
     assert plain.search("send_email")[0] == ("mail_sender", 1.5)
-    assert found(registry, "send_email") == ["send_email"]
+    assert find_names(registry, "send_email") == ["send_email"]
     assert len(plain.search("s")) == 2
-    assert found(registry, "s") == []
+    assert find_names(registry, "s") == []
 
 
-def test_words_are_found_in_other_forms_inside_names_and_inside_words() -> None:
+def test_other_word_forms_and_parts_of_names_are_found() -> None:
     plain, registry = both(("sendEmail", "Write"), ("salesforce_lookup", "Find a customer"))
     for query, name in [
         ("emails", "sendEmail"),
@@ -110,26 +109,26 @@ def test_words_are_found_in_other_forms_inside_names_and_inside_words() -> None:
         ("force", "salesforce_lookup"),
     ]:
         assert plain.search(query) == []
-        assert found(registry, query) == [name]
+        assert find_names(registry, query) == [name]
 
 
-def test_bounds_hold_and_an_unknown_category_is_said() -> None:
+def test_limits_hold_and_unknown_category_is_reported() -> None:
     plain, registry = both(*((f"tool_{number}", "cut") for number in range(4)))
     assert len(plain.search("cut", -1)) == 3
     for limit in (0, -1, 10_001):
         with pytest.raises(InvalidLimit):
-            found(registry, "cut", limit=limit)
+            find_names(registry, "cut", limit=limit)
     result = SearchEngine(registry.catalog).search("cut", where=Where(category="glass"))
     assert result.notes == ("no tool at all has category glass",)
 
 
-def test_an_empty_query_lists_what_there_is() -> None:
+def test_empty_query_lists_the_tools() -> None:
     plain, registry = both(("a", "first"), ("b", "second"))
     assert plain.search("") == []
-    assert found(registry, "") == ["a", "b"]
+    assert find_names(registry, "") == ["a", "b"]
 
 
-def test_a_fault_of_a_tool_is_no_wrong_name_and_no_use() -> None:
+def test_tool_exception_is_neither_unknown_name_nor_success() -> None:
     def fail() -> None:
         raise ValueError("no gas")
 
@@ -144,7 +143,7 @@ def test_a_fault_of_a_tool_is_no_wrong_name_and_no_use() -> None:
     assert (registry.usage("weld").successes, registry.usage("weld").failures) == (0, 1)
 
 
-def test_arguments_that_do_not_fit_never_reach_the_function() -> None:
+def test_invalid_arguments_never_reach_the_function() -> None:
     ran: list[Any] = []
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     plain, registry = Plain(), Registry()
@@ -159,15 +158,15 @@ def test_arguments_that_do_not_fit_never_reach_the_function() -> None:
     assert ran == ["seven"]
 
 
-def test_a_removed_tool_takes_no_place_in_a_result() -> None:
+def test_removed_tool_is_not_in_results() -> None:
     plain, registry = both(("old", "cut"), ("new", "cut"))
     del plain.tools["old"]
     registry.unregister("old")
     assert plain.search("cut", 1) == []
-    assert found(registry, "cut", limit=1) == ["new"]
+    assert find_names(registry, "cut", limit=1) == ["new"]
 
 
-def test_versions_live_side_by_side_and_none_is_lost_unasked() -> None:
+def test_versions_coexist_and_are_kept() -> None:
     plain, registry = Plain(), Registry()
     for version in ("2", "1"):
         plain.register("pay", "Pay", lambda version=version: version, version)
@@ -175,18 +174,18 @@ def test_versions_live_side_by_side_and_none_is_lost_unasked() -> None:
     assert plain.tools["pay"]["version"] == "1"
     assert [registry.execute(name, {}) for name in ("pay", "pay@1", "pay@2")] == ["2", "1", "2"]
     assert [name for name, _ in plain.search("version")] == ["pay"]
-    assert found(registry, "version") == []
+    assert find_names(registry, "version") == []
 
 
-def test_a_description_that_is_missing_is_not_the_word_none() -> None:
+def test_missing_description_is_empty() -> None:
     plain, registry = Plain(), Registry()
     plain.register("weld", None, lambda: None)
     registry.register({"name": "weld", "description": None, "input_schema": {}}, lambda: None)
     assert plain.search("none") == [("weld", 1)]
-    assert found(registry, "none") == []
+    assert find_names(registry, "none") == []
 
 
-def test_answers_keep_every_script_and_nothing_is_printed(
+def test_answers_keep_unicode_and_nothing_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     plain, registry = Plain(), Registry()

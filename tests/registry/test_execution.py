@@ -1,4 +1,4 @@
-"""Calls of every kind: who calls, what is called, and what goes wrong."""
+"""Calls by sync and async callers of sync and async functions, and their errors."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def sync_in_async(registry: Registry, name: str, arguments: Mapping[str, Any]) -
 every_caller = pytest.mark.parametrize("call", [in_sync, in_async, sync_in_async])
 
 
-def registry_of(function: Callable[..., Any], **options: Any) -> Registry:
+def build_registry(function: Callable[..., Any], **options: Any) -> Registry:
     return Registry(**options).register(Tool("tool"), function)
 
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Holds a function back for as long as a test runs, and no longer."""
+    """Block a function until the test ends."""
     event = threading.Event()
     yield event
     event.set()
 
 
-# ------------------------------------------------------------------------------- both colours
+# ------------------------------------------------------------------------------ sync and async
 
 
 def double(n: int) -> int:
@@ -72,7 +72,7 @@ def hidden_async(n: int) -> Any:
 @every_caller
 @pytest.mark.parametrize("function", [double, double_async, hidden_async])
 def test_every_caller_can_call_every_function(call: Caller, function: Callable[..., Any]) -> None:
-    registry = registry_of(function)
+    registry = build_registry(function)
     assert call(registry, "tool", {"n": 21}) == CallResult("42")
     assert registry.usage("tool").successes == 1
 
@@ -81,7 +81,7 @@ def test_async_functions_of_sync_callers_share_a_loop() -> None:
     async def loop_id() -> int:
         return id(asyncio.get_running_loop())
 
-    registry = registry_of(loop_id)
+    registry = build_registry(loop_id)
     assert registry.execute("tool", {}) == registry.execute("tool", {})
 
 
@@ -91,7 +91,7 @@ def test_async_functions_of_async_callers_run_in_their_loop() -> None:
 
     async def main() -> bool:
         here = id(asyncio.get_running_loop())
-        return bool(await registry_of(loop_id).execute_async("tool", {}) == here)
+        return bool(await build_registry(loop_id).execute_async("tool", {}) == here)
 
     assert asyncio.run(main())
 
@@ -110,12 +110,12 @@ def test_context_variables_reach_the_function(call: Caller, is_async: bool) -> N
 
     token = request.set("r-17")
     try:
-        assert call(registry_of(read_async if is_async else read), "tool", {}).text == "r-17"
+        assert call(build_registry(read_async if is_async else read), "tool", {}).text == "r-17"
     finally:
         request.reset(token)
 
 
-def test_a_tool_may_call_another() -> None:
+def test_tool_may_call_another() -> None:
     registry = Registry()
     registry.register(Tool("inner"), double)
     registry.register(Tool("outer"), lambda n: registry.execute("inner", {"n": n}))
@@ -128,7 +128,7 @@ def test_a_tool_may_call_another() -> None:
     assert registry.execute("outer_async", {"n": 4}) == 8
 
 
-def test_an_async_tool_that_would_wait_for_itself_is_told() -> None:
+def test_blocking_call_inside_an_async_tool_is_refused() -> None:
     registry = Registry()
     registry.register(Tool("inner"), double)
 
@@ -140,8 +140,8 @@ def test_an_async_tool_that_would_wait_for_itself_is_told() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_process_has_its_own_loop() -> None:
-    registry = registry_of(double)
+def test_forked_process_has_its_own_loop() -> None:
+    registry = build_registry(double)
     assert registry.execute("tool", {"n": 1}) == 2
     child = os.fork()
     if child == 0:  # pragma: no cover  another process
@@ -149,7 +149,7 @@ def test_a_forked_process_has_its_own_loop() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
 
 
-# --------------------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------------------------- results
 
 
 class Address(BaseModel):
@@ -175,35 +175,35 @@ class Parcel:
         (threading.Lock, '"<built-in function allocate_lock>"'),
     ],
 )
-def test_results_are_told_as_text(value: Any, text: str) -> None:
-    assert registry_of(lambda: value).call("tool", {}) == CallResult(text)
+def test_results_are_rendered_as_text(value: Any, text: str) -> None:
+    assert build_registry(lambda: value).call("tool", {}) == CallResult(text)
 
 
-def test_a_result_that_is_no_json_is_an_error() -> None:
+def test_result_that_cannot_be_json_is_an_error() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    result = registry_of(lambda: loop).call("tool", {})
+    result = build_registry(lambda: loop).call("tool", {})
     assert result.is_error
     assert result.text.startswith("tool ran, but its result cannot be converted to JSON")
 
 
-def test_a_large_result_is_cut_and_says_so() -> None:
-    result = registry_of(lambda: "x" * 1_000, max_result_chars=10).call("tool", {})
+def test_large_result_is_truncated_with_a_note() -> None:
+    result = build_registry(lambda: "x" * 1_000, max_result_chars=10).call("tool", {})
     assert result.text == (
         "xxxxxxxxxx\n\n(These are the first 10 characters of 1,000. Ask for less.)"
     )
     assert not result.is_error
 
 
-# ------------------------------------------------------------------------------ what goes wrong
+# ----------------------------------------------------------------------------------------- errors
 
 
-def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
+def raising(error: BaseException, is_async: bool) -> Callable[[], Any]:
     async def fail_async() -> Any:
-        raise fault
+        raise error
 
     def fail() -> Any:
-        raise fault
+        raise error
 
     return fail_async if is_async else fail
 
@@ -211,7 +211,7 @@ def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
 @every_caller
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize(
-    ("fault", "text"),
+    ("error", "text"),
     [
         (ValueError("no gas"), "ValueError: no gas"),
         (KeyError("tool"), "KeyError: 'tool'"),
@@ -221,31 +221,31 @@ def raising(fault: BaseException, is_async: bool) -> Callable[[], Any]:
         (TimeoutError(), "TimeoutError"),
     ],
 )
-def test_a_fault_of_the_function_is_never_taken_for_one_of_the_call(
-    call: Caller, is_async: bool, fault: BaseException, text: str
+def test_exception_of_the_function_is_not_reported_as_invalid_call(
+    call: Caller, is_async: bool, error: BaseException, text: str
 ) -> None:
-    registry = registry_of(raising(fault, is_async))
+    registry = build_registry(raising(error, is_async))
     result = call(registry, "tool", {})
     assert result == CallResult(f"tool accepted the call and failed: {text}", is_error=True)
     with pytest.raises(ToolFailed) as caught:
         registry.execute("tool", {})
-    assert caught.value.__cause__ is fault
+    assert caught.value.__cause__ is error
 
 
 @every_caller
-def test_a_stray_stop_iteration_does_not_hang(call: Caller) -> None:
-    assert "StopIteration" in call(registry_of(raising(StopIteration(), False)), "tool", {}).text
+def test_stray_stop_iteration_does_not_hang(call: Caller) -> None:
+    assert "StopIteration" in call(build_registry(raising(StopIteration(), False)), "tool", {}).text
 
 
-def test_a_long_fault_is_cut() -> None:
-    result = registry_of(raising(ValueError("x" * 10_000), False)).call("tool", {})
+def test_long_error_is_truncated() -> None:
+    result = build_registry(raising(ValueError("x" * 10_000), False)).call("tool", {})
     assert len(result.text) < 2_100
     assert result.text.endswith("…")
 
 
 @every_caller
-def test_a_function_that_cancels_itself_has_failed(call: Caller) -> None:
-    result = call(registry_of(raising(asyncio.CancelledError(), True)), "tool", {})
+def test_function_that_cancels_itself_has_failed(call: Caller) -> None:
+    result = call(build_registry(raising(asyncio.CancelledError(), True)), "tool", {})
     assert (result.text, result.is_error) == (
         "tool stopped itself; try again, or use another tool",
         True,
@@ -260,7 +260,7 @@ def test_arguments_are_validated_against_the_whole_schema(call: Caller) -> None:
         "required": ["size"],
     }
     ran: list[Any] = []
-    registry = Registry().register(Tool("order", "", schema), lambda **given: ran.append(given))
+    registry = Registry().register(Tool("order", "", schema), lambda **kwargs: ran.append(kwargs))
     result = call(registry, "order", {"count": 0})
     assert result.is_error
     assert result.text.startswith("the arguments do not fit order: ")
@@ -273,7 +273,9 @@ def test_arguments_are_validated_against_the_whole_schema(call: Caller) -> None:
 
 
 @every_caller
-def test_a_function_that_blocks_is_given_up(call: Caller, gate: threading.Event) -> None:
+def test_blocking_function_is_abandoned_after_its_timeout(
+    call: Caller, gate: threading.Event
+) -> None:
     registry = Registry().register(Tool("tool"), gate.wait, timeout_seconds=0.01)
     result = call(registry, "tool", {})
     assert result.is_error
@@ -282,7 +284,7 @@ def test_a_function_that_blocks_is_given_up(call: Caller, gate: threading.Event)
 
 
 @every_caller
-def test_an_async_function_is_cancelled_when_its_time_is_up(call: Caller) -> None:
+def test_async_function_is_cancelled_at_its_timeout(call: Caller) -> None:
     ended = threading.Event()
 
     async def wait() -> None:
@@ -291,12 +293,12 @@ def test_an_async_function_is_cancelled_when_its_time_is_up(call: Caller) -> Non
         finally:
             ended.set()
 
-    registry = registry_of(wait, timeout_seconds=0.01)
+    registry = build_registry(wait, timeout_seconds=0.01)
     assert "abandoned" in call(registry, "tool", {}).text
     assert ended.wait(5)
 
 
-def test_a_function_that_will_not_be_cancelled_holds_nobody_up() -> None:
+def test_function_that_ignores_cancellation_does_not_block_the_caller() -> None:
     async def stubborn() -> None:
         try:
             await asyncio.Event().wait()
@@ -304,7 +306,7 @@ def test_a_function_that_will_not_be_cancelled_holds_nobody_up() -> None:
             raise ValueError("no") from None
 
     with pytest.raises(CallTimeout):
-        registry_of(stubborn, timeout_seconds=0.01).execute("tool", {})
+        build_registry(stubborn, timeout_seconds=0.01).execute("tool", {})
 
 
 def test_cancelling_the_caller_cancels_the_function() -> None:
@@ -318,7 +320,7 @@ def test_cancelling_the_caller_cancels_the_function() -> None:
             finally:
                 ended.set()
 
-        registry = registry_of(wait)
+        registry = build_registry(wait)
         task = asyncio.create_task(registry.call_async("tool", {}))
         await begun.wait()
         task.cancel()
@@ -330,8 +332,8 @@ def test_cancelling_the_caller_cancels_the_function() -> None:
     assert asyncio.run(main()) == (True, 1)
 
 
-def test_functions_that_never_end_do_not_use_up_the_machine(gate: threading.Event) -> None:
-    registry = registry_of(gate.wait, timeout_seconds=0.01, max_threads=2)
+def test_endless_functions_are_limited_in_number(gate: threading.Event) -> None:
+    registry = build_registry(gate.wait, timeout_seconds=0.01, max_threads=2)
     for _ in range(2):
         with pytest.raises(CallTimeout):
             registry.execute("tool", {})
@@ -342,8 +344,8 @@ def test_functions_that_never_end_do_not_use_up_the_machine(gate: threading.Even
 # -------------------------------------------------------------------------------------- threads
 
 
-def test_many_threads_count_right() -> None:
-    registry = registry_of(double)
+def test_usage_is_correct_with_many_threads() -> None:
+    registry = build_registry(double)
 
     def work(number: int) -> None:
         registry.call("tool", {"n": number})

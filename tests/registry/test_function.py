@@ -41,11 +41,11 @@ def even(number: int) -> int:
     return number
 
 
-def tool_of(function: Callable[..., Any]) -> Tool:
+def build_tool(function: Callable[..., Any]) -> Tool:
     return FunctionSignature(function).tool
 
 
-def called(function: Callable[..., Any], **arguments: Any) -> Any:
+def call_with(function: Callable[..., Any], **arguments: Any) -> Any:
     return FunctionSignature(function).bind(arguments)()
 
 
@@ -93,7 +93,7 @@ def sphinx(city: str, days: int = 3) -> None:
 
 @pytest.mark.parametrize("function", [google, numpy, sphinx])
 def test_schema_and_texts_come_from_signature_and_docstring(function: Callable[..., Any]) -> None:
-    tool = tool_of(function)
+    tool = build_tool(function)
     assert tool.name == function.__name__
     assert tool.description == "Tell the weather.\n\nOnly for cities with an airport."
     assert tool.input_schema == {
@@ -107,7 +107,7 @@ def test_schema_and_texts_come_from_signature_and_docstring(function: Callable[.
     }
 
 
-def test_an_annotation_describes_a_parameter_better_than_the_docstring() -> None:
+def test_annotated_description_overrides_the_docstring() -> None:
     def paint(
         colour: Annotated[str, "Any colour."],
         coats: Annotated[int, Field(description="How thick.", ge=1)],
@@ -119,13 +119,13 @@ def test_an_annotation_describes_a_parameter_better_than_the_docstring() -> None
             coats: nor this
         """
 
-    assert tool_of(paint).input_schema["properties"] == {
+    assert build_tool(paint).input_schema["properties"] == {
         "colour": {"type": "string", "description": "Any colour."},
         "coats": {"type": "integer", "description": "How thick.", "minimum": 1},
     }
 
 
-def test_every_usual_type_has_its_schema() -> None:
+def test_common_types_have_schemas() -> None:
     def send(  # type: ignore[no-untyped-def]
         to: Address,
         parcel: Parcel,
@@ -138,7 +138,7 @@ def test_every_usual_type_has_its_schema() -> None:
     ) -> None:
         """Send."""
 
-    schema = tool_of(send).input_schema
+    schema = build_tool(send).input_schema
     properties = schema["properties"]
     assert schema["required"] == ["to", "parcel", "colour", "speed", "on", "tags"]
     assert schema["$defs"]["Address"]["properties"]["number"]["minimum"] == 1
@@ -151,11 +151,11 @@ def test_every_usual_type_has_its_schema() -> None:
     assert properties["extra"] == {"default": None}
 
 
-def test_a_function_gets_python_values_made_of_json() -> None:
+def test_json_arguments_are_converted_to_python_types() -> None:
     def send(to: Address, parcel: Parcel, colour: Colour, on: date) -> Any:
         return to, parcel, colour, on
 
-    assert called(
+    assert call_with(
         send,
         to={"street": "High", "number": 7},
         parcel={"grams": 500},
@@ -164,41 +164,46 @@ def test_a_function_gets_python_values_made_of_json() -> None:
     ) == (Address(street="High", number=7), Parcel(500), Colour.BLUE, date(2026, 1, 2))
 
 
-def test_what_was_not_given_is_the_functions_own_default() -> None:
+def test_missing_argument_uses_the_default() -> None:
     nothing = object()
 
     def keep(items: list[int] | None = None, mark: Any = nothing) -> Any:
         return items, mark
 
-    assert "default" not in tool_of(keep).input_schema["properties"]["mark"]
-    assert called(keep) == (None, nothing)
+    assert "default" not in build_tool(keep).input_schema["properties"]["mark"]
+    assert call_with(keep) == (None, nothing)
 
 
-def test_a_rule_that_no_schema_can_say_is_still_a_rule() -> None:
+def test_validators_beyond_the_schema_are_applied() -> None:
     def halve(number: Annotated[int, AfterValidator(even)]) -> int:
         return number // 2
 
-    assert called(halve, number=4) == 2
+    assert call_with(halve, number=4) == 2
     with pytest.raises(InvalidArguments, match=r"do not fit halve: number: .*has to be even"):
-        called(halve, number=3)
+        call_with(halve, number=3)
 
 
-def test_a_fault_in_the_arguments_names_the_field() -> None:
+def test_invalid_argument_error_names_the_field() -> None:
     def send(to: Address) -> None: ...
 
     with pytest.raises(InvalidArguments, match=r"to\.number: .*; correct them and call again"):
-        called(send, to={"street": "High", "number": 0})
+        call_with(send, to={"street": "High", "number": 0})
     with pytest.raises(InvalidArguments, match="subject"):
-        called(send, to={"street": "High", "number": 1}, subject="x")
+        call_with(send, to={"street": "High", "number": 1}, subject="x")
 
 
 def test_parameters_may_have_any_name_and_kind() -> None:
     def odd(json: int, copy: int = 2, /, schema: int = 3, *, model_fields: int = 4) -> Any:
         return json, copy, schema, model_fields
 
-    assert [*tool_of(odd).input_schema["properties"]] == ["json", "copy", "schema", "model_fields"]
-    assert called(odd, json=1) == (1, 2, 3, 4)
-    assert called(odd, json=1, copy=5, model_fields=6) == (1, 5, 3, 6)
+    assert [*build_tool(odd).input_schema["properties"]] == [
+        "json",
+        "copy",
+        "schema",
+        "model_fields",
+    ]
+    assert call_with(odd, json=1) == (1, 2, 3, 4)
+    assert call_with(odd, json=1, copy=5, model_fields=6) == (1, 5, 3, 6)
 
 
 class Shop:
@@ -221,39 +226,39 @@ class Shop:
         return early
 
 
-def test_methods_belong_to_their_object() -> None:
-    tool = tool_of(Shop("Ann").sell)
+def test_bound_methods_are_accepted_and_unbound_ones_rejected() -> None:
+    tool = build_tool(Shop("Ann").sell)
     assert (tool.name, tool.description) == ("sell", "Sell an item.")
     assert [*tool.input_schema["properties"]] == ["item"]
-    assert called(Shop("Ann").sell, item="tea") == "Ann sells tea"
-    assert called(Shop.close, early=True) is True
+    assert call_with(Shop("Ann").sell, item="tea") == "Ann sells tea"
+    assert call_with(Shop.close, early=True) is True
     with pytest.raises(InvalidTool, match="'sell' is an unbound method"):
-        tool_of(Shop.sell)
+        build_tool(Shop.sell)
 
 
-def test_a_callable_object_needs_a_name() -> None:
+def test_callable_object_needs_a_name() -> None:
     with pytest.raises(InvalidTool, match="has no name; give one"):
-        tool_of(Shop("Ann"))
+        build_tool(Shop("Ann"))
     tool = FunctionSignature(Shop("Ann"), "ask").tool
     assert (tool.name, tool.description) == ("ask", "Ask about an item.")
 
 
-def test_what_a_partial_has_fixed_is_not_shown() -> None:
+def test_arguments_set_by_a_partial_are_hidden() -> None:
     def post(text: str, key: str, room: str = "hall") -> str:
         """Post a text."""
         return f"{room}: {text} ({key})"
 
     bound = functools.partial(post, key="s3cret")
-    tool = tool_of(bound)
+    tool = build_tool(bound)
     assert (tool.name, tool.description) == ("post", "Post a text.")
     assert "s3cret" not in str(tool.to_dict())
     assert [*tool.input_schema["properties"]] == ["text", "room"]
-    assert called(bound, text="hi", room="yard") == "yard: hi (s3cret)"
+    assert call_with(bound, text="hi", room="yard") == "yard: hi (s3cret)"
     with pytest.raises(InvalidArguments, match="key"):
-        called(bound, text="hi", key="mine")
+        call_with(bound, text="hi", key="mine")
 
 
-def test_async_is_seen_through_every_wrapping() -> None:
+def test_async_is_detected_through_wrappers() -> None:
     async def wait() -> None: ...
 
     class Waiter:
@@ -286,7 +291,7 @@ def keywords(**names: str) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "fault"),
+    ("function", "message"),
     [
         (lambda city: city, r"the lambda in test_function\.py, line \d+ has no name; use def"),
         (functools.partial(lambda city: city), "has no name; give one"),
@@ -299,20 +304,20 @@ def keywords(**names: str) -> None: ...
         (Shop, "is not a function"),
     ],
 )
-def test_what_cannot_be_a_tool_says_why(function: Any, fault: str) -> None:
-    with pytest.raises(InvalidTool, match=fault):
+def test_invalid_function_error_gives_the_reason(function: Any, message: str) -> None:
+    with pytest.raises(InvalidTool, match=message):
         FunctionSignature(function)
 
 
-def test_a_docstring_that_cannot_be_read_is_the_description() -> None:
+def test_unparsable_docstring_becomes_the_description() -> None:
     def broken(a: int) -> None:
         """Do it.
 
         :param:
         """
 
-    assert tool_of(broken).description.startswith("Do it.")
-    assert tool_of(lambda_named("no_docs")).description == ""
+    assert build_tool(broken).description.startswith("Do it.")
+    assert build_tool(lambda_named("no_docs")).description == ""
 
 
 def lambda_named(name: str) -> Callable[..., Any]:
@@ -321,10 +326,10 @@ def lambda_named(name: str) -> Callable[..., Any]:
     return function
 
 
-def test_what_a_function_returns_need_not_be_known() -> None:
-    assert [*tool_of(returns_unknown).input_schema["properties"]] == ["city"]
-    assert tool_of(len).name == "len"
+def test_return_annotation_may_be_unresolvable() -> None:
+    assert [*build_tool(returns_unknown).input_schema["properties"]] == ["city"]
+    assert build_tool(len).name == "len"
 
 
-def test_the_same_function_gives_the_same_tool() -> None:
-    assert tool_of(google).fingerprint == tool_of(google).fingerprint
+def test_same_function_gives_the_same_tool() -> None:
+    assert build_tool(google).fingerprint == build_tool(google).fingerprint

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from toolcrib import Catalog, Tool
+from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.regex import RegexIndex, RegexRanker, compile_pattern
 
 
@@ -36,7 +37,7 @@ def index_texts(
 def find_with_ranker(pattern: str, texts: Sequence[str], *, ignore_case: bool = False) -> list[int]:
     """Return the indexes of the texts that the ranker finds, without a time limit."""
     index = index_texts(texts, budget_seconds=60, clock=frozen_clock, ignore_case=ignore_case)
-    slots: list[int] = index.rank(pattern).slots.tolist()
+    slots: list[int] = index.rank(ParsedQuery(pattern)).slots.tolist()
     return slots
 
 

@@ -10,23 +10,23 @@ import pytest
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.index import DenseRanker
-from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
 
 ROWS = "invoice payment rows"
 
 
-class OfOther:
-    """Whatever is asked for is meant by the tool `other`, and by no other."""
+class OtherEmbedder:
+    """Whatever is query for is meant by the tool `other`, and by no other."""
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.array([[1, 0, 0]] * len(texts), np.float32)
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
-        return np.array([_meant(text) for text in texts], np.float32)
+        return np.array([_vector(text) for text in texts], np.float32)
 
 
-def _meant(text: str) -> list[float]:
+def _vector(text: str) -> list[float]:
     if "other" in text.lower():
         return [0.9, 0.43, 0]
     return [0, 0, 1] if "filler" in text.lower() else [0.05, 1, 0]
@@ -35,11 +35,14 @@ def _meant(text: str) -> list[float]:
 @pytest.fixture(scope="module")
 def engine() -> SearchEngine:
     """Five tools that have the words come before the one that fits."""
-    held = [Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"]
+    lexical_matches = [
+        Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"
+    ]
     filler = [Tool(f"filler{at}", "Filler.") for at in range(100)]
-    catalog = Catalog([*held, Tool("other", "Something else."), *filler])
+    catalog = Catalog([*lexical_matches, Tool("other", "Something else."), *filler])
     return SearchEngine(
-        catalog, {"hybrid": HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(OfOther()))}
+        catalog,
+        {"hybrid": HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(OtherEmbedder()))},
     )
 
 
@@ -48,7 +51,7 @@ def engine() -> SearchEngine:
     [(1, 0, False), (5, 0, False), (6, 0, True), (1, 4, False), (1, 5, True), (5, 6, False)],
 )
 @pytest.mark.parametrize("query", [ROWS, [ROWS], [ROWS, "payment rows invoice"]])
-def test_only_what_is_on_the_page_makes_it_confident(
+def test_only_hits_on_the_page_make_a_result_confident(
     engine: SearchEngine, query: str | list[str], limit: int, offset: int, confident: bool
 ) -> None:
     result = engine.search(query, limit=limit, offset=offset)
@@ -56,13 +59,13 @@ def test_only_what_is_on_the_page_makes_it_confident(
     assert result.is_confident == confident
 
 
-def test_an_empty_page_is_not_confident(engine: SearchEngine) -> None:
+def test_empty_page_is_not_confident(engine: SearchEngine) -> None:
     for query in (ROWS, [ROWS, "other"], "other"):
         page = engine.search(query, limit=5, offset=1_000)
         assert (page.hits, page.confidence, page.is_confident) == ((), 0.0, False)
 
 
-def test_of_several_needs_those_on_the_page_count(engine: SearchEngine) -> None:
+def test_only_hits_on_the_page_count_for_several_queries(engine: SearchEngine) -> None:
     # What fits is the sixth of one need: of six places, the other takes three.
     result = engine.search([ROWS, "filler"], limit=6)
     assert [part.is_confident for part in result.parts] == [True, False]
@@ -70,11 +73,11 @@ def test_of_several_needs_those_on_the_page_count(engine: SearchEngine) -> None:
     assert not result.is_confident
 
 
-def test_a_tool_asked_for_by_name_makes_the_page_that_has_it_confident(
+def test_named_tool_makes_its_page_confident(
     engine: SearchEngine,
 ) -> None:
-    asked = "invoice payment rows c"
-    first, second = (engine.search(asked, limit=1, offset=at) for at in (0, 1))
+    query = "invoice payment rows c"
+    first, second = (engine.search(query, limit=1, offset=at) for at in (0, 1))
     assert [hit.tool.name for hit in (*first, *second)] == [
         "invoice_payment_rows_c",
         "invoice_payment_rows_a",

@@ -20,7 +20,7 @@ from toolcrib.search.filters import FacetIndex
         (Where(server="nobody"), []),
     ],
 )
-def test_a_filter_lets_through_what_meets_every_condition(
+def test_filter_selects_tools_that_meet_every_condition(
     office: Catalog, where: Where, slots: list[int]
 ) -> None:
     assert FacetIndex.fit(office).mask(where).nonzero()[0].tolist() == slots
@@ -28,7 +28,7 @@ def test_a_filter_lets_through_what_meets_every_condition(
         assert (not where.unmet_conditions(tool)) == (slot in slots)
 
 
-def test_a_filter_knows_later_catalogs(office: Catalog) -> None:
+def test_filter_follows_later_catalogs(office: Catalog) -> None:
     later = office.without(["mail___send_email"]).with_tools([Tool("x", server="mail")])
     where = Where(server="mail")
     updated = FacetIndex.fit(office).with_catalog(later)
@@ -38,7 +38,7 @@ def test_a_filter_knows_later_catalogs(office: Catalog) -> None:
     assert FacetIndex.fit(later).with_catalog(office).mask(where).nonzero()[0].tolist() == [0, 1]
 
 
-def test_many_changes_or_another_descent_are_fitted_anew(office: Catalog) -> None:
+def test_many_changes_or_an_unrelated_catalog_cause_a_new_fit(office: Catalog) -> None:
     index = FacetIndex.fit(office)
     many = office.with_tools([Tool(f"t{number}", server="mail") for number in range(300)])
     assert index.with_catalog(many).mask(Where(server="mail")).sum() == 302

@@ -12,6 +12,7 @@ from toolcrib.search.lexical.fuzzy import FuzzyRanker
 from toolcrib.search.lexical.keyword import KeywordRanker
 from toolcrib.search.lexical.prefix import PrefixRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.ranker import Index, Ranker
 from toolcrib.search.regex import RegexRanker
 
@@ -45,21 +46,21 @@ _tools = st.builds(
 _steps = st.lists(_tools | st.integers(0, 10), min_size=1, max_size=12)
 
 
-def _answers(index: Index, catalog: Catalog, query: str) -> list[tuple[str, float]]:
-    ranking = index.rank(query)
+def _ranked_ids(index: Index, catalog: Catalog, query: str) -> list[tuple[str, float]]:
+    ranking = index.rank(ParsedQuery(query))
     assert np.all(np.diff(ranking.slots) > 0)
     found = [catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     ids = [tool.id for tool in found if tool is not None]
     assert len(ids) == len(found)
     for slot in ranking.slots.tolist():
-        assert index.reasons(query, slot) or query.startswith("-")
+        assert index.reasons(ParsedQuery(query), slot) or query.startswith("-")
     return list(zip(ids, ranking.scores.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("ranker", RANKERS, ids=lambda ranker: type(ranker).__name__)
 @settings(max_examples=60, deadline=None)
 @given(first=st.lists(_tools, unique_by=lambda tool: tool.id, max_size=4), steps=_steps)
-def test_incremental_equals_rebuilt(
+def test_updated_index_equals_a_new_one(
     ranker: Ranker, first: list[Tool], steps: list[Tool | int]
 ) -> None:
     catalog = Catalog(first)
@@ -73,11 +74,11 @@ def test_incremental_equals_rebuilt(
     rebuilt = Catalog(catalog)
     fitted = ranker.fit(rebuilt)
     for query in QUERIES:
-        assert _answers(index, catalog, query) == _answers(fitted, rebuilt, query)
+        assert _ranked_ids(index, catalog, query) == _ranked_ids(fitted, rebuilt, query)
 
 
 @pytest.mark.parametrize("ranker", RANKERS, ids=lambda ranker: type(ranker).__name__)
-def test_many_updates_are_merged_and_change_no_answer(ranker: Ranker) -> None:
+def test_many_updates_give_the_same_ranking(ranker: Ranker) -> None:
     words = [f"{one} {other}" for one in WORDS for other in WORDS]
     catalog = Catalog(Tool(f"t{n}", words[n % len(words)]) for n in range(40))
     index = ranker.fit(catalog)
@@ -89,33 +90,33 @@ def test_many_updates_are_merged_and_change_no_answer(ranker: Ranker) -> None:
     rebuilt = Catalog(catalog)
     fitted = ranker.fit(rebuilt)
     for query in QUERIES:
-        assert _answers(index, catalog, query) == _answers(fitted, rebuilt, query)
+        assert _ranked_ids(index, catalog, query) == _ranked_ids(fitted, rebuilt, query)
 
 
-def test_an_older_index_is_not_disturbed_by_its_successors() -> None:
+def test_older_index_is_unaffected_by_updates() -> None:
     catalog = Catalog([Tool("a", "send email")])
     index = LexicalRanker().fit(catalog)
-    before = _answers(index, catalog, "send email")
+    before = _ranked_ids(index, catalog, "send email")
     index.with_catalog(catalog.without(["a"])).with_catalog(catalog.with_tools([Tool("b", "send")]))
-    assert _answers(index, catalog, "send email") == before
+    assert _ranked_ids(index, catalog, "send email") == before
 
 
-def test_another_descent_is_fitted_anew() -> None:
+def test_unrelated_catalog_causes_a_new_fit() -> None:
     other = Catalog([Tool("b", "send a parcel")])
     for ranker in RANKERS:
         index = ranker.fit(Catalog([Tool("a", "send email")])).with_catalog(other)
-        assert [id for id, _ in _answers(index, other, "send")] == ["b"]
+        assert [id for id, _ in _ranked_ids(index, other, "send")] == ["b"]
 
 
-def test_a_catalog_with_holes_can_be_fitted() -> None:
+def test_catalog_with_empty_slots_can_be_fitted() -> None:
     catalog = Catalog([Tool("a", "send email"), Tool("b", "send")]).without(["a"])
     for ranker in RANKERS:
-        assert [id for id, _ in _answers(ranker.fit(catalog), catalog, "send")] == ["b"]
+        assert [id for id, _ in _ranked_ids(ranker.fit(catalog), catalog, "send")] == ["b"]
     index = LexicalRanker().fit(catalog)
-    assert [id for id, _ in _answers(index, catalog, "-email")] == ["b"]
+    assert [id for id, _ in _ranked_ids(index, catalog, "-email")] == ["b"]
 
 
-def test_a_large_catalog_is_sorted_in_chunks_and_answers_alike(
+def test_large_catalog_sorted_in_chunks_gives_the_same_ranking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     catalog = Catalog(Tool(f"t{n}", f"{WORDS[n % 7]} {WORDS[n % 5]}") for n in range(50))
@@ -123,15 +124,15 @@ def test_a_large_catalog_is_sorted_in_chunks_and_answers_alike(
     monkeypatch.setattr("toolcrib.search.lexical.postings._CHUNK", 10)
     chunked = LexicalRanker().fit(catalog)
     for query in QUERIES:
-        assert _answers(chunked, catalog, query) == _answers(whole, catalog, query)
+        assert _ranked_ids(chunked, catalog, query) == _ranked_ids(whole, catalog, query)
 
 
-def test_nothing_but_additions_are_merged_too() -> None:
+def test_updates_with_only_additions_are_merged() -> None:
     catalog = Catalog([Tool("a", "send email")])
     index = LexicalRanker().fit(catalog)
     for number in range(400):
         catalog = catalog.with_tools([Tool(f"t{number}", WORDS[number % len(WORDS)])])
         index = index.with_catalog(catalog)
-    assert _answers(index, catalog, "refund") == _answers(
+    assert _ranked_ids(index, catalog, "refund") == _ranked_ids(
         LexicalRanker().fit(catalog), catalog, "refund"
     )

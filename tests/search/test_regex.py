@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.search.regex_search import find_interruptibly, find_with_ranker, find_with_re
 from toolcrib import Catalog, Tool
 from toolcrib.errors import InvalidPattern
+from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.ranker import MatchReason
 from toolcrib.search.regex import MAX_PATTERN_CHARS, RegexIndex, RegexRanker
 
@@ -277,7 +278,7 @@ PATIENT = RegexRanker(budget_seconds=60)
 
 
 def _find(index: RegexIndex, pattern: str) -> list[int]:
-    slots: list[int] = index.rank(pattern).slots.tolist()
+    slots: list[int] = index.rank(ParsedQuery(pattern)).slots.tolist()
     return slots
 
 
@@ -315,14 +316,14 @@ def test_case_matters_unless_it_is_ignored(office: Catalog) -> None:
 
 def test_match_in_the_name_scores_higher_than_one_elsewhere(office: Catalog) -> None:
     index = PATIENT.fit(office)
-    ranking = index.rank("refund|customer")
+    ranking = index.rank(ParsedQuery("refund|customer"))
     scores = dict(zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True))
     assert scores == pytest.approx({5: 1.0, 3: 0.6, 9: 0.6})
-    assert index.reasons("customer", 3) == (
+    assert index.reasons(ParsedQuery("customer"), 3) == (
         MatchReason("customer", "description", 0.5455),
         MatchReason("customer", "parameter", 0.4545),
     )
-    assert index.reasons("customer", 0) == ()
+    assert index.reasons(ParsedQuery("customer"), 0) == ()
 
 
 def test_allowed_values_of_a_parameter_are_searched() -> None:

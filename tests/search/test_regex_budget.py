@@ -16,6 +16,7 @@ from tests.golden import golden_vectors
 from tests.search.regex_search import find_with_re, index_texts
 from toolcrib import Catalog, Tool
 from toolcrib.errors import SearchTimeout
+from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.regex import RegexIndex, RegexRanker
 
 HANG_SECONDS = 5.0
@@ -136,7 +137,7 @@ def test_hostile_pattern_ends_with_the_matches_or_a_timeout(
     hostile: str, harmless: str, texts: list[str], index: RegexIndex
 ) -> None:
     try:
-        ranking = index.rank(hostile)
+        ranking = index.rank(ParsedQuery(hostile))
     except SearchTimeout:
         return
     assert ranking.slots.tolist() == find_with_re(harmless, texts)
@@ -148,7 +149,7 @@ def test_known_hazard_ends_with_the_matches_or_a_timeout(hazard: dict[str, Any])
     harmless = dict(HOSTILE)[hazard["pattern"]]
     texts = [hazard["text"], hazard["text"] + "a", hazard["text"] + "é", "a"]
     try:
-        ranking = index_texts(texts).rank(hazard["pattern"])
+        ranking = index_texts(texts).rank(ParsedQuery(hazard["pattern"]))
     except SearchTimeout:
         return
     assert ranking.slots.tolist() == find_with_re(harmless, texts)
@@ -159,7 +160,7 @@ def test_timeout_names_the_budget_and_the_remedy() -> None:
     with pytest.raises(
         SearchTimeout, match=r"did not finish within 20 ms; make it simpler .* plain words"
     ):
-        index.rank(EVIL_PATTERN)
+        index.rank(ParsedQuery(EVIL_PATTERN))
 
 
 def test_budget_grows_with_the_number_of_tools() -> None:
@@ -168,7 +169,7 @@ def test_budget_grows_with_the_number_of_tools() -> None:
         budget_seconds=0.05, budget_seconds_per_tool=0.01, clock=lambda: float(next(ticks))
     )
     with pytest.raises(SearchTimeout, match="within 80 ms"):
-        ranker.fit(Catalog([Tool("a"), Tool("b"), Tool("c")])).rank("a")
+        ranker.fit(Catalog([Tool("a"), Tool("b"), Tool("c")])).rank(ParsedQuery("a"))
 
 
 class ClockThatRunsOut:
@@ -187,19 +188,19 @@ def test_timeout_at_any_clock_reading_returns_no_partial_result(pattern: str) ->
     texts = ["ab", "é a", *map(str, range(3_000)), "b" * 40_000]
     clock = ClockThatRunsOut(10**9)
     index = index_texts(texts, clock=clock)
-    expected = index.rank(pattern).slots.tolist()
+    expected = index.rank(ParsedQuery(pattern)).slots.tolist()
     readings = 10**9 - clock.readings
     clock.readings = readings
-    assert index.rank(pattern).slots.tolist() == expected
+    assert index.rank(ParsedQuery(pattern)).slots.tolist() == expected
     for fewer in range(1, readings):
         clock.readings = fewer
         with pytest.raises(SearchTimeout):
-            index.rank(pattern)
+            index.rank(ParsedQuery(pattern))
 
 
 def test_search_without_budget_times_out() -> None:
     with pytest.raises(SearchTimeout):
-        index_texts(["a"], budget_seconds=0).rank("a")
+        index_texts(["a"], budget_seconds=0).rank(ParsedQuery("a"))
 
 
 def test_search_leaves_no_thread_and_no_process(index: RegexIndex) -> None:
@@ -208,7 +209,7 @@ def test_search_leaves_no_thread_and_no_process(index: RegexIndex) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(threading.Thread, "start", pytest.fail)
             try:
-                index.rank(pattern)
+                index.rank(ParsedQuery(pattern))
             except SearchTimeout:
                 continue
     assert threading.enumerate() == threads
@@ -227,7 +228,7 @@ def test_other_threads_run_during_a_hostile_search() -> None:
     counter.start()
     before = count
     with pytest.raises(SearchTimeout):
-        index_texts(EVIL_TEXTS, budget_seconds=0.3).rank(EVIL_PATTERN)
+        index_texts(EVIL_TEXTS, budget_seconds=0.3).rank(ParsedQuery(EVIL_PATTERN))
     during = count - before
     is_over.set()
     counter.join()

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.search.meaning import Slow, Vectors, Words
+from tests.search.topic_embedder import ProvisionalTopicEmbedder, TopicEmbedder, Vectors
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.search.dense.index import DenseIndex, DenseRanker
 from toolcrib.search.engine import MAX_LIMIT, MAX_QUERIES
-from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.results import Hit
 
@@ -26,7 +26,7 @@ def words(office: Catalog) -> SearchEngine:
     return SearchEngine(office, {"lexical": LexicalRanker()})
 
 
-def test_several_needs_are_covered_before_any_is_covered_twice(words: SearchEngine) -> None:
+def test_each_query_gets_a_hit_before_any_gets_two(words: SearchEngine) -> None:
     needs = ["send an email", "weather forecast", "bill a customer"]
     result = words.search(needs, limit=3)
     best = [words.search(need).hits[0].tool.name for need in needs]
@@ -36,7 +36,7 @@ def test_several_needs_are_covered_before_any_is_covered_twice(words: SearchEngi
     assert result.confidence == max(part.confidence for part in result.parts)
 
 
-def test_the_best_tool_of_a_weak_need_comes_before_the_second_of_a_strong_one() -> None:
+def test_best_hit_of_a_weak_query_precedes_the_second_of_a_strong_one() -> None:
     tools = [
         Tool(name, "Send an email") for name in ("send_email", "email_send", "send_bulk_email")
     ]
@@ -49,7 +49,7 @@ def test_the_best_tool_of_a_weak_need_comes_before_the_second_of_a_strong_one() 
     assert second.score < third.score
 
 
-def test_blanks_among_needs_ask_for_nothing(words: SearchEngine) -> None:
+def test_blank_queries_are_ignored(words: SearchEngine) -> None:
     result = words.search(["", "weather", " \n"])
     assert result.hits == words.search("weather").hits
     assert [part.query for part in result.parts] == ["weather"]
@@ -58,14 +58,14 @@ def test_blanks_among_needs_ask_for_nothing(words: SearchEngine) -> None:
         words.search(["weather", 5])  # type: ignore[list-item]
 
 
-def test_needs_that_nothing_serves_are_told_if_another_is_served(words: SearchEngine) -> None:
+def test_uncovered_queries_are_reported_if_another_is_covered(words: SearchEngine) -> None:
     both = words.search(["send email", "zzqxzz", "send email"])
     assert (both.is_confident, both.uncovered) == (True, ("zzqxzz",))
     neither = words.search(["zzqxzz", "qqzzxq"])
     assert (neither.is_confident, neither.uncovered) == (False, ())
 
 
-def test_a_result_can_be_held_to_more_or_less_confidence(words: SearchEngine) -> None:
+def test_result_can_have_another_confidence_threshold(words: SearchEngine) -> None:
     result = words.search(["email zzqxzz", "zzqxzz"])
     assert 0.5 < result.confidence < 1
     strict, lenient = result.with_threshold(1.0), result.with_threshold(0.0)
@@ -77,7 +77,7 @@ def test_a_result_can_be_held_to_more_or_less_confidence(words: SearchEngine) ->
     assert not words.search("zzqxzz").with_threshold(0.0).is_confident
 
 
-def test_needs_are_served_as_far_as_each_has_a_hit_that_is_sure_enough(
+def test_query_is_covered_if_its_best_hit_reaches_the_threshold(
     words: SearchEngine,
 ) -> None:
     result = words.search(["send email", "email zzqxzz qqzzxq vvkkqz"])
@@ -86,16 +86,16 @@ def test_needs_are_served_as_far_as_each_has_a_hit_that_is_sure_enough(
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "fast", "lexical", "dense"])
-def test_who_asks_for_a_tool_by_name_is_sure_to_be_served(office: Catalog, mode: str) -> None:
+def test_exact_name_has_full_confidence(office: Catalog, mode: str) -> None:
     for name in ("send_email", "send email"):
         assert SearchEngine(office).search(name, mode=mode).confidence == 1.0
 
 
-def test_needs_page_as_far_as_one_does(words: SearchEngine) -> None:
+def test_several_queries_can_use_the_largest_page(words: SearchEngine) -> None:
     assert words.search(["email"], limit=MAX_LIMIT, offset=1).hits == words.search("email").hits[1:]
 
 
-def test_a_tool_that_serves_two_needs_is_there_once(words: SearchEngine) -> None:
+def test_tool_found_by_two_queries_is_returned_once(words: SearchEngine) -> None:
     result = words.search(("send an email", "email somebody"), limit=20)
     names = [hit.tool.name for hit in result]
     assert len(names) == len(set(names))
@@ -105,12 +105,12 @@ def test_a_tool_that_serves_two_needs_is_there_once(words: SearchEngine) -> None
 
 
 @pytest.mark.parametrize("needs", [[], ["rain"] * (MAX_QUERIES + 1)])
-def test_needs_are_bounded(words: SearchEngine, needs: list[str]) -> None:
-    with pytest.raises(InvalidQuery, match="needs at once"):
+def test_number_of_queries_is_limited(words: SearchEngine, needs: list[str]) -> None:
+    with pytest.raises(InvalidQuery, match="queries at once"):
         words.search(needs)
 
 
-def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
+def test_duplicates_on_several_servers_are_grouped() -> None:
     catalog = Catalog(
         [
             Tool("forecast", "The weather of tomorrow", server="sky"),
@@ -119,7 +119,10 @@ def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
             Tool("send_email", "Send an email about the weather", server="mail"),
         ]
     )
-    for ranker in (DenseRanker(Words()), HybridRanker(LexicalRanker(), DenseRanker(Words()))):
+    for ranker in (
+        DenseRanker(TopicEmbedder()),
+        HybridRanker(LexicalRanker(), DenseRanker(TopicEmbedder())),
+    ):
         engine = SearchEngine(catalog, {"meaning": ranker})
         groups = engine.group_hits(engine.search("weather"))
         same = next(group for group in groups if group.others)
@@ -128,31 +131,33 @@ def test_hits_that_do_the_same_on_several_servers_are_grouped() -> None:
         assert sum(1 + len(group.others) for group in groups) == len(engine.search("weather"))
 
 
-def test_tools_of_the_same_words_do_the_same_whatever_their_servers_mean() -> None:
+def test_tools_with_the_same_text_are_duplicates_on_any_server() -> None:
     servers = ("mail", "money")
     catalog = Catalog([Tool("send", "Send a ticket", server=server) for server in servers])
-    engine = SearchEngine(catalog, {"meaning": HybridRanker(LexicalRanker(), DenseRanker(Words()))})
+    engine = SearchEngine(
+        catalog, {"meaning": HybridRanker(LexicalRanker(), DenseRanker(TopicEmbedder()))}
+    )
     (group,) = engine.group_hits(engine.search("send a ticket"))
     assert len(group.others) == 1
     for said in ("Send", ""):
-        hit = Hit(Tool("send", said), 1.0, 0, lambda slot: ())
+        hit = Hit(Tool("send", said), 1.0, 0)
         assert not group.best.has_same_text(hit)
     # Two that say nothing do not say the same.
     assert not hit.has_same_text(hit)
 
 
-def test_without_vectors_nothing_is_grouped(words: SearchEngine) -> None:
+def test_nothing_is_grouped_without_vectors(words: SearchEngine) -> None:
     result = words.search("email")
     assert [group.best for group in words.group_hits(result)] == list(result)
     assert not any(group.others for group in words.group_hits(result))
     assert words.warm_up() == 0
-    assert DenseRanker(Words()).fit(Catalog()).pairwise_similarity([0, 1]).tolist() == [
+    assert DenseRanker(TopicEmbedder()).fit(Catalog()).pairwise_similarity([0, 1]).tolist() == [
         [1, 0],
         [0, 1],
     ]
 
 
-def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none() -> None:
+def test_tools_encoded_during_an_update_are_consistent() -> None:
     class Watched(DenseIndex):
         """Somebody else has its tools read as soon as its table was looked at."""
 
@@ -173,8 +178,9 @@ def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none()
 
     readers: list[Thread] = []
     catalog = Catalog([Tool("forecast", "The weather"), Tool("umbrella", "Against rain")])
-    fitted = DenseRanker(Slow()).fit(catalog)
-    index = Watched(Slow(), catalog, fitted._table, fitted._sketched, None)
+    empty = Watched(ProvisionalTopicEmbedder(), Catalog(), None, frozenset(), None)
+    index = empty.with_catalog(catalog)
+    assert isinstance(index, Watched)
     index.watched = True
     later = index.with_catalog(catalog.with_tools([Tool("sunglasses", "For the sun")]))
     (reader,) = readers
@@ -185,11 +191,11 @@ def test_what_is_read_while_another_catalog_is_made_is_read_in_both_or_in_none()
     assert later.compare(later.embed_queries(["rain"])).rows.min() > 0.99
 
 
-def test_two_who_read_at_the_same_time_both_leave_what_they_read() -> None:
+def test_concurrent_encoding_keeps_both_results() -> None:
     catalog = Catalog([Tool(f"t{at}", f"about the weather {at}") for at in range(40)])
     together = Barrier(2)
 
-    class Meeting(Slow):
+    class Meeting(ProvisionalTopicEmbedder):
         def embed_tools(self, texts: Sequence[str]) -> Vectors:
             together.wait(10)
             return super().embed_tools(texts)
@@ -203,7 +209,7 @@ def test_two_who_read_at_the_same_time_both_leave_what_they_read() -> None:
         reader.start()
     for reader in readers:
         reader.join()
-    read = DenseRanker(Words()).fit(catalog)
+    read = DenseRanker(TopicEmbedder()).fit(catalog)
     alike = index.pairwise_similarity(list(range(20)))
     assert index.provisional_count == 20
     np.testing.assert_allclose(alike, read.pairwise_similarity(list(range(20))), atol=1e-5)

@@ -18,7 +18,7 @@ def _names(tools: object) -> list[str]:
     return [tool.name for tool in tools]
 
 
-def test_each_known_systems_threshold_can_be_said() -> None:
+def test_thresholds_of_known_systems_can_be_expressed() -> None:
     everruns, mcproxy = Activation(tools=15), Activation(tools=51)
     shipit = Activation(tools=11, tokens=4_097)
     assert [everruns.is_met(_tools(count)) for count in (14, 15)] == [False, True]
@@ -39,12 +39,12 @@ def test_each_known_systems_threshold_can_be_said() -> None:
         ("auto:2.5", Activation(tokens=5_000)),
     ],
 )
-def test_a_setting_is_read(setting: object, meant: Activation) -> None:
+def test_setting_is_parsed(setting: object, meant: Activation) -> None:
     assert Activation.parse(setting) == meant
 
 
 @pytest.mark.parametrize("setting", ["sometimes", "auto:101%", -1, None, "auto:x%"])
-def test_a_setting_that_says_nothing_is_refused_with_those_that_do(setting: object) -> None:
+def test_unknown_setting_lists_the_valid_ones(setting: object) -> None:
     with pytest.raises(InvalidConfig, match="auto:10%"):
         Activation.parse(setting)
 
@@ -52,30 +52,30 @@ def test_a_setting_that_says_nothing_is_refused_with_those_that_do(setting: obje
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"activation": "auto:10%"}, "Activation.read"),
+        ({"activation": "auto:10%"}, "Activation.parse"),
         ({"pinned": "send_mail"}, "write {'send_mail'}"),
         ({"tier": "half"}, "the tiers are full, stub, name, hidden"),
-        ({"shown_tools": -1}, "shown_tools is a whole number from 0"),
-        ({"shown_tokens": True}, "shown_tokens is a whole number from 0"),
+        ({"max_visible_tools": -1}, "max_visible_tools is a whole number from 0"),
+        ({"max_visible_tokens": True}, "max_visible_tokens is a whole number from 0"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_disclosure_setting_is_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         Disclosure(**settings)
 
 
-def test_a_threshold_below_nothing_is_refused() -> None:
+def test_negative_activation_is_rejected() -> None:
     with pytest.raises(InvalidConfig, match="tools is a whole number"):
         Activation(tools=-1)
 
 
-def test_few_tools_are_all_shown_and_many_are_all_held_back() -> None:
+def test_few_tools_are_visible_and_many_are_deferred() -> None:
     few, many = Disclosure().plan(_tools(30)), Disclosure().plan(_tools(31))
     assert (len(few.visible_tools), len(few.deferred_tools), few.is_active) == (30, 0, False)
     assert (len(many.visible_tools), len(many.deferred_tools), many.is_active) == (0, 31, True)
 
 
-def test_pins_and_policies_come_before_the_threshold() -> None:
+def test_pins_and_policies_override_the_activation() -> None:
     policies: list[Policy] = ["never", "automatic", "always", "always"]
     tools = [Tool(f"t{at}", policy=policy) for at, policy in enumerate(policies)]
     few = Disclosure(pinned=frozenset({"t3"})).plan(tools)
@@ -84,20 +84,20 @@ def test_pins_and_policies_come_before_the_threshold() -> None:
     assert (_names(many.visible_tools), many.tier) == (["t0", "t3"], "name")
 
 
-def test_what_is_shown_in_full_is_not_held_back() -> None:
+def test_tier_full_defers_nothing() -> None:
     plan = Disclosure(Activation(tools=0), tier="full").plan(
         [Tool("a"), Tool("b", policy="always")]
     )
     assert (_names(plan.visible_tools), plan.is_active) == (["a", "b"], False)
 
 
-def test_a_number_of_others_is_shown_in_order_of_preference() -> None:
+def test_additional_visible_tools_follow_the_selection_order() -> None:
     order = Selection(("server_priority", "alphabetical"), servers=("s2",))
     cut = Disclosure(Activation(tools=0), max_visible_tools=3, selection=order)
     assert _names(cut.plan(_tools(9)).visible_tools) == ["t2", "t5", "t8"]
 
 
-def test_a_token_budget_passes_over_what_is_too_large_for_it() -> None:
+def test_token_budget_skips_tools_that_are_too_large() -> None:
     tools = [Tool("a", "word " * 90), Tool("b"), Tool("c", policy="always"), Tool("d")]
     cut = Disclosure(Activation(tools=0), max_visible_tools=None, max_visible_tokens=60)
     assert _names(cut.plan(tools).visible_tools) == ["b", "d"]
@@ -111,7 +111,7 @@ def test_a_token_budget_passes_over_what_is_too_large_for_it() -> None:
     )
 
 
-def test_servers_are_shown_whole_or_not_at_all_the_smallest_first() -> None:
+def test_whole_servers_are_selected_smallest_first() -> None:
     sizes = {"big": 5, "small": 1, "mid": 3, "other": 3}
     tools = [
         Tool(f"t{number}", server=server)
@@ -137,10 +137,10 @@ def test_servers_are_shown_whole_or_not_at_all_the_smallest_first() -> None:
     assert len(everything.plan(tools).visible_tools) == 12
 
 
-def test_each_way_of_ordering_breaks_the_ties_of_those_before_it() -> None:
+def test_each_order_breaks_the_ties_of_the_previous_ones() -> None:
     tools = [Tool("b", server="y"), Tool("a", server="y"), Tool("c", server="x")]
     assert _names(Selection().sort_tools(tools)) == ["b", "a", "c"]
-    with pytest.raises(InvalidConfig, match="the ways are server_priority, alphabetical"):
+    with pytest.raises(InvalidConfig, match="the orders are server_priority, alphabetical"):
         Selection(("nonsense",))
     assert _names(Selection(("alphabetical",)).sort_tools(tools)) == ["a", "b", "c"]
     assert _names(Selection(("server_priority",)).sort_tools(tools)) == ["a", "b", "c"]
@@ -153,7 +153,7 @@ def test_each_way_of_ordering_breaks_the_ties_of_those_before_it() -> None:
     assert _names(used.sort_tools(tools)) == ["c", "b", "a"]
 
 
-def test_chance_has_a_seed_and_other_tools_do_not_change_it() -> None:
+def test_random_order_depends_only_on_seed_and_name() -> None:
     tools = _tools(12)
     one, other = Selection(("random",), seed=1), Selection(("random",), seed=2)
     assert one.sort_tools(tools) == one.sort_tools(list(reversed(tools))) != other.sort_tools(tools)

@@ -28,5 +28,5 @@ from toolcrib.session.hosted_search import find_hosting_provider
         ("", None),
     ],
 )
-def test_who_searches_is_told_by_the_models_id(model: str, provider: str | None) -> None:
+def test_provider_is_found_by_model_id(model: str, provider: str | None) -> None:
     assert find_hosting_provider(model) == provider

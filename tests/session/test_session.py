@@ -13,7 +13,7 @@ A, B, C, D = (Tool(name, "does a thing " * 3) for name in "abcd")
 ALL = Catalog([A, B, C, D])
 
 
-def _ten(text: str) -> int:
+def _ten_tokens(text: str) -> int:
     return 10
 
 
@@ -21,30 +21,40 @@ def _ids(session: Session) -> list[str]:
     return [one.id for one in session.revealed]
 
 
-def test_what_is_revealed_is_appended_and_stays_where_it_is() -> None:
+def test_revealed_tools_are_appended_and_keep_their_place() -> None:
     session = Session().pin([D]).reveal([B]).reveal([A, B])
     assert session.visible_tools(ALL) == (D, B, A)
 
 
-def test_a_budget_sends_the_longest_unused_away_and_says_so() -> None:
-    session = Session(budget_tokens=20).pin([D], _ten).reveal([A], _ten).reveal([B], _ten)
-    session = session.reveal([A], _ten).reveal([C], _ten)
+def test_budget_evicts_the_least_recently_used_tools() -> None:
+    session = (
+        Session(budget_tokens=20)
+        .pin([D], _ten_tokens)
+        .reveal([A], _ten_tokens)
+        .reveal([B], _ten_tokens)
+    )
+    session = session.reveal([A], _ten_tokens).reveal([C], _ten_tokens)
     assert (_ids(session), session.evicted) == (["d", "a", "c"], ("b",))
-    assert session.reveal([C], _ten).evicted == ()
+    assert session.reveal([C], _ten_tokens).evicted == ()
 
 
-def test_what_one_search_found_does_not_push_itself_out() -> None:
-    session = Session(budget_tokens=10).reveal([A, B, C], _ten)
+def test_tools_of_one_search_do_not_evict_each_other() -> None:
+    session = Session(budget_tokens=10).reveal([A, B, C], _ten_tokens)
     assert (_ids(session), session.evicted) == (["a", "b", "c"], ())
-    assert _ids(session.reveal([D], _ten)) == ["d"]
+    assert _ids(session.reveal([D], _ten_tokens)) == ["d"]
 
 
-def test_pins_are_never_sent_away_and_a_revealed_tool_can_become_one() -> None:
-    session = Session(budget_tokens=10).reveal([A], _ten).pin([A], _ten).reveal([B], _ten)
-    assert _ids(session.reveal([C], _ten)) == ["a", "c"]
+def test_pinned_tools_are_never_evicted() -> None:
+    session = (
+        Session(budget_tokens=10)
+        .reveal([A], _ten_tokens)
+        .pin([A], _ten_tokens)
+        .reveal([B], _ten_tokens)
+    )
+    assert _ids(session.reveal([C], _ten_tokens)) == ["a", "c"]
 
 
-def test_a_changed_tool_is_no_longer_shown_and_comes_back_at_the_end() -> None:
+def test_changed_tool_is_dropped_and_appended_again() -> None:
     session = Session().reveal([A, B])
     changed = ALL.with_tools([A.replace(description="other")])
     assert session.visible_tools(changed) == (B,)
@@ -53,14 +63,14 @@ def test_a_changed_tool_is_no_longer_shown_and_comes_back_at_the_end() -> None:
     assert session.reveal([changed["a"]]).visible_tools(changed)[-1].description == "other"
 
 
-def test_a_lost_right_and_a_removed_tool_are_no_longer_shown() -> None:
+def test_removed_and_disallowed_tools_are_dropped() -> None:
     session = Session().reveal([A, B])
     assert session.visible_tools(ALL, lambda tool: tool.id != "a") == (B,)
     assert session.visible_tools(ALL.without("b")) == (A,)
     assert session.drop_stale(ALL) is session
 
 
-def test_a_saved_session_is_the_same_when_it_is_restored() -> None:
+def test_stored_session_is_restored_unchanged() -> None:
     session = Session(budget_tokens=99).pin([D]).reveal([A]).end_turn(only_searched=True)
     assert Session.from_dict(session.to_dict()) == session
 
@@ -76,12 +86,12 @@ def test_a_saved_session_is_the_same_when_it_is_restored() -> None:
         Session().to_dict() | {"shown": [{"id": 7, "fingerprint": "x", "tokens": 1, "used": 1}]},
     ],
 )
-def test_what_is_no_saved_session_is_refused(stored: dict[str, Any]) -> None:
-    with pytest.raises(InvalidConfig, match="begin anew"):
+def test_invalid_stored_session_is_rejected(stored: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match="start a new session"):
         Session.from_dict(stored)
 
 
-def test_a_history_is_followed_act_by_act_and_what_it_lost_is_lost() -> None:
+def test_history_is_replayed_action_by_action() -> None:
     turns = [
         [ModelAction("search", ("b", "gone"))],
         [ModelAction("use", ("a",)), ModelAction("search")],
@@ -95,7 +105,7 @@ def test_a_history_is_followed_act_by_act_and_what_it_lost_is_lost() -> None:
     assert Session.from_history([[ModelAction("search")], []], ALL.get).consecutive_searches == 0
 
 
-def test_a_table_forgets_the_session_that_was_unused_for_longest() -> None:
+def test_session_table_evicts_the_least_recently_used() -> None:
     table: SessionTable[int] = SessionTable(2)
     table.put("a", 1)
     table.put("b", 2)
@@ -104,8 +114,8 @@ def test_a_table_forgets_the_session_that_was_unused_for_longest() -> None:
     assert (table.get("b"), table.get("a"), len(table)) == (None, 1, 2)
 
 
-def test_a_table_can_forget_the_session_that_began_first_instead() -> None:
-    table: SessionTable[int] = SessionTable(2, forgets="begun")
+def test_session_table_can_evict_the_oldest() -> None:
+    table: SessionTable[int] = SessionTable(2, evicts="oldest")
     for key in ("a", "b", "a", "c"):
         table.put(key, len(key))
         table.get("a")

@@ -1,4 +1,4 @@
-"""The lock beside a file comes and goes without anybody losing sight of anybody."""
+"""The lock file shows other processes that a database is in use."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "toolcrib.db")
 
 
-def test_who_withdraws_takes_away_what_he_has_made(path: str) -> None:
+def test_remove_deletes_a_new_lock_file(path: str) -> None:
     FileLock(path).remove()
     assert not Path(path + LOCK_SUFFIX).exists()
 
 
-def test_who_withdraws_leaves_what_was_there_before(path: str) -> None:
+def test_remove_keeps_an_existing_lock_file(path: str) -> None:
     FileLock(path).close()
     FileLock(path).remove()
     assert Path(path + LOCK_SUFFIX).exists()
 
 
-@pytest.mark.skipif(file_lock.fcntl is None, reason="without locks the system sees to this itself")
-def test_who_withdraws_leaves_what_others_have_locked(path: str) -> None:
+@pytest.mark.skipif(file_lock.fcntl is None, reason="the platform has no file locks")
+def test_remove_keeps_a_file_that_another_process_has_locked(path: str) -> None:
     first = FileLock(path)
     with closing(FileLock(path)) as second:
         first.remove()
@@ -37,22 +37,22 @@ def test_who_withdraws_leaves_what_others_have_locked(path: str) -> None:
         assert second.acquire_exclusive(lambda: False)
 
 
-@pytest.mark.skipif(file_lock.fcntl is None, reason="a file that is open cannot be taken away")
-def test_who_comes_while_another_withdraws_is_seen(
+@pytest.mark.skipif(file_lock.fcntl is None, reason="an open file cannot be deleted")
+def test_lock_opened_during_a_removal_is_still_visible(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, opened = FileLock(path), file_lock._open_lock_file
-    gone: list[IO[bytes]] = []
+    first, open_lock_file = FileLock(path), file_lock.open_lock_file
+    stale: list[IO[bytes]] = []
 
-    def withdrawn_meanwhile(file: Path) -> tuple[IO[bytes], bool]:
-        found = opened(file)
-        if not gone:
-            gone.append(found[0])
+    def open_while_first_is_removed(file: Path) -> tuple[IO[bytes], bool]:
+        opened = open_lock_file(file)
+        if not stale:
+            stale.append(opened[0])
             first.remove()
-        return found
+        return opened
 
-    monkeypatch.setattr(file_lock, "_open_lock_file", withdrawn_meanwhile)
+    monkeypatch.setattr(file_lock, "open_lock_file", open_while_first_is_removed)
     with closing(FileLock(path)), closing(FileLock(path)) as third:
-        assert gone[0].closed
-        monkeypatch.setattr(file_lock, "LOCK_TIMEOUT_SECONDS", 0.05)
+        assert stale[0].closed
+        monkeypatch.setattr(file_lock, "WAIT_SECONDS", 0.05)
         assert not third.acquire_exclusive(lambda: False)

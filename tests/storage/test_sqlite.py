@@ -1,4 +1,4 @@
-"""What happens to a store's file: killed writers, damage, other processes, no room."""
+"""The store's file survives killed writers, damage, other processes and a full disk."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 
 from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection
+from toolcrib.safety.pinning import Pin
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import Pin, ServerManifest, ToolUsage
+from toolcrib.storage.store import ServerManifest, ToolUsage
 
 
 @pytest.fixture
@@ -25,61 +26,62 @@ def path(tmp_path: Path) -> str:
 
 _WRITER = """
 import sys
+from toolcrib.safety.pinning import Pin
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import Manifest, Pin, Usage
+from toolcrib.storage.store import ServerManifest, ToolUsage
 store = SqliteStore(sys.argv[1])
 number = int(sys.argv[2])
 while True:
     number += 1
     store.put_pins("mail", [Pin(f"{number} {half}", str(number), {"x": "y" * 3000}) for half in "ab"])
-    store.put_manifest("mail", Manifest("mail", str(number), ({"name": "t" * 20_000},)))
-    store.note_calls([Usage("calls", True, 1.0, number)] * 2)
-    store.put_session(str(number), {"number": number}, number)
+    store.put_manifest("mail", ServerManifest("mail", str(number), ({"name": "t" * 20_000},)))
+    store.record_calls([ToolUsage("calls", True, 1.0, number)] * 2)
+    store.add_stats({"written": 1})
     print(number, flush=True)
 """
 
 
-def test_nothing_that_was_kept_is_lost_when_the_writer_is_killed(path: str) -> None:
-    chance = random.Random(5)
-    done = 0
+def test_killed_writer_loses_no_acknowledged_write(path: str) -> None:
+    randomness = random.Random(5)
+    written = 0
     for _ in range(12):
         with subprocess.Popen(
-            [sys.executable, "-c", _WRITER, path, str(done)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _WRITER, path, str(written)], stdout=subprocess.PIPE, text=True
         ) as writer:
             assert writer.stdout
-            for _ in range(chance.randint(1, 40)):
-                done = int(writer.stdout.readline())
+            for _ in range(randomness.randint(1, 40)):
+                written = int(writer.stdout.readline())
             writer.kill()
             for line in writer.stdout:
-                done = int(line)
+                written = int(line)
         with closing(SqliteStore(path)) as store:
             assert store.notice == ""
             pins = store.get_pins("mail")
-            assert {f"{number} {half}" for number in range(1, done + 1) for half in "ab"} <= set(
+            assert {f"{number} {half}" for number in range(1, written + 1) for half in "ab"} <= set(
                 pins
             )
-            assert len(pins) in (2 * done, 2 * done + 2)
+            assert len(pins) in (2 * written, 2 * written + 2)
             manifest = store.get_manifest("mail")
             assert manifest
-            assert manifest.identity in (str(done), str(done + 1))
+            assert manifest.identity in (str(written), str(written + 1))
             assert store.get_usage()["calls"].calls % 2 == 0
-            assert store.get_usage()["calls"].calls >= 2 * done
-            assert store.get_session(str(done)) == {"number": done}
+            assert store.get_usage()["calls"].calls >= 2 * written
+            assert store.get_stats()["written"] >= written
 
 
 _COUNTER = """
 import sys
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import Usage
+from toolcrib.storage.store import ToolUsage
 store = SqliteStore(sys.argv[1])
 for number in range(100):
-    store.note_calls([Usage("shared", True, 1.0, 1.0)])
+    store.record_calls([ToolUsage("shared", True, 1.0, 1.0)])
     store.add_stats({"searches": 1})
 store.close()
 """
 
 
-def test_processes_share_a_file_from_its_very_first_moment(path: str) -> None:
+def test_processes_can_create_and_share_a_file(path: str) -> None:
     command = [sys.executable, "-c", _COUNTER, path]
     processes = [subprocess.Popen(command) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
@@ -88,7 +90,7 @@ def test_processes_share_a_file_from_its_very_first_moment(path: str) -> None:
         assert store.get_stats() == {"searches": 400}
 
 
-def test_an_approval_elsewhere_is_seen_by_the_revision(path: str) -> None:
+def test_approval_in_another_process_changes_the_revision(path: str) -> None:
     with closing(SqliteStore(path)) as gateway, closing(SqliteStore(path)) as command:
         gateway.put_pins("mail", [Pin("send", "a", {}, "changed", 0.0, {"name": "send"}, "b")])
         before = gateway.get_revision()
@@ -97,28 +99,28 @@ def test_an_approval_elsewhere_is_seen_by_the_revision(path: str) -> None:
         assert gateway.get_pins("mail")["send"].fingerprint == "b"
 
 
-def _files(path: str) -> list[str]:
+def _list_files(path: str) -> list[str]:
     return sorted(file.name for file in Path(path).parent.iterdir())
 
 
-def _filled(path: str) -> None:
+def _fill_store(path: str) -> None:
     with closing(SqliteStore(path)) as store:
         store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 40_000},)))
         store.put_pins("mail", [Pin(f"tool {n}", "f", {"text": "y" * 500}) for n in range(50)])
 
 
-@pytest.mark.parametrize("harm", ["head", "middle", "cut", "zero"])
-def test_a_damaged_file_is_set_aside_and_said(
-    path: str, harm: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("damage_type", ["head", "middle", "cut", "zero"])
+def test_damaged_file_is_moved_and_reported(
+    path: str, damage_type: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _filled(path)
+    _fill_store(path)
     file = Path(path)
     content = bytearray(file.read_bytes())
-    if harm == "head":
+    if damage_type == "head":
         content[:200] = b"\xff\x00" * 100
-    elif harm == "middle":
+    elif damage_type == "middle":
         content[4096:] = b"\xaa" * (len(content) - 4096)
-    elif harm == "cut":
+    elif damage_type == "cut":
         del content[len(content) // 2 :]
     else:
         content[:] = bytes(len(content))
@@ -127,7 +129,7 @@ def test_a_damaged_file_is_set_aside_and_said(
         assert store.list_manifests() == {}
         store.put_manifest("mail", ServerManifest("mail", "id"))
         assert "toolcrib.db.damaged-1" in store.notice
-        assert "trusted anew" in store.notice
+        assert "trusted on first use" in store.notice
     assert store.notice in caplog.text
     assert Path(f"{path}.damaged-1").read_bytes() == content
     with closing(SqliteStore(path)) as store:
@@ -135,7 +137,7 @@ def test_a_damaged_file_is_set_aside_and_said(
         assert list(store.list_manifests()) == ["mail"]
 
 
-def test_a_second_damaged_file_does_not_take_the_place_of_the_first(path: str) -> None:
+def test_second_damaged_file_does_not_overwrite_the_first(path: str) -> None:
     for _ in range(2):
         Path(path).write_bytes(b"\xff\0" * 3000)
         SqliteStore(path).close()
@@ -151,8 +153,8 @@ def test_a_second_damaged_file_does_not_take_the_place_of_the_first(path: str) -
         "UPDATE pins SET state = 'trust me'",
     ],
 )
-def test_a_value_that_cannot_be_read_is_damage_too(path: str, damage: str) -> None:
-    _filled(path)
+def test_unreadable_value_counts_as_damage(path: str, damage: str) -> None:
+    _fill_store(path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(damage)
     with closing(SqliteStore(path)) as store:
@@ -162,15 +164,13 @@ def test_a_value_that_cannot_be_read_is_damage_too(path: str, damage: str) -> No
         assert list(store.get_pins("mail")) == ["send"]
 
 
-def test_a_damaged_file_that_others_use_is_left_in_its_place(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_file_in_use_is_not_moved(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.storage.file_lock.WAIT_SECONDS", 0.05)
-    _filled(path)
+    _fill_store(path)
     with closing(SqliteStore(path)):
         content = b"\xff\0" * 3000
         Path(path).write_bytes(content)
-        with pytest.raises(InvalidStore, match="end other processes that use it"):
+        with pytest.raises(InvalidStore, match="stop all processes that use"):
             SqliteStore(path)
         assert Path(path).read_bytes() == content
     with closing(SqliteStore(path)) as store:
@@ -180,14 +180,13 @@ def test_a_damaged_file_that_others_use_is_left_in_its_place(
 _OPENER = """
 import sys
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import Usage
 store = SqliteStore(sys.argv[1])
 store.add_stats({"opened": 1})
 store.close()
 """
 
 
-def test_of_several_who_find_the_damage_one_sets_it_aside(path: str) -> None:
+def test_only_one_of_several_processes_moves_a_damaged_file(path: str) -> None:
     Path(path).write_bytes(b"\xff\0" * 3000)
     command = [sys.executable, "-c", _OPENER, path]
     processes = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(3)]
@@ -197,95 +196,95 @@ def test_of_several_who_find_the_damage_one_sets_it_aside(path: str) -> None:
         assert store.get_stats() == {"opened": 3}
 
 
-def test_a_text_of_the_user_is_not_taken_for_a_damaged_store(path: str) -> None:
+def test_text_file_is_not_treated_as_a_damaged_store(path: str) -> None:
     text = '{"mcpServers": {"é": "' + "é" * 4000 + '"}}'
     Path(path).write_text(text, encoding="utf-8")
     with pytest.raises(
         InvalidStore, match=r"this is a text file, not a database; choose another path"
-    ) as told:
+    ) as raised:
         SqliteStore(path)
-    assert "delete" not in str(told.value)
+    assert "delete" not in str(raised.value)
     assert Path(path).read_text(encoding="utf-8") == text
-    assert _files(path) == ["toolcrib.db"]
+    assert _list_files(path) == ["toolcrib.db"]
 
 
-def test_a_database_of_another_program_is_left_as_it_is(path: str) -> None:
+def test_database_of_another_program_is_left_unchanged(path: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
     before = Path(path).read_bytes()
     with pytest.raises(InvalidStore, match=r"another program.*choose another path"):
         SqliteStore(path)
     assert Path(path).read_bytes() == before
-    assert _files(path) == ["toolcrib.db"]
+    assert _list_files(path) == ["toolcrib.db"]
 
 
-def test_nothing_is_left_beside_a_folder_that_was_named_as_a_store(path: str) -> None:
+def test_folder_as_path_leaves_no_files_behind(path: str) -> None:
     Path(path).mkdir()
     with pytest.raises(InvalidStore, match="cannot be opened"):
         SqliteStore(path)
-    assert _files(path) == ["toolcrib.db"]
+    assert _list_files(path) == ["toolcrib.db"]
 
 
-def test_a_file_of_a_newer_version_is_refused_with_the_cure(path: str) -> None:
-    _filled(path)
+def test_newer_file_version_is_refused_with_the_remedy(path: str) -> None:
+    _fill_store(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(InvalidStore, match=r"newer \(file 99.*update Toolcrib"):
+    with pytest.raises(InvalidStore, match=r"newer version .*99.*update Toolcrib"):
         SqliteStore(path)
 
 
-def test_a_file_of_an_older_version_is_brought_up_to_date_with_what_is_in_it(path: str) -> None:
+def test_older_file_version_is_migrated_with_its_data(path: str) -> None:
     first = ("CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)")
     second = ("ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 2",)
 
-    def kind(*migrations: tuple[str, ...]) -> SqliteFileType:
+    def build_file_type(*migrations: tuple[str, ...]) -> SqliteFileType:
         return SqliteFileType(7, migrations, InvalidStore, "they are counted again")
 
     with closing(open_connection(path)) as connection:
-        migrate_file(connection, path, kind(first))
+        migrate_file(connection, path, build_file_type(first))
         assert connection.execute("SELECT * FROM t").fetchall() == [(1,)]
     with closing(open_connection(path)) as connection:
         with pytest.raises(sqlite3.OperationalError):
-            migrate_file(connection, path, kind(first, (*second, "NONSENSE")))
+            migrate_file(connection, path, build_file_type(first, (*second, "NONSENSE")))
         assert connection.execute("SELECT * FROM t").fetchall() == [(1,)]
-        migrate_file(connection, path, kind(first, second))
-        migrate_file(connection, path, kind(first, second))
+        migrate_file(connection, path, build_file_type(first, second))
+        migrate_file(connection, path, build_file_type(first, second))
         assert connection.execute("SELECT * FROM t").fetchall() == [(1, 2)]
         with pytest.raises(InvalidStore, match="newer"):
-            migrate_file(connection, path, kind(first))
+            migrate_file(connection, path, build_file_type(first))
 
 
 _FULL = """
 import resource, signal, sys
 from toolcrib.errors import InvalidStore
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import Manifest
+from toolcrib.storage.store import ServerManifest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = SqliteStore(sys.argv[1])
 store.add_stats({"before": 1})
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 try:
-    store.put_manifest("mail", Manifest("mail", "id", ({"name": "x" * 1_000_000},)))
-except InvalidStore as fault:
-    print(fault)
+    store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 1_000_000},)))
+except InvalidStore as error:
+    print(error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 store.add_stats({"after": 1})
-print(store.stats(), store.manifests())
+print(store.get_stats(), store.list_manifests())
 store.close()
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of a file")
-def test_no_room_to_write_is_said_and_passes(path: str) -> None:
+def test_full_disk_is_reported_and_recoverable(path: str) -> None:
     command = [sys.executable, "-c", _FULL, path]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    said, kept = printed.splitlines()
-    assert "toolcrib.db: " in said
-    assert "choose another path" in said or "check that its folder exists" in said
-    assert kept == "{'after': 1, 'before': 1} {}"
+    message, stored = printed.splitlines()
+    assert "toolcrib.db: " in message
+    assert "choose another path" in message or "check that its folder exists" in message
+    assert stored == "{'after': 1, 'before': 1} {}"
 
 
-def test_a_full_or_read_only_database_says_so(path: str) -> None:
+def test_full_or_read_only_database_is_reported(path: str) -> None:
     with closing(SqliteStore(path)) as store:
         connection = store._connection
         assert connection
@@ -298,13 +297,13 @@ def test_a_full_or_read_only_database_says_so(path: str) -> None:
         assert store.get_usage() == {}
 
 
-@pytest.mark.parametrize("place", ["missing/toolcrib.db", "", "a\0b"])
-def test_a_place_that_cannot_be_written_says_so(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("name", ["missing/toolcrib.db", "", "a\0b"])
+def test_unwritable_path_is_reported(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidStore, match="check that its folder exists"):
-        SqliteStore(str(tmp_path / place) if "\0" not in place else place)
+        SqliteStore(str(tmp_path / name) if "\0" not in name else name)
 
 
-def test_a_locked_file_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_file_is_reported(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.files.sqlite_file.LOCK_TIMEOUT_SECONDS", 0.0)
     with (
         closing(SqliteStore(path)) as store,

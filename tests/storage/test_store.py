@@ -1,4 +1,4 @@
-"""A store gives back what was put into it, within its limits."""
+"""The store returns what was put into it, within its limits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib.errors import InvalidConfig, InvalidStore
+from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
-from toolcrib.storage.store import Pin, ServerManifest, Store, ToolUsage, ToolUsageTotal
+from toolcrib.storage.store import ServerManifest, Store, ToolUsage, ToolUsageTotal
 
 DEFINITION = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}
 CHANGED = {**DEFINITION, "description": "Send a mail to us."}
-WAITING = Pin("send", "first", DEFINITION, "changed", 1.0, CHANGED, "second")
+QUARANTINED = Pin("send", "first", DEFINITION, "changed", 1.0, CHANGED, "second")
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -28,16 +29,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def test_a_manifest_comes_back_verbatim_and_in_order(store: Store) -> None:
+def test_manifest_is_returned_verbatim_and_in_order(store: Store) -> None:
     tools = ({"name": "z", "x-odd": [1, 2.0, None]}, {"name": "a", "description": "\ud800 \0 é"})
     manifest = ServerManifest(
         "mail", "id", tools, "how \udfff", "2025-11-25", {"name": "mail"}, 12.5
     )
     store.put_manifest("mail", manifest)
     assert store.get_manifest("mail") == manifest
-    found = store.get_manifest("mail")
-    assert found
-    assert [list(tool) for tool in found.tools] == [["name", "x-odd"], ["name", "description"]]
+    stored = store.get_manifest("mail")
+    assert stored
+    assert [list(tool) for tool in stored.tools] == [["name", "x-odd"], ["name", "description"]]
     assert store.get_manifest("other") is None
     assert store.list_manifests() == {"mail": manifest}
 
@@ -55,28 +56,30 @@ json_values = st.recursive(
 
 @settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=4))
-def test_any_definition_comes_back_as_it_was(tools: list[dict[str, Any]]) -> None:
+def test_any_definition_is_returned_unchanged(tools: list[dict[str, Any]]) -> None:
     store = open_store("sqlite://")
     store.put_manifest("s", ServerManifest("s", "id", tuple(tools)))
-    found = store.get_manifest("s")
-    assert found
-    assert list(found.tools) == tools
+    stored = store.get_manifest("s")
+    assert stored
+    assert list(stored.tools) == tools
     store.close()
 
 
-def test_a_forgotten_server_is_trusted_anew(store: Store) -> None:
+def test_forgotten_server_has_no_manifest_and_no_pins(store: Store) -> None:
     store.put_manifest("mail", ServerManifest("mail", "id"))
-    store.put_pins("mail", [WAITING])
-    store.put_pins("other", [WAITING])
+    store.put_pins("mail", [QUARANTINED])
+    store.put_pins("other", [QUARANTINED])
     store.forget_server("mail")
     assert store.get_manifest("mail") is None
     assert store.get_pins("mail") == {}
     assert list(store.list_quarantined()) == ["other"]
 
 
-def test_what_waits_is_listed_and_approved_one_by_one_or_by_server(store: Store) -> None:
+def test_quarantined_tools_are_approved_by_tool_or_by_server(store: Store) -> None:
     good = Pin("read", "r", {"name": "read"}, first_seen=1.0)
-    store.put_pins("mail", [WAITING, good, Pin("b", "", {}, "changed", 2.0, {"name": "b"}, "new")])
+    store.put_pins(
+        "mail", [QUARANTINED, good, Pin("b", "", {}, "changed", 2.0, {"name": "b"}, "new")]
+    )
     assert {server: list(pins) for server, pins in store.list_quarantined().items()} == {
         "mail": ["b", "send"]
     }
@@ -89,25 +92,25 @@ def test_what_waits_is_listed_and_approved_one_by_one_or_by_server(store: Store)
     assert store.get_pins("mail")["read"] == good
 
 
-def test_only_what_was_seen_is_approved(store: Store) -> None:
-    store.put_pins("mail", [WAITING])
+def test_fingerprint_limits_an_approval_to_the_reviewed_candidate(store: Store) -> None:
+    store.put_pins("mail", [QUARANTINED])
     assert store.approve("mail", "send", fingerprint="older") == []
     assert store.get_pins("mail")["send"].state == "changed"
     assert store.approve("mail", "send", fingerprint="second") == ["send"]
 
 
-def test_a_late_report_of_a_change_does_not_undo_its_approval(store: Store) -> None:
-    store.put_pins("mail", [WAITING])
+def test_late_report_of_a_change_does_not_undo_its_approval(store: Store) -> None:
+    store.put_pins("mail", [QUARANTINED])
     store.approve("mail")
-    store.put_pins("mail", [WAITING])
+    store.put_pins("mail", [QUARANTINED])
     assert store.get_pins("mail")["send"].state == "approved"
     store.put_pins("mail", [Pin("send", "second", CHANGED, "changed", 1.0, DEFINITION, "third")])
     assert store.get_pins("mail")["send"].state == "changed"
 
 
-def test_the_revision_changes_with_the_pins_and_with_nothing_else(store: Store) -> None:
+def test_revision_changes_only_with_pins(store: Store) -> None:
     seen = [store.get_revision()]
-    store.put_pins("mail", [WAITING])
+    store.put_pins("mail", [QUARANTINED])
     seen.append(store.get_revision())
     store.approve("mail")
     seen.append(store.get_revision())
@@ -138,42 +141,30 @@ def test_counters_add_up(store: Store) -> None:
     assert store.get_stats() == {"calls": 1, "searches": 5}
 
 
-def test_sessions_are_kept_and_the_oldest_pruned(store: Store) -> None:
-    for number in range(5):
-        store.put_session(f"key {number}", {"revealed": [number]}, at=float(number))
-    store.put_session("key 0", {"revealed": ["again"]}, at=9.0)
-    store.prune_sessions(keep=2)
-    assert store.get_session("key 0") == {"revealed": ["again"]}
-    assert store.get_session("key 4") == {"revealed": [4]}
-    assert store.get_session("key 3") is None
-
-
 def test_tables_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MAX_SESSIONS", "MAX_USED_TOOLS", "MAX_COUNTERS", "MAX_SERVERS"):
+    for name in ("MAX_USED_TOOLS", "MAX_COUNTERS", "MAX_SERVERS"):
         monkeypatch.setattr(f"toolcrib.storage.sqlite.{name}", 10)
     monkeypatch.setattr("toolcrib.storage.sqlite.PRUNE_INTERVAL", 5)
     for number in range(40):
         store.record_calls([ToolUsage(f"tool {number}", True, 0.0, float(number))])
-        store.put_session(f"session {number}", {}, float(number))
         store.put_manifest(f"{number}", ServerManifest(f"{number}", "id", seen_at=float(number)))
         store.add_stats({f"counter {number}": 1})
     assert 10 <= len(store.get_usage()) <= 16
     assert "tool 39" in store.get_usage()
-    assert sum(store.get_session(f"session {number}") is not None for number in range(40)) <= 16
     assert sorted(store.list_manifests()) == [str(number) for number in range(30, 40)]
     assert len(store.get_stats()) == 10
     store.add_stats({"counter 3": 1})
     assert store.get_stats()["counter 3"] == 2
 
 
-def test_a_server_that_makes_up_names_is_stopped(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pins_of_a_server_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.storage.sqlite.MAX_PINS_PER_SERVER", 3)
     pins = [Pin(f"tool {number}", "print", {}) for number in range(4)]
     store.put_pins("other", pins[:3])
     store.put_pins("mail", pins[:3])
-    with pytest.raises(InvalidStore, match=r"'mail' has shown more than 3 tools.*forget"):
+    with pytest.raises(
+        InvalidStore, match=r"'mail' has listed .* more than 3 different names.*--forget mail"
+    ):
         store.put_pins("mail", pins[3:])
     assert len(store.get_pins("mail")) == 3
 
@@ -181,11 +172,11 @@ def test_a_server_that_makes_up_names_is_stopped(
 @pytest.mark.parametrize(
     ("info", "message"),
     [
-        ({"odd": {1, 2}}, "not JSON"),
+        ({"odd": {1, 2}}, "not valid JSON"),
         ({"long": "x" * 200}, r"the limit is 100; make it smaller"),
     ],
 )
-def test_what_cannot_be_kept_says_so(
+def test_unstorable_manifest_is_rejected(
     store: Store, monkeypatch: pytest.MonkeyPatch, info: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr("toolcrib.storage.sqlite.MAX_VALUE_BYTES", 100)
@@ -194,28 +185,28 @@ def test_what_cannot_be_kept_says_so(
     assert store.list_manifests() == {}
 
 
-def test_half_a_character_in_a_name_says_so(store: Store) -> None:
+def test_lone_surrogate_in_a_name_is_rejected(store: Store) -> None:
     with pytest.raises(InvalidStore, match="half a surrogate pair"):
         store.put_pins("mail", [Pin("bad \ud800", "print", {})])
     with pytest.raises(InvalidStore, match="half a surrogate pair"):
-        store.get_session("\ud800")
+        store.get_pins("\ud800")
 
 
-def test_a_closed_store_says_so(store: Store) -> None:
+def test_closed_store_raises(store: Store) -> None:
     store.close()
     store.close()
-    with pytest.raises(InvalidStore, match="closed; open it anew"):
+    with pytest.raises(InvalidStore, match="closed; open it again"):
         store.get_usage()
 
 
-def test_threads_take_turns_and_lose_nothing(store: Store) -> None:
-    def work(name: str) -> None:
+def test_threads_can_share_a_store(store: Store) -> None:
+    def write_repeatedly(name: str) -> None:
         for number in range(50):
             store.record_calls([ToolUsage("shared", True, 0.0, float(number))])
-            store.put_session(f"{name} {number}", {"by": name}, float(number))
-            assert store.get_session(f"{name} {number}") == {"by": name}
+            store.put_manifest(name, ServerManifest(name, str(number)))
+            assert store.get_manifest(name) == ServerManifest(name, str(number))
 
-    threads = [Thread(target=work, args=(f"thread {number}",)) for number in range(4)]
+    threads = [Thread(target=write_repeatedly, args=(f"thread {number}",)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -232,12 +223,12 @@ def test_threads_take_turns_and_lose_nothing(store: Store) -> None:
         ("sqlite:///", "three slashes"),
     ],
 )
-def test_a_url_that_is_no_store_says_how_to_write_one(url: str, message: str) -> None:
+def test_invalid_url_is_rejected_with_an_example(url: str, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         open_store(url)
 
 
-def test_a_file_is_found_by_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_locates_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     open_store("sqlite:///here.db").close()

@@ -1,4 +1,4 @@
-"""`toolcrib serve` as a process of its own, for tests with clients that are programs too."""
+"""Run `toolcrib serve` as a separate process, for tests with external clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPOSITORY: Final = Path(__file__).parents[2]
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a port that is currently unused."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> Path:
-    """A configuration as a file in this folder."""
+    """Write a configuration to a file in this folder and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "toolcrib.json"
     path.write_text(json.dumps(config), encoding="utf-8")
@@ -34,15 +34,15 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> Path:
 
 
 def stdio_command(config: Path) -> list[str]:
-    """What a client starts to have the gateway as its child."""
+    """Return the command with which a client starts the gateway as its child."""
     return [sys.executable, "-m", "toolcrib", "stdio", "--config", str(config)]
 
 
 @contextmanager
 def run_process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process until this ends; what it says goes to a file."""
-    with log.open("wb") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, cwd=REPOSITORY)
+    """Run a process until the `with` block ends; its output goes to a file."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=REPOSITORY)
         try:
             yield process
         finally:
@@ -56,7 +56,7 @@ def run_process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[
 
 @contextmanager
 def run_gateway(config: Path, servers: int) -> Iterator[str]:
-    """A gateway over HTTP, once so many of its servers are up: its address, without `/mcp`."""
+    """Run a gateway over HTTP, wait for its servers, and yield its address without `/mcp`."""
     port = free_port()
     command = [sys.executable, "-m", "toolcrib", "serve", "--config", str(config)]
     log = config.with_suffix(".log")
@@ -67,20 +67,20 @@ def run_gateway(config: Path, servers: int) -> Iterator[str]:
 
 
 def count_started_servers(address: str) -> int:
-    """How many servers of a gateway are up; none while it is not up itself."""
+    """Return how many servers of a gateway are started; 0 if the gateway does not answer."""
     try:
         with urllib.request.urlopen(f"{address}/api/servers", timeout=60) as answer:
-            told = json.load(answer)
+            body = json.load(answer)
     except OSError:
         return 0
-    return sum(one["state"] in ("started", "in use") for one in told["servers"])
+    return sum(server["state"] in ("started", "in use") for server in body["servers"])
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until something holds, as long as the process lives."""
+    """Wait until a condition is true; fail if the process ends first."""
     until = time.monotonic() + START_SECONDS
     while not condition():
-        said = log.read_text(errors="replace")[-2000:]
-        assert process.poll() is None, f"it ended: {said}"
-        assert time.monotonic() < until, f"it did not come up: {said}"
+        output = log.read_text(errors="replace")[-2000:]
+        assert process.poll() is None, f"it ended: {output}"
+        assert time.monotonic() < until, f"it did not come up: {output}"
         time.sleep(0.2)

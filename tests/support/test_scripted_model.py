@@ -1,4 +1,4 @@
-"""The scripted model, seen through the providers' own clients."""
+"""The scripted model, tested with the providers' own clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def claude_request(*messages: Any) -> dict[str, Any]:
     }
 
 
-def test_anthropic_answers_whole(model: ScriptedModel) -> None:
+def test_anthropic_returns_a_complete_response(model: ScriptedModel) -> None:
     first = claude(model).messages.create(**claude_request())
     assert first.stop_reason == "tool_use"
     text, call = first.content
@@ -80,7 +80,7 @@ def test_anthropic_streams_the_same_answer(model: ScriptedModel) -> None:
     assert message.usage.output_tokens == WEATHER.tokens
 
 
-def test_the_events_of_anthropic_come_in_the_right_order(model: ScriptedModel) -> None:
+def test_anthropic_events_are_in_order(model: ScriptedModel) -> None:
     raw = claude(model).messages.create(**claude_request(), stream=True)
     kinds = [event.type for event in raw]
     opened = kinds.index("content_block_start"), kinds.index("content_block_stop")
@@ -95,7 +95,7 @@ def test_anthropic_counts_tokens(model: ScriptedModel) -> None:
     assert model.requests == []
 
 
-def test_a_block_of_the_providers_own_is_sent_as_it_is() -> None:
+def test_raw_block_is_sent_unchanged() -> None:
     searched = {
         "type": "server_tool_use",
         "id": "srvtoolu_01",
@@ -111,7 +111,7 @@ def test_a_block_of_the_providers_own_is_sent_as_it_is() -> None:
     assert message.content[0].input == {"query": "weather"}
 
 
-def test_anthropic_refuses_a_call_without_a_result(model: ScriptedModel) -> None:
+def test_anthropic_rejects_a_call_without_result(model: ScriptedModel) -> None:
     first = claude(model).messages.create(**claude_request())
     messages = [{"role": "assistant", "content": first.content}, {"role": "user", "content": "so?"}]
     with pytest.raises(anthropic.BadRequestError, match="without `tool_result`"):
@@ -137,7 +137,7 @@ def chat_request(*messages: Any) -> dict[str, Any]:
     }
 
 
-def test_openai_chat_answers_whole(model: ScriptedModel) -> None:
+def test_openai_chat_returns_a_complete_response(model: ScriptedModel) -> None:
     first = gpt(model).chat.completions.create(**chat_request())
     choice = first.choices[0]
     assert choice.finish_reason == "tool_calls"
@@ -180,7 +180,7 @@ def test_openai_chat_streams_calls_in_pieces(model: ScriptedModel) -> None:
     assert "".join(delta or "" for delta in deltas) == '{"city": "Zürich"}'
 
 
-def test_openai_chat_refuses_a_call_without_a_result(model: ScriptedModel) -> None:
+def test_openai_chat_rejects_a_call_without_result(model: ScriptedModel) -> None:
     first = gpt(model).chat.completions.create(**chat_request())
     with pytest.raises(openai.BadRequestError, match="must be followed by tool messages"):
         gpt(model).chat.completions.create(**chat_request(first.choices[0].message))
@@ -200,7 +200,7 @@ def responses_request(*items: Any) -> dict[str, Any]:
     }
 
 
-def test_openai_responses_answers_whole(model: ScriptedModel) -> None:
+def test_openai_responses_returns_a_complete_response(model: ScriptedModel) -> None:
     first = gpt(model).responses.create(**responses_request())
     assert first.output_text == "Let me look that up."
     call = first.output[1]
@@ -213,7 +213,7 @@ def test_openai_responses_answers_whole(model: ScriptedModel) -> None:
     assert model.requests[1].tool_names == ("get_weather",)
 
 
-def test_openai_responses_takes_a_bare_text(model: ScriptedModel) -> None:
+def test_openai_responses_accepts_a_string_input(model: ScriptedModel) -> None:
     gpt(model).responses.create(model="gpt-scripted", input="Weather?")
     assert model.requests[0].user_text == "Weather?"
     assert model.requests[0].results == ()
@@ -236,13 +236,13 @@ def test_openai_responses_streams_the_same_answer(model: ScriptedModel) -> None:
     assert final.usage and final.usage.output_tokens == WEATHER.tokens
 
 
-def test_openai_responses_refuses_a_call_without_a_result(model: ScriptedModel) -> None:
+def test_openai_responses_rejects_a_call_without_result(model: ScriptedModel) -> None:
     first = gpt(model).responses.create(**responses_request())
     with pytest.raises(openai.BadRequestError, match="No tool output found"):
         gpt(model).responses.create(**responses_request(*first.output))
 
 
-def test_an_answer_may_be_cut_short() -> None:
+def test_stop_reason_can_be_scripted() -> None:
     with ScriptedModel(lambda request: Turn("Half a", stop=_cut(request))) as model:
         assert gpt(model).responses.create(**responses_request()).status == "incomplete"
         assert (
@@ -265,7 +265,7 @@ def _cut(request: Request) -> str:
 
 @pytest.fixture
 def gemini(model: ScriptedModel) -> Iterator[genai.Client]:
-    # A client that nobody holds closes itself, also in the middle of a request.
+    # A client without a reference is closed, even during a request.
     with genai.Client(api_key="any", http_options=types.HttpOptions(base_url=model.url)) as client:
         yield client
 
@@ -283,7 +283,7 @@ def gemini_request(*contents: Any) -> dict[str, Any]:
     }
 
 
-def test_gemini_answers_whole(model: ScriptedModel, gemini: genai.Client) -> None:
+def test_gemini_returns_a_complete_response(model: ScriptedModel, gemini: genai.Client) -> None:
     first = gemini.models.generate_content(**gemini_request())
     [call] = first.function_calls or []
     assert (call.name, call.args) == ("get_weather", {"city": "Zürich"})
@@ -299,12 +299,12 @@ def test_gemini_answers_whole(model: ScriptedModel, gemini: genai.Client) -> Non
 
 def test_gemini_streams_the_same_answer(gemini: genai.Client) -> None:
     chunks = list(gemini.models.generate_content_stream(**gemini_request()))
-    said = "".join(
+    reply_text = "".join(
         part.text or ""
         for chunk in chunks
         for part in (chunk.candidates or [])[0].content.parts or []  # type: ignore[union-attr]
     )
-    assert said == "Let me look that up."
+    assert reply_text == "Let me look that up."
     assert [call.name for chunk in chunks for call in chunk.function_calls or []] == ["get_weather"]
     usage = chunks[-1].usage_metadata
     assert usage and usage.candidates_token_count == WEATHER.tokens
@@ -315,7 +315,7 @@ def test_gemini_counts_tokens(gemini: genai.Client) -> None:
     assert counted.total_tokens
 
 
-def test_gemini_refuses_a_call_without_a_result(gemini: genai.Client) -> None:
+def test_gemini_rejects_a_call_without_result(gemini: genai.Client) -> None:
     first = gemini.models.generate_content(**gemini_request())
     assert first.candidates
     request = gemini_request(
@@ -328,7 +328,7 @@ def test_gemini_refuses_a_call_without_a_result(gemini: genai.Client) -> None:
 # ----------------------------------------------------------------------------------- the script
 
 
-def test_a_script_may_be_a_function_of_the_request() -> None:
+def test_script_may_be_a_function_of_the_request() -> None:
     def echo(request: Request) -> Turn:
         return Turn(f"You asked: {request.user_text}")
 
@@ -338,7 +338,7 @@ def test_a_script_may_be_a_function_of_the_request() -> None:
     assert model.requests[0].headers["authorization"] == "Bearer any"
 
 
-def test_a_failure_is_the_providers_error() -> None:
+def test_scripted_failure_is_a_provider_error() -> None:
     with ScriptedModel([Failure(429, "slow down"), Failure(500, "broken")]) as model:
         with pytest.raises(anthropic.RateLimitError, match="slow down"):
             claude(model).messages.create(**claude_request())
@@ -346,7 +346,7 @@ def test_a_failure_is_the_providers_error() -> None:
             gpt(model).chat.completions.create(**chat_request())
 
 
-def test_a_script_that_is_over_says_so(model: ScriptedModel) -> None:
+def test_exhausted_script_is_an_error(model: ScriptedModel) -> None:
     for _ in range(2):
         gpt(model).chat.completions.create(**chat_request())
     with pytest.raises(openai.BadRequestError, match="no more turns"):

@@ -13,10 +13,10 @@ from toolcrib.cli.printing import format_count, print_json
 from toolcrib.cli.store import find_store_url, open_existing_store, store_option
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import UnknownTool
-from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.definition_diff import render_definition_diff
 from toolcrib.safety.finding import SafetyFinding
-from toolcrib.safety.pin import Pin
-from toolcrib.safety.pinning import render_definition_diff
+from toolcrib.safety.hidden_text import escape_invisible
+from toolcrib.safety.pinning import Pin
 from toolcrib.safety.scan import scan_definition
 from toolcrib.storage.store import Store
 

@@ -118,6 +118,8 @@ def command(**options: Any) -> None:
         mode=question.mode,
         where=question.where,
     )
+    if question.as_json or question.explain:
+        result = engine.with_reasons(result)
     why = None
     if question.why is not None:
         why = engine.explain(

@@ -22,8 +22,9 @@ from toolcrib.search.dense.embedder import (
     ProvisionalEmbedder,
     Vectors,
     score_service_names,
+    validate_provisional,
+    validate_vectors,
 )
-from toolcrib.search.dense.vector_checks import validate_provisional, validate_vectors
 
 CAPACITY: Final = 10_000
 MAX_NAME_CHARS: Final = 512

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import ClassVar, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import EmbeddingFailed
+from toolcrib.search.query.parser import ParsedQuery, Syntax
 from toolcrib.search.ranker import (
     Index,
     MatchReason,
@@ -36,8 +37,6 @@ _T = TypeVar("_T")
 class FallbackRanker:
     """Uses `primary` while its embedder works, otherwise `fallback`, which needs no network."""
 
-    prefers_exact_names: ClassVar[bool] = True
-
     def __init__(
         self,
         primary: Ranker,
@@ -51,6 +50,11 @@ class FallbackRanker:
         self._retry_seconds = retry_seconds
         self._clock = clock
         self._failure: tuple[float, EmbeddingFailed] | None = None
+
+    @property
+    def syntax(self) -> Syntax:
+        """How the primary ranker reads operators."""
+        return self.primary.syntax
 
     @property
     def primary_error(self) -> EmbeddingFailed | None:
@@ -95,14 +99,14 @@ class _FallbackIndex:
         self._ranker.try_primary(self._fitted_primary)
         return self
 
-    def rank(self, query: str) -> Ranking:
+    def rank(self, query: ParsedQuery) -> Ranking:
         result = self._ranker.try_primary(lambda: self._fitted_primary().rank(query))
         if result is not None:
             return result
         ranking = self._fallback.rank(query)
         return ranking._replace(notes=(*ranking.notes, _NOTE))
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         result = self._ranker.try_primary(lambda: self._fitted_primary().reasons(query, slot))
         return self._fallback.reasons(query, slot) if result is None else result
 

@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
-from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.vector_checks import validate_vectors
+from toolcrib.search.dense.embedder import Vectors, validate_vectors
 
 TIMEOUT_SECONDS: Final = 10.0
 MAX_TIMEOUT_SECONDS: Final = 86_400

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
-from toolcrib.search.dense.embedder import Vectors
-from toolcrib.search.dense.vector_checks import validate_vectors
+from toolcrib.search.dense.embedder import Vectors, validate_vectors
 
 _SOURCE = "the model"
 

@@ -12,7 +12,7 @@ from toolcrib.evaluation.metrics import DEPTH, RankingScores, score_ranking
 from toolcrib.search.dense.embedder import Embedder
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import RANKERS, SearchEngine
-from toolcrib.search.hybrid.fusion import build_hybrid_ranker
+from toolcrib.search.hybrid.ranker import build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 

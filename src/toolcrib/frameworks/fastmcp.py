@@ -108,7 +108,7 @@ class ToolcribSearchTransform(BaseSearchTransform):
         handler = self._build_turn_handler(await self.get_tool_catalog(context))
         call = ToolCall("", name, tool_arguments if isinstance(tool_arguments, dict) else None)
         turn = handler.handle_calls(handler.start_session(), [call])
-        for answer in turn.answers:
+        for answer in turn.replies:
             if answer.is_error:
                 raise ToolError(answer.text)
             return ToolResult(answer.text)
@@ -122,7 +122,7 @@ class ToolcribSearchTransform(BaseSearchTransform):
     def _run_search(self, tools: Sequence[Tool], arguments: dict[str, Any]) -> CallReply:
         handler = self._build_turn_handler(tools)
         call = ToolCall("", "", arguments, is_search=True)
-        [answer] = handler.handle_calls(handler.start_session(), [call]).answers
+        [answer] = handler.handle_calls(handler.start_session(), [call]).replies
         return answer
 
     def _build_turn_handler(self, tools: Sequence[Tool]) -> TurnHandler:

@@ -19,9 +19,9 @@ from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from toolcrib.core.rights import AllowedTools
 from toolcrib.frameworks.langchain_model import LangChainToolReader, ModelStep, append_note
 from toolcrib.frameworks.tool_index import FrameworkOptions, FrameworkToolIndex
-from toolcrib.search.engine import AllowedTools
 
 
 class ToolcribState(TypedDict):

@@ -12,10 +12,10 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from toolcrib.adapters import openai_chat
 from toolcrib.core.calls import CallReply, ToolCall
+from toolcrib.core.rights import AllowedTools
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.frameworks.tool_index import FrameworkToolIndex
-from toolcrib.search.engine import AllowedTools
 from toolcrib.session.session import Session
 
 MAX_CACHED_TOOLS: Final = 20_000
@@ -78,9 +78,11 @@ class ModelStep:
         visible: list[BaseTool | dict[str, Any]] = []
         for tool in self._turn_handler.tools(self._session):
             # A tool that is not in the catalog is one of Toolcrib's own, or a stub.
-            whole = catalog.get(tool.id) is tool
+            is_catalog_tool = catalog.get(tool.id) is tool
             visible += (
-                [self._langchain_tools[tool.id]] if whole else openai_chat.tools_to_wire([tool])
+                [self._langchain_tools[tool.id]]
+                if is_catalog_tool
+                else openai_chat.tools_to_wire([tool])
             )
         return visible
 
@@ -99,7 +101,7 @@ class ModelStep:
         turn = self._turn_handler.handle_calls(self._session, calls)
         notes = {task.call.id: task.note for task in turn.tasks if task.note}
         stored = {**turn.session.to_dict(), **({_NOTES_KEY: notes} if notes else {})}
-        return [_to_tool_message(answer) for answer in turn.answers], stored
+        return [_to_tool_message(answer) for answer in turn.replies], stored
 
 
 def append_note(request: ToolCallRequest, result: ToolResultT) -> ToolResultT | ToolMessage:

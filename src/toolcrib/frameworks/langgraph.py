@@ -15,9 +15,9 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command, Send
 
+from toolcrib.core.rights import AllowedTools
 from toolcrib.frameworks.langchain_model import LangChainToolReader, ModelStep, append_note
 from toolcrib.frameworks.tool_index import FrameworkOptions, FrameworkToolIndex
-from toolcrib.search.engine import AllowedTools
 
 
 class ToolcribGraphState(TypedDict):

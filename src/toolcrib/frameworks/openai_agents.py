@@ -20,8 +20,9 @@ from toolcrib.adapters.plain_json import parse_arguments
 from toolcrib.core import tool as core
 from toolcrib.core.calls import ToolCall
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.rights import AllowedTools
 from toolcrib.frameworks.tool_index import FrameworkToolIndex
-from toolcrib.search.engine import AllowedTools, SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.session import Session
 from toolcrib.session.turn import TurnHandler
@@ -118,7 +119,7 @@ class _AgentRun:
         session = self.session or self.turn_handler.start_session(self._budget)
         turn = self.turn_handler.handle_calls(session, openai_responses.calls_from_wire(reply))
         self.session = turn.session
-        self.answers = {answer.call.id: answer.text for answer in turn.answers}
+        self.replies = {answer.call.id: answer.text for answer in turn.replies}
         self.notes |= {task.call.id: task.note for task in turn.tasks if task.note}
 
     def answer_search(self, call: ToolCall) -> str:
@@ -128,7 +129,7 @@ class _AgentRun:
             turn = self.turn_handler.handle_calls(
                 self.turn_handler.start_session(self._budget), [call]
             )
-            answer = turn.answers[0].text
+            answer = turn.replies[0].text
         return answer
 
 

@@ -19,9 +19,10 @@ from toolcrib.adapters.plain_json import parse_arguments
 from toolcrib.core.calls import PastCall, ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.prompts import SEARCH_NAME
+from toolcrib.core.rights import AllowedTools
 from toolcrib.core.tool import Tool
 from toolcrib.frameworks.tool_index import FrameworkToolIndex
-from toolcrib.search.engine import AllowedTools, SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.session import Session
 from toolcrib.session.turn import Turn, TurnHandler
@@ -124,7 +125,7 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
     def answer_call(self, ctx: RunContext[AgentDepsT], name: str, arguments: dict[str, Any]) -> str:
         """Return the answer to a call that no tool of the agent handles."""
         call = ToolCall(ctx.tool_call_id or "", name, arguments)
-        answers = self._resolve_turn(ctx, call).answers
+        answers = self._resolve_turn(ctx, call).replies
         return next(answer.text for answer in answers if answer.call.id == call.id)
 
     def get_note(self, ctx: RunContext[AgentDepsT], name: str, arguments: dict[str, Any]) -> str:

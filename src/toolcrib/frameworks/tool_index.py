@@ -12,10 +12,11 @@ from operator import attrgetter
 from typing import Final, TypedDict
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.rights import AllowedTools
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import DuplicateTool
-from toolcrib.search.engine import AllowedTools, SearchEngine
+from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.turn import TurnHandler
 from toolcrib.toolcrib import validate_budget

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import IO, Any, Final
 from urllib.parse import quote
 
-from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.hidden_text import escape_invisible
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the request that is being answered."""

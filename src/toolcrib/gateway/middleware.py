@@ -29,7 +29,7 @@ from toolcrib.gateway.hosts import (
 from toolcrib.gateway.logs import request_id
 from toolcrib.gateway.metrics import MetricsRegistry
 from toolcrib.gateway.rate_limit import RateLimiter
-from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.hidden_text import escape_invisible
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

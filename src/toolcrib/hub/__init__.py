@@ -1,1 +1,1 @@
-"""What the gateways serve from: the store, the tools of all servers, and the engine, kept in step."""
+"""The hub: store, catalog and search engine kept in step, with one view per access profile."""

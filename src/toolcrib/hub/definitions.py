@@ -1,6 +1,7 @@
-"""The definitions a server gives of its tools: read leniently, kept as they came.
+"""Parse the tool definitions of upstream servers.
 
-One that cannot be used is reported and left out; the others are not held up by it.
+Parsing is lenient and leaves definitions unchanged. An unusable definition is reported as a problem
+and does not affect the others.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any, Final
 from toolcrib.adapters.mcp import tools_from_wire
 from toolcrib.core.tool import Tool
 from toolcrib.errors import ToolcribError
-from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.hidden_text import escape_invisible
 
-# The largest one seen in the wild has 89,000 characters.
+# The largest definition found in published servers has 89,000 characters.
 MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_PROBLEMS: Final = 20
 MAX_DISPLAYED_NAME_CHARS: Final = 80
@@ -22,7 +23,7 @@ MAX_DISPLAYED_NAME_CHARS: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as its server defines it, and as it is searched for."""
+    """A tool as its server defines it (`raw`) and as the search engine indexes it (`tool`)."""
 
     name: str
     raw: Mapping[str, Any]
@@ -31,7 +32,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDefinitions:
-    """What could be read, and what was wrong with the rest."""
+    """The usable definitions of a server, and the problems of the others."""
 
     definitions: tuple[ToolDefinition, ...] = ()
     problems: tuple[str, ...] = ()
@@ -40,70 +41,76 @@ class ParsedDefinitions:
 def parse_definitions(
     entries: Iterable[object], *, server: str, server_description: str = ""
 ) -> ParsedDefinitions:
-    """The usable ones of a server's list, in its order."""
-    found: dict[str, ToolDefinition] = {}
-    faults: list[str] = []
-    for number, entry in enumerate(entries, 1):
-        if not isinstance(entry, Mapping):
-            faults.append(f"tool {number} is not an object")
-            continue
-        if exceeds_size(entry, MAX_DEFINITION_BYTES):
-            faults.append(
-                f"{describe_tool(entry, number)} has more than {MAX_DEFINITION_BYTES:,} bytes"
-            )
-            continue
-        # Some servers leave the schema of a tool without parameters away.
+    """Parse a server's tool list, keeping its order."""
+    definitions: dict[str, ToolDefinition] = {}
+    usable, problems = _split_usable(entries)
+    for number, entry in usable:
+        # Some servers omit the schema of a tool without parameters.
         wire = (
             entry if isinstance(entry.get("inputSchema"), Mapping) else {**entry, "inputSchema": {}}
         )
         try:
             (tool,) = tools_from_wire(wire, server=server, server_description=server_description)
-        except ToolcribError as fault:
-            faults.append(f"{describe_tool(entry, number)}: {fault}")
+        except ToolcribError as error:
+            problems[number] = f"{describe_tool(entry, number)}: {error}"
             continue
-        if tool.name in found:
-            faults.append(f"tool {number}: the name {tool.name!r} is taken by an earlier one")
+        if tool.name in definitions:
+            problems[number] = f"tool {number}: an earlier tool has the same name {tool.name!r}"
             continue
-        found[tool.name] = ToolDefinition(tool.name, entry, tool)
-    return ParsedDefinitions(tuple(found.values()), limit_problems(faults))
+        definitions[tool.name] = ToolDefinition(tool.name, entry, tool)
+    return ParsedDefinitions(tuple(definitions.values()), _sort_problems(problems))
 
 
 def filter_storable(
     entries: Iterable[object],
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-    """What of a server's list there is room to keep, and what was wrong with the rest."""
-    kept: list[dict[str, Any]] = []
-    faults: list[str] = []
+    """Return the definitions that can be stored, and the problems of the others."""
+    usable, problems = _split_usable(entries)
+    return tuple(dict(entry) for _, entry in usable), _sort_problems(problems)
+
+
+def _split_usable(
+    entries: Iterable[object],
+) -> tuple[list[tuple[int, Mapping[str, Any]]], dict[int, str]]:
+    """Return the entries that are objects of acceptable size, and the problems of the others.
+
+    Both are numbered by the position in the list, from 1.
+    """
+    usable: list[tuple[int, Mapping[str, Any]]] = []
+    problems: dict[int, str] = {}
     for number, entry in enumerate(entries, 1):
-        if not isinstance(entry, dict):
-            faults.append(f"tool {number} is not an object")
+        if not isinstance(entry, Mapping):
+            problems[number] = f"tool {number} is not an object"
         elif exceeds_size(entry, MAX_DEFINITION_BYTES):
-            faults.append(
-                f"{describe_tool(entry, number)} has more than {MAX_DEFINITION_BYTES:,} bytes"
-            )
+            name = describe_tool(entry, number)
+            problems[number] = f"{name} has more than {MAX_DEFINITION_BYTES:,} bytes"
         else:
-            kept.append(entry)
-    return tuple(kept), limit_problems(faults)
+            usable.append((number, entry))
+    return usable, problems
+
+
+def _sort_problems(problems: Mapping[int, str]) -> tuple[str, ...]:
+    return limit_problems([problems[number] for number in sorted(problems)])
 
 
 def describe_tool(definition: Mapping[str, Any], number: int) -> str:
-    """How to speak of a tool that may have no name, or one that is no fit sight."""
+    """Return a tool's position and its name, escaped for display, if it has one."""
     name = definition.get("name")
     if isinstance(name, str) and name:
         return f"tool {number} ({escape_invisible(name, MAX_DISPLAYED_NAME_CHARS)})"
     return f"tool {number}"
 
 
-def limit_problems(faults: list[str]) -> tuple[str, ...]:
-    """As many as somebody might read, and how many more there are."""
-    more = len(faults) - MAX_PROBLEMS
-    return (*faults[:MAX_PROBLEMS], f"and {more:,} more") if more > 0 else tuple(faults)
+def limit_problems(problems: list[str]) -> tuple[str, ...]:
+    """Return the first `MAX_PROBLEMS` problems and the number of the rest."""
+    more = len(problems) - MAX_PROBLEMS
+    return (*problems[:MAX_PROBLEMS], f"and {more:,} more") if more > 0 else tuple(problems)
 
 
 def render_definition(definition: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A definition as we list it: as its server wrote it, under our name for it.
+    """Return a definition for a client's tool list: unchanged except for its name.
 
-    Strict clients drop a whole list for one schema that does not say it is an object; so it is said.
+    A schema without `"type": "object"` gets it: strict clients reject the whole list otherwise.
     """
     schema = definition.get("inputSchema")
     schema = schema if isinstance(schema, Mapping) else {}
@@ -113,22 +120,22 @@ def render_definition(definition: Mapping[str, Any], name: str) -> dict[str, Any
 
 
 def exceeds_size(value: object, limit: int) -> bool:
-    """Whether something of JSON is heavier than so many bytes, about; it stops counting when it is."""
-    left = limit
+    """Return whether a JSON value takes more than about `limit` bytes."""
+    bytes_left = limit
     pending = [value]
     while pending:
-        one = pending.pop()
-        if isinstance(one, str):
-            left -= len(one) + 2
-        # What comes from JSON is a dict, which is told sooner than that it is a mapping.
-        elif isinstance(one, dict | Mapping):
-            left -= sum(map(len, one)) + 4 * len(one)
-            pending.extend(one.values())
-        elif isinstance(one, list):
-            left -= 2
-            pending.extend(one)
+        item = pending.pop()
+        if isinstance(item, str):
+            bytes_left -= len(item) + 2
+        # `dict` first: the check for `Mapping` is slow, and parsed JSON contains only dicts.
+        elif isinstance(item, dict | Mapping):
+            bytes_left -= sum(map(len, item)) + 4 * len(item)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            bytes_left -= 2
+            pending.extend(item)
         else:
-            left -= 4
-        if left < 0:
+            bytes_left -= 4
+        if bytes_left < 0:
             return True
     return False

@@ -1,6 +1,6 @@
-"""Public names and whose they are: the tools of all servers as clients see them.
+"""The tool directory: the tools of all servers under their public names.
 
-A name leads to its tool by this table. It is never taken apart again to find the server in it.
+The directory is the only way from a public name to its server. Names are never split to find it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POLICIES: Mapping[str, Policy] = {"always": "always", "never": "never"}
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """A tool under its public name, which is also its id: whose it is, and what it is called there."""
+    """A tool with its public name, its server and its name on that server."""
 
     server: str
     remote_name: str
@@ -37,30 +37,30 @@ class DirectoryEntry:
 
     @property
     def name(self) -> str:
-        """The public name."""
+        """The public name, which is also the tool's id."""
         return self.tool.id
 
     @property
     def wire_definition(self) -> dict[str, Any]:
-        """The definition as it is listed."""
+        """The definition as clients see it."""
         return render_definition(self.definition, self.name)
 
     def with_name(self, name: str) -> DirectoryEntry:
-        """The same tool under another public name."""
+        """Return the same tool under another public name."""
         tool = self.tool.replace(id=name)
         return DirectoryEntry(self.server, self.remote_name, self.definition, tool, self.findings)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTools:
-    """What one server has: the tools to be had, those held back and why, and what is unreadable."""
+    """The tools of one server; `quarantined` maps public names to reasons."""
 
     server: ServerConfig
     entries: tuple[DirectoryEntry, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     instructions: str = ""
-    # Tools that are to be had, but without parts of their definitions that nobody could read.
+    # Tools that are usable without the unreadable parts of their definitions.
     repaired_tools: tuple[str, ...] = ()
 
 
@@ -73,18 +73,19 @@ class ToolDirectory:
 
     @cached_property
     def entries(self) -> Mapping[str, DirectoryEntry]:
-        """The tools by their public names. Where two servers claim one, the earlier has it.
+        """The tools by public name.
 
-        The names of our own tools are ours: a server that took them would end all searching.
+        If two servers claim a name, the first one gets it. The names of the gateway's own tools
+        are reserved, because a server that took them would disable search.
         """
-        found: dict[str, DirectoryEntry] = {}
-        for shelf in self.servers:
-            for entry in shelf.entries:
-                if entry.name in found or entry.name in GATEWAY_TOOL_NAMES:
-                    whole = f"{entry.server}{SERVER_SEPARATOR}{entry.remote_name}"
-                    entry = entry.with_name(safe_name(whole, self.max_name_chars))
-                found.setdefault(entry.name, entry)
-        return found
+        entries: dict[str, DirectoryEntry] = {}
+        for server_tools in self.servers:
+            for entry in server_tools.entries:
+                if entry.name in entries or entry.name in GATEWAY_TOOL_NAMES:
+                    qualified = f"{entry.server}{SERVER_SEPARATOR}{entry.remote_name}"
+                    entry = entry.with_name(safe_name(qualified, self.max_name_chars))
+                entries.setdefault(entry.name, entry)
+        return entries
 
     def __iter__(self) -> Iterator[DirectoryEntry]:
         return iter(self.entries.values())
@@ -100,37 +101,42 @@ def build_server_tools(
     *,
     quarantined: Mapping[str, str],
     findings: Mapping[str, tuple[SafetyFinding, ...]],
-    problems: tuple[str, ...] = (),
-    instructions: str = "",
 ) -> ServerTools:
-    """A server's tools under their public names, as far as the configuration lets them through."""
+    """Return the tools of a server that its configuration exposes, under public names.
+
+    `quarantined` and `findings` are keyed by the names on the server.
+    """
+    server_id = server.alias or server.name
     entries: list[DirectoryEntry] = []
-    kept_back: dict[str, str] = {}
-    for one in definitions:
-        if not _is_exposed(server, one.name):
+    reasons: dict[str, str] = {}
+    for definition in definitions:
+        remote_name = definition.name
+        if not _is_exposed(server, remote_name):
             continue
-        name = _build_public_name(server, settings, one.name)
-        if one.name in quarantined:
-            kept_back[name] = quarantined[one.name]
+        name = build_public_name(server_id, settings, remote_name)
+        if remote_name in quarantined:
+            reasons[name] = quarantined[remote_name]
             continue
-        policy = _POLICIES.get(server.defer_tools, one.tool.policy)
-        tool = one.tool.replace(id=name, policy=policy)
+        policy = _POLICIES.get(server.defer_tools, definition.tool.policy)
+        tool = definition.tool.replace(id=name, policy=policy)
+        tool_findings = findings.get(remote_name, ())
         entries.append(
-            DirectoryEntry(server.name, one.name, one.raw, tool, findings.get(one.name, ()))
+            DirectoryEntry(server.name, remote_name, definition.raw, tool, tool_findings)
         )
-    return ServerTools(server, tuple(entries), kept_back, problems, instructions)
+    return ServerTools(server, tuple(entries), reasons)
+
+
+def build_public_name(server_id: str, settings: ToolSearchConfig, name: str) -> str:
+    """Return the public name of a tool or prompt: prefixed if configured, and valid everywhere."""
+    prefix = f"{server_id}{SERVER_SEPARATOR}" if settings.prefix else ""
+    return safe_name(f"{prefix}{name}", settings.max_name_chars)
 
 
 def matches_any(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name fits one of these patterns, or is one of them."""
+    """Return whether a name equals or matches one of the patterns."""
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _is_exposed(server: ServerConfig, name: str) -> bool:
     is_allowed = not server.tools_allowed or matches_any(name, server.tools_allowed)
     return is_allowed and not matches_any(name, server.tools_blocked)
-
-
-def _build_public_name(server: ServerConfig, settings: ToolSearchConfig, name: str) -> str:
-    prefix = f"{server.alias or server.name}{SERVER_SEPARATOR}" if settings.prefix else ""
-    return safe_name(f"{prefix}{name}", settings.max_name_chars)

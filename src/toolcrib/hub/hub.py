@@ -1,4 +1,4 @@
-"""Service: what the servers say is read, judged, kept and made searchable; all wiring is here."""
+"""The hub: the tools of all servers, checked, stored and searchable."""
 
 from __future__ import annotations
 
@@ -26,30 +26,27 @@ from toolcrib.search.ranker import Ranker
 from toolcrib.storage.store import ServerManifest, Store, ToolUsage
 
 FULL_ACCESS: Final = AccessProfile("")
-# Calls and counters are kept until `flush`: a gateway under load should not wait for its disk.
+# Calls and counters are buffered until `flush`, so that requests do not wait for the disk.
 MAX_UNWRITTEN_CALLS: Final = 10_000
-# What a tool server says of itself that is of use to a search.
+# The search engine indexes only the beginning of a server's instructions.
 MAX_INSTRUCTION_CHARS: Final = 2_000
-CHANGED_REASON: Final = "its definition is not the one that was approved"
+CHANGED_REASON: Final = "its definition is not the approved one"
 HOSTILE_REASON: Final = "its definition looks hostile"
 
 
 class Hub:
-    """The tools of all servers and the engine over them. Safe to use from several threads."""
+    """Keeps the tool directory, the search engine and the store in step. Thread-safe."""
 
     def __init__(
-        self,
-        config: GatewayConfig,
-        store: Store,
-        rankers: Mapping[str, Ranker] = RANKERS,
+        self, config: GatewayConfig, store: Store, rankers: Mapping[str, Ranker] = RANKERS
     ) -> None:
         self.config = config
         self.store = store
-        # Taking in a large list takes long. Whoever wants to see or count something need not wait.
+        # Updates can take long. Readers and counters only need `_lock`, which is held briefly.
         self._update_lock = RLock()
         self._lock = RLock()
         self._server_tools: dict[str, ServerTools] = {}
-        # Servers that a person has forgotten. What they have is shown until they are listed anew.
+        # Servers that a user has forgotten. Their tools stay available until they are listed again.
         self.forgotten_servers: frozenset[str] = frozenset()
         self._rankers = rankers
         self._engine = SearchEngine(Catalog(), rankers)
@@ -58,96 +55,93 @@ class Hub:
         self._stats: dict[str, int] = {}
         self._revision = store.get_revision()
         self.directory = ToolDirectory()
-        # What a person should know of how the gateway is run, by what it is about.
+        # Notices for the operator, by topic.
         self.notices: dict[str, str] = {}
         self._load_manifests()
 
     @property
     def engine(self) -> SearchEngine:
-        """The engine over the tools of the moment."""
+        """The search engine over the current tools."""
         return self._engine
 
     @property
     def embedder_error(self) -> str:
-        """Why the user's own embedder is not asked at the moment; empty while it is."""
-        faults = (
-            one.primary_error for one in self._rankers.values() if isinstance(one, FallbackRanker)
+        """Why the configured embedder is not in use at the moment; empty if it is."""
+        fallbacks = (
+            ranker for ranker in self._rankers.values() if isinstance(ranker, FallbackRanker)
         )
-        return next((str(fault) for fault in faults if fault), "")
+        errors = (ranker.primary_error for ranker in fallbacks)
+        return next((str(error) for error in errors if error), "")
 
     def knows_tools_of(self, server: ServerConfig) -> bool:
-        """Whether the tools of a server have been seen, now or the last time it was up."""
+        """Return whether a server has listed its tools, in this run or an earlier one."""
         return server.name in self._server_tools
 
     def get_view(self, profile: str | None = None) -> AccessView:
-        """What a profile sees; without one, all there is."""
+        """Return the view of a profile; without a profile, the view of all tools."""
         name = profile or ""
         with self._lock:
             view = self._views.get(name)
             if view is None:
                 if name and name not in self.config.profiles:
                     raise UnknownProfile(f"there is no profile {name!r}; add it to `profiles`")
-                given = self.config.profiles[name] if name else FULL_ACCESS
-                view = AccessView(self.directory, given, self.config.tool_search, self._engine)
+                rights = self.config.profiles[name] if name else FULL_ACCESS
+                view = AccessView(self.directory, rights, self.config.tool_search, self._engine)
                 self._views[name] = view
             return view
 
     def update_server(self, server: ServerConfig, manifest: ServerManifest) -> bool:
-        """Take in what a server says it has; keep it; say whether that changed anything."""
+        """Store a server's manifest and update its tools; return whether they changed."""
         with self._update_lock:
             if self.config.servers.get(server.name) != server:
-                # It was configured anew while it listed; whoever took its place lists for itself.
+                # The server was reconfigured in the meantime; its successor lists for itself.
                 return False
-            shelf = self._build_server_tools(server, manifest)
+            tools = self._build_server_tools(server, manifest)
             self.store.put_manifest(server.name, manifest)
             self.forgotten_servers -= {server.name}
-            changed = self._server_tools.get(server.name) != shelf
+            changed = self._server_tools.get(server.name) != tools
             if changed:
-                self._server_tools[server.name] = shelf
+                self._server_tools[server.name] = tools
                 self._rebuild()
             return changed
 
     def reconfigure(self, config: GatewayConfig) -> None:
-        """Go on under another configuration; what is known of its servers stays known."""
+        """Switch to another configuration; unchanged servers keep their tools."""
         with self._update_lock:
-            gone = self.config.servers.keys() - config.servers.keys()
             self.config = config
-            for name in gone:
-                self._server_tools.pop(name, None)
             self._load_manifests()
 
     def refresh_pins(self) -> bool:
-        """Judge anew where somebody has approved something; say whether that changed anything."""
+        """Check all tools again if pins changed in the store; return whether tools changed."""
         with self._update_lock:
             revision = self.store.get_revision()
             if revision == self._revision:
                 return False
             self._revision = revision
-            before = dict(self._server_tools)
+            before = self._server_tools
             self._load_manifests()
             return before != self._server_tools
 
-    def record_call(self, tool_id: str, ok: bool, seconds: float) -> None:
-        """Count a call of a tool."""
+    def record_call(self, tool_id: str, succeeded: bool, seconds: float) -> None:
+        """Record a tool call for the usage statistics."""
         with self._lock:
-            self._calls.append(ToolUsage(tool_id, ok, seconds, time.time()))
+            self._calls.append(ToolUsage(tool_id, succeeded, seconds, time.time()))
 
     def add_counts(self, **amounts: int) -> None:
-        """Add to the counters."""
+        """Add amounts to counters."""
         with self._lock:
             for name, amount in amounts.items():
                 self._stats[name] = self._stats.get(name, 0) + amount
 
     def get_stats(self) -> dict[str, int]:
-        """All counters, those not yet written included."""
+        """Return all counters, including amounts that are not yet written."""
         with self._lock:
-            kept = self.store.get_stats()
-            return {
-                name: kept.get(name, 0) + self._stats.get(name, 0) for name in kept | self._stats
-            }
+            stored = self.store.get_stats()
+            names = stored | self._stats
+            return {name: stored.get(name, 0) + self._stats.get(name, 0) for name in names}
 
     def flush(self) -> None:
-        """Write what was counted."""
+        """Write buffered calls and counters to the store."""
         with self._lock:
             calls, stats = list(self._calls), self._stats
             self._calls.clear()
@@ -158,53 +152,63 @@ class Hub:
             self.store.add_stats(stats)
 
     def close(self) -> None:
-        """Write what is left and let go of the store."""
+        """Flush and close the store."""
         self.flush()
         self.store.close()
 
     def _load_manifests(self) -> None:
-        """What is known of the configured servers from the last time they were up."""
+        """Build the tools of all configured servers from their stored manifests."""
         manifests = self.store.list_manifests()
+        previous, self._server_tools = self._server_tools, dict(self._server_tools)
         forgotten = set()
-        for server in self.config.servers.values():
-            manifest, shelf = manifests.get(server.name), self._server_tools.get(server.name)
+        for name in previous.keys() - self.config.servers.keys():
+            del self._server_tools[name]
+        for name, server in self.config.servers.items():
+            manifest, tools = manifests.get(name), previous.get(name)
             if manifest and manifest.identity == compute_server_identity(server) and server.enabled:
-                self._server_tools[server.name] = self._build_server_tools(server, manifest)
-            elif not manifest and shelf and shelf.server == server:
-                forgotten.add(server.name)
+                self._server_tools[name] = self._build_server_tools(server, manifest)
+            elif not manifest and tools and tools.server == server:
+                forgotten.add(name)
             else:
-                self._server_tools.pop(server.name, None)
+                self._server_tools.pop(name, None)
         self.forgotten_servers = frozenset(forgotten)
         self._rebuild()
 
     def _build_server_tools(self, server: ServerConfig, manifest: ServerManifest) -> ServerTools:
-        read = parse_definitions(
+        parsed = parse_definitions(
             manifest.tools,
             server=server.alias or server.name,
             server_description=manifest.instructions[:MAX_INSTRUCTION_CHARS],
         )
-        findings = self._scan_definitions(server, read.definitions)
-        held = self._find_quarantined(server, manifest, read.definitions, findings)
-        shelf = build_server_tools(
+        findings = self._scan_definitions(server, parsed.definitions)
+        tools = build_server_tools(
             server,
             self.config.tool_search,
-            read.definitions,
-            quarantined=held,
+            parsed.definitions,
+            quarantined=self._find_quarantined(server, manifest, parsed.definitions, findings),
             findings=findings,
-            problems=(*manifest.problems, *read.problems),
-            instructions=manifest.instructions,
         )
-        return replace(shelf, repaired_tools=manifest.repaired_tools)
+        return replace(
+            tools,
+            problems=(*manifest.problems, *parsed.problems),
+            instructions=manifest.instructions,
+            repaired_tools=manifest.repaired_tools,
+        )
 
     def _scan_definitions(
         self, server: ServerConfig, definitions: Iterable[ToolDefinition]
     ) -> dict[str, tuple[SafetyFinding, ...]]:
-        """What is suspicious about which tool."""
+        """Return the findings of all suspicious tools, by name."""
         if self.config.safety.scan == "off":
             return {}
-        others = self._get_other_tool_names(server)
-        scanned = ((one.name, scan_definition(one.raw, others)) for one in definitions)
-        return {name: found for name, found in scanned if found}
+        other_names = frozenset(
+            entry.remote_name
+            for tools in self._server_tools.values()
+            if tools.server.name != server.name
+            for entry in tools.entries
+        )
+        scanned = ((tool.name, scan_definition(tool.raw, other_names)) for tool in definitions)
+        return {name: findings for name, findings in scanned if findings}
 
     def _find_quarantined(
         self,
@@ -213,66 +217,62 @@ class Hub:
         definitions: Iterable[ToolDefinition],
         findings: Mapping[str, tuple[SafetyFinding, ...]],
     ) -> dict[str, str]:
-        """Which tools are held back until a person has seen them, and why."""
+        """Update the pins of a server; return the tools that wait for approval, with reasons."""
         safety = self.config.safety
-        grave: set[str] = set()
+        hostile: set[str] = set()
         if safety.scan == "block":
-            grave = {name for name, found in findings.items() if found[0].severity == "high"}
+            hostile = {name for name, found in findings.items() if found[0].severity == "high"}
         if safety.changed == "off":
-            return dict.fromkeys(grave, HOSTILE_REASON)
+            return dict.fromkeys(hostile, HOSTILE_REASON)
         pins = self.store.get_pins(server.name)
-        verdicts = compare_with_pins(pins, (one.raw for one in definitions))
-        repins = update_pins(
-            verdicts.values(), manifest.seen_at, changed=safety.changed, quarantined=grave
+        verdicts = compare_with_pins(pins, (tool.raw for tool in definitions))
+        updated = update_pins(
+            verdicts.values(), manifest.seen_at, changed=safety.changed, quarantined=hostile
         )
-        if repins:
-            self.store.put_pins(server.name, repins)
+        if updated:
+            self.store.put_pins(server.name, updated)
             self._revision = self.store.get_revision()
-        held = {name: HOSTILE_REASON for name in grave if verdicts[name].status != "same"}
+        quarantined = {name: HOSTILE_REASON for name in hostile if verdicts[name].status != "same"}
         if safety.changed == "block":
-            changed = [name for name, one in verdicts.items() if one.status == "changed"]
-            held |= {name: CHANGED_REASON for name in changed if name not in held}
-        return held
-
-    def _get_other_tool_names(self, server: ServerConfig) -> frozenset[str]:
-        return frozenset(
-            entry.remote_name
-            for shelf in self._server_tools.values()
-            if shelf.server.name != server.name
-            for entry in shelf.entries
-        )
+            changed = (name for name, verdict in verdicts.items() if verdict.status == "changed")
+            quarantined = dict.fromkeys(changed, CHANGED_REASON) | quarantined
+        return quarantined
 
     def _rebuild(self) -> None:
-        shelves = (self._server_tools.get(name) for name in self.config.servers)
-        chars = self.config.tool_search.max_name_chars
-        directory = ToolDirectory(tuple(filter(None, shelves)), chars)
+        tools = (self._server_tools.get(name) for name in self.config.servers)
+        max_name_chars = self.config.tool_search.max_name_chars
+        directory = ToolDirectory(tuple(filter(None, tools)), max_name_chars)
         engine = self._engine.with_catalog(_update_catalog(self._engine.catalog, directory))
         with self._lock:
             self.directory, self._engine, self._views = directory, engine, {}
 
 
 def _update_catalog(catalog: Catalog, directory: ToolDirectory) -> Catalog:
-    """The catalog of this directory, made from an earlier one, so that only changes are indexed."""
-    now = {entry.name: entry.tool for entry in directory}
-    gone = [tool.id for tool in catalog if tool.id not in now]
-    # A list that is read again has the same tools as new objects, and reading them all is dear.
-    new = [tool for tool in now.values() if catalog.get(tool.id) != tool]
-    later = catalog.without(gone) if gone else catalog
-    return later.with_tools(new) if new else later
+    """Return the catalog of a directory, derived from a previous one so that only changes are indexed."""
+    tools = {entry.name: entry.tool for entry in directory}
+    removed = [tool.id for tool in catalog if tool.id not in tools]
+    # A relisted tool is an equal object; indexing it again would be expensive.
+    added = [tool for tool in tools.values() if catalog.get(tool.id) != tool]
+    updated = catalog.without(removed) if removed else catalog
+    return updated.with_tools(added) if added else updated
 
 
 def compute_server_identity(server: ServerConfig) -> str:
-    """A digest of what makes a server this server: how it is started or reached, no more."""
-    said: list[Any] = [server.transport, server.command, *server.args, server.url, server.cwd]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    """Return a digest of how a server is started or reached."""
+    fields: list[Any] = [server.transport, server.command, *server.args, server.url, server.cwd]
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
 
 
 def build_manifest(
     server: ServerConfig, tools: Iterable[Any], details: Mapping[str, Any]
 ) -> ServerManifest:
-    """What a server says of itself, to be kept."""
-    kept, faults = filter_storable(tools)
+    """Return a manifest for the store; `details` are further fields of it."""
+    storable, problems = filter_storable(tools)
     manifest = ServerManifest(
-        server.name, compute_server_identity(server), kept, seen_at=time.time(), problems=faults
+        server.name,
+        compute_server_identity(server),
+        storable,
+        seen_at=time.time(),
+        problems=problems,
     )
     return replace(manifest, **details)

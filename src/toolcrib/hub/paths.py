@@ -1,4 +1,4 @@
-"""Where what must last is kept."""
+"""Where the gateway keeps its files."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ _TOKENS_SUFFIX: Final = ".tokens"
 
 
 def resolve_store_url(config: GatewayConfig) -> str:
-    """Where the store of a configuration is: a file lies beside that of the configuration."""
-    url = config.store
-    named = url.removeprefix(_SQLITE_PREFIX)
-    if (
-        url.startswith(_SQLITE_PREFIX)
-        and config.path
-        and not Path(named).expanduser().is_absolute()
-    ):
-        return f"{_SQLITE_PREFIX}{config.path.resolve().parent / named}"
-    return url
+    """Return the URL of the store; a relative path is relative to the configuration file."""
+    path = sqlite_path(config.store)
+    if path is None or config.path is None or path.is_absolute():
+        return config.store
+    return f"{_SQLITE_PREFIX}{config.path.resolve().parent / path}"
 
 
 def resolve_token_folder(config: GatewayConfig) -> Path | None:
-    """Where the tokens of servers are kept, beside the store; None where that is no file."""
-    url = resolve_store_url(config)
+    """Return the folder of OAuth tokens: next to the store file or the configuration file.
+
+    None if the configuration has neither.
+    """
+    path = sqlite_path(resolve_store_url(config))
+    if path is not None:
+        return path.with_suffix(_TOKENS_SUFFIX)
+    return config.path.resolve().parent / f"toolcrib{_TOKENS_SUFFIX}" if config.path else None
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the file of a SQLite URL, or None if the URL does not name a file."""
     if not url.startswith(_SQLITE_PREFIX):
-        # Nothing of it may be lost with the store, so it stays with the configuration.
-        return config.path.resolve().parent / f"toolcrib{_TOKENS_SUFFIX}" if config.path else None
-    return Path(url.removeprefix(_SQLITE_PREFIX)).expanduser().with_suffix(_TOKENS_SUFFIX)
+        return None
+    return Path(url.removeprefix(_SQLITE_PREFIX)).expanduser()

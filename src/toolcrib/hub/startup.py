@@ -1,4 +1,4 @@
-"""A service from a configuration: its store opened, what is known of its servers recalled."""
+"""Open a hub: its store, its search engine and the embedding cache next to the store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from toolcrib.config.settings import EmbeddingConfig, GatewayConfig
@@ -16,51 +15,65 @@ from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import InvalidCacheFile
 from toolcrib.hub.hub import Hub
-from toolcrib.hub.paths import resolve_store_url
-from toolcrib.safety.pin import Pin
+from toolcrib.hub.paths import resolve_store_url, sqlite_path
+from toolcrib.safety.pinning import Pin
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import RANKERS
-from toolcrib.search.hybrid.fusion import FusionWeights, HybridRanker, build_hybrid_ranker
+from toolcrib.search.hybrid.calibration import Calibration
+from toolcrib.search.hybrid.ranker import HybridRanker, build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 from toolcrib.storage import open_store
 
-_SQLITE_PREFIX: Final = "sqlite:///"
 VECTORS_SUFFIX: Final = ".vectors.db"
 _log = logging.getLogger(__name__)
 
 
 def open_hub(config: GatewayConfig) -> Hub:
-    """A service over this configuration."""
+    """Open the store of a configuration and return a hub over it."""
     url = resolve_store_url(config)
     store = open_store(url)
     return Hub(config, store, _build_rankers(config.embedding, url))
 
 
-def _build_rankers(embedding: EmbeddingConfig, url: str) -> Mapping[str, Ranker]:
-    """Search as ever, but what was read of a tool is kept beside the store: no start reads it again.
+def load_pins(config: GatewayConfig) -> dict[str, list[Pin]]:
+    """Return the pins of all configured servers; do not create a store that does not exist."""
+    url = resolve_store_url(config)
+    path = sqlite_path(url)
+    if path is None or not path.is_file():
+        return {}
+    store = open_store(url)
+    try:
+        return {server: list(store.get_pins(server).values()) for server in config.servers}
+    finally:
+        store.close()
 
-    With an embedder of the user's own, ours is there for when that one is down.
+
+def _build_rankers(embedding: EmbeddingConfig, url: str) -> Mapping[str, Ranker]:
+    """Return the rankers, with an embedding cache in a file next to the store.
+
+    A configured embedder replaces the default encoder, which stays as the fallback.
     """
-    path: Path | None = None
-    if url.startswith(_SQLITE_PREFIX):
-        path = Path(url.removeprefix(_SQLITE_PREFIX)).expanduser().with_suffix(VECTORS_SUFFIX)
+    store_path = sqlite_path(url)
+    path = store_path.with_suffix(VECTORS_SUFFIX) if store_path else None
     hybrid = RANKERS["hybrid"]
     if path is not None:
         try:
-            reader = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, path)
-            hybrid = build_hybrid_ranker(reader)
-        except InvalidCacheFile as fault:
-            _log.warning("tools are read anew at every start: %s", fault)
+            encoder = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, path)
+            hybrid = build_hybrid_ranker(encoder)
+        except InvalidCacheFile as error:
+            _log.warning("the embedding cache is disabled: %s", error)
             path = None
     if embedding.url:
-        theirs = CachedEmbedder(
+        embedder = CachedEmbedder(
             _build_embedder(embedding), _compute_embedder_identity(embedding), path
         )
-        fusion = FusionWeights(threshold=embedding.threshold)
-        hybrid = FallbackRanker(
-            HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(theirs), fusion), hybrid
+        primary = HybridRanker(
+            LexicalRanker(syntax="lenient"),
+            DenseRanker(embedder),
+            calibration=Calibration(threshold=embedding.threshold),
         )
+        hybrid = FallbackRanker(primary, hybrid)
     return {**RANKERS, "hybrid": hybrid}
 
 
@@ -76,21 +89,12 @@ def _build_embedder(embedding: EmbeddingConfig) -> OpenAIEmbedder:
 
 
 def _compute_embedder_identity(embedding: EmbeddingConfig) -> str:
-    """What its vectors are known by: another server, model, width or mark gives other vectors."""
-    said = [embedding.url, embedding.model, embedding.dimensions, embedding.tool_prefix]
-    return hashlib.sha256(json.dumps([*said, embedding.query_prefix]).encode()).hexdigest()
-
-
-def load_pins(config: GatewayConfig) -> dict[str, list[Pin]]:
-    """What was approved of the servers' tools, by server. Where there is no store yet, none is made."""
-    url = resolve_store_url(config)
-    if (
-        not url.startswith(_SQLITE_PREFIX)
-        or not Path(url.removeprefix(_SQLITE_PREFIX)).expanduser().is_file()
-    ):
-        return {}
-    store = open_store(url)
-    try:
-        return {server: list(store.get_pins(server).values()) for server in config.servers}
-    finally:
-        store.close()
+    """Return a digest of all settings that change the vectors of an embedder."""
+    settings = [
+        embedding.url,
+        embedding.model,
+        embedding.dimensions,
+        embedding.tool_prefix,
+        embedding.query_prefix,
+    ]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What one kind of client may see: the tools of its profile, and the rules for showing them."""
+"""The access view: the tools that one access profile may use, and how they are disclosed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ALWAYS_ACTIVE: Final = Activation(tools=0)
 
 @dataclass(frozen=True)
 class AccessView:
-    """A profile's part of the directory at one moment. Nothing outside it can be named or called."""
+    """A snapshot of the directory for one profile. Tools outside it cannot be named or called."""
 
     directory: ToolDirectory
     profile: AccessProfile
@@ -41,99 +41,106 @@ class AccessView:
 
     @cached_property
     def entries(self) -> Mapping[str, DirectoryEntry]:
-        """The tools of this profile by their public names, in the order of the configuration."""
-        return {entry.name: entry for entry in self.directory if self._is_visible(entry)}
+        """The tools of this profile by public name, in the order of the configuration."""
+        return {
+            entry.name: entry
+            for entry in self.directory
+            if self.may_use_tool(entry.server, entry.name)
+        }
 
     @cached_property
     def tool_list(self) -> list[dict[str, Any]]:
-        """All of them as they are listed."""
+        """The definitions of all tools of this profile."""
         return [entry.wire_definition for entry in self.entries.values()]
 
     @cached_property
     def tool_ids(self) -> frozenset[str]:
-        """Their ids."""
+        """The ids of all tools of this profile."""
         return frozenset(self.entries)
 
     @cached_property
     def total_tokens(self) -> int:
-        """What it would cost to show all of them."""
+        """The number of tokens that a list of all tools takes."""
         return sum(count_tool_tokens(entry.tool) for entry in self.entries.values())
 
     def search(self, query: str, limit: int, where: Where) -> SearchResult:
-        """The best of them, and whether that is enough for this profile."""
-        own = self.profile.confident_from
+        """Return the best tools of this profile, with the profile's confidence threshold."""
+        threshold = self.profile.confident_from
+        if threshold is None:
+            threshold = self.settings.confident_from
         result = self.engine.search(query, limit=limit, where=where, allowed=self.tool_ids)
-        return result.with_threshold(self.settings.confident_from if own is None else own)
+        return result.with_threshold(threshold)
 
-    def can_see_server(self, server: str) -> bool:
-        """Whether this profile may know of a server, and of its prompts and resources.
-
-        Where only some tools are let through, a server that has none of them is none of its affair.
-        """
-        if not self.may_use_server(server):
-            return False
-        return self.profile.tools is None or server in self._servers_of_tools
+    def may_use_tool(self, server: str, name: str) -> bool:
+        """Return whether this profile may use a tool, known by its public name."""
+        tools = self.profile.tools
+        return self.may_use_server(server) and (tools is None or matches_any(name, tools))
 
     def may_use_server(self, server: str) -> bool:
-        """Whether a server that nobody has seen yet may turn out to have tools of this profile."""
+        """Return whether a server may have tools of this profile, before its tools are known."""
         return self.profile.servers is None or server in self.profile.servers
 
-    @cached_property
-    def _servers_of_tools(self) -> frozenset[str]:
-        tools = self.profile.tools or ()
-        found = {
-            shelf.server.name
-            for shelf in self.directory.servers
-            if any(matches_any(name, tools) for name in shelf.quarantined)
-        }
-        return frozenset(
-            found | {one.server for one in self.directory if matches_any(one.name, tools)}
-        )
+    def can_see_server(self, server: str) -> bool:
+        """Return whether this profile may use a server's prompts and resources.
 
-    def list_quarantined(self, shelf: ServerTools) -> list[str]:
-        """The tools of a server that are held back from this profile until they are approved."""
-        tools = self.profile.tools
-        if not self.can_see_server(shelf.server.name):
-            return []
-        return [name for name in shelf.quarantined if tools is None or matches_any(name, tools)]
+        A profile with a tool filter sees only the servers that have a tool for it.
+        """
+        if self.profile.tools is None:
+            return self.may_use_server(server)
+        return server in self._servers_with_tools
+
+    def list_quarantined(self, tools: ServerTools) -> list[str]:
+        """Return the public names of a server's quarantined tools that this profile could use."""
+        server = tools.server.name
+        return [name for name in tools.quarantined if self.may_use_tool(server, name)]
 
     @cached_property
     def unusable_servers(self) -> Mapping[str, str]:
-        """The servers that have tools nobody can use, and why; of what is wrong, the first.
+        """The servers with unusable tools, each with the first problem.
 
-        It names tools, and nobody can tell which of them a profile of some tools would let through.
+        Empty for a profile with a tool filter: a problem may name a tool outside the profile.
         """
         if self.profile.tools is not None:
             return {}
         return {
-            shelf.server.name: shelf.problems[0]
-            for shelf in self.directory.servers
-            if shelf.problems and self.can_see_server(shelf.server.name)
+            tools.server.name: tools.problems[0]
+            for tools in self.directory.servers
+            if tools.problems and self.can_see_server(tools.server.name)
         }
 
     def resolve_mode(
-        self, wanted: str, is_stateless: bool, reads_list_once: bool
+        self, configured: str, is_stateless: bool, reads_list_once: bool
     ) -> DisclosureMode:
-        """How tools are shown. A list that changes is for clients that read it again.
+        """Return how tools are disclosed to a client.
 
-        Those without a handshake are promised a list that no request of theirs changes.
+        Dynamic mode needs a client that reads a changed list. The stateless protocol revision
+        promises a list that does not depend on earlier requests.
         """
         limit = self.settings.max_tools_limit
-        if wanted in ("auto", "dynamic"):
+        if configured in ("auto", "dynamic"):
             if not limit or len(self.entries) <= limit:
                 return "direct"
-            return "search" if is_stateless or (wanted == "auto" and reads_list_once) else "dynamic"
-        return "search" if wanted == "search" else "direct"
+            needs_fixed_list = is_stateless or (configured == "auto" and reads_list_once)
+            return "search" if needs_fixed_list else "dynamic"
+        return "search" if configured == "search" else "direct"
 
     def get_turn_handler(self, mode: DisclosureMode) -> TurnHandler:
-        """The rules of a conversation in this mode."""
+        """Return the turn handler of a disclosure mode."""
         if mode == "direct":
             return self._direct_handler
         return self._dynamic_handler if mode == "dynamic" else self._search_handler
 
     @cached_property
+    def _servers_with_tools(self) -> frozenset[str]:
+        quarantined = (
+            tools.server.name for tools in self.directory.servers if self.list_quarantined(tools)
+        )
+        return frozenset(quarantined) | {entry.server for entry in self.entries.values()}
+
+    @cached_property
     def _direct_handler(self) -> TurnHandler:
-        return self._build_turn_handler(DisclosurePlan(self._tools, ()))
+        tools = tuple(entry.tool for entry in self.entries.values())
+        return self._build_turn_handler(DisclosurePlan(tools, ()))
 
     @cached_property
     def _search_handler(self) -> TurnHandler:
@@ -141,9 +148,8 @@ class AccessView:
 
     @cached_property
     def _dynamic_handler(self) -> TurnHandler:
-        return self._build_turn_handler(
-            self._build_plan(self.settings.max_tools_limit), SEARCH_TOOL_NAME
-        )
+        plan = self._build_plan(self.settings.max_tools_limit)
+        return self._build_turn_handler(plan, SEARCH_TOOL_NAME)
 
     def _build_turn_handler(
         self, plan: DisclosurePlan, search: str = prompts.SEARCH_NAME
@@ -157,31 +163,21 @@ class AccessView:
             search_name=search,
         )
 
-    def _build_plan(self, shown: int) -> DisclosurePlan:
-        """What is shown from the start: what is pinned, then as many others, in selection order."""
+    def _build_plan(self, max_visible: int) -> DisclosurePlan:
+        """Return the initial disclosure: always exposed tools, then others up to the limit."""
         patterns = (*self.settings.always_expose, *self.profile.always_expose)
-        pinned = frozenset(name for name in self.entries if matches_any(name, patterns))
-        servers = tuple(shelf.server.alias or shelf.server.name for shelf in self.directory.servers)
+        exposed = frozenset(name for name in self.entries if matches_any(name, patterns))
+        servers = tuple(tools.server.alias or tools.server.name for tools in self.directory.servers)
         order = Selection((*self.settings.tool_selection_order, ALPHABETICAL), servers)
-        limit = max(shown - len(pinned), 0)
-        disclosure = Disclosure(_ALWAYS_ACTIVE, pinned, max_visible_tools=limit, selection=order)
-        # What is put in order, from A to Z too, is what clients see: the public names.
-        named = [
+        limit = max(max_visible - len(exposed), 0)
+        disclosure = Disclosure(_ALWAYS_ACTIVE, exposed, max_visible_tools=limit, selection=order)
+        # The selection sorts by name, and clients see the public names.
+        renamed = [
             Tool(entry.name, id=entry.name, server=entry.tool.server, policy=entry.tool.policy)
             for entry in self.entries.values()
         ]
-        plan = disclosure.plan(named)
+        plan = disclosure.plan(renamed)
         return DisclosurePlan(
             tuple(self.entries[tool.id].tool for tool in order.sort_tools(plan.visible_tools)),
             tuple(self.entries[tool.id].tool for tool in plan.deferred_tools),
-        )
-
-    @property
-    def _tools(self) -> tuple[Tool, ...]:
-        return tuple(entry.tool for entry in self.entries.values())
-
-    def _is_visible(self, entry: DirectoryEntry) -> bool:
-        tools = self.profile.tools
-        return self.can_see_server(entry.server) and (
-            tools is None or matches_any(entry.name, tools)
         )

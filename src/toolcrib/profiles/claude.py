@@ -29,6 +29,7 @@ from toolcrib.errors import (
 )
 from toolcrib.search.lexical.fields import TOOL_FIELDS, FieldConfig
 from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.ranker import Index
 from toolcrib.search.regex import RegexRanker
 
@@ -162,11 +163,11 @@ class ClaudeToolSearch:
 
     def _search_regex(self, pattern: str) -> list[Tool]:
         """Return the tools with a text that matches, in catalog order."""
-        return self._tools_at(self._regex_index.rank(pattern).slots.tolist())
+        return self._tools_at(self._regex_index.rank(ParsedQuery(pattern)).slots.tolist())
 
     def search_bm25(self, query: str, limit: int) -> list[Tool]:
         """Return the tools that share a word with the query, best first; ties in catalog order."""
-        ranking = self._bm25_index.rank(query)
+        ranking = self._bm25_index.rank(ParsedQuery(query))
         scored = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
         best = sorted(scored, key=lambda pair: -pair[1])[:limit]
         return self._tools_at([slot for slot, _ in best])

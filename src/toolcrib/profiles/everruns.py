@@ -129,7 +129,7 @@ class SessionReveals:
     """The tools each session has loaded. At the limit, the oldest session is dropped."""
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
-        self._names = SessionTable[tuple[str, ...]](max_sessions, forgets="begun")
+        self._names = SessionTable[tuple[str, ...]](max_sessions, evicts="oldest")
 
     def reveal(self, session: str, names: Iterable[str]) -> None:
         """Add tools to those a session has loaded."""

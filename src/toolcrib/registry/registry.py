@@ -250,41 +250,57 @@ class Registry:
         self._after.append(hook)
         return hook
 
-    def execute(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Return what a tool's function returns; raise `UnknownTool` or a `CallError`."""
-        with self._start_run(name, arguments) as run:
+    def execute(
+        self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None
+    ) -> Any:
+        """Return what a tool's function returns; raise `UnknownTool` or a `CallError`.
+
+        `validated_for` is the definition that the arguments were validated against before the call.
+        They are not validated again unless the registered definition is another one.
+        """
+        with self._start_run(name, arguments, validated_for) as run:
             run.value = self._executor.run_blocking(name, run.work, run.entry.timeout_seconds)
         return run.value
 
-    async def execute_async(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    async def execute_async(
+        self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None
+    ) -> Any:
         """Do the same as `execute` in an event loop. Cancelling this cancels an async function."""
-        with self._start_run(name, arguments) as run:
+        with self._start_run(name, arguments, validated_for) as run:
             run.value = await self._executor.run(name, run.work, run.entry.timeout_seconds)
         return run.value
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+    def call(
+        self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None
+    ) -> CallResult:
         """Return the text for the model that called a tool: its result, or an error with advice."""
         try:
-            return self._render_call_result(name, self.execute(name, arguments))
+            value = self.execute(name, arguments, validated_for=validated_for)
+            return self._render_call_result(name, value)
         except ToolcribError as error:
             return CallResult(str(error), is_error=True)
 
-    async def call_async(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+    async def call_async(
+        self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None
+    ) -> CallResult:
         """Do the same as `call` in an event loop."""
         try:
-            return self._render_call_result(name, await self.execute_async(name, arguments))
+            value = await self.execute_async(name, arguments, validated_for=validated_for)
+            return self._render_call_result(name, value)
         except ToolcribError as error:
             return CallResult(str(error), is_error=True)
 
     @contextmanager
-    def _start_run(self, name: str, arguments: Mapping[str, Any]) -> Iterator[_RegistryRun]:
+    def _start_run(
+        self, name: str, arguments: Mapping[str, Any], validated_for: Tool | None
+    ) -> Iterator[_RegistryRun]:
         """Check a call, then count it and run the hooks when the `with` block ends."""
         entry = self[name]
         run = _RegistryRun(entry, Invocation(entry.tool, arguments))
         started = time.monotonic()
         error: BaseException | None = None
         try:
-            self._check_call(name, run)
+            self._check_call(name, run, validated_for)
             yield run
         except BaseException as exception:
             error = exception
@@ -296,7 +312,7 @@ class Registry:
             )
             self._run_after_hooks(outcome)
 
-    def _check_call(self, name: str, run: _RegistryRun) -> None:
+    def _check_call(self, name: str, run: _RegistryRun, validated_for: Tool | None) -> None:
         arguments = run.invocation.arguments
         if not run.entry.enabled:
             raise ToolDisabled(f"{name} is disabled; use another tool")
@@ -304,7 +320,8 @@ class Registry:
             raise InvalidArguments(
                 f"the arguments of {name} must be an object; call again with one"
             )
-        if problems := find_problems(run.entry.tool.input_schema, arguments):
+        is_validated = validated_for is run.entry.tool
+        if not is_validated and (problems := find_problems(run.entry.tool.input_schema, arguments)):
             raise InvalidArguments(
                 f"the arguments do not fit {name}: {'; '.join(problems)}; "
                 "correct them and call again"

@@ -1,1 +1,1 @@
-"""What tools may be trusted with: scanning what they say, pinning what they said first."""
+"""Safety of tool definitions: scanning for hostile text, and pinning of approved definitions."""

@@ -1,108 +1,104 @@
-"""What has changed between two definitions, field by field, for a person to judge."""
+"""Render the differences between two tool definitions for a person to review."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, takewhile
 from typing import Any, Final
 
-from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.hidden_text import escape_invisible
 
 MAX_LINES: Final = 200
 MAX_LINE_CHARS: Final = 300
 MAX_DEPTH: Final = 40
-# As much of what stayed is shown around a change.
+# Number of unchanged characters that are shown before a change within a line.
 _CONTEXT_CHARS: Final = 40
 
 
 def render_definition_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """A line with the field, then what it said and what it says; safe for a terminal.
+    """Return the changed fields with their old and new values; empty if nothing changed.
 
-    Nothing if the two are equal. Where there is more than can be read, it says how much is left.
+    The text is safe for a terminal. It ends with the number of lines that did not fit.
     """
     lines: list[str] = []
-    left = 0
+    omitted = 0
     for line in _diff_values("", old, new, 0):
         if len(lines) < MAX_LINES:
             lines.append(line)
         else:
-            left += 1
-    return "\n".join([*lines, f"… ({left:,} lines more)"] if left else lines)
+            omitted += 1
+    return "\n".join([*lines, f"… ({omitted:,} lines more)"] if omitted else lines)
 
 
-def _diff_values(where: str, old: object, new: object, depth: int) -> Iterator[str]:
+def _diff_values(path: str, old: object, new: object, depth: int) -> Iterator[str]:
     if _is_same_json(old, new):
         return
     if depth < MAX_DEPTH and isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in dict.fromkeys(chain(old, new)):
-            place = f"{where}.{_format_key(name)}" if where else _format_key(name)
+            key_path = f"{path}.{_format_key(name)}" if path else _format_key(name)
             if name not in new:
-                yield from _render_field(place, "-", old[name])
+                yield escape_invisible(key_path)
+                yield from _mark_lines("-", _split_value(old[name]))
             elif name not in old:
-                yield from _render_field(place, "+", new[name])
+                yield escape_invisible(key_path)
+                yield from _mark_lines("+", _split_value(new[name]))
             else:
-                yield from _diff_values(place, old[name], new[name], depth + 1)
+                yield from _diff_values(key_path, old[name], new[name], depth + 1)
     elif isinstance(old, str) and isinstance(new, str):
-        yield from _diff_texts(where, old, new)
+        yield from _diff_texts(path, old, new)
     elif depth < MAX_DEPTH and isinstance(old, list) and isinstance(new, list):
-        yield from _diff_lists(where, old, new, depth)
+        yield from _diff_lists(path, old, new, depth)
     else:
-        yield escape_invisible(where)
-        yield f"  - {_render_value(old)}"
-        yield f"  + {_render_value(new)}"
+        yield escape_invisible(path)
+        yield from _mark_lines("-", [_to_json(old)])
+        yield from _mark_lines("+", [_to_json(new)])
 
 
-def _render_field(where: str, sign: str, value: object) -> Iterator[str]:
-    yield escape_invisible(where)
-    lines = value.splitlines() or [""] if isinstance(value, str) else [_to_json(value)]
-    yield from (f"  {sign} {escape_invisible(line, MAX_LINE_CHARS)}" for line in lines)
-
-
-def _diff_lists(where: str, old: list[Any], new: list[Any], depth: int) -> Iterator[str]:
-    """Lists of one length item by item; others by what went and what came."""
+def _diff_lists(path: str, old: list[Any], new: list[Any], depth: int) -> Iterator[str]:
+    """Compare lists of equal length item by item; of others, show removed and added items."""
     if len(old) == len(new):
-        for number, (before, after) in enumerate(zip(old, new, strict=True)):
-            yield from _diff_values(f"{where}[{number}]", before, after, depth + 1)
+        for number, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
+            yield from _diff_values(f"{path}[{number}]", old_item, new_item, depth + 1)
         return
-    before, after = [_to_json(one) for one in old], [_to_json(one) for one in new]
-    stayed = set(before) & set(after)
-    yield escape_invisible(where)
+    old_items, new_items = list(map(_to_json, old)), list(map(_to_json, new))
+    unchanged = set(old_items) & set(new_items)
+    yield escape_invisible(path)
     yield f"  ({len(old):,} items before, {len(new):,} now)"
-    yield from (
-        f"  - {escape_invisible(one, MAX_LINE_CHARS)}" for one in before if one not in stayed
-    )
-    yield from (
-        f"  + {escape_invisible(one, MAX_LINE_CHARS)}" for one in after if one not in stayed
-    )
+    yield from _mark_lines("-", (item for item in old_items if item not in unchanged))
+    yield from _mark_lines("+", (item for item in new_items if item not in unchanged))
 
 
-def _diff_texts(where: str, old: str, new: str) -> Iterator[str]:
-    """The lines that differ, without those at both ends that are the same."""
-    before, after = old.split("\n"), new.split("\n")
-    start = _count_common_prefix(before, after)
-    end = _count_common_prefix(before[start:][::-1], after[start:][::-1])
-    gone, came = before[start : len(before) - end], after[start : len(after) - end]
-    yield escape_invisible(where) + (f", line {start + 1}" if start else "")
-    if len(gone) == len(came) == 1:
-        shared = _count_common_prefix(gone[0], came[0])
-        skipped = max(shared - _CONTEXT_CHARS, 0) if shared > 2 * _CONTEXT_CHARS else 0
-        lead = "…" if skipped else ""
-        yield f"  - {lead}{escape_invisible(gone[0][skipped:], MAX_LINE_CHARS)}"
-        yield f"  + {lead}{escape_invisible(came[0][skipped:], MAX_LINE_CHARS)}"
-        return
-    yield from (f"  - {escape_invisible(line, MAX_LINE_CHARS)}" for line in gone)
-    yield from (f"  + {escape_invisible(line, MAX_LINE_CHARS)}" for line in came)
+def _diff_texts(path: str, old: str, new: str) -> Iterator[str]:
+    """Show the lines that differ, without the common lines at both ends."""
+    old_lines, new_lines = old.split("\n"), new.split("\n")
+    start = _count_common_prefix(old_lines, new_lines)
+    end = _count_common_prefix(old_lines[start:][::-1], new_lines[start:][::-1])
+    removed = old_lines[start : len(old_lines) - end]
+    added = new_lines[start : len(new_lines) - end]
+    yield escape_invisible(path) + (f", line {start + 1}" if start else "")
+    if len(removed) == len(added) == 1:
+        common = _count_common_prefix(removed[0], added[0])
+        if common > 2 * _CONTEXT_CHARS:
+            skipped = common - _CONTEXT_CHARS
+            yield f"  - …{escape_invisible(removed[0][skipped:], MAX_LINE_CHARS)}"
+            yield f"  + …{escape_invisible(added[0][skipped:], MAX_LINE_CHARS)}"
+            return
+    yield from _mark_lines("-", removed)
+    yield from _mark_lines("+", added)
 
 
-def _count_common_prefix(one: list[str] | str, other: list[str] | str) -> int:
-    """How many items, from the start, are the same."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+def _count_common_prefix(old: Sequence[str], new: Sequence[str]) -> int:
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+    return sum(1 for _ in pairs)
+
+
+def _mark_lines(sign: str, lines: Iterable[str]) -> Iterator[str]:
+    return (f"  {sign} {escape_invisible(line, MAX_LINE_CHARS)}" for line in lines)
+
+
+def _split_value(value: object) -> list[str]:
+    return value.splitlines() or [""] if isinstance(value, str) else [_to_json(value)]
 
 
 def _format_key(name: object) -> str:
@@ -111,12 +107,8 @@ def _format_key(name: object) -> str:
 
 
 def _is_same_json(old: object, new: object) -> bool:
-    # 1, 1.0 and true are equal in Python, not in JSON.
+    # 1, 1.0 and True are equal in Python but different in JSON.
     return old is new or _to_json(old) == _to_json(new)
-
-
-def _render_value(value: object) -> str:
-    return escape_invisible(_to_json(value), MAX_LINE_CHARS)
 
 
 def _to_json(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What a scan finds."""
+"""A finding of a definition scan."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal
 FindingCategory = Literal[
     "hidden", "bidi", "encoded", "order", "secret", "reference", "lookalike", "size"
 ]
-# High: hardly ever in an honest definition. Low: worth a look, and often innocent.
+# High: rare in legitimate definitions. Low: worth a look, and often harmless.
 Severity = Literal["high", "low"]
 
 
 @dataclass(frozen=True, slots=True)
 class SafetyFinding:
-    """Something in a definition that may be there to mislead: what, where, and how grave."""
+    """Suspicious text in a tool definition."""
 
     category: FindingCategory
     location: str

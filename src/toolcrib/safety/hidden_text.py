@@ -1,4 +1,7 @@
-"""Characters that a person does not see and a model reads, or that change the order of a line."""
+"""Hidden text: characters that people cannot see, or that change the display order.
+
+Find them in definitions, strip them for analysis, and escape them for display.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Final
 
 from toolcrib.safety.finding import FindingCategory, SafetyFinding, Severity
 
-# Everything below that could make a finding; most texts have none of it.
+# All characters that can cause a finding; most texts contain none.
 _SUSPECT: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
@@ -20,115 +23,143 @@ _OVERRIDES: Final = frozenset("\u202d\u202e")
 _ISOLATES: Final = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
 _MARKS: Final = frozenset("\u200e\u200f\u061c")
 _JOINERS: Final = frozenset("\u200c\u200d")
-# Scripts in which joiners, or breaks without a space, are part of spelling.
+# Scripts whose spelling uses joiners, or that separate words without spaces.
 _JOINING: Final = re.compile(
     "[\u0600-\u06ff\u0750-\u077f\u0900-\u0dff\u1000-\u109f\u1780-\u17ff\u1800-\u18af]"
 )
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u4e00-\u9fff]")
 _RIGHT_TO_LEFT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+# Characters without a glyph that `str.isprintable` accepts.
+_INVISIBLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+_SHORT_ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
-def find_hidden_text(where: str, text: str) -> Iterator[SafetyFinding]:
-    """At most one finding for each kind and severity: the worst is told with how many there are."""
+def find_hidden_text(text: str) -> Iterator[SafetyFinding]:
+    """Yield at most one finding per category and severity, with the number of characters."""
     if text.isascii() and (text.isprintable() or not _SUSPECT.search(text)):
         return
     text = _TAG_FLAG.sub("", text)
-    found: dict[tuple[FindingCategory, Severity], list[str]] = {}
+    characters: dict[tuple[FindingCategory, Severity], list[str]] = {}
     for match in _SUSPECT.finditer(text):
-        judged = _classify_character(text, match.start())
-        if judged:
-            found.setdefault(judged, []).append(match[0])
-    for (kind, severity), characters in found.items():
-        yield SafetyFinding(kind, where, _describe_characters(kind, characters), severity)
+        classification = _classify_character(text, match.start())
+        if classification:
+            characters.setdefault(classification, []).append(match[0])
+    for (category, severity), found in characters.items():
+        yield SafetyFinding(category, "", _describe_characters(category, found), severity)
 
 
 def strip_hidden_text(text: str) -> str:
-    """The text as a model may read it: nothing hidden between the letters."""
+    """Return a text without hidden characters, as a model may read it."""
     return text if text.isascii() else _SUSPECT.sub("", text)
 
 
-def _classify_character(text: str, place: int) -> tuple[FindingCategory, Severity] | None:
-    one = text[place]
-    before = text[place - 1] if place else ""
-    after = text[place + 1] if place + 1 < len(text) else ""
-    if one in _OVERRIDES:
+def escape_invisible(text: str, max_chars: int = 400) -> str:
+    """Return a text that is safe to print: one line, truncated, with escapes such as `\\u200b`."""
+    escaped = text[:max_chars]
+    if not escaped.isprintable() or _INVISIBLE.search(escaped):
+        escaped = "".join(map(_escape_character, escaped))
+    if len(text) <= max_chars:
+        return escaped
+    return f"{escaped}… ({len(text) - max_chars:,} characters more)"
+
+
+def _escape_character(character: str) -> str:
+    if character.isprintable() and not _INVISIBLE.match(character):
+        return character
+    if character in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[character]
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _classify_character(text: str, index: int) -> tuple[FindingCategory, Severity] | None:
+    character = text[index]
+    before = text[index - 1] if index else ""
+    after = text[index + 1] if index + 1 < len(text) else ""
+    if character in _OVERRIDES:
         return "bidi", "high"
-    if one in _ISOLATES:
+    if character in _ISOLATES:
         return "bidi", "low" if _RIGHT_TO_LEFT.search(text) else "high"
-    if one in _MARKS:
+    if character in _MARKS:
         return None if _RIGHT_TO_LEFT.search(text) else ("bidi", "low")
-    if "\ufe00" <= one <= "\ufe0f":
+    if "\ufe00" <= character <= "\ufe0f":
         return None if before and _takes_variation(before) else ("hidden", "high")
-    if "\U000e0100" <= one <= "\U000e01ef":
-        # Forms of Chinese characters; anything else is a way to write bytes that nobody sees.
+    if "\U000e0100" <= character <= "\U000e01ef":
+        # Variants of Chinese characters; elsewhere they can encode invisible bytes.
         return (
             None
             if before and unicodedata.name(before, "").startswith("CJK")
             else ("hidden", "high")
         )
-    if one in _JOINERS:
+    if character in _JOINERS:
         is_spelling = bool(_JOINING.match(before) or _JOINING.match(after))
         return (
             None
             if is_spelling or (_is_symbol(before) and _is_symbol(after))
             else ("hidden", "high")
         )
-    if one == "\ufeff" and not place:
+    if character == "\ufeff" and not index:
         return "hidden", "low"
-    if one == "\u200b":
-        return "hidden", "low" if _is_stray(text, place) else "high"
-    if unicodedata.category(one) == "Cc" and one != "\x1b":
+    if character == "\u200b":
+        return "hidden", "low" if _is_stray(text, index) else "high"
+    if unicodedata.category(character) == "Cc" and character != "\x1b":
         return "hidden", "low"
-    if one in "\u00ad\u2060" or unicodedata.category(one) == "Cs":
+    if character in "\u00ad\u2060" or unicodedata.category(character) == "Cs":
         return "hidden", "low"
-    if "\u180b" <= one <= "\u180f" and _JOINING.match(before):
+    if "\u180b" <= character <= "\u180f" and _JOINING.match(before):
         return None
     return "hidden", "high"
 
 
-def _is_stray(text: str, place: int) -> bool:
-    """Whether a space without width is at the edge of a word, as in text copied from a page, or in
-    a script that breaks words there. Between letters, or in a row, it hides something."""
-    around = text[max(place - 3, 0) : place + 4]
-    if around.count("\u200b") > 3:
+def _is_stray(text: str, index: int) -> bool:
+    """Return whether a zero-width space looks accidental.
+
+    It is accidental at the edge of a word, as in text copied from a web page, or in a script that
+    breaks words there. Between letters, or in a sequence, it hides something.
+    """
+    context = text[max(index - 3, 0) : index + 4]
+    if context.count("\u200b") > 3:
         return False
-    before, after = text[:place].rstrip("\u200b")[-1:], text[place + 1 :].lstrip("\u200b")[:1]
+    before, after = text[:index].rstrip("\u200b")[-1:], text[index + 1 :].lstrip("\u200b")[:1]
     if _UNSPACED.match(before) or _UNSPACED.match(after):
         return True
     return not (before.isalnum() and after.isalnum())
 
 
-def _takes_variation(one: str) -> bool:
-    """Whether a character has two looks, as emoji, digits of keycaps and symbols do."""
-    return _is_symbol(one) or one in "0123456789#*" or unicodedata.category(one) == "Lo"
+def _takes_variation(character: str) -> bool:
+    """Return whether a character has an emoji variant, as symbols and keycap digits do."""
+    is_keycap = character in "0123456789#*"
+    return is_keycap or _is_symbol(character) or unicodedata.category(character) == "Lo"
 
 
-def _is_symbol(one: str) -> bool:
-    return bool(one) and (
-        unicodedata.category(one) in ("So", "Sm", "Sk", "Po", "Pd", "Cn", "Mn") or one == "\ufe0f"
+def _is_symbol(character: str) -> bool:
+    return bool(character) and (
+        unicodedata.category(character) in ("So", "Sm", "Sk", "Po", "Pd", "Cn", "Mn")
+        or character == "\ufe0f"
     )
 
 
-def _describe_characters(kind: FindingCategory, characters: list[str]) -> str:
-    names = dict.fromkeys(_get_character_name(one) for one in characters)
-    listed = ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "")
-    count = len(characters)
-    many = "a character" if count == 1 else f"{count:,} characters"
-    message = _decode_tags(characters)
-    if message:
-        return f"{many} that nobody sees spell out {message!r}"
-    if kind == "bidi":
-        return f"{many} that change the order in which the line is shown: {listed}"
-    return f"{many} that a model reads and nobody sees: {listed}"
+def _describe_characters(category: FindingCategory, characters: list[str]) -> str:
+    names = list(dict.fromkeys(map(_get_character_name, characters)))
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    count = "1 character" if len(characters) == 1 else f"{len(characters):,} characters"
+    if message := _decode_tags(characters):
+        return f"{count} that people cannot see spell {message!r}"
+    if category == "bidi":
+        return f"{count} that change the order in which the line is displayed: {shown}"
+    return f"{count} that a model reads and people cannot see: {shown}"
 
 
-def _get_character_name(one: str) -> str:
-    return unicodedata.name(one, "").lower() or f"U+{ord(one):04X}"
+def _get_character_name(character: str) -> str:
+    return unicodedata.name(character, "").lower() or f"U+{ord(character):04X}"
 
 
 def _decode_tags(characters: list[str]) -> str:
-    """What tag characters, which are a hidden copy of ASCII, say."""
-    text = "".join(
-        chr(ord(one) - 0xE0000) for one in characters if "\U000e0020" <= one <= "\U000e007e"
-    )
-    return text[:80]
+    """Return the ASCII text that Unicode tag characters encode."""
+    tags = (character for character in characters if "\U000e0020" <= character <= "\U000e007e")
+    return "".join(chr(ord(tag) - 0xE0000) for tag in tags)[:80]

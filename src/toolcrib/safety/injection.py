@@ -1,7 +1,7 @@
-"""Phrases by which a definition gives the model orders, instead of saying what the tool does.
+"""Find phrases in a definition that instruct the model instead of describing the tool.
 
-English mostly: the phrases that published attacks are made of, and what they become in the other
-languages that models are most often spoken to in.
+The phrases come from published attacks. Most are English; the most frequent ones also exist in
+other languages.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from toolcrib.safety.display import escape_invisible
 from toolcrib.safety.finding import FindingCategory, SafetyFinding, Severity
-from toolcrib.safety.hidden_text import strip_hidden_text
+from toolcrib.safety.hidden_text import escape_invisible, strip_hidden_text
 
 _QUOTE_CHARS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class InjectionPhrase:
-    """A pattern, what it is to be told as, and groups of pieces: any match has one of each group.
+    """A pattern with its description.
 
-    Looking for the pieces first is many times quicker than looking for the pattern.
+    Every match contains a substring of each group in `required_substrings`. Checking them first is
+    many times faster than running the pattern.
     """
 
     category: FindingCategory
@@ -35,17 +35,18 @@ class InjectionPhrase:
 
 
 def _build_phrase(
-    kind: FindingCategory, severity: Severity, says: str, pieces: str, *patterns: str
+    category: FindingCategory, severity: Severity, description: str, required: str, *patterns: str
 ) -> InjectionPhrase:
-    # A line may be broken anywhere.
+    """Return a phrase; `required` lists substrings separated by `;`, and groups by ` & `."""
+    # A phrase may contain line breaks.
     pattern = "|".join(patterns).replace(" ", r"\s")
-    groups = tuple(tuple(group.split(";")) for group in pieces.split(" & "))
-    return InjectionPhrase(kind, severity, says, groups, pattern)
+    groups = tuple(tuple(group.split(";")) for group in required.split(" & "))
+    return InjectionPhrase(category, severity, description, groups, pattern)
 
 
 @cache
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    # When it is first needed: that takes longer than all texts of a server in which it is not.
+    # Compiled on first use, because compiling takes longer than scanning a typical server.
     return re.compile(pattern, re.IGNORECASE)
 
 
@@ -68,12 +69,12 @@ _SECRET: Final = (
     r"ssh key|seed phrase)s?\b"
 )
 
-# Every gap is bounded, so that no text takes long. Spaces have been made single before.
+# Every gap is bounded to limit the matching time. The text has single spaces.
 _PHRASES: Final = (
     _build_phrase(
         "order",
         "high",
-        "tells the model to set aside what it was told",
+        "tells the model to ignore its instructions",
         "ignor;disregard;forget;overrid;bypass;no longer apply;superseded;obsolete;void;忽略;無視;игнор",
         r"\b(?:ignore|disregard|forget|override|bypass) (?:\w+ ){0,3}?(?:previous|prior|preceding|above|"
         r"earlier|existing|system|developer|safety|foregoing) (?:\w+ )?(?:instruction|prompt|rule|"
@@ -94,7 +95,7 @@ _PHRASES: Final = (
     _build_phrase(
         "order",
         "high",
-        "tells the model to keep something from the user",
+        "tells the model to hide something from the user",
         "user;human;person;operator;customer;用户;usuario;nutzer & tell;inform;notify;alert;reveal;"
         "disclos;warn;mention;talk about;knowledge;knowing;noticing;aware;hide;conceal;keep;告;通知;提醒;"
         "透露;diga;menciones;sag",
@@ -114,7 +115,7 @@ _PHRASES: Final = (
     _build_phrase(
         "order",
         "high",
-        "poses as a message of the system",
+        "imitates a system message",
         "<|;[inst;[/inst;[sys;[/sys;<sys;</sys;system-;system_;system prompt;system message;system over;"
         "system instr;developer prompt;developer message;developer over;developer instr;important>;"
         "override>;</secret;</hidden;</admin;</assistant;new instruction;new directive;new system",
@@ -128,7 +129,7 @@ _PHRASES: Final = (
     _build_phrase(
         "order",
         "high",
-        "claims that the user has agreed, or need not be asked",
+        "claims that the user has agreed or need not be asked",
         "user;human;person;operator;customer & approved;consent;authori;agreed;permission;approval;confirmation",
         rf"(?:^|[.!;:\n] ?)(?:note:? |important:? )?(?:the|your) {_USER} (?:has|have) (?:already )?(?:\w+ )?"
         r"(?:approved|consented|authori[sz]ed|agreed|pre-?approved|given (?:consent|permission))",
@@ -138,7 +139,7 @@ _PHRASES: Final = (
     _build_phrase(
         "order",
         "high",
-        "tells the model to do more whenever it uses other tools",
+        "tells the model to do something else whenever it uses other tools",
         "any tool;any other tool;any another;any of the;all tool;all other;all of the;all another;every tool;"
         "every other;every another;every of;each tool;each other;each another;each of",
         rf"\b(?:before|prior to|after|when|whenever|every time you|each time you) (?:\w+ )?{_CALL} "
@@ -149,7 +150,7 @@ _PHRASES: Final = (
     _build_phrase(
         "secret",
         "high",
-        "asks for files in which secrets are kept",
+        "asks for files that contain secrets",
         ".ssh;.aws;.gnupg;.kube;.docker;.netrc;.npmrc;.pypirc;.git-credentials;gcloud;.cursor;.claude;"
         ".codeium;h_history;id_rsa;id_ed;id_ecd;id_dsa;id rsa;id ed;id ecd;id dsa;/etc/shadow;"
         "/etc/passwd;.env;mcp.json;claude_desktop_config;wallet.dat",
@@ -160,7 +161,7 @@ _PHRASES: Final = (
     _build_phrase(
         "secret",
         "high",
-        "asks for what was said, or for keys, that are none of its business",
+        "asks for the conversation, the system prompt or credentials",
         "system prompt;developer prompt;conversation;chat;context window;message history;"
         "previous messages;password;credential;secret;key;token;variable;phrase & send;forward;include;"
         "append;attach;copy;insert;upload;leak;harvest;collect;read;open;cat;load;get;fetch;access;pass;"
@@ -177,7 +178,7 @@ _PHRASES: Final = (
     _build_phrase(
         "order",
         "low",
-        "asks to be called before, or instead of, others",
+        "asks to be called before or instead of other tools",
         "first;before;prior to;instead of & use this;call this;invoke this;run this;execute this;use it;"
         "call it;invoke it;run it;execute it;any tool;any other;any of;all tool;all other;all of;every;each",
         r"\b(?:must|always|should|have to|required|need to|make sure to|be sure to) (?:\w+ ){0,4}?"
@@ -190,7 +191,7 @@ _PHRASES: Final = (
     _build_phrase(
         "order",
         "low",
-        "tells the model what to say, or not to say, to the user",
+        "tells the model what to say to the user",
         "user;human;exactly & show;expos;display;say;reply;respond;answer",
         rf"{_NOT} (?:\w+ ){{0,2}}?(?:show|showing|expose|exposing|display|displaying)"
         r" (?:\w+ ){0,6}?(?:to |the )(?:the )?(?:user|human)s?\b",
@@ -200,7 +201,7 @@ _PHRASES: Final = (
     _build_phrase(
         "order",
         "low",
-        "speaks to the model in a form that sets it apart from the description",
+        "addresses the model outside the description of the tool",
         "<instruction;<critical;<mandatory;<priority;<directive;<rules;<system;you are now;from now on;act as;"
         "your new",
         r"<(?:instructions?|critical|mandatory|priority|directive|rules|system)>",
@@ -209,7 +210,7 @@ _PHRASES: Final = (
     ),
 )
 
-# Look like Latin letters, and are not.
+# Cyrillic and Greek letters that look like Latin ones.
 _LOOKALIKES: Final = str.maketrans(
     "аеорсухіѕјһԁԛԝАВЕКМНОРСТХІЅЈαοενΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxisjhdqwABEKMHOPCTXISJaoevABEZHIKMNOPTYX",
@@ -217,58 +218,56 @@ _LOOKALIKES: Final = str.maketrans(
 _MIXED: Final = re.compile(
     r"\b(?=\w{0,40}[A-Za-z])(?=\w{0,40}[\u0370-\u03ff\u0400-\u04ff])\w{2,40}\b"
 )
-_JOINTS: Final = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")
+_WORD_BREAKS: Final = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")
 _SPACES: Final = re.compile(r"[^\S\n]+|\n\s*")
 _MARKUP: Final = re.compile(r"(?<!\w)[*_`~]{1,3}(?=\w)|(?<=\w)[*`~]{1,3}")
 
 
-def find_instructions(where: str, text: str) -> Iterator[SafetyFinding]:
-    """At most one finding for each sort of phrase."""
-    plain = _normalize(text)
-    lower = plain.replace("\n", " ").lower()
+def find_instructions(text: str) -> Iterator[SafetyFinding]:
+    """Yield at most one finding per phrase."""
+    normalized = _normalize(text)
+    lower = normalized.replace("\n", " ").lower()
     for phrase in _PHRASES:
-        match = _has_required_substrings(lower, phrase) and _compile_pattern(phrase.pattern).search(
-            plain
-        )
+        if not _has_required_substrings(lower, phrase):
+            continue
+        match = _compile_pattern(phrase.pattern).search(normalized)
         if match:
             quote = escape_invisible(match[0].strip(), _QUOTE_CHARS)
-            yield SafetyFinding(
-                phrase.category, where, f"{phrase.description}: “{quote}”", phrase.severity
-            )
+            message = f"{phrase.description}: “{quote}”"
+            yield SafetyFinding(phrase.category, "", message, phrase.severity)
 
 
 def _has_required_substrings(lower: str, phrase: InjectionPhrase) -> bool:
+    # Plain loops: `any` and `all` with generators take twice the time.
     for group in phrase.required_substrings:
-        for piece in group:
-            if piece in lower:
+        for substring in group:
+            if substring in lower:
                 break
         else:
             return False
     return True
 
 
-def find_lookalikes(where: str, text: str) -> Iterator[SafetyFinding]:
-    """Words of letters that look alike and are not, by which one name passes for another."""
+def find_lookalikes(text: str) -> Iterator[SafetyFinding]:
+    """Yield a finding for the first word that imitates another with letters of two alphabets."""
     if text.isascii():
         return
     for match in _MIXED.finditer(text):
-        if not match[0].translate(_LOOKALIKES).isascii():
-            continue
-        said = (
-            f"the word “{escape_invisible(match[0], _QUOTE_CHARS)}” mixes letters of two alphabets"
-        )
-        yield SafetyFinding("lookalike", where, said, "high")
-        return
+        if match[0].translate(_LOOKALIKES).isascii():
+            word = escape_invisible(match[0], _QUOTE_CHARS)
+            message = f"the word “{word}” mixes letters of two alphabets"
+            yield SafetyFinding("lookalike", "", message, "high")
+            return
 
 
 def _normalize(text: str) -> str:
-    """A text without what can be put between or around the letters to pass by a pattern."""
+    """Return a text without the characters that attackers insert to evade a pattern."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", strip_hidden_text(text)).translate(_LOOKALIKES)
         text = text.replace("’", "'")
     if " " not in text:
-        # A name can be an order as well, such as `contents_of_id_rsa`.
-        text = _JOINTS.sub(" ", text)
+        # A name can be an instruction too, such as `contents_of_id_rsa`.
+        text = _WORD_BREAKS.sub(" ", text)
     if "*" in text or "_" in text or "`" in text or "~" in text:
         text = _MARKUP.sub("", text)
     if "  " not in text and text.isascii() and text.isprintable():

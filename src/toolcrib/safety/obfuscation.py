@@ -1,4 +1,4 @@
-"""Text in another spelling, which a model can read and a reviewer may pass over."""
+"""Decode texts that are hidden by encoding: a model can read them, a reviewer may miss them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-# Shorter ones hold no order worth hiding.
+# Shorter texts are too short for an instruction.
 MIN_BASE64_CHARS: Final = 24
 MIN_HEX_CHARS: Final = 32
 MAX_PAYLOADS: Final = 50
@@ -31,8 +31,8 @@ _IMAGE: Final = re.compile(
 
 
 def decode_hidden_texts(text: str) -> Iterator[str]:
-    """The readable texts that are hidden in a text by encoding."""
-    # Whatever is encoded has no spaces in it, and is longer than most words.
+    """Yield the readable texts that are encoded in a text."""
+    # An encoded text has no spaces and is longer than most words.
     if len(text) < MIN_BASE64_CHARS or max(map(len, text.split()), default=0) < MIN_BASE64_CHARS:
         return
     if "data:" in text:
@@ -47,15 +47,15 @@ def decode_hidden_texts(text: str) -> Iterator[str]:
             count += 1
             if count > MAX_PAYLOADS:
                 return
-            found = decode(match[0])
-            if found and _is_readable(found):
-                yield found
+            decoded = decode(match[0])
+            if decoded and _is_readable(decoded):
+                yield decoded
 
 
 def _decode_base64(text: str) -> str:
-    bare = text.rstrip("=").translate(str.maketrans("-_", "+/"))
-    bare = bare[: len(bare) - (len(bare) % 4 == 1)]
-    return _decode_utf8(base64.b64decode(bare + "=" * (-len(bare) % 4)))
+    unpadded = text.rstrip("=").translate(str.maketrans("-_", "+/"))
+    unpadded = unpadded[: len(unpadded) - (len(unpadded) % 4 == 1)]
+    return _decode_utf8(base64.b64decode(unpadded + "=" * (-len(unpadded) % 4)))
 
 
 def _decode_hex(text: str) -> str:
@@ -63,12 +63,12 @@ def _decode_hex(text: str) -> str:
 
 
 def _decode_escapes(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
+    def decode_match(match: re.Match[str]) -> str:
         digits = match[1] or match[2] or match[3] or match[4]
         code = int(digits, 16) if digits else int(match[5])
         return chr(code) if code <= 0x10FFFF else ""
 
-    return _ESCAPE.sub(one, text)
+    return _ESCAPE.sub(decode_match, text)
 
 
 def _decode_utf8(content: bytes) -> str:
@@ -79,7 +79,8 @@ def _decode_utf8(content: bytes) -> str:
 
 
 def _is_readable(text: str) -> bool:
-    """Whether a text is words, as chance does not make them."""
-    printable = sum(one.isprintable() or one in "\n\r\t" for one in text)
-    letters = sum(map(len, _WORD.findall(text)))
-    return printable == len(text) and letters >= 0.6 * len(text) and len(_WORD.findall(text)) >= 3
+    """Return whether a text consists mostly of words, which random bytes do not."""
+    if not all(character.isprintable() or character in "\n\r\t" for character in text):
+        return False
+    words = _WORD.findall(text)
+    return len(words) >= 3 and sum(map(len, words)) >= 0.6 * len(text)

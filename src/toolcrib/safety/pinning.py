@@ -1,8 +1,8 @@
-"""Trust on first use: what a tool said first is pinned; what it says later is held against that.
+"""Trust on first use: pin each tool's first definition and compare later ones with it.
 
-Fingerprints here are of the definition as the server wrote it, whatever the order of its keys:
-servers may order them anew at each start. (`Tool.fingerprint` is of what a model is shown, where
-order counts.)
+A fingerprint here covers the definition as the server sent it, independent of the order of keys,
+which may differ from start to start. (`Tool.fingerprint` covers what a model sees, where the order
+matters.)
 """
 
 from __future__ import annotations
@@ -14,24 +14,31 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from toolcrib.errors import InvalidTool
-from toolcrib.safety.definition_diff import render_definition_diff
-from toolcrib.safety.display import escape_invisible
-from toolcrib.safety.pin import Pin
+from toolcrib.safety.hidden_text import escape_invisible
 
-__all__ = [
-    "PinVerdict",
-    "compare_with_pins",
-    "compute_fingerprint",
-    "render_definition_diff",
-    "update_pins",
-]
-
+PinState = Literal["approved", "changed"]
 PinStatus = Literal["new", "same", "changed", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """The trusted definition of a tool, and the candidate that waits for approval, if any.
+
+    A tool that was quarantined on first sight has an empty `fingerprint` and `definition`.
+    """
+
+    tool: str
+    fingerprint: str
+    definition: Mapping[str, Any]
+    state: PinState = "approved"
+    first_seen: float = 0.0
+    candidate: Mapping[str, Any] | None = None
+    candidate_fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PinVerdict:
-    """How a tool stands to its pin. One that is gone has an empty definition."""
+    """How a tool compares with its pin. A tool that is gone has an empty definition."""
 
     tool: str
     status: PinStatus
@@ -41,32 +48,32 @@ class PinVerdict:
 
 
 def compute_fingerprint(definition: Mapping[str, Any]) -> str:
-    """A digest of a definition, the same for every order of its keys."""
+    """Return a digest of a definition that does not depend on the order of its keys."""
     try:
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as fault:
+    except (TypeError, ValueError, RecursionError) as error:
         name = escape_invisible(str(definition.get("name")), 80)
         raise InvalidTool(
-            f"tool {name!r}: its definition is not JSON and cannot be pinned ({fault}); "
-            "ask its maker for a plainer one"
-        ) from fault
+            f"tool {name!r}: its definition is not valid JSON and cannot be pinned ({error}); "
+            "report this to the maker of the tool"
+        ) from error
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def compare_with_pins(
     pins: Mapping[str, Pin], definitions: Iterable[Mapping[str, Any]]
 ) -> dict[str, PinVerdict]:
-    """How each tool that is there, or was, stands to its pin; by name, those gone at the end.
+    """Return a verdict for each listed or pinned tool, by name; tools that are gone come last.
 
-    Where a server gives one name to several definitions, one that has changed decides.
+    If a server lists several definitions under one name, the first changed one decides.
     """
     verdicts: dict[str, PinVerdict] = {}
     for definition in definitions:
         name = definition.get("name")
         if not isinstance(name, str):
             continue
-        known = verdicts.get(name)
-        if known and known.status != "same":
+        previous = verdicts.get(name)
+        if previous and previous.status != "same":
             continue
         verdicts[name] = _compare_with_pin(name, pins.get(name), definition)
     for name, pin in pins.items():
@@ -76,11 +83,11 @@ def compare_with_pins(
 
 
 def _compare_with_pin(name: str, pin: Pin | None, definition: Mapping[str, Any]) -> PinVerdict:
-    found = compute_fingerprint(definition)
+    fingerprint = compute_fingerprint(definition)
     if pin is None:
-        return PinVerdict(name, "new", None, definition, found)
-    kind: PinStatus = "same" if found == pin.fingerprint else "changed"
-    return PinVerdict(name, kind, pin, definition, found)
+        return PinVerdict(name, "new", None, definition, fingerprint)
+    status: PinStatus = "same" if fingerprint == pin.fingerprint else "changed"
+    return PinVerdict(name, status, pin, definition, fingerprint)
 
 
 def update_pins(
@@ -90,33 +97,33 @@ def update_pins(
     changed: Literal["block", "warn", "off"] = "block",
     quarantined: Collection[str] = (),
 ) -> list[Pin]:
-    """The pins that have to be written after these verdicts.
+    """Return the pins that have to be written after a comparison.
 
-    `changed` is the policy for tools that have changed: `block` keeps what was trusted and lets
-    the new definition wait, `warn` trusts it, `off` pins nothing. New tools named in `held` wait
-    for approval as well, such as those that a scan has found fault with.
+    `changed` is the policy for changed tools: `block` keeps the trusted definition and stores the
+    new one as a candidate, `warn` trusts the new one, `off` pins nothing. New tools named in
+    `quarantined`, such as those with a scan finding, wait for approval as well.
     """
     if changed == "off":
         return []
-    found = (_update_pin(verdict, at, changed, verdict.tool in quarantined) for verdict in verdicts)
-    return [pin for pin in found if pin is not None]
+    pins = (_update_pin(verdict, at, changed, verdict.tool in quarantined) for verdict in verdicts)
+    return [pin for pin in pins if pin is not None]
 
 
-def _update_pin(verdict: PinVerdict, at: float, changed: str, is_held: bool) -> Pin | None:
-    pin = verdict.pin
+def _update_pin(verdict: PinVerdict, at: float, changed: str, is_quarantined: bool) -> Pin | None:
+    pin, tool = verdict.pin, verdict.tool
     if verdict.status == "gone":
-        # Kept: a tool that goes and comes back is held against what it said before.
+        # The pin stays, so that the tool is checked again if it comes back.
         return None
     if pin is None:
-        if is_held:
-            return Pin(verdict.tool, "", {}, "changed", at, verdict.definition, verdict.fingerprint)
-        return Pin(verdict.tool, verdict.fingerprint, verdict.definition, first_seen=at)
+        if is_quarantined:
+            return Pin(tool, "", {}, "changed", at, verdict.definition, verdict.fingerprint)
+        return Pin(tool, verdict.fingerprint, verdict.definition, first_seen=at)
     if verdict.status == "same":
         if pin.state == "approved":
             return None
         return replace(pin, state="approved", candidate=None, candidate_fingerprint="")
-    if changed == "warn" and not is_held:
-        return Pin(verdict.tool, verdict.fingerprint, verdict.definition, first_seen=pin.first_seen)
+    if changed == "warn" and not is_quarantined:
+        return Pin(tool, verdict.fingerprint, verdict.definition, first_seen=pin.first_seen)
     if pin.state == "changed" and pin.candidate_fingerprint == verdict.fingerprint:
         return None
     return replace(

@@ -1,7 +1,7 @@
-"""Reading a tool's definition for what may be there to mislead a model.
+"""Scan tool definitions for text that may mislead a model.
 
-Every text of a definition counts, names and keys included, however deep: a model reads them all.
-A scan finds what is usual in attacks; that it finds nothing is no proof of innocence.
+A scan covers every text of a definition, including names and keys at any depth, because a model
+reads them all. It detects common attacks; a result without findings does not prove a tool safe.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from toolcrib.safety.display import escape_invisible
-from toolcrib.safety.finding import SafetyFinding
-from toolcrib.safety.hidden_text import find_hidden_text
+from toolcrib.safety.finding import SafetyFinding, Severity
+from toolcrib.safety.hidden_text import escape_invisible, find_hidden_text
 from toolcrib.safety.injection import find_instructions, find_lookalikes
 from toolcrib.safety.obfuscation import decode_hidden_texts
 
@@ -26,13 +25,13 @@ _QUOTE_CHARS: Final = 100
 _MAX_CACHED_CHARS: Final = 200
 _MIN_INSTRUCTION_CHARS: Final = 10
 
-# From a text to the definition it is in: the last step, and the way before it.
+# The path to a text as a linked list: the path of its container, then the last key or index.
 TextPath = tuple["TextPath", object] | tuple[()]
 _KEY: Final = " (the key)"
 
 _NAME: Final = re.compile(r"[A-Za-z][\w.-]{4,127}")
 _IDENTIFIER: Final = re.compile(r"[a-z0-9][_-]+[A-Za-z0-9]|[a-z][A-Z]")
-# Words that make a mention of another tool an order about it.
+# Words that turn the mention of another tool into an instruction about it.
 _INSTRUCTION: Final = re.compile(
     r"\b(?:instead of|rather than|never (?:use|call)|do not (?:use|call)|don't (?:use|call)|stop using|"
     r"replaces|supersedes|when(?:ever)? (?:you )?(?:use|using|call|calling|invoke|invoking)|"
@@ -44,102 +43,101 @@ _SENTENCE: Final = re.compile(r"[^.!?\n]{0,400}")
 
 
 def scan_definition(
-    tool: Mapping[str, Any], others: Collection[str] = frozenset()
+    tool: Mapping[str, Any], other_names: Collection[str] = frozenset()
 ) -> tuple[SafetyFinding, ...]:
-    """What is suspicious in a definition, gravest first; nothing, most of the time.
+    """Return the findings of a tool definition, high severity first.
 
-    `others` are the names of other servers' tools (not of this tool's own server): what names one
-    of them may want to change how it is used.
+    `other_names` are the names of tools of other servers. A definition that mentions one of them
+    may try to change how that tool is used.
     """
-    found: dict[SafetyFinding, None] = {}
-    named: dict[str, SafetyFinding] = {}
-    own: set[str] = set()
+    findings: dict[SafetyFinding, None] = {}
+    references: dict[str, SafetyFinding] = {}
+    own_words: set[str] = set()
     chars = 0
-    for count, (way, text) in enumerate(_iterate_texts(tool)):
+    for count, (path, text) in enumerate(_iterate_texts(tool)):
         chars += len(text)
         if count >= MAX_TEXTS or chars > MAX_CHARS:
-            said = "more text than is scanned; what follows was not looked at"
-            found[SafetyFinding("size", _format_path(way), said, "high")] = None
+            message = "the definition is too large; the rest was not scanned"
+            findings[SafetyFinding("size", _format_path(path), message, "high")] = None
             break
-        for finding in (
-            _scan_text_cached(text) if len(text) <= _MAX_CACHED_CHARS else _scan_text(text)
-        ):
-            found[replace(finding, location=_format_path(way))] = None
+        scan = _scan_text_cached if len(text) <= _MAX_CACHED_CHARS else _scan_text
+        for finding in scan(text):
+            findings[replace(finding, location=_format_path(path))] = None
         if " " not in text:
-            # Names of parameters and values to choose from, which are the tool's own words.
-            own.add(text)
-        elif others:
-            for name, finding in _find_references(way, text, others):
-                named.setdefault(name, finding)
-    for name, finding in named.items():
-        if name not in own:
-            found[finding] = None
-    ordered = sorted(found, key=lambda finding: finding.severity != "high")
+            # Parameter names and enum values are the tool's own words, not references.
+            own_words.add(text)
+        elif other_names:
+            for name, finding in _find_references(path, text, other_names):
+                references.setdefault(name, finding)
+    for name, finding in references.items():
+        if name not in own_words:
+            findings[finding] = None
+    ordered = sorted(findings, key=lambda finding: finding.severity != "high")
     return tuple(ordered[:MAX_FINDINGS])
 
 
 def _scan_text(text: str) -> tuple[SafetyFinding, ...]:
-    """What is suspicious in a text, wherever it stands."""
-    found = [*find_hidden_text("", text), *find_lookalikes("", text)]
+    """Return the findings of one text, without a location."""
+    findings = [*find_hidden_text(text), *find_lookalikes(text)]
     if len(text) >= _MIN_INSTRUCTION_CHARS or not text.isascii():
-        found += find_instructions("", text)
-    for hidden in decode_hidden_texts(text):
-        quote = escape_invisible(hidden, _QUOTE_CHARS)
-        found.append(SafetyFinding("encoded", "", f"an encoded text reads “{quote}”", "high"))
-    return tuple(found)
+        findings += find_instructions(text)
+    for decoded in decode_hidden_texts(text):
+        quote = escape_invisible(decoded, _QUOTE_CHARS)
+        findings.append(SafetyFinding("encoded", "", f"an encoded text reads “{quote}”", "high"))
+    return tuple(findings)
 
 
-# Most texts of a schema are its words, such as `properties`, which come again and again.
+# Most texts of a schema are keywords such as `properties`, which repeat in every definition.
 _scan_text_cached = lru_cache(maxsize=8192)(_scan_text)
 
 
 def _find_references(
-    way: TextPath, text: str, others: Collection[str]
+    path: TextPath, text: str, other_names: Collection[str]
 ) -> Iterator[tuple[str, SafetyFinding]]:
-    if not any(map(others.__contains__, [name.rstrip(".-") for name in _NAME.findall(text)])):
+    """Yield the tools of other servers that a text mentions, each with a finding."""
+    if not any(name.rstrip(".-") in other_names for name in _NAME.findall(text)):
         return
     for match in _NAME.finditer(text):
         name = match[0].rstrip(".-")
-        if name not in others or not _IDENTIFIER.search(name):
+        if name not in other_names or not _IDENTIFIER.search(name):
             continue
         start = max(text.rfind(end, 0, match.start()) for end in ".!?\n") + 1
         sentence = _SENTENCE.match(text, start)
-        is_order = bool(sentence and _INSTRUCTION.search(sentence[0]))
-        said = f"names “{escape_invisible(name)}”, a tool of another server" + (
-            ", and says how to use it" if is_order else ""
+        is_instruction = bool(sentence and _INSTRUCTION.search(sentence[0]))
+        message = f"names “{escape_invisible(name)}”, a tool of another server" + (
+            ", and tells the model how to use it" if is_instruction else ""
         )
-        yield (
-            name,
-            SafetyFinding("reference", _format_path(way), said, "high" if is_order else "low"),
-        )
+        severity: Severity = "high" if is_instruction else "low"
+        yield name, SafetyFinding("reference", _format_path(path), message, severity)
 
 
 def _iterate_texts(tool: Mapping[str, Any]) -> Iterator[tuple[TextPath, str]]:
-    """Every text of a definition with the way to it, in order."""
-    waiting: list[tuple[TextPath, object]] = [((), tool)]
-    while waiting:
-        way, value = waiting.pop()
+    """Yield every text of a definition with its path, in order."""
+    pending: list[tuple[TextPath, object]] = [((), tool)]
+    while pending:
+        path, value = pending.pop()
         if isinstance(value, str):
-            yield way, value
-        # What comes from JSON is a dict, which is told sooner than that it is a mapping.
+            yield path, value
+        # `dict` first: the check for `Mapping` is slow, and parsed JSON contains only dicts.
         elif isinstance(value, dict | Mapping):
-            inner: list[tuple[TextPath, object]] = []
+            items: list[tuple[TextPath, object]] = []
             for key, item in value.items():
-                step: TextPath = (way, key)
-                yield (step, _KEY), str(key)
-                inner.append((step, item))
-            waiting.extend(reversed(inner))
+                key_path: TextPath = (path, key)
+                yield (key_path, _KEY), str(key)
+                items.append((key_path, item))
+            pending.extend(reversed(items))
         elif isinstance(value, list | tuple):
-            waiting.extend(((way, n), value[n]) for n in reversed(range(len(value))))
+            pending.extend(((path, n), value[n]) for n in reversed(range(len(value))))
 
 
-def _format_path(way: TextPath) -> str:
-    """A way in words; the end of a long one, which tells more than its middle."""
+def _format_path(path: TextPath) -> str:
+    """Return a path as text; of a long path, only its end."""
     steps: list[str] = []
     chars = 0
-    while way and chars <= _LOCATION_CHARS:
-        way, step = way
-        told = f"[{step}]" if isinstance(step, int) else escape_invisible(str(step), 60)
-        steps.append(told if isinstance(step, int) or step is _KEY or not way else f".{told}")
+    while path and chars <= _LOCATION_CHARS:
+        path, step = path
+        text = f"[{step}]" if isinstance(step, int) else escape_invisible(str(step), 60)
+        is_first = not path
+        steps.append(text if isinstance(step, int) or step is _KEY or is_first else f".{text}")
         chars += len(steps[-1])
-    return ("…" if way else "") + "".join(reversed(steps))
+    return ("…" if path else "") + "".join(reversed(steps))

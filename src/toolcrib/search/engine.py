@@ -1,10 +1,10 @@
-"""The search engine: rank, leave out what the asker may not see, cut, and say why."""
+"""The search engine: rank, filter by rights and facets, cut a page, explain."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
@@ -12,17 +12,19 @@ from typing import Final
 import numpy as np
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.rights import AllowedTools, ToolPredicate, ToolRights, build_rights
 from toolcrib.core.tool import Tool
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.filters import NO_FILTER, FacetIndex, Where
-from toolcrib.search.hybrid.fusion import build_fast_ranker, build_hybrid_ranker
+from toolcrib.search.hybrid.ranker import build_fast_ranker, build_hybrid_ranker
 from toolcrib.search.lexical.exact_name import NameIndex, NameMatch, promote_names
 from toolcrib.search.lexical.fuzzy import FuzzyRanker
 from toolcrib.search.lexical.keyword import KeywordRanker
 from toolcrib.search.lexical.prefix import PrefixRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.search.query.parser import parse_query
 from toolcrib.search.ranker import (
     Index,
     MatchReason,
@@ -45,13 +47,13 @@ from toolcrib.search.results import (
 MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000
 MAX_QUERIES: Final = 20
-# Tools of two servers that are this alike do the same.
+# Tools of two servers that are this similar are duplicates.
 DUPLICATE_SIMILARITY: Final = 0.9
-# As many hits at the top are scored exactly by every ranker, if nothing is filtered.
-_SCORED_EXACTLY: Final = 32
-# A page may be shorter: whether a need is served is told by the best hits, so many at least.
-_FEWEST_JUDGED: Final = 5
-# How fast confidence grows around the floor: at the floor itself it is one half.
+# Every ranker scores at least this many of the best hits exactly, before filters.
+_EXACT_HITS: Final = 32
+# Whether a segment is covered depends on at least this many of the best hits, also on a short page.
+_MIN_JUDGED_HITS: Final = 5
+# How steeply the confidence grows around the threshold, where it is one half.
 _CONFIDENCE_SLOPE: Final = 20
 
 RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
@@ -66,14 +68,12 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
         "prefix": PrefixRanker(),
     }
 )
-ToolPredicate = Callable[[Tool], bool]
-AllowedTools = ToolPredicate | Collection[str]
-_Rights = ToolPredicate | Set[str]
-_Sure = Callable[[Set[int]], float]
+# A slot and its score.
+_Candidate = tuple[int, float]
 
 
 class SearchEngine:
-    """Searches one catalog. Each index is fitted once, when first needed; successors build on it."""
+    """Searches one catalog. Each index is fitted on first use and reused by later catalogs."""
 
     def __init__(self, catalog: Catalog, rankers: Mapping[str, Ranker] = RANKERS) -> None:
         if not rankers:
@@ -86,13 +86,13 @@ class SearchEngine:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The ways to search, the first of which is the default."""
+        """The search modes; the first is the default."""
         return tuple(self._rankers)
 
     def with_catalog(self, catalog: Catalog) -> SearchEngine:
-        """An engine for a later catalog, which fits only what has changed."""
+        """Return an engine for a later catalog. It fits only what has changed."""
         later = SearchEngine(catalog, self._rankers)
-        # Copied first: another thread may be fitting an index to search in a mode of its own.
+        # Copied first, as another thread may be fitting an index for another mode.
         indexes = list(self._indexes.items())
         later._indexes = {mode: index.with_catalog(catalog) for mode, index in indexes}
         later._names = self._names and self._names.with_catalog(catalog)
@@ -100,12 +100,12 @@ class SearchEngine:
         return later
 
     def warm_up(self, mode: str = "", max_tools: int = MAX_LIMIT) -> int:
-        """Read up to so many tools that this mode has only sketched; say how many are left.
+        """Encode up to `max_tools` tools that have provisional vectors; return how many are left.
 
-        Searching works without it, and reads what it finds promising. Settling ahead makes the
-        first searches as good and as fast as the later ones.
+        A search works without it and encodes its best candidates. Warming up makes the first
+        searches as good and as fast as later ones.
         """
-        return warm_up_index(self._index(self._known_mode(mode)), max_tools)
+        return warm_up_index(self._index(self._check_mode(mode)), max_tools)
 
     def search(
         self,
@@ -117,34 +117,55 @@ class SearchEngine:
         where: Where = NO_FILTER,
         allowed: AllowedTools | None = None,
     ) -> SearchResult:
-        """The best `limit` tools for a query, of those that `where` and `allowed` let through.
+        """Return the best `limit` tools for a query, of those that `where` and `allowed` let through.
 
-        `allowed` is a set of ids or a question to ask of each tool. An empty query pages through
-        the catalog in its order. Several queries are several needs: the result has the best tools
-        of each. It is confident if one of the hits on this page fits, and one need is enough.
+        `allowed` is a set of ids, or a function that is called with each tool. An empty query pages
+        through the catalog in its order. For several queries, the result has the best tools of
+        each. It is confident if one of the hits on this page fits one of the queries.
         """
         _check_page(limit, offset)
         _check_where(where)
-        allowed = None if allowed is None else _rights(allowed)
-        mode = self._known_mode(mode)
+        rights = None if allowed is None else build_rights(allowed)
+        mode = self._check_mode(mode)
         if isinstance(query, list | tuple):
-            return self._search_all(query, limit, offset, mode, where, allowed)
-        return self._search_one(query, limit, offset, mode, where, allowed)[0]
+            return self._search_all(query, limit, offset, mode, where, rights)
+        return self._search_one(query, limit, offset, mode, where, rights)
+
+    def with_reasons(self, result: SearchResult) -> SearchResult:
+        """Return a result of this engine with the reasons for each of its hits."""
+        parts = tuple(map(self.with_reasons, result.parts))
+        if parts:
+            before = (hit for part in result.parts for hit in part)
+            after = (hit for part in parts for hit in part)
+            explained = {id(old): new for old, new in zip(before, after, strict=True)}
+            return replace(result, hits=tuple(explained[id(hit)] for hit in result), parts=parts)
+        names = self._match_names(result.query, result.mode)
+        hits = [
+            Hit(
+                hit.tool,
+                hit.score,
+                hit.slot,
+                hit.confidence,
+                self._reasons(result.query, result.mode, names, hit.slot),
+            )
+            for hit in result
+        ]
+        return replace(result, hits=tuple(hits))
 
     def group_hits(self, result: SearchResult) -> tuple[HitGroup, ...]:
-        """The hits of a result of this engine, those that do the same on several servers together."""
+        """Return the hits of a result of this engine, with duplicates on several servers grouped."""
         index = self._index(result.mode)
         if not isinstance(index, SimilarityIndex) or len(result) < 2:
             return tuple(map(HitGroup, result.hits))
-        alike = index.pairwise_similarity([hit.slot for hit in result])
-        place = {id(hit): at for at, hit in enumerate(result)}
+        similarity = index.pairwise_similarity([hit.slot for hit in result])
+        position = {id(hit): at for at, hit in enumerate(result)}
 
-        def are_twins(one: Hit, other: Hit) -> bool:
-            # The names of their servers, which are part of the meaning, may tell them apart.
-            is_alike = bool(alike[place[id(one)], place[id(other)]] >= DUPLICATE_SIMILARITY)
-            return is_alike or one.has_same_text(other)
+        def are_duplicates(hit: Hit, other: Hit) -> bool:
+            is_similar = similarity[position[id(hit)], position[id(other)]] >= DUPLICATE_SIMILARITY
+            # The encoded text includes the server's name, so equal tools may differ in similarity.
+            return bool(is_similar) or hit.has_same_text(other)
 
-        return group_hits(result.hits, are_twins)
+        return group_hits(result.hits, are_duplicates)
 
     def explain(
         self,
@@ -156,39 +177,44 @@ class SearchEngine:
         where: Where = NO_FILTER,
         allowed: AllowedTools | None = None,
     ) -> Explanation:
-        """Why a search returns a tool or does not. A tool that is not allowed is not known either."""
+        """Return why a search finds a tool or does not.
+
+        Raises `UnknownTool` if the catalog does not have the tool, or if it is not allowed.
+        """
         _check_page(limit, 0)
         _check_where(where)
-        mode = self._known_mode(mode)
+        mode = self._check_mode(mode)
         slot = self.catalog.slot(tool_id) if isinstance(tool_id, str) else None
         tool = None if slot is None else self.catalog.tool_at(slot)
-        accepts = None if allowed is None else _accepting(_rights(allowed))
-        if slot is None or tool is None or (accepts and not accepts(tool)):
+        is_allowed = None if allowed is None else build_rights(allowed).is_allowed
+        if slot is None or tool is None or (is_allowed and not is_allowed(tool)):
             raise UnknownTool(f"no tool {tool_id!r} in this catalog; `search` finds its name")
         unmet = where.unmet_conditions(tool)
         if unmet:
-            asked = ", ".join(f"{facet} {value!r}" if value else facet for facet, value in unmet)
-            return Explanation(tool, False, None, 0.0, f"left out by the filter: {asked}")
-        ranking, named = self._ranked(query, mode, where, accepts)
-        ranking = self._filtered(ranking, where, accepts)
-        if ranking.closer:
-            ranking, accepts = self._closer(ranking, accepts, len(ranking.slots)), None
-        matches = self._best(ranking, accepts, len(ranking.slots))
+            facets = ", ".join(f"{facet} {value!r}" if value else facet for facet, value in unmet)
+            return Explanation(tool, False, None, 0.0, f"left out by the filter: {facets}")
+        ranking, names = self._rank(query, mode, where, is_allowed)
+        ranking = self._filter_facets(ranking, where, is_allowed)
+        if ranking.approximate:
+            ranking = self._rescore(ranking, is_allowed, len(ranking.slots))
+            is_allowed = None
+        matches = self._best(ranking, is_allowed, len(ranking.slots))
         place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
+        reasons = self._reasons(query, mode, names, slot)
         if place is None:
-            reasons = self._reasons(query, mode, named, slot)
-            others = map(self.catalog.tool_at, named.slots) if named and named.is_exclusive else ()
-            verdict = _why_unmatched(query, mode, reasons, [other.id for other in others if other])
+            others = map(self.catalog.tool_at, names.slots) if names and names.is_exclusive else ()
+            verdict = _explain_mismatch(query, mode, reasons, [tool.id for tool in others if tool])
             return Explanation(tool, False, None, 0.0, verdict, reasons)
         verdict = f"returned: number {place + 1} of {len(matches)} that match"
         if place >= limit:
-            (last,) = self._hits(matches[limit - 1 : limit], query, mode, named)
+            last_slot, last_score = matches[limit - 1]
+            last = self.catalog.tool_at(last_slot)
             verdict = (
-                f"matches, but is number {place + 1} of {len(matches)}; "
-                f"the last of the {limit} returned is {last.tool.id} with {last.score:.3f}"
+                f"matches, but is number {place + 1} of {len(matches)}; the last of the {limit} "
+                f"returned is {last.id if last else ''} with {round(last_score, 6):.3f}"
             )
-        (hit,) = self._hits(matches[place : place + 1], query, mode, named)
-        return Explanation(tool, place < limit, place + 1, hit.score, verdict, hit.reasons)
+        score = round(matches[place][1], 6)
+        return Explanation(tool, place < limit, place + 1, score, verdict, reasons)
 
     def _search_one(
         self,
@@ -197,30 +223,30 @@ class SearchEngine:
         offset: int,
         mode: str,
         where: Where,
-        allowed: _Rights | None,
-    ) -> tuple[SearchResult, _Sure]:
-        """The hits, and how sure it is of those of them that are in some slots."""
-        accepts = None if allowed is None else _accepting(allowed)
-        ranking, named = self._ranked(query, mode, where, accepts)
-        has_facets = where is not NO_FILTER and where != NO_FILTER
-        if has_facets:
-            ranking = self._filtered(ranking, where, accepts)
+        rights: ToolRights | None,
+    ) -> SearchResult:
+        is_allowed = None if rights is None else rights.is_allowed
+        ranking, _ = self._rank(query, mode, where, is_allowed)
+        has_filter = where is not NO_FILTER and where != NO_FILTER
+        if has_filter:
+            ranking = self._filter_facets(ranking, where, is_allowed)
         count = offset + limit + 1
-        # Looking up a few ids is cheaper than asking of tool after tool until enough are allowed.
-        if isinstance(allowed, Set) and len(allowed) ** 2 <= 16 * count * len(self.catalog):
-            ranking = self._of_these(ranking, allowed)
-        is_filtered = has_facets or accepts is not None
-        if ranking.closer and (is_filtered or count > _SCORED_EXACTLY):
-            ranking, accepts = self._closer(ranking, accepts, count), None
-        best = self._best(ranking, accepts, max(count, _FEWEST_JUDGED))
-        chosen = best[:count]
-        page = chosen[offset : offset + limit]
-        hits = self._hits(page, query, mode, named)
-        notes = _notes(ranking, [slot for slot, _ in chosen]) if ranking.notes else ()
-        more = len(chosen) > offset + limit
-        sure = partial(_confidence, ranking, page)
-        needs = ranking.uncovered_segments(best)
-        return SearchResult(query, mode, hits, more, notes, sure(), uncovered=needs), sure
+        # Looking up a few ids is cheaper than checking tool after tool until enough are allowed.
+        ids = None if rights is None else rights.ids
+        if ids is not None and len(ids) ** 2 <= 16 * count * len(self.catalog):
+            ranking = self._filter_ids(ranking, ids)
+        is_filtered = has_filter or is_allowed is not None
+        if ranking.approximate and (is_filtered or count > _EXACT_HITS):
+            ranking, is_allowed = self._rescore(ranking, is_allowed, count), None
+        best = self._best(ranking, is_allowed, max(count, _MIN_JUDGED_HITS))
+        confidences, uncovered = _judge(ranking, best)
+        found = best[:count]
+        end = offset + limit
+        hits = self._hits(found[offset:end], confidences[offset:end])
+        notes = _notes(ranking, [slot for slot, _ in found]) if ranking.notes else ()
+        confidence = max([hit.confidence for hit in hits], default=0.0)
+        has_more = len(found) > end
+        return SearchResult(query, mode, hits, has_more, notes, confidence, uncovered=uncovered)
 
     def _search_all(
         self,
@@ -229,156 +255,159 @@ class SearchEngine:
         offset: int,
         mode: str,
         where: Where,
-        allowed: _Rights | None,
+        rights: ToolRights | None,
     ) -> SearchResult:
-        """The tools that cover several needs, each asked for by itself."""
+        """Search for each of several queries and merge the results."""
         if not 1 <= len(queries) <= MAX_QUERIES:
-            raise InvalidQuery(f"ask for 1 to {MAX_QUERIES} needs at once, not {len(queries)}")
-        # A blank is no need; but nothing but blanks is what one blank is: the whole catalog.
-        asked = [query for query in queries if not self._asks_nothing(query, mode)] or queries[:1]
-        found_for = [
-            self._search_one(query, limit + offset, 0, mode, where, allowed) for query in asked
-        ]
-        parts = tuple(part for part, _ in found_for)
-        # In rounds: the best tool of each need, then the second of each, a tool in its first round.
-        found = [(place, hit) for part in parts for place, hit in enumerate(part)]
-        found.sort(key=lambda one: (one[0], -one[1].score, one[1].slot))
+            raise InvalidQuery(f"search for 1 to {MAX_QUERIES} queries at once, not {len(queries)}")
+        # Blank queries are dropped; if all are blank, the result is the whole catalog.
+        texts = [query for query in queries if not self._is_empty(query, mode)] or queries[:1]
+        parts = tuple(
+            self._search_one(query, limit + offset, 0, mode, where, rights) for query in texts
+        )
+        # Round-robin: the best tool of each query, then the second of each, without repeating one.
+        found = [(rank, hit) for part in parts for rank, hit in enumerate(part)]
+        found.sort(key=lambda ranked: (ranked[0], -ranked[1].score, ranked[1].slot))
         hits: dict[int, Hit] = {}
         for _, hit in found:
             hits.setdefault(hit.slot, hit)
         page = tuple(hits.values())[offset : offset + limit]
-        shown = {hit.slot for hit in page}
+        slots = {hit.slot for hit in page}
+        confidences = [hit.confidence for _, hit in found if hit.slot in slots]
         return SearchResult(
-            "\n".join(asked),
+            "\n".join(texts),
             mode,
             page,
             has_more=len(hits) > offset + limit or any(part.has_more for part in parts),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-            confidence=max(sure(shown) for _, sure in found_for),
+            confidence=max(confidences, default=0.0),
             parts=parts,
             uncovered=find_uncovered(parts),
         )
 
-    def _known_mode(self, mode: str) -> str:
+    def _check_mode(self, mode: str) -> str:
         if not mode:
             return next(iter(self._rankers))
         if not isinstance(mode, str) or mode not in self._rankers:
             raise InvalidQuery(f"no mode {mode!r}; the modes are {', '.join(self._rankers)}")
         return mode
 
-    def _ranked(
-        self, query: str, mode: str, where: Where, accepts: ToolPredicate | None
+    def _rank(
+        self, query: str, mode: str, where: Where, is_allowed: ToolPredicate | None
     ) -> tuple[Ranking, NameMatch | None]:
-        if not isinstance(query, str):
-            raise InvalidQuery(f"a query must be text, not {type(query).__name__}")
-        if len(query) > MAX_QUERY_CHARS:
-            raise QueryTooLong(
-                f"the query has {len(query):,} characters; the limit is {MAX_QUERY_CHARS:,}; "
-                "say what the tool should do in a sentence"
-            )
-        if self._asks_nothing(query, mode):
-            return self._everything(), None
-        named = (
-            self._name_index().match_names(query)
-            if self._rankers[mode].prefers_exact_names
-            else None
-        )
-        if named is not None:
-            # Names come after rights: to one who may not see a tool, its name is just words.
-            may_see = [
+        """Rank every tool; also return which tools the query names, if any."""
+        _check_query(query)
+        if self._is_empty(query, mode):
+            return self._rank_all(), None
+        names = self._match_names(query, mode)
+        if names is not None:
+            # Checked before the names count: a name that the caller may not see is just words.
+            visible = [
                 slot
-                for slot in named.slots
-                if any(not where.unmet_conditions(tool) for tool in self._accepted([slot], accepts))
+                for slot in names.slots
+                if any(
+                    not where.unmet_conditions(tool)
+                    for tool in self._allowed_tools([slot], is_allowed)
+                )
             ]
-            named = NameMatch(may_see, named.is_exclusive) if may_see else None
-        if named is None:
-            return self._index(mode).rank(query), None
-        if named.is_exclusive:
-            slots = np.array(sorted(named.slots), np.int32)
-            return Ranking(slots, np.ones(len(slots), np.float32)), named
-        return promote_names(self._index(mode).rank(query), named), named
+            names = NameMatch(visible, names.is_exclusive) if visible else None
+        if names is not None and names.is_exclusive:
+            slots = np.array(sorted(names.slots), np.int32)
+            return Ranking(slots, np.ones(len(slots), np.float32)), names
+        ranking = self._index(mode).rank(parse_query(query, self._rankers[mode].syntax))
+        return (ranking if names is None else promote_names(ranking, names)), names
 
-    def _asks_nothing(self, query: str, mode: str) -> bool:
-        """Whether this is the empty query. A blank is a pattern, but no question in words."""
-        return isinstance(query, str) and not (
-            query.strip() if self._rankers[mode].prefers_exact_names else query
-        )
+    def _match_names(self, query: str, mode: str) -> NameMatch | None:
+        if self._rankers[mode].syntax == "pattern":
+            return None
+        if self._names is None:
+            self._names = NameIndex.fit(self.catalog)
+        return self._names.match_names(query)
 
-    def _everything(self) -> Ranking:
+    def _is_empty(self, query: str, mode: str) -> bool:
+        """Return whether this is the empty query. A blank is a valid pattern."""
+        if not isinstance(query, str):
+            return False
+        return not (query if self._rankers[mode].syntax == "pattern" else query.strip())
+
+    def _rank_all(self) -> Ranking:
         slots = self.catalog.occupied_mask.nonzero()[0]
         return Ranking(slots, np.ones(len(slots), np.float32))
 
-    def _filtered(self, ranking: Ranking, where: Where, accepts: ToolPredicate | None) -> Ranking:
-        mask = self._facet_index().mask(where)
+    def _filter_facets(
+        self, ranking: Ranking, where: Where, is_allowed: ToolPredicate | None
+    ) -> Ranking:
+        if self._facets is None:
+            self._facets = FacetIndex.fit(self.catalog)
+        mask = self._facets.mask(where)
         found = ranking.filter_slots(mask[ranking.slots])
-        # A filter that fits no tool is probably misspelt. To one who may see none of the tools it
-        # fits, it fits none.
-        if not len(found.slots) and not any(self._accepted(mask.nonzero()[0].tolist(), accepts)):
+        # A filter that no allowed tool meets is probably misspelt.
+        if not len(found.slots) and not any(
+            self._allowed_tools(mask.nonzero()[0].tolist(), is_allowed)
+        ):
             found = found._replace(notes=(*found.notes, Note(where.no_match_note)))
         return found
 
-    def _of_these(self, ranking: Ranking, ids: Set[str]) -> Ranking:
-        """What is left of a ranking if only these may be seen."""
+    def _filter_ids(self, ranking: Ranking, ids: Set[str]) -> Ranking:
         mask = np.zeros(self.catalog.slot_count, np.bool_)
         slots = map(self.catalog.slot, ids)
         mask[[slot for slot in slots if slot is not None]] = True
         return ranking.filter_slots(mask[ranking.slots])
 
-    def _accepted(self, slots: Iterable[int], accepts: ToolPredicate | None) -> Iterator[Tool]:
+    def _allowed_tools(
+        self, slots: Iterable[int], is_allowed: ToolPredicate | None
+    ) -> Iterator[Tool]:
         for slot in slots:
             tool = self.catalog.tool_at(slot)
-            if tool is not None and (accepts is None or accepts(tool)):
+            if tool is not None and (is_allowed is None or is_allowed(tool)):
                 yield tool
 
     def _best(
-        self, ranking: Ranking, accepts: ToolPredicate | None, count: int
-    ) -> list[tuple[int, float]]:
-        """The best slots that are accepted, with their scores; equal scores in catalog order."""
-        if accepts is None:
+        self, ranking: Ranking, is_allowed: ToolPredicate | None, count: int
+    ) -> list[_Candidate]:
+        """Return the best allowed slots with their scores; equal scores in catalog order."""
+        if is_allowed is None:
             return _top(ranking, count)
         wanted = 4 * count
         while True:
             best = _top(ranking, wanted)
-            accepted = [
+            allowed = [
                 (slot, score)
                 for slot, score in best
-                if (tool := self.catalog.tool_at(slot)) is not None and accepts(tool)
+                if (tool := self.catalog.tool_at(slot)) is not None and is_allowed(tool)
             ]
-            if len(accepted) >= count or len(best) < wanted:
-                return accepted[:count]
+            if len(allowed) >= count or len(best) < wanted:
+                return allowed[:count]
             wanted *= 8
 
-    def _closer(self, ranking: Ranking, accepts: ToolPredicate | None, count: int) -> Ranking:
-        """The ranking of what may be chosen, all of it scored exactly.
+    def _rescore(self, ranking: Ranking, is_allowed: ToolPredicate | None, count: int) -> Ranking:
+        """Return the ranking of the best allowed tools, scored exactly.
 
-        Which tools are scored exactly is decided before it is known what the asker may see. So the
-        best of what he may see are looked at again, and some more that may overtake them.
+        A ranker chooses which tools to score exactly before it is known which of them are allowed.
+        So the best allowed ones are scored again, and some more that may overtake them.
         """
-        assert ranking.closer is not None, "asked for only where there is one"
-        near = self._best(ranking, accepts, 2 * count + _SCORED_EXACTLY)
-        return ranking.closer(np.array(sorted(slot for slot, _ in near), np.intp))
+        assert ranking.approximate is not None
+        best = self._best(ranking, is_allowed, 2 * count + _EXACT_HITS)
+        return ranking.approximate.rescore(np.array(sorted(slot for slot, _ in best), np.intp))
 
-    def _hits(
-        self, chosen: list[tuple[int, float]], query: str, mode: str, named: NameMatch | None
-    ) -> tuple[Hit, ...]:
-        reasons = partial(self._reasons, query, mode, named)
-        at = self.catalog.tool_at
+    def _hits(self, page: list[_Candidate], confidences: list[float]) -> tuple[Hit, ...]:
+        tool_at = self.catalog.tool_at
         return tuple(
             [
-                Hit(tool, round(score, 6), slot, reasons)
-                for slot, score in chosen
-                if (tool := at(slot)) is not None
+                Hit(tool, round(score, 6), slot, confidence)
+                for (slot, score), confidence in zip(page, confidences, strict=True)
+                if (tool := tool_at(slot)) is not None
             ]
         )
 
     def _reasons(
-        self, query: str, mode: str, named: NameMatch | None, slot: int
+        self, query: str, mode: str, names: NameMatch | None, slot: int
     ) -> tuple[MatchReason, ...]:
-        if named is not None and slot in named.slots:
+        if names is not None and slot in names.slots:
             return (MatchReason(query.strip(), "name", 1.0),)
-        if self._asks_nothing(query, mode):
+        if self._is_empty(query, mode):
             return ()
-        return self._index(mode).reasons(query, slot)
+        return self._index(mode).reasons(parse_query(query, self._rankers[mode].syntax), slot)
 
     def _index(self, mode: str) -> Index:
         index = self._indexes.get(mode)
@@ -386,15 +415,15 @@ class SearchEngine:
             index = self._indexes[mode] = self._rankers[mode].fit(self.catalog)
         return index
 
-    def _name_index(self) -> NameIndex:
-        if self._names is None:
-            self._names = NameIndex.fit(self.catalog)
-        return self._names
 
-    def _facet_index(self) -> FacetIndex:
-        if self._facets is None:
-            self._facets = FacetIndex.fit(self.catalog)
-        return self._facets
+def _check_query(query: str) -> None:
+    if not isinstance(query, str):
+        raise InvalidQuery(f"a query must be text, not {type(query).__name__}")
+    if len(query) > MAX_QUERY_CHARS:
+        raise QueryTooLong(
+            f"the query has {len(query):,} characters; the limit is {MAX_QUERY_CHARS:,}; "
+            "say what the tool should do in a sentence"
+        )
 
 
 def _check_page(limit: int, offset: int) -> None:
@@ -412,61 +441,56 @@ def _check_where(where: Where) -> None:
         )
 
 
-def _notes(ranking: Ranking, chosen: list[int]) -> tuple[str, ...]:
-    """The notes that are about nobody, or about a tool that was chosen: others would give away
-    tools that the asker may not see."""
+def _notes(ranking: Ranking, slots: list[int]) -> tuple[str, ...]:
+    """Return the notes that are general, or about one of these slots.
+
+    Notes about other tools could reveal tools that the caller may not see.
+    """
     return tuple(
         note.text
         for note in ranking.notes
-        if note.slots is None or np.isin(note.slots, chosen).any()
+        if note.slots is None or np.isin(note.slots, slots).any()
     )
 
 
-def _confidence(
-    ranking: Ranking, page: list[tuple[int, float]], among: Set[int] | None = None
-) -> float:
-    """How sure it is of the hits on a page, or of those of them that are in some slots."""
-    if among is not None:
-        page = [one for one in page if one[0] in among]
-    if not page:
-        return 0.0
-    # That of the hit which fits best: the order looks at more than at what fits.
-    margin = ranking.margin(page)
+def _judge(ranking: Ranking, best: list[_Candidate]) -> tuple[list[float], tuple[str, ...]]:
+    """Return the confidence in each of the best hits, and the segments without a fitting hit.
+
+    An empty tuple is also returned if no segment is covered: then the query was split wrongly.
+    """
+    if not best:
+        return [], ()
+    fits = [score for _, score in best]
+    uncovered: list[str] = []
+    if ranking.similarities is not None:
+        rows = ranking.similarities_of([slot for slot, _ in best])
+        fits = rows.max(axis=0).tolist()
+        segments = zip(ranking.segments, rows[1:].max(axis=1).tolist(), strict=True)
+        uncovered = [segment for segment, fit in segments if fit < ranking.threshold]
+    confidences = [_confidence(fit - ranking.threshold) for fit in fits]
+    return confidences, tuple(uncovered) if len(uncovered) < len(ranking.segments) else ()
+
+
+def _confidence(margin: float) -> float:
+    """Return the confidence in a hit that is above the threshold by this margin, or below."""
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
-def _rights(allowed: AllowedTools) -> _Rights:
-    if callable(allowed) or isinstance(allowed, Set):
-        return allowed
-    try:
-        return frozenset([allowed] if isinstance(allowed, str) else allowed)
-    except TypeError:
-        raise InvalidQuery(
-            "`allowed` must be the ids of tools, or a function that is asked about each tool, "
-            f"not {type(allowed).__name__}"
-        ) from None
-
-
-def _accepting(allowed: _Rights) -> ToolPredicate:
-    if callable(allowed):
-        return allowed
-    ids = allowed
-    return lambda tool: tool.id in ids
-
-
-def _why_unmatched(
-    query: str, mode: str, reasons: tuple[MatchReason, ...], named: list[str]
+def _explain_mismatch(
+    query: str, mode: str, reasons: tuple[MatchReason, ...], named_ids: list[str]
 ) -> str:
-    if named:
-        return f"the query is the name of another tool: {', '.join(named)}"
-    has = ", ".join(dict.fromkeys(reason.term for reason in reasons))
-    return f"does not match {query!r} in mode {mode}" + (f", though it has {has}" if has else "")
+    if named_ids:
+        return f"the query is the name of another tool: {', '.join(named_ids)}"
+    terms = ", ".join(dict.fromkeys(reason.term for reason in reasons))
+    contained = f", though it has {terms}" if terms else ""
+    return f"does not match {query!r} in mode {mode}{contained}"
 
 
-def _top(ranking: Ranking, count: int) -> list[tuple[int, float]]:
+def _top(ranking: Ranking, count: int) -> list[_Candidate]:
+    """Return the slots of the best scores, highest first; equal scores in catalog order."""
     slots, scores = ranking.slots, ranking.scores
-    # Sorting a few beats sorting all: first find a score that those at the top reach. That of the
-    # last of as many among every 16th is one, as there are at least as many above it in all.
+    # Sorting a few is faster than sorting all, so slots with a low score are dropped first. The
+    # cut-off is found in every 16th score: at least `count` of all the scores reach it.
     for step, many in ((16, 256), (1, 4)):
         if len(scores) > many * count:
             sample = scores[::step].copy()

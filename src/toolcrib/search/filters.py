@@ -1,4 +1,4 @@
-"""Filters: the tools of a server, a category, with tags, that only read."""
+"""Filters: by server, category, tags, and read-only tools."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidQuery
 
+# The name and value of a property that tools can be filtered by.
+_Facet = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which tools a search is about. Empty fields ask nothing; of tags a tool needs every one."""
+    """A filter. Empty fields are ignored; a tool must have every one of the tags."""
 
     server: str = ""
     category: str = ""
@@ -31,8 +34,8 @@ class Where:
         if not all(isinstance(text, str) for text in (self.server, self.category, *self.tags)):
             raise InvalidQuery("a filter's server, category and tags must be text")
 
-    def conditions(self) -> Iterator[tuple[str, str]]:
-        """What is asked, as pairs of facet and value."""
+    def conditions(self) -> Iterator[_Facet]:
+        """Yield the conditions as pairs of facet and value."""
         if self.server:
             yield "server", self.server.casefold()
         if self.category:
@@ -44,66 +47,69 @@ class Where:
 
     @property
     def no_match_note(self) -> str:
-        """What to say where no tool fits: it is probably misspelt."""
-        asked = ", ".join(f"{facet} {value}".strip() for facet, value in self.conditions())
-        return f"no tool at all has {asked}"
+        """The note for a filter that no tool meets, which is probably misspelt."""
+        conditions = ", ".join(f"{facet} {value}".strip() for facet, value in self.conditions())
+        return f"no tool at all has {conditions}"
 
-    def unmet_conditions(self, tool: Tool) -> tuple[tuple[str, str], ...]:
-        """The conditions a tool does not meet."""
+    def unmet_conditions(self, tool: Tool) -> tuple[_Facet, ...]:
+        """Return the conditions that a tool does not meet."""
         facets = set(_facets(tool))
         return tuple(condition for condition in self.conditions() if condition not in facets)
 
 
 NO_FILTER: Final = Where()
 
-# Changed tools are few compared with those at rest; beyond this they are worth a new fit.
-_MOST_CHANGED: Final = 256
+# Up to this many changed tools are checked one by one; beyond, the index is fitted again.
+_MAX_CHANGED: Final = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FacetIndex:
-    """Which slots of one catalog have which facets: most as they were, the changed ones apart."""
+    """Which slots of one catalog have which facets.
+
+    Slots that changed since the index was fitted are checked one by one.
+    """
 
     _catalog: Catalog
-    _fitted_to: Catalog
-    _slots: dict[tuple[str, str], NDArray[np.int32]]
+    _fitted_catalog: Catalog
+    _slots: dict[_Facet, NDArray[np.int32]]
     _changed: tuple[int, ...] = ()
 
     @classmethod
     def fit(cls, catalog: Catalog) -> FacetIndex:
-        """Fit to a catalog."""
-        slots: defaultdict[tuple[str, str], array[int]] = defaultdict(lambda: array("i"))
+        """Return an index of a catalog."""
+        slots: defaultdict[_Facet, array[int]] = defaultdict(lambda: array("i"))
         for slot in range(catalog.slot_count):
             for facet in _facets(catalog.tool_at(slot)):
                 slots[facet].append(slot)
         return cls(catalog, catalog, {facet: np.asarray(some) for facet, some in slots.items()})
 
     def with_catalog(self, catalog: Catalog) -> FacetIndex:
-        """This index brought to a later catalog."""
-        changed = catalog.changed_slots(self._fitted_to)
+        """Return an index of a later catalog."""
+        changed = catalog.changed_slots(self._fitted_catalog)
         if (
             changed is None
-            or len(changed) > _MOST_CHANGED
-            or catalog.slot_count < self._fitted_to.slot_count
+            or len(changed) > _MAX_CHANGED
+            or catalog.slot_count < self._fitted_catalog.slot_count
         ):
             return FacetIndex.fit(catalog)
-        return FacetIndex(catalog, self._fitted_to, self._slots, tuple(changed))
+        return FacetIndex(catalog, self._fitted_catalog, self._slots, tuple(changed))
 
     def mask(self, where: Where) -> NDArray[np.bool_]:
-        """Which slots meet every condition."""
+        """Return which slots meet every condition."""
         mask = self._catalog.occupied_mask.copy()
-        nowhere = np.empty(0, np.int32)
+        no_slots = np.empty(0, np.int32)
         for condition in where.conditions():
-            met = np.zeros(len(mask), np.bool_)
-            met[self._slots.get(condition, nowhere)] = True
-            mask &= met
+            is_met = np.zeros(len(mask), np.bool_)
+            is_met[self._slots.get(condition, no_slots)] = True
+            mask &= is_met
         for slot in self._changed:
             tool = self._catalog.tool_at(slot)
             mask[slot] = tool is not None and not where.unmet_conditions(tool)
         return mask
 
 
-def _facets(tool: Tool | None) -> Iterator[tuple[str, str]]:
+def _facets(tool: Tool | None) -> Iterator[_Facet]:
     if tool is None:
         return
     if tool.server:

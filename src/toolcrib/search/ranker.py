@@ -1,25 +1,36 @@
-"""What every ranker is: fitted once to a catalog, then asked many times."""
+"""The interface of a ranker, and the ranking it returns.
+
+A `Ranker` is fitted to a catalog once and gives an `Index`, which ranks many queries. Tools are
+referred to by *slot*: the row number of a tool in its catalog and in every index of it. A slot
+stays the same when other tools come or go, and is empty once its tool is removed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
+from toolcrib.search.query.parser import ParsedQuery, Syntax
 
 Slots = NDArray[np.integer[Any]]
 Scores = NDArray[np.floating[Any]]
-# How well the tools in some slots fit. In plain Python: it is asked about a page, mostly a handful.
-Fits = Callable[[list[int]], list[float]]
+
+# The score from which on a hit fits, for rankers without a calibration of their own.
+DEFAULT_THRESHOLD: Final = 0.25
+EMPTY_CATALOG: Final = Catalog()
+
+Analysis = TypeVar("Analysis")
 
 
 @dataclass(frozen=True, slots=True)
 class MatchReason:
-    """Why a tool was found: which term hit which field, and its share of the tool's score.
+    """A reason why a tool matches: which term hit which field, and its share of the score.
 
     The shares of a tool's reasons add up to 1.
     """
@@ -31,107 +42,128 @@ class MatchReason:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Note:
-    """Something to tell the asker. A note about tools is for those who get to see one of them."""
+    """A message about a search. If it is about tools, it is for callers who may see one of them."""
 
     text: str
     slots: Slots | None = None
 
 
-# From this score on a hit fits, where a ranker does not know better.
-DEFAULT_THRESHOLD: Final = 0.25
-
-
 class Ranking(NamedTuple):
-    """The slots that match, ascending, each with a score from 0 to 1, and what to tell the asker.
+    """The slots that match a query, ascending, each with a score from 0 to 1.
 
-    A hit below the `floor` is only the nearest there is to what was asked. What is held against the
-    floor is the score, unless a ranker has a better measure of fitting than the one it orders by.
+    A hit fits if it reaches the `threshold`; below that it is only the nearest match. What is
+    compared with the threshold is the score, or the best of the slot's `similarities` if a ranker
+    has a better measure than the score it orders by.
     """
 
     slots: Slots
     scores: Scores
     notes: tuple[Note, ...] = ()
     threshold: float = DEFAULT_THRESHOLD
-    # Asked about the few that are chosen.
-    fits: Fits | None = None
-    # Where tools far from the top are scored roughly: the ranking of just some slots, scored exactly.
-    closer: Callable[[Slots], Ranking] | None = None
-    # Where the query asks for several things: those of them that no tool in some slots fits.
-    unfit: Callable[[list[int]], tuple[str, ...]] | None = None
+    # How well each slot fits: a row for the whole query, then one for each of its segments.
+    similarities: Scores | None = None
+    segments: tuple[str, ...] = ()
+    # Set if slots far from the top were scored approximately.
+    approximate: ApproximateScores | None = None
 
     def filter_slots(self, mask: NDArray[np.bool_]) -> Ranking:
-        """What is left of it if only these of its slots are kept."""
-        return self._replace(slots=self.slots[mask], scores=self.scores[mask])
+        """Return the ranking of those of its slots that the mask selects."""
+        similarities = None if self.similarities is None else self.similarities[:, mask]
+        return self._replace(
+            slots=self.slots[mask], scores=self.scores[mask], similarities=similarities
+        )
 
-    def uncovered_segments(self, chosen: Sequence[tuple[int, float]]) -> tuple[str, ...]:
-        """The needs of the query that none of some hits, slots and scores, fits."""
-        return () if self.unfit is None else self.unfit(_slots(chosen))
+    def similarities_of(self, slots: list[int] | Slots) -> Scores:
+        """Return the similarities of some slots of this ranking, in the order of the slots."""
+        rows = self.scores[None] if self.similarities is None else self.similarities
+        return rows[:, self.slots.searchsorted(slots)]
 
-    def margin(self, chosen: Sequence[tuple[int, float]]) -> float:
-        """How far the best fitting of some hits, slots and scores, is above the floor, or below."""
-        if self.fits is None:
-            return max(score for _, score in chosen) - self.threshold
-        return max(self.fits(_slots(chosen))) - self.threshold
+
+class ApproximateScores(Protocol):
+    """Scores of every slot, some of them approximate."""
+
+    def rescore(self, slots: Slots) -> Ranking:
+        """Return the ranking of these slots, ascending, scored exactly."""
 
 
 class Index(Protocol):
-    """A ranker fitted to one catalog. Asking it changes nothing."""
+    """A ranker fitted to one catalog."""
 
-    def rank(self, query: str) -> Ranking:
-        """Every tool that matches. Nothing found is an empty ranking; a bad query raises."""
+    def rank(self, query: ParsedQuery) -> Ranking:
+        """Return every tool that matches. Raises `InvalidQuery` if the query cannot be read."""
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
-        """Why this query finds the tool in this slot; empty when it does not."""
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
+        """Return why the query matches the tool in a slot; empty if it does not."""
 
     def with_catalog(self, catalog: Catalog) -> Index:
-        """This index brought to a later catalog, without fitting what has not changed."""
+        """Return an index of a later catalog, built from this one."""
 
 
 @runtime_checkable
 class WarmableIndex(Protocol):
-    """An index that is good at once and gets better with work that can be done ahead."""
+    """An index that can be searched immediately and gets better with work done ahead."""
 
     def warm_up(self, max_tools: int) -> int:
-        """Do the work for up to so many tools, and say for how many it is left."""
+        """Do the work for up to `max_tools` tools; return for how many tools it is left."""
 
 
 @runtime_checkable
 class SimilarityIndex(Protocol):
-    """An index that can tell how alike tools are to each other."""
+    """An index that can compare tools with each other."""
 
     def pairwise_similarity(self, slots: list[int]) -> NDArray[np.float32]:
-        """How alike the tools in these slots are, each to each."""
+        """Return the similarity of each of these tools to each other, as a square matrix."""
 
 
 class Ranker(Protocol):
-    """A way to rank, not yet fitted."""
+    """A way to rank tools."""
 
     @property
-    def prefers_exact_names(self) -> bool:
-        """Whether a query which is a tool's name is answered with that tool."""
+    def syntax(self) -> Syntax:
+        """How queries are parsed. Unless they are patterns, an exact tool name ranks first."""
 
     def fit(self, catalog: Catalog) -> Index:
-        """Fit to a catalog."""
-
-
-def _slots(chosen: Sequence[tuple[int, float]]) -> list[int]:
-    return [slot for slot, _ in chosen]
+        """Return an index of a catalog."""
 
 
 def warm_up_index(index: Index, max_tools: int) -> int:
-    """What settling an index leaves to do: nothing, if it is none that settles."""
+    """Warm up an index if it can be; return for how many tools work is left."""
     return index.warm_up(max_tools) if isinstance(index, WarmableIndex) else 0
 
 
 def pairwise_similarity(index: Index, slots: list[int]) -> NDArray[np.float32]:
-    """How alike an index finds tools; if it cannot tell, each is like itself alone."""
+    """Return the similarity of tools; if the index cannot compare, each is similar to itself only."""
     if isinstance(index, SimilarityIndex):
         return index.pairwise_similarity(slots)
     return np.eye(len(slots), dtype=np.float32)
 
 
 def ranking_from_scores(scores: dict[int, float]) -> Ranking:
-    """A ranking from scores by slot, for rankers that look at one tool at a time."""
+    """Return a ranking from scores by slot, for rankers that score one tool at a time."""
     slots = np.array(sorted(scores), dtype=np.int32)
     values = np.array([scores[slot] for slot in slots.tolist()], dtype=np.float32)
     return Ranking(slots, values)
+
+
+def analyze_slots(
+    catalog: Catalog,
+    analyze: Callable[[Tool], Analysis],
+    previous: Mapping[int, Analysis],
+    since: Catalog = EMPTY_CATALOG,
+) -> dict[int, Analysis]:
+    """Return the analysis of every tool by slot.
+
+    `previous` is the analysis of an earlier catalog, `since`; only tools changed since then are
+    analyzed.
+    """
+    changed: Iterable[int] | None = catalog.changed_slots(since)
+    if changed is None:
+        changed, previous = range(catalog.slot_count), {}
+    analyses = dict(previous)
+    for slot in changed:
+        tool = catalog.tool_at(slot)
+        if tool is None:
+            analyses.pop(slot, None)
+        else:
+            analyses[slot] = analyze(tool)
+    return analyses

@@ -24,8 +24,8 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.schema import list_parameters
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidPattern, SearchTimeout
-from toolcrib.search.ranker import MatchReason, Ranking, ranking_from_scores
-from toolcrib.search.slots import analyze_slots
+from toolcrib.search.query.parser import ParsedQuery, Syntax
+from toolcrib.search.ranker import MatchReason, Ranking, analyze_slots, ranking_from_scores
 
 # The time budget of one search, in seconds of CPU time.
 BUDGET_SECONDS: Final = 0.05
@@ -298,7 +298,7 @@ class RegexRanker:
     `clock` is that of the thread, so that other threads do not use up the budget of a search.
     """
 
-    prefers_exact_names: ClassVar[bool] = False
+    syntax: ClassVar[Syntax] = "pattern"
 
     ignore_case: bool = False
     budget_seconds: float = BUDGET_SECONDS
@@ -332,9 +332,9 @@ class RegexIndex:
                 slots[field].setdefault(text, []).append(slot)
         return slots
 
-    def rank(self, query: str) -> Ranking:
+    def rank(self, query: ParsedQuery) -> Ranking:
         """Return every tool with a text in which the pattern is found."""
-        pattern = compile_pattern(query, self._ranker.ignore_case)
+        pattern = compile_pattern(query.text, self._ranker.ignore_case)
         slots_by_field = self._slots
         deadline = self._deadline()
         search, max_untimed_chars = pattern.search, pattern.max_untimed_chars
@@ -355,15 +355,15 @@ class RegexIndex:
         deadline.remaining_seconds()
         return ranking_from_scores(scores)
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Return the fields of a tool in which the pattern is found, highest score first."""
-        pattern = compile_pattern(query, self._ranker.ignore_case)
+        pattern = compile_pattern(query.text, self._ranker.ignore_case)
         deadline = self._deadline()
         texts = self._texts.get(slot, ())
         found = {field for field, text in texts if _search_timed(pattern, text, deadline)}
         total = sum(_SCORES[field] for field in found)
         return tuple(
-            MatchReason(query, field, round(score / total, 4))
+            MatchReason(query.text, field, round(score / total, 4))
             for field, score in _SCORES.items()
             if field in found
         )

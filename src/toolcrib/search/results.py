@@ -1,4 +1,4 @@
-"""What a search gives: hits, how sure it is of them, and why a tool is or is not among them."""
+"""The result of a search: hits, its confidence in them, and explanations."""
 
 from __future__ import annotations
 
@@ -10,34 +10,41 @@ from typing import Final
 from toolcrib.core.tool import Tool
 from toolcrib.search.ranker import MatchReason
 
-# The confidence of a hit that just fits.
+# The confidence of a hit that just reaches its ranker's threshold.
 CONFIDENCE_THRESHOLD: Final = 0.5
-# Why one query finds the tool in a slot.
-Reasons = Callable[[int], tuple[MatchReason, ...]]
 
 
 class Hit:
-    """A tool that was found, and how well it fits: 0 to 1, comparable between queries."""
+    """A tool that was found.
 
-    # By hand: as a frozen dataclass, making ten hits would take a fifth of a search.
-    __slots__ = ("_reasons", "score", "slot", "tool")
+    `score` is from 0 to 1 and comparable between queries. `confidence` is how likely the tool fits,
+    from 0 to 1. `reasons` are empty until `SearchEngine.with_reasons` fills them in.
+    """
 
-    def __init__(self, tool: Tool, score: float, slot: int, reasons: Reasons) -> None:
+    # A frozen dataclass would add a fifth to the time of a search with ten hits.
+    __slots__ = ("confidence", "reasons", "score", "slot", "tool")
+
+    def __init__(
+        self,
+        tool: Tool,
+        score: float,
+        slot: int,
+        confidence: float = 0.0,
+        reasons: tuple[MatchReason, ...] = (),
+    ) -> None:
         self.tool = tool
         self.score = score
         self.slot = slot
-        self._reasons = reasons
-
-    @property
-    def reasons(self) -> tuple[MatchReason, ...]:
-        """Which term hit which field, and its share of the score; the strongest first."""
-        return self._reasons(self.slot)
+        self.confidence = confidence
+        self.reasons = reasons
 
     def has_same_text(self, other: Hit) -> bool:
-        """Whether another tool goes by the same name and is described in the same words, if in any."""
-        mine, its = self.tool, other.tool
-        said = mine.description.strip()
-        return bool(said) and (mine.name, said) == (its.name, its.description.strip())
+        """Return whether another tool has the same name and the same non-empty description."""
+        description = self.tool.description.strip()
+        return bool(description) and (self.tool.name, description) == (
+            other.tool.name,
+            other.tool.description.strip(),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
@@ -51,33 +58,38 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The hits, best first; `more` says that there are others behind them."""
+    """The hits of a search, best first.
+
+    Attributes:
+        has_more: Whether more hits follow this page.
+        confidence: How likely it is that one of these hits fits, from 0 to 1.
+        confidence_threshold: The confidence from which on the result is confident.
+        parts: The result of each query, if there were several.
+        uncovered: The segments of the query, or the queries, that none of the best hits fits,
+            provided that a hit fits another one. The best hits are those up to the end of this
+            page, and at least five. Segments of one query are measured by the ranker's threshold.
+    """
 
     query: str
     mode: str
     hits: tuple[Hit, ...]
     has_more: bool = False
     notes: tuple[str, ...] = ()
-    # How sure it is that one of these hits fits, from 0 to 1, and from where on that is enough.
     confidence: float = 0.0
     confidence_threshold: float = CONFIDENCE_THRESHOLD
-    # Where several needs were asked for, the result of each.
     parts: tuple[SearchResult, ...] = ()
-    # Of the needs that were asked for, those that none of the best hits fits, on this page and before
-    # it and at least five, if others have one that does. Within one query it goes by the ranker's
-    # floor, whatever the border.
     uncovered: tuple[str, ...] = ()
 
     @property
     def is_confident(self) -> bool:
-        """Whether one of these hits fits. If not, they are only the nearest there is."""
+        """Whether one of these hits fits. If not, they are only the nearest tools."""
         return bool(self.hits) and self.confidence >= self.confidence_threshold
 
     def with_threshold(self, threshold: float) -> SearchResult:
-        """The same, confident only from this confidence on. Needs within one query stay as they are."""
-        parts = tuple(one.with_threshold(threshold) for one in self.parts)
-        needs = find_uncovered(parts) if parts else self.uncovered
-        return replace(self, confidence_threshold=threshold, parts=parts, uncovered=needs)
+        """Return the same result, confident only from this confidence on."""
+        parts = tuple(part.with_threshold(threshold) for part in self.parts)
+        uncovered = find_uncovered(parts) if parts else self.uncovered
+        return replace(self, confidence_threshold=threshold, parts=parts, uncovered=uncovered)
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -87,11 +99,11 @@ class SearchResult:
 
 
 def find_uncovered(results: Sequence[SearchResult]) -> tuple[str, ...]:
-    """The needs that none of these results serves, if there is one that is served."""
-    if not any(one.is_confident for one in results):
+    """Return the queries and segments that these results do not cover; none if all are uncovered."""
+    if not any(result.is_confident for result in results):
         return ()
-    needs = ((one.uncovered if one.is_confident else (one.query,)) for one in results)
-    return tuple(dict.fromkeys(chain.from_iterable(needs)))
+    uncovered = (result.uncovered if result.is_confident else (result.query,) for result in results)
+    return tuple(dict.fromkeys(chain.from_iterable(uncovered)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +120,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class HitGroup:
-    """Hits that do the same on several servers: the best one, and the others."""
+    """Duplicate tools on several servers: the best hit, and the others."""
 
     best: Hit
     others: tuple[Hit, ...] = ()
@@ -117,11 +129,11 @@ class HitGroup:
 def group_hits(
     hits: Sequence[Hit], are_duplicates: Callable[[Hit, Hit], bool]
 ) -> tuple[HitGroup, ...]:
-    """The hits in their order, each with those after it that do the same on another server."""
+    """Return the hits in their order, each with its duplicates on other servers."""
     groups: list[list[Hit]] = []
     for hit in hits:
         for group in groups:
-            servers = {one.tool.server for one in group}
+            servers = {member.tool.server for member in group}
             if hit.tool.server not in servers and are_duplicates(group[0], hit):
                 group.append(hit)
                 break

@@ -1,14 +1,14 @@
-"""Which tools a model is shown from the start, and how much of the others.
+"""Which tools a model sees from the start, and how much of the others.
 
-A *policy* belongs to a tool: `never` held back, `always` held back, or `automatic`, which leaves it
-to the `Disclosure`. Everything here is a pure function of the tools and the settings.
+A tool's *policy* is `never` deferred, `always` deferred, or `automatic`, which leaves it to the
+`Disclosure`. Everything here is a pure function of the tools and the settings.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections import Counter as Counts
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
@@ -38,9 +38,9 @@ def _check_count(name: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """From when on tools are held back: from so many tools, or so many tokens of definitions.
+    """When tools are deferred: from a number of tools, or of tokens in their definitions.
 
-    Either is enough; None is never enough.
+    Either is enough. None never is.
     """
 
     tools: int | None = None
@@ -52,7 +52,7 @@ class Activation:
 
     @classmethod
     def parse(cls, setting: object, window_tokens: int = WINDOW_TOKENS) -> Activation:
-        """From a setting: false, true, a number of tools, "auto", or "auto:10%" of the window."""
+        """Parse a setting: false, true, a number of tools, "auto", or "auto:10%" of the window."""
         if isinstance(setting, bool):
             return cls(tools=0) if setting else cls()
         if isinstance(setting, int) and setting >= 0:
@@ -61,13 +61,13 @@ class Activation:
         percent = float(share[1] or SHARE_PERCENT) if share else 101.0
         if percent > 100:
             raise InvalidConfig(
-                f"{setting!r} does not say when to hold tools back; write true, false, a number "
-                'of tools, or a share of the context window such as "auto:10%"'
+                f"{setting!r} does not say when to defer tools; write true, false, a number of "
+                'tools, or a share of the context window such as "auto:10%"'
             )
         return cls(tokens=int(window_tokens * percent / 100))
 
     def is_met(self, tools: Sequence[Tool], count: TokenCounter = estimate_tokens) -> bool:
-        """Whether these tools are enough to hold some back."""
+        """Return whether these tools are enough to defer some."""
         if self.tools is not None and len(tools) >= self.tools:
             return True
         if self.tokens is None:
@@ -82,7 +82,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """An order of preference: each way breaks the ties of those before it, names break the rest."""
+    """An order of preference. Each key breaks the ties of those before it; names break the rest."""
 
     by: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
@@ -90,34 +90,37 @@ class Selection:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if unknown := [way for way in self.by if way not in ORDERS]:
+        if unknown := [key for key in self.by if key not in ORDERS]:
             raise InvalidConfig(
-                f"no way of ordering tools {unknown[0]!r}; the ways are {', '.join(ORDERS)}"
+                f"no order of tools {unknown[0]!r}; the orders are {', '.join(ORDERS)}"
             )
 
     def sort_tools(self, tools: Iterable[Tool]) -> list[Tool]:
-        """The tools in this order; without any way, as given."""
-        given = list(tools)
-        known = dict.fromkeys((*self.servers, *(tool.server for tool in given)))
-        places = {server: place for place, server in enumerate(known)}
-        sizes = Counts(tool.server for tool in given)
+        """Return the tools in this order; without a key, in their own."""
+        unsorted = list(tools)
+        if not self.by:
+            return unsorted
+        servers = dict.fromkeys((*self.servers, *(tool.server for tool in unsorted)))
+        places = {server: place for place, server in enumerate(servers)}
+        sizes = Counter(tool.server for tool in unsorted)
         keys: dict[str, Callable[[Tool], Any]] = {
             SERVER_PRIORITY: lambda tool: places[tool.server],
             ALPHABETICAL: lambda tool: tool.name,
-            # A tool's luck is its own: it does not change when other tools come or go.
+            # Seeded by name, so that a tool's place does not change when others come or go.
             RANDOM: lambda tool: random.Random(f"{self.seed} {tool.name}").random(),
             USAGE: lambda tool: -self.usage.get(tool.id, 0),
             SERVER_SIZE: lambda tool: (sizes[tool.server], places[tool.server]),
         }
-        asked = [keys[way] for way in self.by]
-        if not asked:
-            return given
-        return sorted(given, key=lambda tool: (*(key(tool) for key in asked), tool.name))
+        chosen = [keys[key] for key in self.by]
+        return sorted(unsorted, key=lambda tool: (*(key(tool) for key in chosen), tool.name))
 
 
 @dataclass(frozen=True, slots=True)
 class DisclosurePlan:
-    """What is shown in full, in order, and what is held back. `tier` is how much of that is shown."""
+    """The tools that are shown in full, in order, and those that are deferred.
+
+    `tier` is how much of the deferred tools is shown.
+    """
 
     visible_tools: tuple[Tool, ...]
     deferred_tools: tuple[Tool, ...]
@@ -125,21 +128,30 @@ class DisclosurePlan:
 
     @property
     def is_active(self) -> bool:
-        """Whether anything is held back, so that a search tool is needed."""
+        """Whether any tool is deferred, so that a search tool is needed."""
         return bool(self.deferred_tools)
 
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """The settings: when to begin, what is pinned, and how many others are shown in full anyway."""
+    """The settings of disclosure.
 
-    # Few tools cost less than searching for them; models choose worse among more than some thirty.
+    Attributes:
+        activation: When to start deferring. Few tools cost less than searching for them, and
+            models choose worse among more than about thirty.
+        pinned: Names or ids of tools that are always shown in full.
+        tier: How much of the deferred tools is shown.
+        max_visible_tools: How many other tools are shown in full; None means unlimited.
+        max_visible_tokens: How many tokens these may take; None means unlimited.
+        whole_servers: Whether of these the tools of one server are shown all or none.
+        selection: In which order these are chosen.
+    """
+
     activation: Activation = Activation(tools=31, tokens=10_000)
     pinned: frozenset[str] = frozenset()
     tier: Tier = "hidden"
     max_visible_tools: int | None = 0
     max_visible_tokens: int | None = None
-    # Whether, of what is shown besides, a server's tools are shown all or none.
     whole_servers: bool = False
     selection: Selection = Selection()
     count: TokenCounter = estimate_tokens
@@ -148,67 +160,67 @@ class Disclosure:
         if not isinstance(self.activation, Activation):
             raise InvalidConfig(
                 f"activation is an Activation, not {self.activation!r}; "
-                'Activation.read("auto:10%") reads a setting'
+                'Activation.parse("auto:10%") parses a setting'
             )
         if isinstance(self.pinned, str):
             raise InvalidConfig(f"pinned is a set of names; write {{{self.pinned!r}}}")
         if self.tier not in get_args(Tier):
             raise InvalidConfig(f"no tier {self.tier!r}; the tiers are {', '.join(get_args(Tier))}")
-        _check_count("shown_tools", self.max_visible_tools)
-        _check_count("shown_tokens", self.max_visible_tokens)
+        _check_count("max_visible_tools", self.max_visible_tools)
+        _check_count("max_visible_tokens", self.max_visible_tokens)
 
     def is_pinned(self, tool: Tool) -> bool:
-        """Whether a tool is shown in full from the start, whatever there is besides it."""
+        """Return whether a tool is always shown in full."""
         return tool.policy == "never" or tool.name in self.pinned or tool.id in self.pinned
 
     def plan(self, tools: Iterable[Tool]) -> DisclosurePlan:
-        """What to show of these tools and what to hold back.
+        """Return which of these tools to show and which to defer.
 
-        A tool whose policy is `always` is held back also among few; a pin is stronger than that.
+        A tool whose policy is `always` is deferred even among few tools, unless it is pinned.
         """
-        given = tuple(tools)
+        every = tuple(tools)
         if self.tier == "full":
-            return DisclosurePlan(given, (), self.tier)
-        active = self.activation.is_met(given, self.count)
-        kept = {
+            return DisclosurePlan(every, (), self.tier)
+        is_active = self.activation.is_met(every, self.count)
+        visible = {
             tool.id
-            for tool in given
-            if self.is_pinned(tool) or (not active and tool.policy != "always")
+            for tool in every
+            if self.is_pinned(tool) or (not is_active and tool.policy != "always")
         }
-        if active:
-            kept.update(tool.id for tool in self._within_budget(given, kept))
+        if is_active:
+            visible.update(tool.id for tool in self._select_within_budget(every, visible))
         return DisclosurePlan(
-            tuple(tool for tool in given if tool.id in kept),
-            tuple(tool for tool in given if tool.id not in kept),
+            tuple(tool for tool in every if tool.id in visible),
+            tuple(tool for tool in every if tool.id not in visible),
             self.tier,
         )
 
-    def _within_budget(self, tools: Iterable[Tool], pinned: Collection[str]) -> list[Tool]:
-        """The unpinned tools that are shown too: the first in order, while the budget lasts."""
+    def _select_within_budget(self, tools: Iterable[Tool], pinned: Collection[str]) -> list[Tool]:
+        """Return the first unpinned tools in order that fit into the budget."""
         if self.max_visible_tools == 0 or self.max_visible_tokens == 0:
             return []
-        free = [tool for tool in tools if tool.id not in pinned and tool.policy != "always"]
-        most = len(free) if self.max_visible_tools is None else self.max_visible_tools
+        candidates = [tool for tool in tools if tool.id not in pinned and tool.policy != "always"]
+        limit = len(candidates) if self.max_visible_tools is None else self.max_visible_tools
         chosen: list[Tool] = []
-        left = self.max_visible_tokens
-        for group in self._groups(self.selection.sort_tools(free)):
-            if len(chosen) == most:
+        tokens_left = self.max_visible_tokens
+        for group in self._group(self.selection.sort_tools(candidates)):
+            if len(chosen) == limit:
                 break
-            if len(chosen) + len(group) > most:
+            if len(chosen) + len(group) > limit:
                 continue
-            if left is not None:
+            if tokens_left is not None:
                 cost = sum(count_tool_tokens(tool, self.count) for tool in group)
-                if cost > left:
+                if cost > tokens_left:
                     continue
-                left -= cost
+                tokens_left -= cost
             chosen.extend(group)
         return chosen
 
-    def _groups(self, ordered: Iterable[Tool]) -> Iterable[list[Tool]]:
-        """What is shown together or not at all, in order of preference."""
+    def _group(self, tools: Iterable[Tool]) -> Iterable[list[Tool]]:
+        """Return the tools in groups that are shown all or none."""
         if not self.whole_servers:
-            return ([tool] for tool in ordered)
+            return ([tool] for tool in tools)
         servers: dict[str, list[Tool]] = {}
-        for tool in ordered:
+        for tool in tools:
             servers.setdefault(tool.server, []).append(tool)
         return servers.values()

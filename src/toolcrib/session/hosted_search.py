@@ -1,4 +1,4 @@
-"""Which models search tools on their provider's side, by their id."""
+"""Which models have tool search on the provider's side, by model id."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _GPT = re.compile(r"gpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
 
 
 def find_hosting_provider(model: str) -> Provider | None:
-    """Who searches for this model; None means that we do.
+    """Return the provider that searches tools for this model, or None.
 
-    So it is with models that are not known, and behind a gateway (`openai/gpt-5.4`): what lies
-    between need not let the provider's own shapes through.
+    The result is None for unknown models and for models behind a gateway (`openai/gpt-5.4`), which
+    may not pass the provider's own formats through.
     """
     claude = _CLAUDE.match(model)
     if claude and _version(claude) >= FIRST_CLAUDE_VERSION:

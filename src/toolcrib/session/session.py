@@ -1,8 +1,8 @@
-"""What one conversation has been shown.
+"""The tools that one conversation has been shown.
 
-A session is a value: each act gives the next one. The list it keeps only grows at its end, so what a
-prompt cache has seen stays as it was; a tool leaves it only when it is gone, has changed, may no
-longer be used, or has to make room.
+A session is an immutable value: each method returns the next one. Its list grows only at the end,
+so a prompt cache keeps its prefix. A tool leaves the list only if it is removed or changed, may no
+longer be used, or is evicted to stay within the token budget.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.rights import ToolPredicate, allow_all
 from toolcrib.core.token_count import TokenCounter, count_tool_tokens, estimate_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
@@ -21,17 +22,13 @@ MAX_SESSIONS: Final = 4_096
 MAX_FINGERPRINTS: Final = 10_000
 VERSION: Final = 1
 
-IsAllowed = Callable[[Tool], bool]
-
-
-def allow_all(tool: Tool) -> bool:
-    """The right to use every tool."""
-    return True
-
 
 @dataclass(frozen=True, slots=True)
 class RevealedTool:
-    """A tool in the list: which one, in which form, and when it was last of use."""
+    """A tool in the list of a session.
+
+    `fingerprint` identifies its definition, `last_used` is the session's clock at its last use.
+    """
 
     id: str
     fingerprint: str
@@ -42,9 +39,9 @@ class RevealedTool:
 
 @dataclass(frozen=True, slots=True)
 class ModelAction:
-    """One thing a model did: a search that found tools of these names, or the use of one tool.
+    """An action in a history: a search that found tools, the use of a tool, or a load.
 
-    What its provider found for it is no act of the model; it is a `load`.
+    A load is a search by the provider itself.
     """
 
     type: Literal["search", "use", "load"]
@@ -53,10 +50,13 @@ class ModelAction:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The tools one conversation has been shown, in the order of showing.
+    """The tools that one conversation has been shown, in the order in which they were revealed.
 
-    `budget_tokens` is for those that are not pinned; `retired` are those that the last act sent
-    away; `searches` counts the turns in a row in which the model did nothing but search.
+    Attributes:
+        budget_tokens: The limit for tools that are not pinned; None means unlimited.
+        evicted: The ids of the tools that the last action evicted.
+        consecutive_searches: The number of turns in a row in which the model only searched.
+        clock: The number of actions so far.
     """
 
     revealed: tuple[RevealedTool, ...] = ()
@@ -66,31 +66,34 @@ class Session:
     clock: int = 0
 
     def pin(self, tools: Iterable[Tool], count: TokenCounter = estimate_tokens) -> Session:
-        """With these tools pinned: shown, and never sent away. New ones go to the end."""
-        return self._with(tools, True, count)
+        """Return the session with these tools revealed and never evicted. New ones are appended."""
+        return self._add(tools, True, count)
 
     def reveal(self, tools: Iterable[Tool], count: TokenCounter = estimate_tokens) -> Session:
-        """With these tools shown, and marked as just used; the longest unused make room for them."""
-        later = replace(self, clock=self.clock + 1, evicted=())._with(tools, False, count)
-        return later._fitted()
+        """Return the session with these tools revealed, and the least recently used evicted."""
+        later = replace(self, clock=self.clock + 1, evicted=())._add(tools, False, count)
+        return later._evict()
 
-    def visible_tools(self, catalog: Catalog, accepts: IsAllowed = allow_all) -> tuple[Tool, ...]:
-        """The shown tools as they stand in the catalog: unchanged since, and allowed."""
-        tools = ((one, catalog.get(one.id)) for one in self.revealed)
-        return tuple(tool for one, tool in tools if tool and accepts(tool) and _is_same(one, tool))
+    def visible_tools(
+        self, catalog: Catalog, is_allowed: ToolPredicate = allow_all
+    ) -> tuple[Tool, ...]:
+        """Return the revealed tools that are unchanged in the catalog and allowed."""
+        tools = ((entry, catalog.get(entry.id)) for entry in self.revealed)
+        return tuple(
+            tool for entry, tool in tools if tool and is_allowed(tool) and _is_same(entry, tool)
+        )
 
-    def drop_stale(self, catalog: Catalog, accepts: IsAllowed = allow_all) -> Session:
-        """Without the tools that are gone, were changed, or may no longer be used."""
-        kept = {tool.id for tool in self.visible_tools(catalog, accepts)}
-        if len(kept) == len(self.revealed):
+    def drop_stale(self, catalog: Catalog, is_allowed: ToolPredicate = allow_all) -> Session:
+        """Return the session without tools that were removed or changed, or are not allowed."""
+        ids = {tool.id for tool in self.visible_tools(catalog, is_allowed)}
+        if len(ids) == len(self.revealed):
             return self
-        return replace(self, revealed=tuple(one for one in self.revealed if one.id in kept))
+        return replace(self, revealed=tuple(entry for entry in self.revealed if entry.id in ids))
 
     def end_turn(self, only_searched: bool) -> Session:
-        """At the end of a turn of the model, in which it did nothing but search, or something else."""
-        return replace(
-            self, consecutive_searches=self.consecutive_searches + 1 if only_searched else 0
-        )
+        """Return the session after a turn of the model."""
+        searches = self.consecutive_searches + 1 if only_searched else 0
+        return replace(self, consecutive_searches=searches)
 
     @classmethod
     def from_history(
@@ -101,34 +104,34 @@ class Session:
         start: Session | None = None,
         count: TokenCounter = estimate_tokens,
     ) -> Session:
-        """The session that a history tells of, turn by turn. `find` gives the tool of a name.
+        """Return the session after a history, turn by turn. `find` returns the tool of a name.
 
-        What the history no longer holds is not shown any more; that is never an error.
+        Tools that the history no longer mentions are not revealed.
         """
         session = start or cls()
-        for acts in turns:
-            for act in acts:
-                tools = [tool for tool in map(find, act.names) if tool]
+        for actions in turns:
+            for action in actions:
+                tools = [tool for tool in map(find, action.names) if tool]
                 session = session.reveal(tools, count) if tools else session
-            done = [act.type for act in acts if act.type != "load"]
-            session = session.end_turn(bool(done) and set(done) == {"search"})
+            types = {action.type for action in actions} - {"load"}
+            session = session.end_turn(types == {"search"})
         return session
 
     def to_dict(self) -> dict[str, Any]:
-        """The session as it is stored."""
-        shown = [
+        """Return the session as JSON, to be restored with `from_dict`."""
+        revealed = [
             {
-                "id": one.id,
-                "fingerprint": one.fingerprint,
-                "tokens": one.tokens,
-                "used": one.last_used,
+                "id": entry.id,
+                "fingerprint": entry.fingerprint,
+                "tokens": entry.tokens,
+                "used": entry.last_used,
             }
-            | ({"pinned": True} if one.is_pinned else {})
-            for one in self.revealed
+            | ({"pinned": True} if entry.is_pinned else {})
+            for entry in self.revealed
         ]
         return {
             "version": VERSION,
-            "shown": shown,
+            "shown": revealed,
             "budget_tokens": self.budget_tokens,
             "searches": self.consecutive_searches,
             "clock": self.clock,
@@ -136,67 +139,88 @@ class Session:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Session:
-        """The session that was stored. What has changed since is left out by `visible`."""
+        """Return a stored session. Tools that have changed since are dropped by `visible_tools`."""
         try:
             if stored["version"] != VERSION:
                 raise InvalidConfig(
-                    f"the stored session has version {stored['version']!r}, not {VERSION}; begin anew"
+                    f"the stored session has version {stored['version']!r}, not {VERSION}; "
+                    "start a new session"
                 )
             session = cls(
-                tuple(RevealedTool(**one) for one in stored["shown"]),
+                tuple(map(_parse_revealed, stored["shown"])),
                 stored["budget_tokens"],
                 consecutive_searches=stored["searches"],
                 clock=stored["clock"],
             )
-        except (KeyError, TypeError) as fault:
-            raise InvalidConfig(f"not a stored session: {fault}; begin anew") from fault
+        except (KeyError, TypeError) as error:
+            raise InvalidConfig(f"not a stored session: {error}; start a new session") from error
         numbers = [session.consecutive_searches, session.clock, session.budget_tokens or 0]
-        numbers += [number for one in session.revealed for number in (one.tokens, one.last_used)]
-        texts = [text for one in session.revealed for text in (one.id, one.fingerprint)]
-        if not all(isinstance(one, int) for one in numbers) or not all(
-            isinstance(one, str) for one in texts
+        numbers += [
+            number for entry in session.revealed for number in (entry.tokens, entry.last_used)
+        ]
+        texts = [text for entry in session.revealed for text in (entry.id, entry.fingerprint)]
+        if not all(isinstance(number, int) for number in numbers) or not all(
+            isinstance(text, str) for text in texts
         ):
-            raise InvalidConfig("not a stored session: a field has a wrong type; begin anew")
+            raise InvalidConfig(
+                "not a stored session: a field has a wrong type; start a new session"
+            )
         return session
 
-    def _with(self, tools: Iterable[Tool], pinned: bool, count: TokenCounter) -> Session:
-        entries = {one.id: one for one in self.revealed}
+    def _add(self, tools: Iterable[Tool], is_pinned: bool, count: TokenCounter) -> Session:
+        entries = {entry.id: entry for entry in self.revealed}
         for tool in tools:
             known = entries.get(tool.id)
             if known and _is_same(known, tool):
-                # In its place: only the note of its use changes, which nobody is shown.
+                # Replacing a value keeps its place in the list.
                 entries[tool.id] = replace(
-                    known, last_used=self.clock, is_pinned=known.is_pinned or pinned
+                    known, last_used=self.clock, is_pinned=known.is_pinned or is_pinned
                 )
                 continue
             entries.pop(tool.id, None)
             cost = 0 if self.budget_tokens is None else count_tool_tokens(tool, count)
-            entries[tool.id] = RevealedTool(tool.id, _fingerprint(tool), cost, self.clock, pinned)
+            entries[tool.id] = RevealedTool(
+                tool.id, _fingerprint(tool), cost, self.clock, is_pinned
+            )
         return replace(self, revealed=tuple(entries.values()))
 
-    def _fitted(self) -> Session:
-        """Within the budget, as far as that goes without the tools of this very act."""
+    def _evict(self) -> Session:
+        """Return the session within its budget. Tools of the current action are not evicted."""
         if self.budget_tokens is None:
             return self
-        over = sum(one.tokens for one in self.revealed if not one.is_pinned) - self.budget_tokens
-        gone: list[str] = []
-        older = (one for one in self.revealed if not one.is_pinned and one.last_used < self.clock)
-        # Sorting is stable: of those unused for equally long, the one shown first goes first.
-        for one in sorted(older, key=lambda one: one.last_used):
-            if over > 0:
-                gone.append(one.id)
-                over -= one.tokens
-        kept = tuple(one for one in self.revealed if one.id not in gone)
-        return replace(self, revealed=kept, evicted=tuple(gone))
+        unpinned = [entry for entry in self.revealed if not entry.is_pinned]
+        excess = sum(entry.tokens for entry in unpinned) - self.budget_tokens
+        evicted: list[str] = []
+        older = [entry for entry in unpinned if entry.last_used < self.clock]
+        # Sorting is stable: of equally old ones, the one revealed first is evicted first.
+        for entry in sorted(older, key=lambda entry: entry.last_used):
+            if excess > 0:
+                evicted.append(entry.id)
+                excess -= entry.tokens
+        kept = tuple(entry for entry in self.revealed if entry.id not in evicted)
+        return replace(self, revealed=kept, evicted=tuple(evicted))
 
 
-def _is_same(one: RevealedTool, tool: Tool) -> bool:
-    return one.fingerprint == _fingerprint(tool)
+def _parse_revealed(stored: object) -> RevealedTool:
+    if not isinstance(stored, Mapping):
+        raise TypeError(f"a tool is an object, not {type(stored).__name__}")
+    if unknown := stored.keys() - {"id", "fingerprint", "tokens", "used", "pinned"}:
+        raise TypeError(f"unknown field {min(unknown)!r}")
+    return RevealedTool(
+        stored["id"],
+        stored["fingerprint"],
+        stored["tokens"],
+        stored["used"],
+        stored.get("pinned", False),
+    )
+
+
+def _is_same(entry: RevealedTool, tool: Tool) -> bool:
+    return entry.fingerprint == _fingerprint(tool)
 
 
 @lru_cache(maxsize=MAX_FINGERPRINTS)
 def _fingerprint(tool: Tool) -> str:
-    """A tool's fingerprint, which is asked for every turn and never changes."""
     return tool.fingerprint
 
 
@@ -204,34 +228,36 @@ Value = TypeVar("Value")
 
 
 class SessionTable(Generic[Value]):
-    """Sessions by their keys, at most so many.
+    """Sessions by key, up to a limit.
 
-    When there are more, those are forgotten that were not asked for or put in for longest; with
-    `forgets="begun"`, those that began first.
+    Beyond it the least recently used sessions are dropped; with `evicts="oldest"`, those that were
+    created first.
     """
 
     def __init__(
-        self, max_sessions: int = MAX_SESSIONS, forgets: Literal["unused", "begun"] = "unused"
+        self,
+        max_sessions: int = MAX_SESSIONS,
+        evicts: Literal["least_recently_used", "oldest"] = "least_recently_used",
     ) -> None:
         if max_sessions < 1:
             raise InvalidConfig(f"max_sessions must be at least 1, not {max_sessions}")
         self._max_sessions = max_sessions
-        self._by_use = forgets == "unused"
+        self._is_lru = evicts == "least_recently_used"
         self._sessions: dict[str, Value] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def get(self, key: str) -> Value | None:
-        """The session of a key, if it is still known."""
+        """Return the session of a key, or None."""
         session = self._sessions.get(key)
-        if session is not None and self._by_use:
+        if session is not None and self._is_lru:
             self._sessions[key] = self._sessions.pop(key)
         return session
 
     def put(self, key: str, session: Value) -> None:
-        """Keep a session."""
-        if self._by_use:
+        """Store a session."""
+        if self._is_lru:
             self._sessions.pop(key, None)
         self._sessions[key] = session
         while len(self._sessions) > self._max_sessions:

@@ -1,15 +1,15 @@
-"""One turn of a conversation, without doing anything: which tools to show, what each call means.
+"""What the calls of one turn mean, and which tools to send. No I/O happens here.
 
-The model made calls. Some are searches, which are answered here. Some name tools, and are to be run,
-by us or by the caller. Some are faulty, and get an answer that says what to do. Nothing is run here
-and nothing is kept: a `Turn` says what to do and what the session is afterwards.
+A model's calls are of three kinds: searches, which are answered here; calls of tools, which are to
+be run by Toolcrib or by the caller; and invalid calls, which get an error reply with advice. A
+`Turn` holds the replies, the calls to run, and the session after them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -18,12 +18,13 @@ from typing import Any, Final, Literal
 
 from toolcrib.core import prompts
 from toolcrib.core.calls import CallReply, PastCall, ToolCall
+from toolcrib.core.rights import AllowedTools, ToolRights, build_rights
 from toolcrib.core.token_count import TokenCounter, estimate_tokens
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidSchema
-from toolcrib.search.engine import MAX_QUERY_CHARS, AllowedTools, SearchEngine
+from toolcrib.search.engine import MAX_QUERY_CHARS, SearchEngine
 from toolcrib.search.results import SearchResult, find_uncovered
 from toolcrib.session.disclosure import DisclosurePlan
 from toolcrib.session.session import ModelAction, Session
@@ -41,47 +42,53 @@ MAX_DESCRIPTION_CHARS: Final = 200
 MAX_QUOTED_NAME_CHARS: Final = 80
 MAX_QUOTED_SEGMENT_CHARS: Final = 100
 
-# With how many names a misspelt one is compared, how much longer or shorter they may be, and from
-# which share of letters in common on they are alike.
+# A misspelt name is compared with this many names, if they are of about the same length.
 MAX_COMPARED_NAMES: Final = 10_000
-_MISSPELT_CHARS: Final = 3
-_ALIKE: Final = 0.85
+_MAX_LENGTH_DIFFERENCE: Final = 3
+_MIN_SPELLING_SIMILARITY: Final = 0.85
 
-_SYNTAX = re.compile(r"[^\w\s]+")
+_PUNCTUATION = re.compile(r"[^\w\s]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolTask:
-    """A call that is to be run: the tool it means, and the arguments for it.
+    """A call to run.
 
-    `note` is what the model is to be told beside the result.
+    Attributes:
+        call: The call as the model made it.
+        tool: The tool that it means.
+        arguments: The arguments for the tool.
+        note: What to tell the model in addition to the result.
+        is_validated: Whether the arguments were validated against the schema of the tool.
     """
 
     call: ToolCall
     tool: Tool
     arguments: Mapping[str, Any]
     note: str = ""
+    is_validated: bool = False
 
-    def build_answer(self, text: str, is_error: bool = False) -> CallReply:
-        """The answer to the call: what came of it, and the note."""
+    def build_reply(self, text: str, is_error: bool = False) -> CallReply:
+        """Return the reply to the call: the result, and the note."""
         return CallReply(self.call, f"{text}\n\n{self.note}" if self.note else text, is_error)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the calls of one turn mean, in their order, and the session after them."""
+    """The replies to the calls of one turn, the calls to run, and the session after them."""
 
     session: Session
-    answers: tuple[CallReply, ...] = ()
+    replies: tuple[CallReply, ...] = ()
     tasks: tuple[ToolTask, ...] = ()
 
 
 @dataclass(frozen=True)
 class TurnHandler:
-    """The rules of one conversation: what there is to search, what is shown, and in which style.
+    """Handles the turns of one conversation.
 
-    `reveal`: what a search finds is added to the list of tools. `dispatch`: the list never changes;
-    a search answers with full definitions, and a second tool calls what was found.
+    In the style `reveal`, the tools that a search finds are added to the list of tools. In
+    `dispatch` the list never changes: a search returns full definitions, and a second tool calls
+    the tools that were found.
     """
 
     engine: SearchEngine
@@ -94,14 +101,14 @@ class TurnHandler:
     search_name: str = prompts.SEARCH_NAME
 
     def start_session(self, budget_tokens: int | None = None) -> Session:
-        """A session that has been shown what is shown from the start."""
+        """Return a session that shows the tools that are visible from the start."""
         pinned = filter(self.is_allowed, self.plan.visible_tools)
         return Session(budget_tokens=budget_tokens).pin(pinned, self.count)
 
     def resume_session(self, session: Session) -> Session:
-        """A session from before: without what is gone since, and with what is newly pinned."""
+        """Return an earlier session without stale tools, and with newly pinned ones."""
         current = session.drop_stale(self.engine.catalog, self.is_allowed)
-        known = {one.id for one in current.revealed}
+        known = {entry.id for entry in current.revealed}
         new = [
             tool
             for tool in self.plan.visible_tools
@@ -112,58 +119,72 @@ class TurnHandler:
     def replay_history(
         self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None
     ) -> Session:
-        """The session that a message history tells of: for those who keep nothing else."""
+        """Return the session after a message history, for callers that store nothing else."""
         start = self.start_session(budget_tokens)
-        return Session.from_history(
-            self.actions_from_history(turns), self.find_tool, start=start, count=self.count
-        )
+        actions = self.actions_from_history(turns)
+        return Session.from_history(actions, self.find_tool, start=start, count=self.count)
+
+    def actions_from_history(
+        self, turns: Iterable[Sequence[PastCall]]
+    ) -> Iterator[tuple[ModelAction, ...]]:
+        """Yield the actions of the model in each turn of a history."""
+        for calls in turns:
+            yield tuple(map(self._action_from_call, calls))
 
     def eviction_notes(
         self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None
     ) -> dict[str, str]:
-        """What belongs beside the results of the calls in a history, by call id: see `Task.note`."""
+        """Return the notes for the results of the calls in a history, by call id.
+
+        They are the notes that `ToolTask.note` had when the calls were handled.
+        """
         session = self.start_session(budget_tokens)
-        told: dict[str, str] = {}
-        for exchange in (one for exchanges in turns for one in exchanges):
-            act = self._act(exchange)
-            later = Session.from_history([[act]], self.find_tool, start=session, count=self.count)
-            if act.type == "use" and later.clock != session.clock and later.evicted:
-                told[exchange.call.id] = self._put_away(later)
+        notes: dict[str, str] = {}
+        for past in (call for calls in turns for call in calls):
+            action = self._action_from_call(past)
+            later = Session.from_history(
+                [[action]], self.find_tool, start=session, count=self.count
+            )
+            if action.type == "use" and later.clock != session.clock and later.evicted:
+                notes[past.call.id] = self._describe_evicted(later)
             session = later
-        return told
+        return notes
 
     def tools(self, session: Session) -> tuple[Tool, ...]:
-        """The tools to send: our own first, as they never change, then what the session shows.
+        """Return the tools to send: the search tool, the session's tools, then stubs.
 
-        Stubs come last, so that a tool which is revealed leaves them and joins those before.
+        The search tool comes first because it never changes. Stubs come last, so that a tool that
+        is revealed moves only within the part after the session's tools.
         """
         visible = session.visible_tools(self.engine.catalog, self.is_allowed)
-        shown = {tool.id for tool in visible} if self._stubs else ()
-        stubs = (stub for stub in self._stubs if stub.id not in shown)
+        ids = {tool.id for tool in visible} if self._stubs else ()
+        stubs = (stub for stub in self._stubs if stub.id not in ids)
         return (*self.own_tools, *visible, *stubs)
 
     @cached_property
     def own_tools(self) -> tuple[Tool, ...]:
-        """The search tool, if there is anything to search for, and in dispatch the one that calls."""
+        """The search tool, if any tool is deferred, and in dispatch style the execute tool."""
         if not self.plan.is_active:
             return ()
-        return (self.search_tool, self.execute_tool) if self._dispatches else (self.search_tool,)
+        return (self.search_tool, self.execute_tool) if self._is_dispatch else (self.search_tool,)
 
     @cached_property
     def search_tool(self) -> Tool:
         """The tool that finds the others."""
         execute = self._free_name(prompts.EXECUTE_NAME)
-        about = prompts.DISPATCH_DESCRIPTION.format(execute=execute)
+        description = prompts.SEARCH_DESCRIPTION
+        if self._is_dispatch:
+            description = prompts.DISPATCH_DESCRIPTION.format(execute=execute)
         limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=DEFAULT_LIMIT)
-        needs = {"type": "array", "items": {"type": "string"}}
+        texts = {"type": "array", "items": {"type": "string"}}
         return Tool(
             self._free_name(self.search_name),
-            self._with_names(about if self._dispatches else prompts.SEARCH_DESCRIPTION),
+            self._add_names(description),
             {
                 "type": "object",
                 "properties": {
                     "query": {"type": "string", "description": prompts.QUERY_DESCRIPTION},
-                    "queries": {**needs, "description": prompts.QUERIES_DESCRIPTION},
+                    "queries": {**texts, "description": prompts.QUERIES_DESCRIPTION},
                     "limit": {"type": "integer", "description": limit},
                 },
             },
@@ -173,16 +194,16 @@ class TurnHandler:
 
     @cached_property
     def execute_tool(self) -> Tool:
-        """The tool that calls what a search has found."""
+        """The tool that calls another tool, in dispatch style."""
         search = self.search_tool.name
-        tool = prompts.EXECUTE_TOOL_DESCRIPTION.format(search=search)
+        tool_name = prompts.EXECUTE_TOOL_DESCRIPTION.format(search=search)
         return Tool(
             self._free_name(prompts.EXECUTE_NAME),
             prompts.EXECUTE_DESCRIPTION.format(search=search),
             {
                 "type": "object",
                 "properties": {
-                    "tool_name": {"type": "string", "description": tool},
+                    "tool_name": {"type": "string", "description": tool_name},
                     "tool_input": {
                         "type": "object",
                         "description": prompts.EXECUTE_INPUT_DESCRIPTION,
@@ -193,270 +214,251 @@ class TurnHandler:
             policy="never",
         )
 
-    @cached_property
-    def _stubs(self) -> tuple[Tool, ...]:
-        """What is held back, without parameters, where that much of it is to be seen."""
-        if self.plan.tier != "stub":
-            return ()
-        held = filter(self.is_allowed, self.plan.deferred_tools)
-        return tuple(tool.replace(id=tool.id, input_schema=dict(OPEN_SCHEMA)) for tool in held)
-
-    def _with_names(self, about: str) -> str:
-        """The search tool's description, with the names to search for where they are to be seen."""
-        if self.plan.tier != "name":
-            return about
-        names = [
-            self.names.name_for(tool) for tool in filter(self.is_allowed, self.plan.deferred_tools)
-        ]
-        more = ["…"] if len(names) > MAX_LISTED_NAMES else []
-        return f"{about} {prompts.SOURCE_NAMES.format(names=', '.join(names[:MAX_LISTED_NAMES] + more))}"
-
     def is_allowed(self, tool: Tool) -> bool:
-        """Whether the caller has the right to a tool."""
-        return self._accepts(tool)
+        """Return whether the caller may use a tool."""
+        return self._rights.is_allowed(tool)
 
     def find_tool(self, name: str, namespace: str = "") -> Tool | None:
-        """The tool of a name, if there is one and the caller may use it.
+        """Return the tool of a name, if there is one and the caller may use it.
 
-        A namespace that is not a group of ours is that of the server a tool came from.
+        An unknown namespace is taken for the name of the server.
         """
         tool = self.names.find_tool(name)
         if tool is None and namespace:
             tool = self.names.find_tool(f"{namespace}{SERVER_SEPARATOR}{name}")
         return tool if tool and self.is_allowed(tool) else None
 
+    def search(self, query: str, limit: int) -> SearchResult:
+        """Search the tools that the caller may use."""
+        query = query[:MAX_QUERY_CHARS]
+        try:
+            return self.engine.search(query, limit=limit, allowed=self.allowed)
+        except InvalidQuery:
+            # Models write sentences, so a malformed expression is searched as plain words.
+            words = _PUNCTUATION.sub(" ", query).lower()
+            return self.engine.search(words, limit=limit, allowed=self.allowed)
+
     def handle_calls(
         self, session: Session, calls: Sequence[ToolCall], loaded: Iterable[str] = ()
     ) -> Turn:
-        """What these calls mean. A call to a tool that was not shown is as good as any other.
+        """Return what these calls mean. A call to a tool that was not revealed is valid.
 
         `loaded` are the names of tools that the provider itself has found in this turn.
         """
         session = session.drop_stale(self.engine.catalog, self.is_allowed)
         known = [tool for tool in map(self.find_tool, loaded) if tool]
-        if known and not self._dispatches:
+        if known and not self._is_dispatch:
             session = session.reveal(known, self.count)
-        answers: list[CallReply] = []
+        replies: list[CallReply] = []
         tasks: list[ToolTask] = []
-        before = session.consecutive_searches
+        searches = session.consecutive_searches
         for call in calls:
             if self._is_search(call):
-                session, answer = self._searched(session, call, before)
-                answers.append(answer)
+                session, reply = self._answer_search(session, call, searches)
+                replies.append(reply)
                 continue
-            meant = self._meant(call)
-            if isinstance(meant, CallReply):
-                answers.append(meant)
+            task = self._resolve_call(call)
+            if isinstance(task, CallReply):
+                replies.append(task)
                 continue
-            if self.style == "reveal":
-                session = session.reveal([meant.tool], self.count)
-                meant = replace(meant, note=self._put_away(session))
-            fault = self._fault(meant)
-            if fault:
-                answers.append(meant.build_answer(fault, is_error=True))
+            if not self._is_dispatch:
+                session = session.reveal([task.tool], self.count)
+                task = replace(task, note=self._describe_evicted(session))
+            task, problems = self._validate(task)
+            if problems:
+                text = _render_problems(self.names.name_for(task.tool), problems)
+                replies.append(task.build_reply(text, is_error=True))
             else:
-                tasks.append(meant)
+                tasks.append(task)
         session = session.end_turn(bool(calls) and all(map(self._is_search, calls)))
-        return Turn(session, tuple(answers), tuple(tasks))
+        return Turn(session, tuple(replies), tuple(tasks))
 
-    def actions_from_history(
-        self, turns: Iterable[Sequence[PastCall]]
-    ) -> Iterator[tuple[ModelAction, ...]]:
-        """What a history says that the model did, in the words of a session."""
-        for exchanges in turns:
-            yield tuple(map(self._act, exchanges))
-
-    def _act(self, exchange: PastCall) -> ModelAction:
-        call = exchange.call
-        if exchange.is_hosted_search:
-            return ModelAction("load", () if self._dispatches else exchange.names)
-        if not self._is_search(call):
-            tool = self.find_tool(call.name, call.namespace)
-            return ModelAction("use", (tool.id,) if tool and self.style == "reveal" else ())
-        return ModelAction(
-            "search", () if self._dispatches else exchange.names or _loaded(exchange.text)
-        )
-
-    def _is_search(self, call: ToolCall) -> bool:
-        return self.plan.is_active and (call.is_search or call.name == self.search_tool.name)
+    @cached_property
+    def _rights(self) -> ToolRights:
+        return build_rights(self.allowed)
 
     @property
-    def _dispatches(self) -> bool:
+    def _is_dispatch(self) -> bool:
         return self.style == "dispatch"
 
     @cached_property
-    def _accepts(self) -> Callable[[Tool], bool]:
-        allowed = self.allowed
-        if allowed is None:
-            return lambda tool: True
-        if callable(allowed):
-            return allowed
-        ids = frozenset([allowed] if isinstance(allowed, str) else allowed)
-        return lambda tool: tool.id in ids
+    def _stubs(self) -> tuple[Tool, ...]:
+        """The deferred tools without their parameters, if the tier shows stubs."""
+        if self.plan.tier != "stub":
+            return ()
+        deferred = filter(self.is_allowed, self.plan.deferred_tools)
+        return tuple(tool.replace(id=tool.id, input_schema=dict(OPEN_SCHEMA)) for tool in deferred)
+
+    def _add_names(self, description: str) -> str:
+        """Return the description with the names of the deferred tools, if the tier shows names."""
+        if self.plan.tier != "name":
+            return description
+        deferred = filter(self.is_allowed, self.plan.deferred_tools)
+        names = list(map(self.names.name_for, deferred))
+        if len(names) > MAX_LISTED_NAMES:
+            names[MAX_LISTED_NAMES:] = ["…"]
+        return f"{description} {prompts.SOURCE_NAMES.format(names=', '.join(names))}"
 
     def _free_name(self, name: str) -> str:
-        """A name of ours, behind as many underscores as it takes to be no other tool's."""
+        """Return the name, with underscores before it if a tool of the catalog has it."""
         while self.names.find_tool(name):
             name = f"_{name}"
         return name
 
-    def _searched(self, session: Session, call: ToolCall, before: int) -> tuple[Session, CallReply]:
-        """The answer to a search, and the session that has been shown what it found."""
-        if before >= MAX_SEARCHES:
-            text = prompts.TOO_MANY_SEARCHES.format(count=before)
+    def _is_search(self, call: ToolCall) -> bool:
+        return self.plan.is_active and (call.is_search or call.name == self.search_tool.name)
+
+    def _action_from_call(self, past: PastCall) -> ModelAction:
+        call = past.call
+        if past.is_hosted_search:
+            return ModelAction("load", () if self._is_dispatch else past.names)
+        if not self._is_search(call):
+            tool = self.find_tool(call.name, call.namespace)
+            return ModelAction("use", (tool.id,) if tool and not self._is_dispatch else ())
+        names = past.names or _parse_found_names(past.text)
+        return ModelAction("search", () if self._is_dispatch else names)
+
+    def _answer_search(
+        self, session: Session, call: ToolCall, searches: int
+    ) -> tuple[Session, CallReply]:
+        """Return the session with the found tools revealed, and the reply to the search."""
+        if searches >= MAX_SEARCHES:
+            text = prompts.TOO_MANY_SEARCHES.format(count=searches)
             return session, CallReply(call, text, is_error=True)
         arguments = call.arguments or {}
-        queries = _queries(arguments)
+        queries = _parse_queries(arguments)
         if not queries:
             return session, CallReply(call, prompts.NO_QUERY, is_error=True)
-        results = [self.search(query, _limit(arguments)) for query in queries[:MAX_QUERIES]]
-        hits = {hit.tool.id: hit.tool for one in results if one.is_confident for hit in one}
+        limit = _parse_limit(arguments)
+        results = [self.search(query, limit) for query in queries[:MAX_QUERIES]]
+        hits = {
+            hit.tool.id: hit.tool for result in results if result.is_confident for hit in result
+        }
         found = tuple(hits.values())
-        if found and not self._dispatches:
+        if found and not self._is_dispatch:
             session = session.reveal(found, self.count)
-        others = {hit.tool.id: hit.tool for one in results if not one.is_confident for hit in one}
+        others = {
+            hit.tool.id: hit.tool for result in results if not result.is_confident for hit in result
+        }
         nearest = [tool for id, tool in others.items() if id not in hits][:MAX_SUGGESTIONS]
-        missing = render_uncovered(find_uncovered(results))
-        text = self._told(session, found, nearest, missing, len(queries) > MAX_QUERIES)
+        messages = self._search_messages(session, bool(found), bool(nearest))
+        if len(queries) > MAX_QUERIES:
+            messages.insert(0, prompts.TOO_MANY_QUERIES.format(most=MAX_QUERIES))
+        messages.append(render_uncovered(find_uncovered(results)))
+        # The names in this JSON are how a history is replayed.
+        answer: dict[str, Any] = {"found": [self._render_tool(tool) for tool in found]}
+        if nearest:
+            answer["nearest"] = [self._render_tool(tool) for tool in nearest]
+        answer["message"] = " ".join(filter(None, messages))
+        text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
         return session, CallReply(call, text, found_tools=found)
 
-    def search(self, query: str, limit: int) -> SearchResult:
-        """What a model's query finds among what the caller may use."""
-        query = query[:MAX_QUERY_CHARS]
-        try:
-            result = self.engine.search(query, limit=limit, allowed=self.allowed)
-        except InvalidQuery:
-            # A model writes sentences. What it did not mean as syntax is read as words.
-            words = _SYNTAX.sub(" ", query).lower()
-            result = self.engine.search(words, limit=limit, allowed=self.allowed)
-        return result
+    def _search_messages(self, session: Session, has_found: bool, has_nearest: bool) -> list[str]:
+        if has_found and self._is_dispatch:
+            return [prompts.CALL_THROUGH.format(execute=self.execute_tool.name)]
+        if has_found:
+            return [prompts.TOOLS_LOADED, self._describe_evicted(session)]
+        return [prompts.NO_GOOD_MATCH if has_nearest else prompts.NO_MATCH]
 
-    def _told(
-        self,
-        session: Session,
-        found: Sequence[Tool],
-        nearest: Sequence[Tool],
-        missing: str,
-        cut: bool,
-    ) -> str:
-        """A search's answer, as JSON: the names in it are how a history is read again."""
-        says = [prompts.TOO_MANY_QUERIES.format(most=MAX_QUERIES)] if cut else []
-        if found and self._dispatches:
-            says.append(prompts.CALL_THROUGH.format(execute=self.execute_tool.name))
-        elif found:
-            says += [prompts.TOOLS_LOADED, self._put_away(session)]
-        else:
-            says.append(prompts.NO_GOOD_MATCH if nearest else prompts.NO_MATCH)
-        answer: dict[str, Any] = {"found": [self._shown(tool) for tool in found]}
-        if nearest:
-            answer["nearest"] = [self._shown(tool) for tool in nearest]
-        answer["message"] = " ".join(filter(None, [*says, missing]))
-        return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    def _render_tool(self, tool: Tool) -> dict[str, Any]:
+        name, description = self.names.name_for(tool), tool.description
+        if self._is_dispatch:
+            return {"name": name, "description": description, "input_schema": tool.input_schema}
+        return {"name": name, "description": _shorten(description, MAX_DESCRIPTION_CHARS - 1, 1)}
 
-    def _shown(self, tool: Tool) -> dict[str, Any]:
-        if self._dispatches:
-            schema = tool.input_schema
-            return {
-                "name": self.names.name_for(tool),
-                "description": tool.description,
-                "input_schema": schema,
-            }
-        about = tool.description
-        if len(about) > MAX_DESCRIPTION_CHARS:
-            about = f"{about[: MAX_DESCRIPTION_CHARS - 1]}…"
-        return {"name": self.names.name_for(tool), "description": about}
-
-    def _put_away(self, session: Session) -> str:
-        """What the last act has sent away, as the model is told; nothing if that is nothing."""
-        names = ", ".join(map(self._name_of, session.evicted))
+    def _describe_evicted(self, session: Session) -> str:
+        """Return what to tell the model about evicted tools, or an empty text."""
+        names = ", ".join(map(self._name_for_id, session.evicted))
         return prompts.EVICTED_TOOLS.format(names=names) if names else ""
 
-    def _name_of(self, id: str) -> str:
+    def _name_for_id(self, id: str) -> str:
         tool = self.engine.catalog.get(id)
         return self.names.name_for(tool) if tool else id
 
-    def _meant(self, call: ToolCall) -> ToolTask | CallReply:
-        """The task a call sets, or the answer that says why it sets none."""
+    def _resolve_call(self, call: ToolCall) -> ToolTask | CallReply:
+        """Return the task of a call, or an error reply."""
         name, arguments = call.name, call.arguments
-        if self._dispatches and self.plan.is_active and name == self.execute_tool.name:
-            wrong = find_problems(self.execute_tool.input_schema, arguments)
-            if wrong:
-                return CallReply(call, _bad_arguments(name, wrong), is_error=True)
+        if self._is_dispatch and self.plan.is_active and name == self.execute_tool.name:
+            problems = find_problems(self.execute_tool.input_schema, arguments)
+            if problems:
+                return CallReply(call, _render_problems(name, problems), is_error=True)
             assert arguments is not None
             name, arguments = arguments["tool_name"], arguments["tool_input"]
         tool = self.find_tool(name, call.namespace)
         if tool is None:
-            return CallReply(call, self._unknown(name), is_error=True)
+            return CallReply(call, self._describe_unknown(name), is_error=True)
         if arguments is None:
             text = prompts.ARGUMENTS_NOT_JSON.format(name=self.names.name_for(tool))
             return CallReply(call, text, is_error=True)
         return ToolTask(call, tool, arguments)
 
-    def _unknown(self, name: str) -> str:
-        shown = name if len(name) <= MAX_QUOTED_NAME_CHARS else f"{name[:MAX_QUOTED_NAME_CHARS]}…"
-        words = _SYNTAX.sub(" ", name.replace("_", " "))
-        found = self.search(words, MAX_SUGGESTIONS) if words.strip() else ()
-        near = dict.fromkeys(
-            [*self._alike(name), *(self.names.name_for(hit.tool) for hit in found)]
-        )
-        says = [prompts.UNKNOWN_TOOL.format(name=json.dumps(shown, ensure_ascii=False))]
-        if near:
-            says.append(prompts.NEAREST_NAMES.format(names=", ".join([*near][:MAX_SUGGESTIONS])))
-        if self.plan.is_active:
-            says.append(prompts.SEARCH_INSTEAD.format(search=self.search_tool.name))
-        return " ".join(says)
-
-    def _alike(self, name: str) -> list[str]:
-        """Names of tools that are spelled almost like this one, the most alike first."""
-        usable = filter(self.is_allowed, islice(self.engine.catalog, MAX_COMPARED_NAMES))
-        named = map(self.names.name_for, usable)
-        close = [one for one in named if abs(len(one) - len(name)) <= _MISSPELT_CHARS]
-        return get_close_matches(name, close, MAX_SUGGESTIONS, _ALIKE)
-
-    def _fault(self, task: ToolTask) -> str:
-        """What is wrong with the arguments; nothing if they fit, or if nobody can tell."""
+    def _validate(self, task: ToolTask) -> tuple[ToolTask, Sequence[str]]:
+        """Return the task, marked as validated, and the problems of its arguments."""
         if not self.validates_arguments:
-            return ""
+            return task, ()
         try:
-            wrong = find_problems(task.tool.input_schema, task.arguments)
+            problems = find_problems(task.tool.input_schema, task.arguments)
         except InvalidSchema:
-            # Whoever made the tool will check what he asked for.
-            return ""
-        return _bad_arguments(self.names.name_for(task.tool), wrong) if wrong else ""
+            # The tool itself has to check arguments that its schema cannot.
+            return task, ()
+        return replace(task, is_validated=True), problems
+
+    def _describe_unknown(self, name: str) -> str:
+        words = _PUNCTUATION.sub(" ", name.replace("_", " "))
+        result = self.search(words, MAX_SUGGESTIONS) if words.strip() else ()
+        found = [self.names.name_for(hit.tool) for hit in result]
+        nearest = [*dict.fromkeys([*self._similar_names(name), *found])][:MAX_SUGGESTIONS]
+        quoted = json.dumps(_shorten(name, MAX_QUOTED_NAME_CHARS), ensure_ascii=False)
+        messages = [prompts.UNKNOWN_TOOL.format(name=quoted)]
+        if nearest:
+            messages.append(prompts.NEAREST_NAMES.format(names=", ".join(nearest)))
+        if self.plan.is_active:
+            messages.append(prompts.SEARCH_INSTEAD.format(search=self.search_tool.name))
+        return " ".join(messages)
+
+    def _similar_names(self, name: str) -> list[str]:
+        """Return the names of tools with almost the same spelling, the most similar first."""
+        allowed = filter(self.is_allowed, islice(self.engine.catalog, MAX_COMPARED_NAMES))
+        names = map(self.names.name_for, allowed)
+        close = [other for other in names if abs(len(other) - len(name)) <= _MAX_LENGTH_DIFFERENCE]
+        return get_close_matches(name, close, MAX_SUGGESTIONS, _MIN_SPELLING_SIMILARITY)
 
 
-def render_uncovered(needs: Sequence[str]) -> str:
-    """What a model is told of the needs that nothing serves; nothing if there are none."""
-    shown = [
-        need if len(need) <= MAX_QUOTED_SEGMENT_CHARS else f"{need[:MAX_QUOTED_SEGMENT_CHARS]}…"
-        for need in needs
-    ]
-    return prompts.UNCOVERED_SEGMENTS.format(needs="; ".join(shown)) if shown else ""
+def render_uncovered(segments: Sequence[str]) -> str:
+    """Return what to tell the model about segments that no tool covers, or an empty text."""
+    quoted = [_shorten(segment, MAX_QUOTED_SEGMENT_CHARS) for segment in segments]
+    return prompts.UNCOVERED_SEGMENTS.format(needs="; ".join(quoted)) if quoted else ""
 
 
-def _bad_arguments(name: str, wrong: Iterable[str]) -> str:
-    return "\n".join([prompts.INVALID_ARGUMENTS.format(name=name), *(f"- {one}" for one in wrong)])
+def _shorten(text: str, max_chars: int, ellipsis_chars: int = 0) -> str:
+    """Return the text, or its first characters and an ellipsis if it is longer."""
+    return text if len(text) <= max_chars + ellipsis_chars else f"{text[:max_chars]}…"
 
 
-def _queries(arguments: Mapping[str, Any]) -> list[str]:
-    """What is asked for: one query, several, or both, in whatever shape a model puts them."""
+def _render_problems(name: str, problems: Iterable[str]) -> str:
+    heading = prompts.INVALID_ARGUMENTS.format(name=name)
+    return "\n".join([heading, *(f"- {problem}" for problem in problems)])
+
+
+def _parse_queries(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the queries of a search: `query`, `queries`, or both, as a list or a text."""
     several = arguments.get("queries")
-    listed = several if isinstance(several, list) else [several]
-    asked = [arguments.get("query"), *listed]
-    return list(dict.fromkeys(one.strip() for one in asked if isinstance(one, str) and one.strip()))
+    values = [arguments.get("query"), *(several if isinstance(several, list) else [several])]
+    texts = (value.strip() for value in values if isinstance(value, str))
+    return list(dict.fromkeys(filter(None, texts)))
 
 
-def _limit(arguments: Mapping[str, Any]) -> int:
-    asked = arguments.get("limit")
-    if isinstance(asked, bool) or not isinstance(asked, int | float) or asked != asked:
+def _parse_limit(arguments: Mapping[str, Any]) -> int:
+    limit = arguments.get("limit")
+    # The last condition excludes NaN.
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit != limit:
         return DEFAULT_LIMIT
-    return int(min(max(asked, 1), MAX_LIMIT))
+    return int(min(max(limit, 1), MAX_LIMIT))
 
 
-def _loaded(text: str) -> tuple[str, ...]:
-    """The names in the text of a search's answer; none if it is not one of ours, or was cut."""
+def _parse_found_names(text: str) -> tuple[str, ...]:
+    """Return the names in the reply to a search; none if the text is something else, or was cut."""
     try:
-        found = json.loads(text)["found"]
-        return tuple(str(one["name"]) for one in found)
+        return tuple(str(entry["name"]) for entry in json.loads(text)["found"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return ()

@@ -1,4 +1,4 @@
-"""What a gateway remembers between starts; `open_store` is the door."""
+"""The gateway's persistent store; `open_store` opens it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from toolcrib.storage.store import Store
 
 
 def open_store(url: str) -> Store:
-    """The store at a URL: `sqlite:///toolcrib.db` is a file here, `sqlite:////var/toolcrib.db` one
-    elsewhere, `sqlite://` is in memory and forgotten at the end."""
+    """Open the store at a URL.
+
+    `sqlite:///toolcrib.db` is a relative path, `sqlite:////var/toolcrib.db` an absolute one, and
+    `sqlite://` a store in memory.
+    """
     try:
         path = path_from_url(url)
-    except InvalidConfig as fault:
-        raise InvalidConfig(f"store: {fault}") from None
+    except InvalidConfig as error:
+        raise InvalidConfig(f"store: {error}") from None
     return SqliteStore(path)

@@ -1,7 +1,7 @@
-"""Whether other processes use a file: a lock on a file beside it.
+"""A lock file that shows whether other processes use a database.
 
-A database that is open elsewhere must not be moved: SQLite would go on by the old name, and its
-log would end up beside the wrong file.
+A database that is open in another process must not be moved: SQLite would continue under the old
+name, and its log would end up next to the wrong file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ fcntl: ModuleType | None
 try:
     import fcntl
 except ImportError:
-    # Where this is missing, the system itself refuses to move a file that is open.
+    # Windows, which refuses to move an open file anyway.
     fcntl = None
 
 LOCK_SUFFIX: Final = "-use"
@@ -27,92 +27,95 @@ _PAUSE_SECONDS: Final = 0.02
 
 
 class FileLock:
-    """Says to other processes that we use a file, for as long as it is not closed."""
+    """A shared lock on the use of a file; it can become exclusive while no other process uses it."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path + LOCK_SUFFIX)
         self._file: IO[bytes]
-        until = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            self._file, self._is_new = _open_lock_file(self._path)
-            if self._acquire(False) and self._is_current_file():
+            self._file, self._is_new = open_lock_file(self._path)
+            if self._acquire_shared() and self._is_current_file():
                 return
             self._file.close()
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise BlockingIOError(f"{self._path} is locked")
 
     def acquire_exclusive(self, is_done: Callable[[], bool]) -> bool:
-        """Whether we are the only ones, once those who come and go have gone.
+        """Wait until no other process holds the lock; return whether it is now exclusive.
 
-        While this waits, nobody is told that we use the file, so that of several who wait one is
-        alone; the others learn by `is_done` that there is nothing left to wait for.
+        The shared lock is released during the wait, so that one of several waiting processes gets
+        the exclusive lock. The wait ends early when `is_done` returns true, which means that
+        another process has done the work.
         """
-        until = time.monotonic() + WAIT_SECONDS
-        self._unlock()
-        while not is_done() and time.monotonic() < until:
-            if self._try_lock(True):
+        deadline = time.monotonic() + WAIT_SECONDS
+        if fcntl is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        while not is_done() and time.monotonic() < deadline:
+            if self._try_lock(exclusive=True):
                 return self._is_current_file()
             time.sleep(_PAUSE_SECONDS)
-        self._acquire(False)
+        self._acquire_shared()
         return False
 
     def downgrade(self) -> None:
-        """Let others in again, after having been alone."""
-        self._acquire(False)
+        """Make an exclusive lock shared again."""
+        self._acquire_shared()
 
     def close(self) -> None:
-        """We use the file no longer."""
+        """Release the lock."""
         self._file.close()
 
     def remove(self) -> None:
-        """We never came to use the file: leave nothing beside it that was not there before.
+        """Release the lock and delete the lock file if this object created it.
 
-        What somebody else has come to lock stays. Who has opened it and not locked it yet sees
-        that it is gone, and makes another.
+        The file stays if another process has locked it. A process that has opened it but not
+        locked it yet notices that it is gone, and creates another.
         """
-        if fcntl is not None and self._is_new and self._try_lock(True) and self._is_current_file():
+        if (
+            fcntl is not None
+            and self._is_new
+            and self._try_lock(exclusive=True)
+            and self._is_current_file()
+        ):
             self._path.unlink()
         self._file.close()
         if fcntl is None and self._is_new:
-            # Here the system refuses this while another has it open.
+            # Windows refuses to delete a file that another process has open.
             with suppress(OSError):
                 self._path.unlink()
 
     def _is_current_file(self) -> bool:
-        """Whether the file that we have open is the one that others find."""
+        """Return whether the open file is still the one at the path."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         except FileNotFoundError:
             return False
 
-    def _acquire(self, exclusive: bool) -> bool:
-        until = time.monotonic() + WAIT_SECONDS
-        while not self._try_lock(exclusive):
-            if time.monotonic() > until:
+    def _acquire_shared(self) -> bool:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not self._try_lock(exclusive=False):
+            if time.monotonic() > deadline:
                 return False
             time.sleep(_PAUSE_SECONDS)
         return True
 
-    def _try_lock(self, exclusive: bool) -> bool:
+    def _try_lock(self, *, exclusive: bool) -> bool:
         if fcntl is None:
             return True
-        how = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        operation = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
         try:
-            fcntl.flock(self._file, how | fcntl.LOCK_NB)
+            fcntl.flock(self._file, operation | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError:
-            # Some network drives know no such locks; then nobody can be told.
+            # Some network drives do not support locks.
             return True
         return True
 
-    def _unlock(self) -> None:
-        if fcntl is not None:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
 
-
-def _open_lock_file(path: Path) -> tuple[IO[bytes], bool]:
-    """The file to lock, and whether it was made now."""
+def open_lock_file(path: Path) -> tuple[IO[bytes], bool]:
+    """Open the lock file; return it and whether it was created."""
     try:
         return path.open("xb"), True
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""The tables of a store, version by version. What is here stays as it is; new versions follow."""
+"""The schema of the store: one tuple of statements per version. Released versions never change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERSION_1: Final = (
     "CREATE INDEX sessions_by_time ON sessions (at)",
 )
 
-_LESSONS: Final = (
+_VERSION_2: Final = (
     "CREATE TABLE lessons (circle TEXT NOT NULL, voice TEXT NOT NULL, word TEXT NOT NULL, "
     "weights TEXT NOT NULL, PRIMARY KEY (circle, voice, word)) WITHOUT ROWID",
     "CREATE TABLE lessons_state (number INTEGER NOT NULL, salt_check TEXT NOT NULL)",
@@ -29,6 +29,6 @@ _LESSONS: Final = (
 )
 
 # Learning from use was removed in 0.2.
-_DROP_LESSONS: Final = ("DROP TABLE lessons", "DROP TABLE lessons_state")
+_VERSION_3: Final = ("DROP TABLE lessons", "DROP TABLE lessons_state")
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _LESSONS, _DROP_LESSONS)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)

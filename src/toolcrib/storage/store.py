@@ -1,7 +1,7 @@
-"""What a gateway remembers between starts: the promise every store keeps, and the values in it.
+"""The `Store` protocol: what a gateway keeps between runs, and the stored values.
 
-A store is synchronous, quick, and safe from any thread; an event loop calls it through
-`asyncio.to_thread`. Whatever is wrong with it raises `InvalidStore`, which names the cure.
+A store is synchronous, fast and thread-safe; call it from an event loop through a thread. Every
+failure raises `InvalidStore` with a message that names the remedy.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from toolcrib.safety.pin import Pin
+from toolcrib.safety.pinning import Pin
 
-__all__ = ["Pin", "ServerManifest", "Store", "ToolUsage", "ToolUsageTotal"]
-
-# The limits of a store; the oldest go first where something has to go.
-MAX_SESSIONS: Final = 4096
+# The limits of a store. Where a limit is reached, the oldest rows are deleted first.
 MAX_USED_TOOLS: Final = 50_000
 MAX_COUNTERS: Final = 1_000
 MAX_SERVERS: Final = 10_000
@@ -25,25 +22,25 @@ MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServerManifest:
-    """What a server said of itself when it was last up."""
+    """What a server reported about itself when it was last connected."""
 
     server: str
-    # A digest of how the server is started: under another one the manifest is of another server.
+    # A digest of how the server is started; another digest means another server.
     identity: str
-    # As the server wrote them, in its order.
+    # The definitions as the server sent them, in its order.
     tools: tuple[dict[str, Any], ...] = ()
     instructions: str = ""
     protocol: str = ""
     info: Mapping[str, Any] = field(default_factory=dict)
     seen_at: float = 0.0
-    # What of its list could not be kept, and which tools are kept without parts that are wrong.
+    # Definitions that could not be stored, and names of tools that were stored in part.
     problems: tuple[str, ...] = ()
     repaired_tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUsage:
-    """One call of a tool."""
+    """One tool call."""
 
     tool_id: str
     succeeded: bool
@@ -53,7 +50,7 @@ class ToolUsage:
 
 @dataclass(frozen=True, slots=True)
 class ToolUsageTotal:
-    """All calls of a tool."""
+    """The totals of all calls of a tool."""
 
     calls: int
     failures: int
@@ -62,65 +59,56 @@ class ToolUsageTotal:
 
 
 class Store(Protocol):
-    """What is kept: manifests, pins, usage, counters and sessions."""
+    """Keeps manifests, pins, usage totals and counters."""
+
+    @property
+    def notice(self) -> str:
+        """A notice for the operator, such as a damaged file that was moved; empty if none."""
 
     def get_manifest(self, server: str) -> ServerManifest | None:
-        """What this server said of itself when it was last up."""
+        """Return a server's manifest."""
 
     def list_manifests(self) -> dict[str, ServerManifest]:
-        """The manifests of all servers, by server."""
+        """Return the manifests of all servers, by server."""
 
     def put_manifest(self, server: str, manifest: ServerManifest) -> None:
-        """Keep what a server says, in place of what it said before."""
+        """Store a server's manifest in place of the previous one."""
 
     def forget_server(self, server: str) -> None:
-        """Drop a server's manifest and pins: its tools are trusted anew on first use."""
+        """Delete a server's manifest and pins; its tools are trusted on first use again."""
 
     def get_pins(self, server: str) -> dict[str, Pin]:
-        """A server's pins, by the tool's name."""
+        """Return a server's pins by tool name."""
 
     def list_quarantined(self) -> dict[str, dict[str, Pin]]:
-        """The pins that wait for approval, by server and tool; both in order of name."""
+        """Return the pins that wait for approval, by server and tool name, both sorted."""
 
     def put_pins(self, server: str, pins: Iterable[Pin]) -> None:
-        """Keep these pins. A candidate that was approved in the meantime stays approved."""
+        """Store pins. A candidate that was approved in the meantime stays approved."""
 
     def approve(
         self, server: str, tool: str | None = None, *, fingerprint: str | None = None
     ) -> list[str]:
-        """Trust what waits for approval, of one tool or of the whole server; gives the tools.
+        """Approve the candidates of a server or of one tool; return the approved tools.
 
-        With a `fingerprint`, only the candidate that has it: what a person has seen, and not
-        what has taken its place since.
+        With a `fingerprint`, approve only the candidate that has it. This protects against a
+        candidate that was replaced after the user reviewed it.
         """
 
     def get_revision(self) -> int:
-        """A number that grows whenever pins change, in whatever process. Cheap to ask."""
+        """Return a number that grows whenever a process changes pins. The call is cheap."""
 
     def record_calls(self, calls: Iterable[ToolUsage]) -> None:
-        """Count calls of tools."""
+        """Add tool calls to the usage totals."""
 
     def get_usage(self) -> dict[str, ToolUsageTotal]:
-        """How much each tool was used, by the tool's id."""
+        """Return the usage totals by tool id."""
 
     def add_stats(self, amounts: Mapping[str, int]) -> None:
-        """Add to counters; one that is new begins at zero."""
+        """Add amounts to counters; a new counter starts at zero."""
 
     def get_stats(self) -> dict[str, int]:
-        """All counters, by name."""
-
-    def get_session(self, key: str) -> dict[str, Any] | None:
-        """What was kept of a session."""
-
-    def put_session(self, key: str, session: Mapping[str, Any], at: float) -> None:
-        """Keep a session, in place of what was kept of it before."""
-
-    def prune_sessions(self, keep: int = MAX_SESSIONS) -> None:
-        """Drop all sessions but those that were kept last."""
-
-    @property
-    def notice(self) -> str:
-        """What the user should know about the store, such as a damaged file that was set aside."""
+        """Return all counters by name."""
 
     def close(self) -> None:
-        """Let go of the file. What was kept stays kept."""
+        """Close the store."""

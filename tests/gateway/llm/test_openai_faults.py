@@ -1,4 +1,4 @@
-"""Upstreams that die, stall, lie and talk nonsense: the client gets an error it understands, and soon."""
+"""Failing upstreams: the OpenAI client gets an error that it understands."""
 
 from __future__ import annotations
 
@@ -41,12 +41,14 @@ RESPONSE_TEXT = encode_events(list(response_events(assistant_message("I am")))[:
 RESPONSE_SEARCH = encode_events(response_events(search_call()))
 
 
-def scripted(body: bytes, status: int = 200, kind: str = "text/event-stream") -> ScriptedAnswer:
+def scripted_answer(
+    body: bytes, status: int = 200, kind: str = "text/event-stream"
+) -> ScriptedAnswer:
     return ScriptedAnswer([body], status, kind)
 
 
 def stalling(body: bytes, kind: str = "text/event-stream") -> ScriptedAnswer:
-    """An answer that goes silent before its end."""
+    """Return an answer that stops before its end without closing the connection."""
     return ScriptedAnswer(
         [body, partial(threading.Event().wait, 20)], content_type=kind, length=len(body) + 9
     )
@@ -91,22 +93,20 @@ APIS = pytest.mark.parametrize(
 
 
 @APIS
-def test_an_upstream_that_dies_in_the_middle_of_a_stream(
-    ask: Any, text: bytes, search: bytes
-) -> None:
-    for dying in (scripted(text), ScriptedAnswer([text], length=len(text) + 100)):
+def test_upstream_that_dies_during_stream(ask: Any, text: bytes, search: bytes) -> None:
+    for dying in (scripted_answer(text), ScriptedAnswer([text], length=len(text) + 100)):
         with (
             client_for(dying) as client,
             pytest.raises(openai.APIError, match=r"broke off|in the middle"),
         ):
             ask(client, True)
-    later = client_for(scripted(search), scripted(text))
+    later = client_for(scripted_answer(search), scripted_answer(text))
     with later as client, pytest.raises(openai.APIError, match=r"broke off|in the middle"):
         ask(client, True)
 
 
 @APIS
-def test_an_upstream_that_stalls(ask: Any, text: bytes, search: bytes) -> None:
+def test_stalled_upstream(ask: Any, text: bytes, search: bytes) -> None:
     silent = client_for(stalling(text), read_seconds=1.5)
     with silent as client, pytest.raises(openai.APIError, match=r"silent for 1\.5 s"):
         ask(client, True)
@@ -118,11 +118,13 @@ def test_an_upstream_that_stalls(ask: Any, text: bytes, search: bytes) -> None:
 
 
 @APIS
-def test_an_upstream_that_does_not_hang_up_after_its_end(
+def test_upstream_that_keeps_connection_open_after_end(
     ask: Any, text: bytes, search: bytes
 ) -> None:
     end = ScriptedAnswer([text + search, partial(threading.Event().wait, 20)])
-    done = scripted(json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json")
+    done = scripted_answer(
+        json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json"
+    )
     with client_for(end, done) as client, pytest.raises(openai.APIError, match="enough"):
         ask(client, True)
 
@@ -137,10 +139,13 @@ def test_an_upstream_that_does_not_hang_up_after_its_end(
         b"data: " + b"[" * 5_000 + b"\n\n",
     ],
 )
-def test_an_upstream_that_talks_nonsense(
+def test_upstream_that_sends_invalid_data(
     ask: Any, text: bytes, search: bytes, nonsense: bytes
 ) -> None:
-    streamed, whole = scripted(text + nonsense), scripted(nonsense[6:], kind="application/json")
+    streamed, whole = (
+        scripted_answer(text + nonsense),
+        scripted_answer(nonsense[6:], kind="application/json"),
+    )
     says = pytest.raises(openai.APIError, match=r"the upstream sent (invalid JSON|JSON that)")
     with client_for(streamed) as client, says:
         ask(client, True)
@@ -150,30 +155,30 @@ def test_an_upstream_that_talks_nonsense(
 
 
 @APIS
-def test_an_upstream_that_is_too_busy_is_quoted(ask: Any, text: bytes, search: bytes) -> None:
+def test_busy_upstream_error_is_forwarded(ask: Any, text: bytes, search: bytes) -> None:
     body = json.dumps({"error": {"message": "slow down", "type": "rate", "code": "x"}}).encode()
     for status in (429, 529):
-        busy = scripted(body, status, "application/json")
+        busy = scripted_answer(body, status, "application/json")
         for stream in (False, True):
             with client_for(busy) as client, pytest.raises(openai.APIStatusError) as raised:
                 ask(client, stream)
             assert raised.value.status_code == status
             assert raised.value.body == {"message": "slow down", "type": "rate", "code": "x"}
-        later = client_for(scripted(search), busy)
+        later = client_for(scripted_answer(search), busy)
         with later as client, pytest.raises(openai.APIError, match="slow down"):
             ask(client, True)
 
 
 @APIS
-def test_an_upstream_that_answers_in_the_other_manner(ask: Any, text: bytes, search: bytes) -> None:
+def test_upstream_that_ignores_stream_option(ask: Any, text: bytes, search: bytes) -> None:
     says = pytest.raises(openai.APIStatusError, match="did not answer with a stream")
-    with client_for(scripted(b"{}", kind="application/json")) as client, says:
+    with client_for(scripted_answer(b"{}", kind="application/json")) as client, says:
         ask(client, True)
-    with client_for(scripted(text)) as client, pytest.raises(openai.APIStatusError):
+    with client_for(scripted_answer(text)) as client, pytest.raises(openai.APIStatusError):
         ask(client, False)
 
 
-def test_an_upstream_that_is_not_there() -> None:
+def test_unreachable_upstream() -> None:
     upstream = LlmUpstreamConfig("nowhere", api="openai", url="http://127.0.0.1:1", retries=1)
     with (
         running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,)))) as served,

@@ -1,4 +1,4 @@
-"""Requests and replies that nobody would send: nothing fails that we did not mean to refuse."""
+"""Arbitrary requests and replies: they are handled or refused, and never crash the gateway."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter as ChatTalk
-from toolcrib.gateway.llm.openai_chat.stream import ChatStream as ChatStream
+from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
+from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 from toolcrib.gateway.llm.openai_chat.tools import build_deferred_index, build_transparent_index
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
@@ -86,32 +86,32 @@ LISTS = st.lists(THINGS, max_size=4)
 
 
 def _ignore_refusals(work: Callable[[], Any]) -> Any:
-    """What comes of it, unless it is refused on purpose."""
+    """Return the result of some work, or None if it is refused."""
     with suppress(RequestFailed):
         return work()
 
 
 @settings(max_examples=50)
 @given(LISTS, LISTS, LISTS, VALUES)
-def test_chat_completions_take_anything(
+def test_chat_rewriter_accepts_arbitrary_json(
     tools: list[Json], messages: list[Json], replies: list[Json], choice: Any
 ) -> None:
     sparing = Disclosure(Activation(tools=2))
-    for shelf in (
+    for index in (
         build_transparent_index([*tools, *chat_functions()], sparing),
         build_deferred_index([*tools, *chat_functions(defer_loading=True)], client_loads=False),
     ):
         body = {"messages": messages, "tools": tools, "tool_choice": choice}
 
-        def talk(shelf: Any = shelf, body: Json = body) -> ChatTalk:
-            return ChatTalk(body, shelf, ScopedMemory(ConversationMemory(10), "x"), 3)
+        def build(index: Any = index, body: Json = body) -> ChatRewriter:
+            return ChatRewriter(body, index, ScopedMemory(ConversationMemory(10), "x"), 3)
 
-        whole = talk()
+        whole = build()
         for reply in replies:
             serialize_json(whole.next_request())
             whole.handle_reply({"choices": [{"message": reply}], "usage": reply.get("usage")})
             whole.handle_reply(reply)
-        stream = ChatStream(talk())
+        stream = ChatStream(build())
         for reply in replies:
             sent = [
                 *stream.handle_event(reply),
@@ -123,7 +123,7 @@ def test_chat_completions_take_anything(
 
 @settings(max_examples=50)
 @given(LISTS, LISTS, LISTS, VALUES)
-def test_responses_take_anything(
+def test_responses_rewriter_accepts_arbitrary_json(
     tools: list[Json], items: list[Json], replies: list[Json], choice: Any
 ) -> None:
     for known in (
@@ -131,25 +131,25 @@ def test_responses_take_anything(
         [CLIENT, *functions(defer_loading=True)],
         functions(),
     ):
-        rack = _ignore_refusals(
+        index = _ignore_refusals(
             lambda: build_responses_index([*tools, *known], Disclosure(Activation(tools=2)))  # noqa: B023
         )
-        rack = rack or build_responses_index([SEARCH])
+        index = index or build_responses_index([SEARCH])
         body = {"input": items, "tools": tools, "tool_choice": choice, "previous_response_id": "x"}
 
-        def talk(rack: Any = rack, body: Json = body) -> Any:
+        def build(index: Any = index, body: Json = body) -> Any:
             return _ignore_refusals(
-                lambda: ResponsesRewriter(body, rack, ScopedMemory(ConversationMemory(10), "x"), 3)
+                lambda: ResponsesRewriter(body, index, ScopedMemory(ConversationMemory(10), "x"), 3)
             )
 
-        whole = talk()
+        whole = build()
         if whole is None:
             continue
         for reply in replies:
             serialize_json(whole.next_request())
             whole.handle_reply({"output": [reply, *replies], "usage": reply.get("usage")})
             whole.handle_reply(reply)
-        stream = ResponsesStream(talk())
+        stream = ResponsesStream(build())
         for reply in replies:
             serialize_json(list(stream.handle_event(reply)))
             if stream.needs_search:
@@ -159,8 +159,8 @@ def test_responses_take_anything(
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[httpx2.Client]:
-    """A gateway whose upstream refuses everything."""
+def client() -> Iterator[httpx2.Client]:
+    """Yield a client of a gateway whose upstream refuses everything."""
     refusal = ScriptedAnswer([b'{"error":{"message":"no"}}'], 422, "application/json")
     with raw_upstream(always=refusal) as raw:
         upstream = LlmUpstreamConfig("faulty", api="openai", url=raw.url, retries=0)
@@ -181,9 +181,9 @@ BODIES = st.dictionaries(
 
 @settings(max_examples=30)
 @given(body=BODIES)
-def test_no_body_makes_the_gateway_fail_or_hang(door: httpx2.Client, body: Json) -> None:
+def test_arbitrary_bodies_are_refused(client: httpx2.Client, body: Json) -> None:
     for path in ("/v1/chat/completions", "/v1/responses"):
-        assert door.post(path, json=body).status_code in (400, 422)
+        assert client.post(path, json=body).status_code in (400, 422)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_no_body_makes_the_gateway_fail_or_hang(door: httpx2.Client, body: Json)
         b"1" * 9_999,
     ],
 )
-def test_what_is_no_json_object_is_refused(door: httpx2.Client, data: bytes) -> None:
+def test_body_that_is_not_json_object_is_refused(client: httpx2.Client, data: bytes) -> None:
     for path in ("/v1/chat/completions", "/v1/responses"):
-        answer = door.post(path, content=data)
+        answer = client.post(path, content=data)
         assert answer.status_code in (400, 422)
         assert answer.json()["error"]["message"]

@@ -1,4 +1,4 @@
-"""Whose a request is: keys go where they are meant to go, and nobody is given another's."""
+"""Credentials are sent only to the right upstream, and clients see only their own data."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def streamed_response(id: str, *calls: Json) -> ScriptedAnswer:
     items = [{"type": "function_call", "call_id": f"call_{id}", **call} for call in calls]
     events = [
         {"type": "response.created", "response": {"id": id}},
-        *({"type": "response.output_item.done", "output_index": 0, "item": one} for one in items),
+        *({"type": "response.output_item.done", "output_index": 0, "item": item} for item in items),
         {"type": "response.completed", "response": {"id": id, "output": items}},
     ]
-    return ScriptedAnswer([f"data: {json.dumps(one)}\n\n".encode() for one in events])
+    return ScriptedAnswer([f"data: {json.dumps(item)}\n\n".encode() for item in events])
 
 
 def model_list(*ids: str) -> ScriptedAnswer:
@@ -53,12 +53,12 @@ def gateway_with_two_upstreams(
     first: Json | None = None,
     second: Json | None = None,
 ) -> Iterator[tuple[RunningLlmGateway, RawUpstream, RawUpstream]]:
-    """A gateway before two upstreams that give the same answers, and those."""
+    """Yield a gateway and its two upstreams, which give the same answers."""
     with ExitStack() as open:
-        one = open.enter_context(raw_upstream(*answers))
+        rewriter = open.enter_context(raw_upstream(*answers))
         two = open.enter_context(raw_upstream(*answers))
         settings: list[Json] = [
-            {"url": one.url, "models": ("small-*",), **(first or {})},
+            {"url": rewriter.url, "models": ("small-*",), **(first or {})},
             {"url": two.url, "models": ("large-*",), **(second or {})},
         ]
         upstreams = tuple(
@@ -66,18 +66,20 @@ def gateway_with_two_upstreams(
             for name, given in zip(("one", "two"), settings, strict=True)
         )
         served = open.enter_context(running_llm_gateway(LlmGateway(LlmGatewayConfig(upstreams))))
-        yield served, one, two
+        yield served, rewriter, two
 
 
 def credentials_sent_to(upstream: RawUpstream) -> list[str | None]:
-    """The keys that an upstream was sent."""
-    return [one.get("authorization", one.get("x-api-key")) for one in upstream.headers]
+    """Return the credentials that an upstream has received."""
+    return [item.get("authorization", item.get("x-api-key")) for item in upstream.headers]
 
 
-@pytest.mark.parametrize("made", [stored_response, streamed_response], ids=["whole", "streamed"])
-def test_a_stored_response_is_asked_for_where_it_was_made(made: Any) -> None:
+@pytest.mark.parametrize(
+    "make_response", [stored_response, streamed_response], ids=["whole", "streamed"]
+)
+def test_stored_response_is_read_from_its_upstream(make_response: Any) -> None:
     with gateway_with_two_upstreams(
-        made("resp_9"), stored_response("resp_9"), stored_response("resp_9")
+        make_response("resp_9"), stored_response("resp_9"), stored_response("resp_9")
     ) as (served, one, two):
         with httpx2.Client(base_url=served.url, headers=THEIRS, timeout=30) as client:
             client.post("/v1/responses", json={"model": "large-1", "input": "Hi"})
@@ -93,10 +95,10 @@ def test_a_stored_response_is_asked_for_where_it_was_made(made: Any) -> None:
         "DELETE /v1/responses/resp_9",
     ]
     assert credentials_sent_to(one) == [] and set(credentials_sent_to(two)) == {"Bearer theirs"}
-    assert other.status_code == 404, "somebody else's responses are not known to me"
+    assert other.status_code == 404, "a response of another client is not found"
 
 
-def test_a_response_that_nobody_knows_is_asked_for_nowhere_until_the_client_says_where() -> None:
+def test_unknown_response_needs_upstream_header() -> None:
     with gateway_with_two_upstreams(stored_response("resp_7")) as (served, one, two):
         url = f"{served.url}/v1/responses/resp_7"
         lost, wrong, found = (
@@ -110,7 +112,7 @@ def test_a_response_that_nobody_knows_is_asked_for_nowhere_until_the_client_says
     assert (one.headers, len(two.headers)) == ([], 1)
 
 
-def test_what_names_its_model_goes_to_the_upstream_of_that_model() -> None:
+def test_request_with_model_goes_to_upstream_of_model() -> None:
     with gateway_with_two_upstreams(json_answer({"input_tokens": 3})) as (served, one, two):
         sent = {"model": "large-2", "input": "Hi"}
         counted = httpx2.post(
@@ -122,16 +124,16 @@ def test_what_names_its_model_goes_to_the_upstream_of_that_model() -> None:
     assert nobodys.status_code == 404
 
 
-def test_the_models_of_all_upstreams_are_listed_and_no_key_goes_astray() -> None:
+def test_model_list_does_not_send_ambiguous_credentials() -> None:
     answers = model_list("small-1", "large-1", "large-2", "other")
     with gateway_with_two_upstreams(answers) as (served, one, two):
         listed = httpx2.get(f"{served.url}/v1/models", headers=THEIRS, timeout=30)
     assert [entry["id"] for entry in listed.json()["data"]] == ["small-1", "large-1", "large-2"]
-    # Which of the two the key is for, nobody can tell.
+    # It is not known which upstream the key is for.
     assert credentials_sent_to(one) == credentials_sent_to(two) == [None]
 
 
-def test_a_key_can_only_be_meant_for_the_one_upstream_that_has_none() -> None:
+def test_credentials_go_to_only_upstream_without_key() -> None:
     listing = model_list("small-1")
     with gateway_with_two_upstreams(listing, listing, first={"key": "own"}) as (served, one, two):
         listed = httpx2.get(f"{served.url}/v1/models", headers=THEIRS, timeout=30)
@@ -144,7 +146,7 @@ def test_a_key_can_only_be_meant_for_the_one_upstream_that_has_none() -> None:
     assert named.headers.get("x-toolcrib-upstream", "two") == "two"
 
 
-def test_one_model_is_asked_for_at_its_upstream() -> None:
+def test_model_is_read_from_its_upstream() -> None:
     with gateway_with_two_upstreams(json_answer({"id": "large-1"})) as (served, one, two):
         found = httpx2.get(f"{served.url}/v1/models/large-1", headers=THEIRS, timeout=30)
         lost = httpx2.get(f"{served.url}/v1/models/huge-1", headers=THEIRS, timeout=30)
@@ -153,7 +155,7 @@ def test_one_model_is_asked_for_at_its_upstream() -> None:
     assert lost.status_code == 404
 
 
-def test_models_are_listed_in_the_form_of_the_api_that_is_asked() -> None:
+def test_model_list_has_form_of_requested_api() -> None:
     with gateway_with_two_upstreams(model_list("small-1", "large-1"), api="messages") as (
         served,
         one,
@@ -170,9 +172,7 @@ def test_models_are_listed_in_the_form_of_the_api_that_is_asked() -> None:
     assert one.paths == ["GET /v1/models?limit=1000"]
 
 
-def test_an_upstream_that_does_not_tell_its_models_is_left_out_and_none_at_all_is_an_error() -> (
-    None
-):
+def test_failing_upstream_is_left_out_of_model_list() -> None:
     with gateway_with_two_upstreams(
         json_answer({"error": {}}, 401), json_answer({"error": {}}, 401)
     ) as (served, one, two):
@@ -190,9 +190,9 @@ RATE = ToolCall("get_exchange_rate", {"currency": "USD"}, id="call_same")
 
 
 def start_conversation(url: str, headers: Json, system: str = "Be kind.", model: str = "m") -> Json:
-    """One exchange in which a search is hidden: the message that the client gets."""
-    said = [{"role": "system", "content": system}, {"role": "user", "content": "A dollar?"}]
-    body = {"model": model, "messages": said, "tools": chat_functions()}
+    """Send a request with a hidden search and return the message for the client."""
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": "A dollar?"}]
+    body = {"model": model, "messages": messages, "tools": chat_functions()}
     answer = httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30)
     message: Json = answer.json()["choices"][0]["message"]
     return message
@@ -201,19 +201,23 @@ def start_conversation(url: str, headers: Json, system: str = "Be kind.", model:
 def count_messages_sent(
     url: str, model: ScriptedModel, headers: Json, message: Json, **more: str
 ) -> int:
-    """How many messages the upstream is told when the client goes on after that message."""
-    said = [
+    """Continue after a message, and return the number of messages that the upstream gets."""
+    messages = [
         {"role": "system", "content": more.get("system", "Be kind.")},
         {"role": "user", "content": "A dollar?"},
         message,
         {"role": "tool", "tool_call_id": "call_same", "content": "2"},
     ]
-    body = {"model": more.get("asked", "m"), "messages": said, "tools": chat_functions()}
+    body = {
+        "model": more.get("requested_model", "m"),
+        "messages": messages,
+        "tools": chat_functions(),
+    }
     httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30)
     return len(model.requests[-1].body["messages"])
 
 
-def test_what_was_hidden_is_put_back_for_its_owner_in_its_conversation_alone() -> None:
+def test_hidden_messages_are_restored_only_for_owner_and_conversation() -> None:
     def script(request: Request) -> Turn:
         if any(name == "get_exchange_rate" for name in request.tool_names):
             return Turn("Done.") if request.results == ("2",) else Turn(RATE)
@@ -234,10 +238,10 @@ def test_what_was_hidden_is_put_back_for_its_owner_in_its_conversation_alone() -
         for headers in others:
             assert count_messages_sent(url, model, headers, message) == 4, headers
         assert count_messages_sent(url, model, mine, message, system="Be rude.") == 4
-        assert count_messages_sent(url, model, mine, message, asked="other") == 4
+        assert count_messages_sent(url, model, mine, message, requested_model="other") == 4
 
 
-def test_a_streamed_response_of_two_rounds_is_found_whole_by_the_id_of_its_first() -> None:
+def test_streamed_response_is_found_by_id_of_first_round() -> None:
     rounds = [
         streamed_response(
             "resp_1", {"name": "search_tools", "arguments": '{"query": "exchange rate"}'}
@@ -251,15 +255,15 @@ def test_a_streamed_response_of_two_rounds_is_found_whole_by_the_id_of_its_first
         with running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,)))) as served:
             url = f"{served.url}/v1/responses"
             body = {"model": "m", "input": "A dollar?", "tools": functions(), "stream": True}
-            said = httpx2.post(url, json=body, headers=THEIRS, timeout=30).text
+            messages = httpx2.post(url, json=body, headers=THEIRS, timeout=30).text
             for id in ("resp_1", "resp_2"):
                 httpx2.get(f"{url}/{id}/input_items?limit=1", headers=THEIRS, timeout=30)
-    events = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("data: ")]
+    events = [json.loads(line[6:]) for line in messages.splitlines() if line.startswith("data: ")]
     assert events[0]["response"]["id"] == events[-1]["response"]["id"] == "resp_1"
     assert model.paths[2:] == ["GET /v1/responses/resp_2/input_items?limit=1"] * 2
 
 
-def test_places_are_forgotten_when_there_are_too_many_and_odd_answers_have_none() -> None:
+def test_response_ids_are_limited_and_read_from_responses() -> None:
     issued = ResponseIdMap(max_ids=2)
     for number in range(3):
         issued.record(("ann",), "one", f"resp_{number}")

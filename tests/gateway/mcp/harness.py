@@ -1,4 +1,4 @@
-"""A gateway in this process, in front of small real servers, for the tests of its parts."""
+"""Run the gateway in the test process, with small real servers behind it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.hub import Hub
-from toolcrib.search.engine import SearchEngine
+from toolcrib.search.engine import RANKERS
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.storage import open_store
 
@@ -38,19 +38,19 @@ DEFAULT = SafetyConfig()
 PROFILE: ContextVar[str | None] = ContextVar("profile", default=None)
 
 
-def script_server(name: str, file: str, *args: str, **given: Any) -> ServerConfig:
-    """A server that is one of the scripts. They need no library, so they start quickly."""
+def script_server(name: str, file: str, *args: str, **options: Any) -> ServerConfig:
+    """Return the configuration of a script server. The scripts start fast: they import no library."""
     command = ("-I", "-S", str(SERVERS / file), *args)
-    return ServerConfig(name, command=sys.executable, args=command, **given)
+    return ServerConfig(name, command=sys.executable, args=command, **options)
 
 
 def plain_server(
     name: str, tools: Iterable[Any] = ("echo",), revision: str = "legacy", **spec: Any
 ) -> ServerConfig:
-    """A server that behaves; `given` is what its configuration says besides."""
-    given = spec.pop("given", {})
+    """Return the configuration of a well-behaved server; `given` adds configuration fields."""
+    options = spec.pop("given", {})
     spec = {"tag": name, "era": revision, "tools": list(tools), **spec}
-    return script_server(name, "plain.py", json.dumps(spec), **given)
+    return script_server(name, "plain.py", json.dumps(spec), **options)
 
 
 def build_config(
@@ -59,7 +59,7 @@ def build_config(
     safety: SafetyConfig = DEFAULT,
     **search: Any,
 ) -> GatewayConfig:
-    """A configuration with these servers, and nothing kept."""
+    """Return a configuration with these servers and a store in memory."""
     return GatewayConfig(
         servers={server.name: server for server in servers},
         tool_search=ToolSearchConfig(**search),
@@ -73,79 +73,80 @@ def build_config(
 async def gateway(
     config: GatewayConfig, *, wait: bool = True, semantic: bool = False
 ) -> AsyncIterator[McpRouter]:
-    """A running gateway; its servers have come up or failed, if that is waited for."""
-    service = Hub(config, open_store(config.store))
-    if not semantic:
-        # Words alone: the model takes its time, and has its own tests.
-        service._engine = SearchEngine(service.engine.catalog, {"lexical": LexicalRanker()})
+    """Run a gateway; yield its router, by default after all servers have started or failed.
+
+    Without `semantic` the search is lexical only, because the encoder is slow and has its own tests.
+    """
+    rankers = RANKERS if semantic else {"lexical": LexicalRanker()}
+    hub = Hub(config, open_store(config.store), rankers)
     try:
-        async with run_gateway(service, lambda ctx: PROFILE.get()) as front:
+        async with run_gateway(hub, lambda ctx: PROFILE.get()) as router:
             if wait:
-                await wait_for_servers(front)
-            yield front
+                await wait_for_servers(router)
+            yield router
     finally:
-        service.close()
+        hub.close()
 
 
-async def wait_for_servers(front: McpRouter) -> None:
-    """Wait until every server has come up or failed."""
+async def wait_for_servers(router: McpRouter) -> None:
+    """Wait until every server has started or failed."""
     await wait_until(
         lambda: all(
-            upstream.connection or upstream.failures or upstream.is_lazy
-            for upstream in upstreams(front)
+            server.connection or server.failures or server.is_lazy for server in upstreams(router)
         ),
         60,
     )
 
 
-def upstreams(front: McpRouter) -> list[UpstreamServer]:
-    return list(front.pool.servers.values())
+def upstreams(router: McpRouter) -> list[UpstreamServer]:
+    """Return the upstream servers of a gateway."""
+    return list(router.pool.servers.values())
 
 
-async def wait_until(holds: Callable[[], object], seconds: float = 20) -> None:
-    """Wait until something holds; fail if it does not in all that time."""
+async def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Wait until a condition is true; fail after the given time."""
     with anyio.fail_after(seconds):
-        while not holds():
+        while not condition():
             await anyio.sleep(0.01)
 
 
-def connect_client(router: McpRouter, revision: str = STATELESS, **given: Any) -> Client:
-    """The official client, connected in this process."""
-    return Client(router.server, mode=revision, cache=None, **given)
+def connect_client(router: McpRouter, revision: str = STATELESS, **options: Any) -> Client:
+    """Return a client of the official SDK that is connected in this process."""
+    return Client(router.server, mode=revision, cache=None, **options)
 
 
 def with_search_settings(config: GatewayConfig, **search: Any) -> GatewayConfig:
-    """The same configuration, with other settings of the search."""
+    """Return a configuration with other search settings."""
     return replace(config, tool_search=replace(config.tool_search, **search))
 
 
 async def list_tool_names(connected: Client) -> list[str]:
-    """The tools that a client is shown."""
+    """Return the names in a client's tool list."""
     return [tool.name for tool in (await connected.list_tools()).tools]
 
 
 async def call_text(connected: Client, tool: str, arguments: dict[str, Any] | None = None) -> str:
-    """The text that a call gives."""
+    """Call a tool and return the text of its result."""
     result = await connected.call_tool(tool, arguments or {})
     return "\n".join(part.text for part in result.content if part.type == "text")
 
 
 def part_text(part: Any) -> str:
-    """The text of a part of a result, which has to be one."""
+    """Return the text of a text part of a result."""
     assert part.type == "text"
     return str(part.text)
 
 
 @asynccontextmanager
 async def serve_app(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
-    """An application on a loopback port, by a real HTTP server; gives its address."""
+    """Serve an application on a loopback port with a real HTTP server; yield its URL."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         settings = uvicorn.Config(app, log_level="error", lifespan="on", ws="none")
         settings.timeout_graceful_shutdown = 1
         server = uvicorn.Server(settings)
-        # Signals are pytest's.
+        # Leave signal handling to pytest.
         server.capture_signals = _no_signals  # type: ignore[method-assign]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])

@@ -1,4 +1,4 @@
-"""Rough vectors of a large catalog: a few numbers of each, and as good as all of them."""
+"""StaticEmbedder vectors of a large catalog: a few numbers of each, and as good as all of them."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,13 @@ from toolcrib.search.dense.embedder import EmbedQueries, ProjectableEmbedder, Ve
 from toolcrib.search.dense.index import DenseIndex, DenseRanker
 from toolcrib.search.dense.projection import PROJECTED_DIMENSIONS
 from toolcrib.search.dense.vector_table import MIN_ROTATED_SLOTS, normalize_vectors
+from toolcrib.search.query.parser import ParsedQuery
 
 WIDTH = 4 * PROJECTED_DIMENSIONS
 ROOM = 200
 
 
-class Rough:
+class StaticEmbedder:
     """The vector of a tool, or of a query for it, by its number; what was asked along axes is counted."""
 
     def __init__(self) -> None:
@@ -29,25 +30,25 @@ class Rough:
         self.rows = normalize_vectors(
             rows @ np.linalg.qr(chance.standard_normal((WIDTH, WIDTH)))[0]
         )
-        self.sketched = 0
-        self.narrow = 0
+        self.embedded_tools = 0
+        self.projected_queries = 0
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return self.rows[[int(text.split(":")[0].split()[-1]) for text in texts]]
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
-        self.sketched += len(texts)
+        self.embedded_tools += len(texts)
         return self.embed_queries(texts)
 
     def build_projected_embedder(self, axes: Vectors) -> EmbedQueries:
         def read(texts: Sequence[str]) -> Vectors:
-            self.narrow += len(texts)
+            self.projected_queries += len(texts)
             return 2 * self.embed_queries(texts) @ axes
 
         return read
 
 
-class RoughAtFirst(Rough):
+class ProvisionalStaticEmbedder(StaticEmbedder):
     """Knows nothing of a tool until it reads it."""
 
     def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
@@ -58,78 +59,80 @@ def catalog(count: int) -> Catalog:
     return Catalog([Tool(f"tool_{number}") for number in range(count)])
 
 
-def best(index: DenseIndex, number: int) -> int:
-    ranking = index.rank(f"tool {number}")
+def find_best(index: DenseIndex, number: int) -> int:
+    ranking = index.rank(ParsedQuery(f"tool {number}"))
     return int(ranking.slots[ranking.scores.argmax()])
 
 
-def test_a_large_catalog_is_compared_by_few_numbers_and_a_small_one_by_all() -> None:
-    rough = Rough()
-    assert isinstance(rough, ProjectableEmbedder)
-    small = DenseRanker(rough).fit(catalog(50))
-    assert (best(small, 7), rough.narrow) == (7, 0)
-    large = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS))
-    assert [best(large, number) for number in (0, 7, 2_000)] == [0, 7, 2_000]
-    assert rough.narrow == 3
+def test_only_large_catalogs_are_projected() -> None:
+    embedder = StaticEmbedder()
+    assert isinstance(embedder, ProjectableEmbedder)
+    small = DenseRanker(embedder).fit(catalog(50))
+    assert (find_best(small, 7), embedder.projected_queries) == (7, 0)
+    large = DenseRanker(embedder).fit(catalog(MIN_ROTATED_SLOTS))
+    assert [find_best(large, number) for number in (0, 7, 2_000)] == [0, 7, 2_000]
+    assert embedder.projected_queries == 3
     # What was asked before is not read again.
-    assert (best(large, 7), rough.narrow) == (7, 3)
+    assert (find_best(large, 7), embedder.projected_queries) == (7, 3)
     assert large.rescore_count == 0
-    assert large.rank("tool 7").closer is None
+    assert large.rank(ParsedQuery("tool 7")).approximate is None
 
 
-def test_likeness_is_about_what_it_is_by_all_numbers() -> None:
-    rough = Rough()
-    large = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS))
-    likeness = large.compare(large.embed_queries(["tool 7"])).rows[0]
-    exact = rough.rows[:MIN_ROTATED_SLOTS] @ rough.rows[7]
-    assert np.abs(likeness - exact).max() < 0.15
+def test_projected_similarity_is_close_to_the_full_one() -> None:
+    embedder = StaticEmbedder()
+    large = DenseRanker(embedder).fit(catalog(MIN_ROTATED_SLOTS))
+    similarity = large.compare(large.embed_queries(["tool 7"])).rows[0]
+    exact = embedder.rows[:MIN_ROTATED_SLOTS] @ embedder.rows[7]
+    assert np.abs(similarity - exact).max() < 0.15
     assert large.pairwise_similarity([7, 7, 8])[0, 1] == pytest.approx(1, abs=1e-5)
 
 
-def test_a_catalog_that_becomes_large_is_read_again_but_once() -> None:
-    rough = Rough()
-    index = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS - 1))
-    before = rough.sketched
+def test_catalog_that_becomes_large_is_embedded_again_once() -> None:
+    embedder = StaticEmbedder()
+    tools = catalog(MIN_ROTATED_SLOTS - 1)
+    index = DenseRanker(embedder).fit(tools)
+    before = embedder.embedded_tools
     for count in range(MIN_ROTATED_SLOTS, MIN_ROTATED_SLOTS + 3):
-        index = index.with_catalog(index._catalog.with_tools([Tool(f"tool_{count - 1}")]))
-    assert rough.sketched == before + MIN_ROTATED_SLOTS + 2
-    assert best(index, MIN_ROTATED_SLOTS + 1) == MIN_ROTATED_SLOTS + 1
-    assert rough.narrow == 1
+        tools = tools.with_tools([Tool(f"tool_{count - 1}")])
+        index = index.with_catalog(tools)
+    assert embedder.embedded_tools == before + MIN_ROTATED_SLOTS + 2
+    assert find_best(index, MIN_ROTATED_SLOTS + 1) == MIN_ROTATED_SLOTS + 1
+    assert embedder.projected_queries == 1
     # Another catalog has nothing to do with these axes.
-    assert best(index.with_catalog(catalog(50)), 7) == 7
-    assert rough.narrow == 1
+    assert find_best(index.with_catalog(catalog(50)), 7) == 7
+    assert embedder.projected_queries == 1
 
 
-def test_what_is_read_closely_is_narrowed_too() -> None:
-    index = DenseRanker(RoughAtFirst()).fit(catalog(MIN_ROTATED_SLOTS))
+def test_encoded_candidates_are_projected() -> None:
+    index = DenseRanker(ProvisionalStaticEmbedder()).fit(catalog(MIN_ROTATED_SLOTS))
     assert index.warm_up(MIN_ROTATED_SLOTS) == 0
-    assert best(index, 7) == 7
+    assert find_best(index, 7) == 7
 
 
 @pytest.mark.parametrize("scale", [1e20, 1e-20])
-def test_rough_vectors_may_have_any_length(scale: float) -> None:
-    rough = Rough()
-    plain = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS)).rank("tool 7")
-    rough.rows = rough.rows * np.float32(scale)
-    scaled = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS)).rank("tool 7")
+def test_projected_vectors_may_have_any_length(scale: float) -> None:
+    embedder = StaticEmbedder()
+    plain = DenseRanker(embedder).fit(catalog(MIN_ROTATED_SLOTS)).rank(ParsedQuery("tool 7"))
+    embedder.rows = embedder.rows * np.float32(scale)
+    scaled = DenseRanker(embedder).fit(catalog(MIN_ROTATED_SLOTS)).rank(ParsedQuery("tool 7"))
     assert (scaled.slots[scaled.scores.argmax()], len(scaled.slots)) == (7, len(plain.slots))
     np.testing.assert_allclose(scaled.scores, plain.scores, atol=1e-4)
 
 
-def test_queries_that_are_read_together_mean_what_each_means_alone() -> None:
-    rough = Rough()
-    large = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS))
+def test_queries_embedded_together_equal_queries_embedded_alone() -> None:
+    embedder = StaticEmbedder()
+    large = DenseRanker(embedder).fit(catalog(MIN_ROTATED_SLOTS))
     texts = ["tool 7", "tool 8", "tool 2000"]
     alone = np.concatenate([large.embed_queries([text]) for text in texts])
     np.testing.assert_allclose(large.embed_queries(texts), alone, atol=1e-6)
 
 
-@pytest.mark.parametrize("hole", [np.inf, np.nan])
-def test_a_query_with_a_hole_is_refused_also_along_axes(hole: float) -> None:
-    rough = Rough()
-    large = DenseRanker(rough).fit(catalog(MIN_ROTATED_SLOTS))
-    rough.rows = rough.rows.copy()
-    rough.rows[7, 0] = hole
-    with pytest.raises(EmbeddingFailed, match="infinite or none"):
-        large.rank("tool 7")
-    assert best(large, 8) == 8
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_non_finite_projected_query_is_rejected(value: float) -> None:
+    embedder = StaticEmbedder()
+    large = DenseRanker(embedder).fit(catalog(MIN_ROTATED_SLOTS))
+    embedder.rows = embedder.rows.copy()
+    embedder.rows[7, 0] = value
+    with pytest.raises(EmbeddingFailed, match="infinite number or NaN"):
+        large.rank(ParsedQuery("tool 7"))
+    assert find_best(large, 8) == 8

@@ -1,4 +1,4 @@
-"""A table of vectors: rough where that is cheaper, exact where it matters."""
+"""A table of vectors: approximate where that is cheaper, exact where it matters."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from toolcrib.search.dense.vector_table import (
     top_k,
 )
 from toolcrib.search.engine import SearchEngine
-from toolcrib.search.hybrid.fusion import HybridRanker
+from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 
@@ -38,7 +38,7 @@ def table(rows: Vectors) -> VectorTable:
     return VectorTable.empty(WIDTH).with_vectors(dict(enumerate(rows)), len(rows))
 
 
-def found(of: VectorTable, query: Vectors, count: int) -> list[int]:
+def find_best(of: VectorTable, query: Vectors, count: int) -> list[int]:
     comparison = of.compare(query[None])
     if of.rescore_count:
         comparison.rescore(top_k(comparison.rows[0], of.rescore_count))
@@ -46,53 +46,53 @@ def found(of: VectorTable, query: Vectors, count: int) -> list[int]:
     return best
 
 
-def test_a_small_table_is_compared_exactly_at_once() -> None:
+def test_small_table_is_compared_exactly() -> None:
     rows = vectors(MIN_ROTATED_SLOTS - 1)
     small = table(rows)
     assert small.rescore_count == 0
     assert np.allclose(small.compare(rows[:3]).rows, rows[:3] @ rows.T, atol=1e-5)
 
 
-def test_a_large_table_finds_the_tools_that_an_exact_one_finds() -> None:
+def test_large_table_finds_the_same_tools_as_an_exact_comparison() -> None:
     rows, queries = vectors(2 * BLOCK_SLOTS + 5), vectors(50, seed=2)
     large = table(rows)
     assert 0 < large.rescore_count < len(rows) / 10
     exact = np.argsort(-(queries @ rows.T), axis=1)[:, :10]
     same = [
-        len({*best} & {*found(large, query, 10)})
+        len({*best} & {*find_best(large, query, 10)})
         for query, best in zip(queries, exact.tolist(), strict=True)
     ]
     assert sum(same) == 10 * len(queries)
 
 
-def test_what_is_sharpened_is_exact_in_every_block() -> None:
+def test_rescored_slots_are_exact_in_every_block() -> None:
     rows, queries = vectors(2 * BLOCK_SLOTS + 5), vectors(3, seed=2)
     large = table(rows)
     comparison = large.compare(queries)
-    rough = comparison.rows.copy()
+    approximate = comparison.rows.copy()
     slots = np.array([0, 7, BLOCK_SLOTS - 1, BLOCK_SLOTS, 2 * BLOCK_SLOTS + 4])
     comparison.rescore(slots)
     assert np.allclose(comparison.rows[:, slots], queries @ rows[slots].T, atol=1e-5)
     others = np.delete(np.arange(len(rows)), slots)
-    assert (comparison.rows[:, others] == rough[:, others]).all()
-    assert np.abs(rough - queries @ rows.T).max() < 0.2
+    assert (comparison.rows[:, others] == approximate[:, others]).all()
+    assert np.abs(approximate - queries @ rows.T).max() < 0.2
 
 
-def test_a_table_that_grows_tool_by_tool_is_turned_again() -> None:
+def test_growing_table_is_rotated_again() -> None:
     rows = vectors(5 * MIN_ROTATED_SLOTS)
     grown = table(rows[:MIN_ROTATED_SLOTS])
     for begin in range(MIN_ROTATED_SLOTS, len(rows), 1_000):
         some = rows[begin : begin + 1_000]
         grown = grown.with_vectors(dict(enumerate(some, begin)), begin + len(some))
-    assert grown._turned_at >= 4 * MIN_ROTATED_SLOTS
+    assert grown.fitted_span >= 4 * MIN_ROTATED_SLOTS
     query = vectors(1, seed=3)[0]
-    assert found(grown, query, 10) == found(table(rows), query, 10)
+    assert find_best(grown, query, 10) == find_best(table(rows), query, 10)
     picked = [0, MIN_ROTATED_SLOTS, len(rows) - 1]
     alike = grown.rows(picked) @ grown.rows(picked).T
     assert np.allclose(alike, rows[picked] @ rows[picked].T, atol=1e-5)
 
 
-def test_a_tool_that_is_gone_is_like_nothing() -> None:
+def test_removed_tool_is_similar_to_nothing() -> None:
     rows = vectors(MIN_ROTATED_SLOTS + 10)
     before = table(rows)
     after = before.with_vectors({5: None, 6: rows[7]}, len(rows))
@@ -100,10 +100,10 @@ def test_a_tool_that_is_gone_is_like_nothing() -> None:
     comparison = after.compare(rows[7:8])
     comparison.rescore(np.array([6, 7]))
     assert comparison.rows[0, 6] == pytest.approx(1, abs=1e-5) == comparison.rows[0, 7]
-    assert found(before, rows[5], 1) == [5]
+    assert find_best(before, rows[5], 1) == [5]
 
 
-def test_a_table_can_become_shorter() -> None:
+def test_table_can_shrink() -> None:
     rows = vectors(BLOCK_SLOTS + 3)
     short = table(rows).with_vectors(dict.fromkeys(range(5, len(rows))), 5)
     comparison = short.compare(rows[:2])
@@ -112,7 +112,7 @@ def test_a_table_can_become_shorter() -> None:
 
 
 @pytest.mark.parametrize("count", [*range(2, 20), 101, MIN_ROTATED_SLOTS + 1, BLOCK_SLOTS + 5])
-def test_equal_vectors_are_equally_alike_wherever_they_stand(count: int) -> None:
+def test_equal_vectors_have_equal_similarity_in_every_slot(count: int) -> None:
     rows = vectors(count)
     equal = np.arange(0, count, 1 + count // 50)
     rows[equal] = rows[0]
@@ -127,7 +127,7 @@ def test_equal_vectors_are_equally_alike_wherever_they_stand(count: int) -> None
 
 
 @pytest.mark.parametrize("width", [HEAD_DIMENSIONS, 1_025])
-def test_narrow_and_very_wide_tables_are_never_turned(width: int) -> None:
+def test_narrow_and_very_wide_tables_are_not_rotated(width: int) -> None:
     rows = np.ones((MIN_ROTATED_SLOTS, width), np.float32)
     table = VectorTable.empty(width).with_vectors(dict(enumerate(rows)), len(rows))
     assert table.rescore_count == 0
@@ -137,9 +137,7 @@ def test_narrow_and_very_wide_tables_are_never_turned(width: int) -> None:
     st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=400),
     st.integers(1, 40),
 )
-def test_the_nearest_have_a_score_and_are_better_than_the_others(
-    values: list[float], count: int
-) -> None:
+def test_top_k_scores_are_positive_and_above_the_others(values: list[float], count: int) -> None:
     scores = np.array(values, np.float32)
     slots = top_k(scores, count)
     assert sorted(slots.tolist()) == slots.tolist()
@@ -149,7 +147,7 @@ def test_the_nearest_have_a_score_and_are_better_than_the_others(
         assert scores[slots].min() >= others.max()
 
 
-class Given:
+class FixedEmbedder:
     """The vector of a tool by its number, and that of tool 9 for every query."""
 
     def __init__(self, rows: Vectors) -> None:
@@ -163,9 +161,9 @@ class Given:
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense"])
-def test_rights_never_lose_a_tool_to_the_cut(mode: str) -> None:
+def test_allowed_tools_are_rescored_before_the_page_is_cut(mode: str) -> None:
     rows = vectors(MIN_ROTATED_SLOTS + 500)
-    embedder = Given(rows)
+    embedder = FixedEmbedder(rows)
     tools = [Tool(f"tool_{number}") for number in range(len(rows))]
     rankers: dict[str, Ranker] = {
         "hybrid": HybridRanker(LexicalRanker(syntax="words"), DenseRanker(embedder)),
@@ -173,8 +171,8 @@ def test_rights_never_lose_a_tool_to_the_cut(mode: str) -> None:
     }
     engine = SearchEngine(Catalog(tools), rankers)
     likeness = rows @ rows[9]
-    # The tools that are nearest, all of which a rough comparison would leave for the exact one, are
-    # refused; the best of the others must still be found.
+    # The tools that are nearest, all of which a approximate comparison would leave for the exact one, are
+    # refused; the best of the others must still be find_best.
     refused = {f"tool_{slot}" for slot in np.argsort(-likeness)[:120].tolist()}
     allowed = [tool.name for tool in tools if tool.name not in refused]
     result = engine.search("whatever serves", mode=mode, allowed=frozenset(allowed), limit=5)
@@ -193,25 +191,25 @@ def test_rights_never_lose_a_tool_to_the_cut(mode: str) -> None:
     assert seen.score == pytest.approx(result.hits[0].score)
 
 
-class Needed(Given):
+class SegmentEmbedder(FixedEmbedder):
     """A query means the tool whose number it ends with."""
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.stack([self._rows[int(text.split("#")[-1])] for text in texts])
 
 
-def test_every_need_of_a_query_finds_its_tool_in_a_large_table() -> None:
+def test_each_segment_finds_its_tool_in_a_large_table() -> None:
     rows = vectors(MIN_ROTATED_SLOTS + 500)
     tools = [Tool(f"tool_{number}") for number in range(len(rows))]
-    hybrid = HybridRanker(LexicalRanker(syntax="words"), DenseRanker(Needed(rows)))
+    hybrid = HybridRanker(LexicalRanker(syntax="words"), DenseRanker(SegmentEmbedder(rows)))
     engine = SearchEngine(Catalog(tools), {"hybrid": hybrid})
     result = engine.search("show me the one #7, then send me the other #2000", limit=3)
     assert {"tool_7", "tool_2000"} <= {hit.tool.name for hit in result}
-    assert result.hits[0].reasons[0].field in ("meaning", "name")
+    assert engine.with_reasons(result).hits[0].reasons[0].field in ("meaning", "name")
 
 
 @pytest.mark.parametrize("scale", [1e30, 1e20, 1e-13, 1e-20, 1e-30])
-def test_vectors_may_have_any_length(scale: float) -> None:
+def test_vectors_of_any_length_are_normalized(scale: float) -> None:
     rows = np.vstack((3 * vectors(3), np.zeros((1, WIDTH), np.float32)))
     np.testing.assert_allclose(
         normalize_vectors(rows * np.float32(scale)), normalize_vectors(rows), atol=1e-6

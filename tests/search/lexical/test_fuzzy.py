@@ -11,6 +11,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import QueryTooLong
 from toolcrib.search.lexical import fuzzy
 from toolcrib.search.lexical.fuzzy import FuzzyRanker
+from toolcrib.search.query.parser import ParsedQuery
 
 HARBOUR = Catalog(
     [
@@ -22,7 +23,7 @@ HARBOUR = Catalog(
 
 
 def found(index: fuzzy.FuzzyIndex, query: str) -> dict[str, float]:
-    ranking = index.rank(query)
+    ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
         tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
@@ -52,11 +53,11 @@ def test_what_does_not_rise_above_the_noise_is_not_found() -> None:
 def test_a_query_without_words_finds_nothing(query: str) -> None:
     index = FuzzyRanker().fit(HARBOUR)
     assert found(index, query) == {}
-    assert index.reasons(query, 0) == ()
+    assert index.reasons(ParsedQuery(query), 0) == ()
 
 
 def test_reasons_say_which_word_hit_which_field_and_add_up() -> None:
-    reasons = FuzzyRanker().fit(HARBOUR).reasons("moor quay landing zz", 0)
+    reasons = FuzzyRanker().fit(HARBOUR).reasons(ParsedQuery("moor quay landing zz"), 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("moor", "name"),
         ("quay", "description"),
@@ -69,13 +70,15 @@ def test_reasons_say_which_word_hit_which_field_and_add_up() -> None:
 def test_words_explain_a_score_to_which_spelling_adds_nothing() -> None:
     # In long texts difflib passes over common letters, and the likeness may come to nothing.
     index = FuzzyRanker(1 / 3).fit(Catalog([Tool("log", "tide " * 100)]))
-    assert [reason.share for reason in index.reasons("tide", 0)] == pytest.approx([1, 0], abs=1e-3)
+    assert [reason.share for reason in index.reasons(ParsedQuery("tide"), 0)] == pytest.approx(
+        [1, 0], abs=1e-3
+    )
 
 
 def test_what_is_not_found_has_no_reasons() -> None:
     index = FuzzyRanker().fit(HARBOUR)
-    assert index.reasons("ÿÿ", 0) == ()
-    assert index.with_catalog(HARBOUR.without(["moor_boat"])).reasons("boat", 0) == ()
+    assert index.reasons(ParsedQuery("ÿÿ"), 0) == ()
+    assert index.with_catalog(HARBOUR.without(["moor_boat"])).reasons(ParsedQuery("boat"), 0) == ()
 
 
 def test_an_update_reads_only_what_changed() -> None:
@@ -95,10 +98,10 @@ def test_a_catalog_of_another_descent_is_read_anew() -> None:
 @given(st.text(max_size=30), st.floats(0, 1))
 def test_every_score_is_above_nothing_and_at_most_one(query: str, bonus: float) -> None:
     index = FuzzyRanker(bonus).fit(HARBOUR)
-    ranking = index.rank(query)
+    ranking = index.rank(ParsedQuery(query))
     assert all(0 < score <= 1.000001 for score in ranking.scores.tolist())
     assert ranking.slots.tolist() == sorted(ranking.slots.tolist())
-    assert [bool(index.reasons(query, slot)) for slot in range(3)] == [
+    assert [bool(index.reasons(ParsedQuery(query), slot)) for slot in range(3)] == [
         slot in ranking.slots.tolist() for slot in range(3)
     ]
 
@@ -106,4 +109,4 @@ def test_every_score_is_above_nothing_and_at_most_one(query: str, bonus: float) 
 def test_a_query_too_long_to_compare_is_refused() -> None:
     index = FuzzyRanker().fit(Catalog([Tool("a")]))
     with pytest.raises(QueryTooLong, match="in mode fuzzy the limit is 500"):
-        index.rank("x" * 501)
+        index.rank(ParsedQuery("x" * 501))

@@ -8,6 +8,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.lexical import keyword
 from toolcrib.search.lexical.keyword import KeywordRanker
+from toolcrib.search.query.parser import ParsedQuery
 
 BAKERY = Catalog(
     [
@@ -19,7 +20,7 @@ BAKERY = Catalog(
 
 
 def found(index: keyword.KeywordIndex, query: str) -> dict[str, float]:
-    ranking = index.rank(query)
+    ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
         tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
@@ -74,16 +75,16 @@ def test_scores_lie_on_the_scale_of_every_term_in_the_name() -> None:
 def test_a_query_without_terms_finds_nothing(query: str) -> None:
     index = KeywordRanker().fit(BAKERY)
     assert found(index, query) == {}
-    assert index.reasons(query, 0) == ()
+    assert index.reasons(ParsedQuery(query), 0) == ()
 
 
 def test_reasons_say_which_term_hit_which_field_and_add_up() -> None:
-    reasons = KeywordRanker().fit(BAKERY).reasons("bread oven fish", 0)
+    reasons = KeywordRanker().fit(BAKERY).reasons(ParsedQuery("bread oven fish"), 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("bread", "name"),
         ("oven", "description"),
     ]
-    exact = KeywordRanker().fit(BAKERY).reasons("'bake'", 2)
+    exact = KeywordRanker().fit(BAKERY).reasons(ParsedQuery("'bake'"), 2)
     assert [(reason.term, reason.field) for reason in exact] == [("bake", "name"), ("bake", "name")]
     for one in (reasons, exact):
         assert sum(reason.share for reason in one) == pytest.approx(1)
@@ -91,8 +92,8 @@ def test_reasons_say_which_term_hit_which_field_and_add_up() -> None:
 
 def test_what_is_not_found_has_no_reasons() -> None:
     index = KeywordRanker().fit(BAKERY)
-    assert index.reasons("fish", 0) == ()
-    assert index.with_catalog(BAKERY.without(["knead"])).reasons("knead", 1) == ()
+    assert index.reasons(ParsedQuery("fish"), 0) == ()
+    assert index.with_catalog(BAKERY.without(["knead"])).reasons(ParsedQuery("knead"), 1) == ()
 
 
 def test_an_update_reads_only_what_changed() -> None:
@@ -116,6 +117,8 @@ def test_a_catalog_of_another_descent_is_read_anew() -> None:
 )
 def test_every_score_is_above_nothing_and_at_most_one(query: str) -> None:
     index = KeywordRanker().fit(BAKERY)
-    ranking = index.rank(query)
+    ranking = index.rank(ParsedQuery(query))
     assert all(0 < score <= 1 for score in ranking.scores.tolist())
-    assert ranking.slots.tolist() == [slot for slot in range(3) if index.reasons(query, slot)]
+    assert ranking.slots.tolist() == [
+        slot for slot in range(3) if index.reasons(ParsedQuery(query), slot)
+    ]

@@ -8,6 +8,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.lexical import prefix
 from toolcrib.search.lexical.prefix import PrefixIndex, PrefixRanker
+from toolcrib.search.query.parser import ParsedQuery
 
 LIBRARY = Catalog(
     [
@@ -19,7 +20,7 @@ LIBRARY = Catalog(
 
 
 def found(index: PrefixIndex, query: str) -> dict[str, float]:
-    ranking = index.rank(query)
+    ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
         tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
@@ -54,11 +55,11 @@ def test_scores_lie_on_the_scale_of_one_point_a_word() -> None:
 def test_what_matches_no_word_finds_nothing(query: str) -> None:
     index = PrefixRanker().fit(LIBRARY)
     assert found(index, query) == {}
-    assert index.reasons(query, 0) == ()
+    assert index.reasons(ParsedQuery(query), 0) == ()
 
 
 def test_reasons_say_which_word_stands_in_which_field_and_add_up() -> None:
-    reasons = PrefixRanker().fit(LIBRARY).reasons("lend reader", 0)
+    reasons = PrefixRanker().fit(LIBRARY).reasons(ParsedQuery("lend reader"), 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("lend_book", "name"),
         ("lending", "tags"),
@@ -69,7 +70,7 @@ def test_reasons_say_which_word_stands_in_which_field_and_add_up() -> None:
 
 def test_a_slot_that_is_empty_has_no_reasons() -> None:
     later = LIBRARY.without(["lend_book"])
-    assert PrefixRanker().fit(LIBRARY).with_catalog(later).reasons("book", 0) == ()
+    assert PrefixRanker().fit(LIBRARY).with_catalog(later).reasons(ParsedQuery("book"), 0) == ()
 
 
 def test_an_update_moves_only_the_words_of_changed_tools() -> None:
@@ -92,6 +93,8 @@ def test_a_catalog_of_another_descent_is_read_anew() -> None:
 @given(st.text("abefiklnot _?", max_size=12) | st.text(max_size=12))
 def test_every_score_is_above_nothing_and_at_most_one(query: str) -> None:
     index = PrefixRanker().fit(LIBRARY)
-    ranking = index.rank(query)
+    ranking = index.rank(ParsedQuery(query))
     assert all(0 < score <= 1 for score in ranking.scores.tolist())
-    assert ranking.slots.tolist() == [slot for slot in range(3) if index.reasons(query, slot)]
+    assert ranking.slots.tolist() == [
+        slot for slot in range(3) if index.reasons(ParsedQuery(query), slot)
+    ]

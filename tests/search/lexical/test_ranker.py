@@ -7,10 +7,11 @@ from toolcrib.errors import InvalidQuery
 from toolcrib.search.lexical.fields import MAX_FIELD_TERMS
 from toolcrib.search.lexical.ranker import _MAX_RESOLVED, LexicalIndex, LexicalRanker
 from toolcrib.search.query.expression import PhraseNode, WordNode
+from toolcrib.search.query.parser import ParsedQuery
 
 
 def _found(index: LexicalIndex, query: str) -> list[str]:
-    ranking = index.rank(query)
+    ranking = index.rank(ParsedQuery(query))
     pairs = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
     ordered = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
     tools = [index._catalog.tool_at(slot) for slot, _ in ordered]
@@ -91,42 +92,46 @@ def test_the_query_language_finds_exactly_what_it_says(
 
 def test_scores_lie_between_0_and_1_and_a_boost_shifts_them(index: LexicalIndex) -> None:
     for query in ("email", "email message", "email^5 message", "email message^5", "*", "-email"):
-        assert all(0 < score <= 1 for score in index.rank(query).scores.tolist())
+        assert all(0 < score <= 1 for score in index.rank(ParsedQuery(query)).scores.tolist())
     assert _found(index, "refund^9 weather")[0] == "refund"
     assert _found(index, "refund weather^9")[0] == "get_weather"
 
 
 def test_a_bad_query_says_so_unless_leniency_was_asked_for(office: Catalog) -> None:
     with pytest.raises(InvalidQuery, match="never closed"):
-        LexicalRanker().fit(office).rank("(email")
+        LexicalRanker().fit(office).rank(ParsedQuery("(email"))
     lenient = LexicalRanker(syntax="lenient").fit(office)
     assert set(_found(lenient, "(email")) == {"send_email", "read_email"}
-    assert lenient.rank("(email").notes[0].text.startswith("read as plain words: the parenthesis")
+    assert (
+        lenient.rank(ParsedQuery("(email"))
+        .notes[0]
+        .text.startswith("read as plain words: the parenthesis")
+    )
 
 
 def test_in_capitals_alone_and_is_a_word_if_the_reading_is_lenient(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     query = "REFUND AND NEWEST OR ELSE"
     assert set(_found(lenient, query)) == set(_found(strict, query.lower())) != set()
-    assert lenient.is_unrestricted(query)
+    assert lenient.is_unrestricted(ParsedQuery(query))
     assert _found(strict, query) == []
     # Only where the other letters are capitals: there may be none at all.
     for other in ("refund AND newest", "送信 AND 12", "EMAIL -NEWEST", "+EMAIL REFUND"):
         assert _found(lenient, other) == _found(strict, other)
-        assert not lenient.is_unrestricted(other)
+        assert not lenient.is_unrestricted(ParsedQuery(other))
 
 
 def test_the_marks_of_a_list_are_no_parentheses_if_the_reading_is_lenient(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     query = "1) send an email\n2) refund it b) newest"
-    assert lenient.rank(query).notes == ()
-    assert lenient.is_unrestricted(query)
+    assert lenient.rank(ParsedQuery(query)).notes == ()
+    assert lenient.is_unrestricted(ParsedQuery(query))
     assert set(_found(lenient, query)) == set(_found(strict, query.replace(")", "")))
     with pytest.raises(InvalidQuery, match="closing parenthesis at character 2"):
-        strict.rank(query)
+        strict.rank(ParsedQuery(query))
     # What was opened is closed, and what closes more than a mark is a fault.
     assert _found(lenient, "email (newest OR b)") == _found(strict, "email (newest OR b)")
-    assert lenient.rank("send an email)").notes
+    assert lenient.rank(ParsedQuery("send an email)")).notes
 
 
 @pytest.mark.parametrize(
@@ -135,19 +140,19 @@ def test_the_marks_of_a_list_are_no_parentheses_if_the_reading_is_lenient(office
 def test_what_only_looks_like_operators_binds_nothing_if_the_reading_is_lenient(
     office: Catalog, query: str
 ) -> None:
-    assert LexicalRanker(syntax="lenient").fit(office).is_unrestricted(query)
+    assert LexicalRanker(syntax="lenient").fit(office).is_unrestricted(ParsedQuery(query))
 
 
 def test_what_rules_out_nothing_is_no_condition_if_the_reading_is_lenient(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
-    assert not strict.is_unrestricted("email -xzf")
+    assert not strict.is_unrestricted(ParsedQuery("email -xzf"))
     assert _found(lenient, "email -xzf") == _found(strict, "email -xzf") == _found(strict, "email")
-    assert not lenient.is_unrestricted("email -newest")
+    assert not lenient.is_unrestricted(ParsedQuery("email -newest"))
     assert _found(lenient, "email -newest") == _found(strict, "email -newest")
     # Nothing but exclusions finds everything else, also where there is nothing to leave out.
     assert _found(lenient, "-xzf -vvkk") == _found(strict, "-xzf -vvkk") != []
     for asks in ("ema*", '"newest ema"*'):
-        assert not lenient.is_unrestricted(asks)
+        assert not lenient.is_unrestricted(ParsedQuery(asks))
 
 
 def test_a_phrase_that_no_tool_holds_is_words_if_the_reading_is_lenient(office: Catalog) -> None:
@@ -170,12 +175,12 @@ def test_a_slip_of_the_pen_is_forgiven_and_said(
     index: LexicalIndex, query: str, first: str, note: str
 ) -> None:
     assert _found(index, query)[0] == first
-    assert any(note in said.text for said in index.rank(query).notes)
+    assert any(note in said.text for said in index.rank(ParsedQuery(query)).notes)
 
 
 def test_short_words_and_long_questions_are_not_guessed_at(index: LexicalIndex) -> None:
     assert _found(index, "emi") == []
-    assert index.rank("wether one two three four five six seven").notes == ()
+    assert index.rank(ParsedQuery("wether one two three four five six seven")).notes == ()
 
 
 def test_a_quotation_in_a_sentence_is_words_where_no_tool_has_it(index: LexicalIndex) -> None:
@@ -194,21 +199,24 @@ def test_a_compound_is_found_whole_and_in_parts(index: LexicalIndex) -> None:
 
 def test_reasons_add_up_and_name_term_and_field(office: Catalog, index: LexicalIndex) -> None:
     for query in ("bill the customer", "emial", '"open an issue" github', "name:email^2 newest"):
-        ranking = index.rank(query)
+        ranking = index.rank(ParsedQuery(query))
         for slot, score in zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True):
-            reasons = index.reasons(query, slot)
+            reasons = index.reasons(ParsedQuery(query), slot)
             assert score > 0
             assert sum(reason.share for reason in reasons) == pytest.approx(1, abs=2e-3)
             assert [r.share for r in reasons] == sorted((r.share for r in reasons), reverse=True)
     slot = office.slot("books___createInvoice")
     assert slot is not None
-    found = {(reason.term, reason.field) for reason in index.reasons("bill the customer", slot)}
+    found = {
+        (reason.term, reason.field)
+        for reason in index.reasons(ParsedQuery("bill the customer"), slot)
+    }
     assert found == {
         ("bill", "description"),
         ("customer", "description"),
         ("customer", "parameter"),
     }
-    assert index.reasons("weather", slot) == ()
+    assert index.reasons(ParsedQuery("weather"), slot) == ()
 
 
 def test_a_leaf_is_answered_to_the_letter(index: LexicalIndex) -> None:
@@ -227,7 +235,7 @@ def test_a_leaf_is_answered_to_the_letter(index: LexicalIndex) -> None:
 )
 def test_scores_by_slot_are_those_of_the_ranking(office: Catalog, query: str) -> None:
     index = LexicalRanker(syntax="lenient").fit(office)
-    ranking, spread = index.rank(query), index.score_slots(query)
+    ranking, spread = index.rank(ParsedQuery(query)), index.score_slots(ParsedQuery(query))
     assert spread.scores.nonzero()[0].tolist() == ranking.slots.tolist()
     assert spread.scores[ranking.slots] == pytest.approx(ranking.scores)
     assert [note.text for note in spread.notes] == [note.text for note in ranking.notes]
@@ -296,5 +304,5 @@ def test_a_shared_server_text_finds_all_its_tools() -> None:
 def test_resolved_of_queries_with_operators_are_bounded() -> None:
     index = LexicalRanker().fit(Catalog([Tool("send_email"), Tool("read_email")]))
     for number in range(2 * _MAX_RESOLVED + 1):
-        assert len(index.rank(f"email NOT word{number}").slots) == 2
+        assert len(index.rank(ParsedQuery(f"email NOT word{number}")).slots) == 2
     assert 0 < len(index._resolved) <= _MAX_RESOLVED

@@ -4,7 +4,7 @@ import pytest
 
 from toolcrib.errors import InvalidQuery
 from toolcrib.search.query.expression import And, Or, PhraseNode, WordNode
-from toolcrib.search.query.parser import parse_query
+from toolcrib.search.query.parser import Syntax, parse_query
 
 
 def test_plain_words_have_no_operators() -> None:
@@ -35,17 +35,12 @@ def test_words_syntax_ignores_operators() -> None:
     assert parse_query('"photo" AND (', "words").operators is None
 
 
-@pytest.mark.parametrize(
-    ("syntax", "text"),
-    [
-        ("lenient", "shrink a photo"),
-        ("strict", "I need a tool that can shrink a photo"),
-        ("words", "I need a tool that can shrink a photo"),
-    ],
-)
-def test_only_lenient_syntax_strips_the_preamble(syntax: str, text: str) -> None:
-    query = parse_query("I need a tool that can shrink a photo", syntax)  # type: ignore[arg-type]
-    assert query.text == text
+@pytest.mark.parametrize("syntax", ["strict", "lenient", "words"])
+def test_request_is_the_query_without_its_preamble(syntax: Syntax) -> None:
+    query = parse_query("I need a tool that can shrink a photo", syntax)
+    assert query.text == "I need a tool that can shrink a photo"
+    assert query.request.text == "shrink a photo"
+    assert query.request.request is query.request
 
 
 def test_english_query_is_its_own_translation() -> None:

@@ -1,6 +1,6 @@
-"""A server that can do everything, for the official conformance suite to be run against.
+"""A server with every MCP feature, for the official conformance suite.
 
-The suite names its tools, prompts and resources and says how each behaves.
+The suite prescribes its tools, prompts and resources and how each behaves.
 
     python -m tests.support.everything [PORT]    on standard input and output without a port
 """
@@ -20,7 +20,7 @@ from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
-from tests.support.everything.shelf import (
+from tests.support.everything.features import (
     IMAGE,
     NAME,
     PICTURE,
@@ -29,13 +29,13 @@ from tests.support.everything.shelf import (
     TOOLS,
     Context,
     Result,
-    answers,
     bus,
     field,
     form,
-    is_modern,
+    input_required,
+    input_responses,
+    is_stateless,
     resource,
-    wanted,
 )
 
 Handler = Callable[[Context, Any], Awaitable[Any]]
@@ -62,7 +62,7 @@ async def list_templates(ctx: Context, params: Any) -> Any:
 
 async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> Any:
     uri = params.uri
-    kind = next((one["mimeType"] for one in RESOURCES if one["uri"] == uri), "application/json")
+    kind = next((item["mimeType"] for item in RESOURCES if item["uri"] == uri), "application/json")
     body: Result = {"uri": uri, "mimeType": kind}
     if kind == "image/png":
         return {"contents": [{**body, "blob": PICTURE}]}
@@ -79,19 +79,19 @@ async def list_prompts(ctx: Context, params: Any) -> Any:
 
 
 async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> Any:
-    given = params.arguments or {}
-    content: list[Mapping[str, Any]] = [{"type": "text", "text": f"Prompt with {given}."}]
+    options = params.arguments or {}
+    content: list[Mapping[str, Any]] = [{"type": "text", "text": f"Prompt with {options}."}]
     if params.name == "test_input_required_result_prompt":
-        context = field(answers(params).get("user_context"), "context")
+        context = field(input_responses(params).get("user_context"), "context")
         if context is None:
             question = form("What context should the prompt use?", context=NAME)
-            return wanted({"user_context": question})
+            return input_required({"user_context": question})
         content = [{"type": "text", "text": str(context)}]
     if params.name == "test_prompt_with_image":
         content.insert(0, IMAGE)
     if params.name == "test_prompt_with_embedded_resource":
-        content.insert(0, resource(str(given.get("resourceUri")), "Embedded."))
-    return {"messages": [{"role": "user", "content": one} for one in content]}
+        content.insert(0, resource(str(options.get("resourceUri")), "Embedded."))
+    return {"messages": [{"role": "user", "content": item} for item in content]}
 
 
 async def complete(ctx: Context, params: types.CompleteRequestParams) -> Any:
@@ -102,12 +102,12 @@ async def nothing(ctx: Context, params: Any) -> Any:
     return {}
 
 
-def stamped(handler: Handler, *, cacheable: bool = False) -> Handler:
-    """The same with what results have to say without a handshake."""
+def with_result_type(handler: Handler, *, cacheable: bool = False) -> Handler:
+    """Return the handler with the fields that results need without a handshake."""
 
     async def answer(ctx: Context, params: Any) -> Any:
         result = await handler(ctx, params)
-        if not is_modern(ctx):
+        if not is_stateless(ctx):
             return result
         hints = {"ttlMs": 0, "cacheScope": "private"} if cacheable else {}
         return {"resultType": "complete", **hints, **result}
@@ -116,7 +116,7 @@ def stamped(handler: Handler, *, cacheable: bool = False) -> Handler:
 
 
 class Events(EventStore):
-    """What was sent on which stream, for clients that come back."""
+    """Stores the events of each stream, for clients that reconnect."""
 
     def __init__(self) -> None:
         self._events: list[tuple[str, types.JSONRPCMessage | None]] = []
@@ -127,21 +127,21 @@ class Events(EventStore):
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str:
         stream = self._events[int(last_event_id) - 1][0]
-        for number, (of, message) in enumerate(self._events, 1):
-            if of == stream and number > int(last_event_id) and message is not None:
+        for number, (stream_id, message) in enumerate(self._events, 1):
+            if stream_id == stream and number > int(last_event_id) and message is not None:
                 await send_callback(EventMessage(message, str(number)))
         return stream
 
 
 class Everything(Server[Any]):
-    """The SDK's server, which says that its lists may change."""
+    """The SDK's server, announcing that its lists may change."""
 
-    def create_initialization_options(self, *args: Any, **given: Any) -> Any:
+    def create_initialization_options(self, *args: Any, **options: Any) -> Any:
         return super().create_initialization_options(NotificationOptions(True, True, True))
 
 
-def schema_of(name: str) -> Mapping[str, Any] | None:
-    """A tool's schema, for the check of headers that repeat its arguments."""
+def find_schema(name: str) -> Mapping[str, Any] | None:
+    """Return a tool's schema, to check headers that repeat its arguments."""
     schema: Mapping[str, Any] | None = TOOLS[name][0]["inputSchema"] if name in TOOLS else None
     return schema
 
@@ -149,17 +149,17 @@ def schema_of(name: str) -> Mapping[str, Any] | None:
 SERVER: Final = Everything(
     "everything",
     version="1",
-    get_tool_input_schema=schema_of,
-    on_list_tools=stamped(list_tools, cacheable=True),
-    on_call_tool=stamped(call_tool),
-    on_list_resources=stamped(list_resources, cacheable=True),
-    on_list_resource_templates=stamped(list_templates, cacheable=True),
-    on_read_resource=stamped(read_resource, cacheable=True),
+    get_tool_input_schema=find_schema,
+    on_list_tools=with_result_type(list_tools, cacheable=True),
+    on_call_tool=with_result_type(call_tool),
+    on_list_resources=with_result_type(list_resources, cacheable=True),
+    on_list_resource_templates=with_result_type(list_templates, cacheable=True),
+    on_read_resource=with_result_type(read_resource, cacheable=True),
     on_subscribe_resource=nothing,
     on_unsubscribe_resource=nothing,
-    on_list_prompts=stamped(list_prompts, cacheable=True),
-    on_get_prompt=stamped(get_prompt),
-    on_completion=stamped(complete),
+    on_list_prompts=with_result_type(list_prompts, cacheable=True),
+    on_get_prompt=with_result_type(get_prompt),
+    on_completion=with_result_type(complete),
     on_set_logging_level=nothing,
     on_subscriptions_listen=ListenHandler(bus),
 )
@@ -178,5 +178,5 @@ if __name__ == "__main__":
         import uvicorn
 
         app = SERVER.streamable_http_app(event_store=Events(), retry_interval=100)
-        # Not the parser that leaves white space around the values of headers, if that is installed.
+        # Another parser, if installed, would leave white space around header values.
         uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", http="h11")

@@ -1,4 +1,4 @@
-"""Servers that do wrong, each in its own way: `faulty.py KIND [ARGUMENT]`."""
+"""MCP servers that misbehave, each in one way: `faulty.py KIND [ARGUMENT]`."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def tools() -> Any:
     return [ECHO]
 
 
-def started() -> None:
-    """What it does before it hears anything."""
+def on_start() -> None:
+    """Do what this server does before it reads its input."""
     if KIND == "exits":
         sys.stderr.write("no token was given\n")
         sys.exit(1)
@@ -76,7 +76,7 @@ def started() -> None:
     if KIND == "mute":
         time.sleep(3600)
     if KIND == "tree":
-        # A child in its turn that is deaf to being asked to leave, and tells where it is.
+        # A child process that ignores SIGTERM and reports its process id.
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
         child = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=sys.stderr)
         Path(ARGUMENT).write_text(str(child.pid))
@@ -104,12 +104,12 @@ def handle(message: dict[str, Any]) -> None:
         if KIND == "dies_after_list":
             sys.exit(4)
     elif method == "tools/call":
-        called(id)
+        on_call(id)
     elif id is not None:
         send({"id": id, "error": {"code": -32601, "message": "Method not found"}})
 
 
-def called(id: Any) -> None:
+def on_call(id: Any) -> None:
     result = {"content": [{"type": "text", "text": "here"}]}
     if KIND == "lies":
         send({"id": id, "error": {"code": -32602, "message": "Unknown tool: echo"}})
@@ -133,7 +133,7 @@ def called(id: Any) -> None:
     send({"id": id, "result": result})
 
 
-started()
+on_start()
 for line in sys.stdin:
     handle(json.loads(line))
 if KIND == "tree":

@@ -1,7 +1,7 @@
-"""A small MCP server on standard input and output, without any library, of either era.
+"""A small MCP server on standard input and output, without a library, for both protocol styles.
 
-Its one argument is JSON: `era`, `tools` (names of the tools below, or whole definitions),
-`instructions`, `page` (tools a page), `prompts`, `resources`.
+Its one argument is JSON: `era` (handshake or stateless), `tools` (names of the tools below, or
+complete definitions), `instructions`, `page` (tools per page), `prompts`, `resources`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ def reply(id: Any, result: Json) -> None:
     send({"id": id, "result": {"resultType": "complete", **result} if MODERN else result})
 
 
-def text(said: object) -> Json:
-    words = said if isinstance(said, str) else json.dumps(said, sort_keys=True)
+def text(message_text: object) -> Json:
+    words = (
+        message_text if isinstance(message_text, str) else json.dumps(message_text, sort_keys=True)
+    )
     return {"content": [{"type": "text", "text": words}]}
 
 
@@ -72,7 +74,7 @@ def definition(tool: Any) -> Json:
     }
 
 
-def listed(params: Json) -> Json:
+def list_tools(params: Json) -> Json:
     tools = [definition(tool) for tool in SPEC.get("tools", ["echo"])]
     size = SPEC.get("page") or len(tools) or 1
     start = int(params.get("cursor") or 0)
@@ -81,7 +83,7 @@ def listed(params: Json) -> Json:
 
 
 def call(id: Any, params: Json) -> None:
-    name, given = params["name"], params.get("arguments") or {}
+    name, arguments = params["name"], params.get("arguments") or {}
     meta = params.get("_meta") or {}
     if name == "die":
         os._exit(3)
@@ -94,9 +96,9 @@ def call(id: Any, params: Json) -> None:
     elif name == "hang":
         HUNG.append(id)
     elif name == "speak":
-        speak(id, given)
+        speak(id, arguments)
     elif name == "ask":
-        ask(id, params, given)
+        ask(id, params, arguments)
     elif name == "progress":
         for done in (1, 2, 3):
             token = {"progressToken": meta.get("progressToken")}
@@ -116,50 +118,50 @@ def call(id: Any, params: Json) -> None:
     elif name == "error":
         send({"id": id, "error": {"code": -32050, "message": "no", "data": {"why": "because"}}})
     elif name == "touch":
-        about = {"uri": given["uri"]}
-        if given["uri"] in FOLLOWED:
+        about = {"uri": arguments["uri"]}
+        if arguments["uri"] in FOLLOWED:
             send({"method": "notifications/resources/updated", "params": about})
         for stream, uris in STREAMS.items():
-            if given["uri"] in uris:
+            if arguments["uri"] in uris:
                 tagged = {**about, "_meta": {SUBSCRIPTION: stream}}
                 send({"method": "notifications/resources/updated", "params": tagged})
         reply(id, text("touched"))
     elif name == "cut":
-        cut()
+        close_streams()
         reply(id, text("cut"))
     elif name == "change":
-        CHANGED.update(given)
+        CHANGED.update(arguments)
         send({"method": "notifications/tools/list_changed"})
         reply(id, text("changed"))
     elif name == "pause":
-        time.sleep(given["seconds"])
+        time.sleep(arguments["seconds"])
         reply(id, text("rested"))
     else:
-        reply(id, answer(name, given, params))
+        reply(id, answer(name, arguments, params))
 
 
-def speak(id: Any, given: Json) -> None:
-    """Log and ask for the first call that hangs; with `end`, answer it."""
+def speak(id: Any, arguments: Json) -> None:
+    """Log and ask during the first pending call; with `end`, answer it."""
     params = {"level": "error", "data": "of the hung call"}
     send({"method": "notifications/message", "params": params})
-    if given.get("end"):
+    if arguments.get("end"):
         reply(HUNG.pop(0), text("at last"))
         reply(id, text("spoken"))
     else:
         ask(id, {}, {"method": "roots/list"})
 
 
-def answer(name: str, given: Json, params: Json) -> Json:
+def answer(name: str, arguments: Json, params: Json) -> Json:
     if name == "echo":
         extra = {"vendorField": {"deep": [None, 1.5]}, "_meta": {"vendor/key": "kept"}}
-        return {**text(given.get("text", "")), "structuredContent": given, **extra}
+        return {**text(arguments.get("text", "")), "structuredContent": arguments, **extra}
     if name == "picture":
         image = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png", "vendorField": 1}
         return {"content": [image, {"type": "unheard-of", "x": [1]}], "isError": False}
     if name == "fail":
         return {**text("it went wrong"), "isError": True}
     if name == "big":
-        return text("x" * given["count"])
+        return text("x" * arguments["count"])
     if name == "pid":
         return text(str(os.getpid()))
     if name == "cancelled":
@@ -170,14 +172,16 @@ def answer(name: str, given: Json, params: Json) -> Json:
     return text(params)
 
 
-def ask(id: Any, params: Json, given: Json) -> None:
+def ask(id: Any, params: Json, arguments: Json) -> None:
     if not MODERN:
         WAITING["asked"] = id
-        send({"id": "asked", "method": given["method"], "params": given.get("params") or {}})
+        send(
+            {"id": "asked", "method": arguments["method"], "params": arguments.get("params") or {}}
+        )
     elif "inputResponses" in params:
         reply(id, text([params["inputResponses"], params.get("requestState")]))
     else:
-        wanted = {"method": given["method"], "params": given.get("params") or {}}
+        wanted = {"method": arguments["method"], "params": arguments.get("params") or {}}
         required = {"resultType": "input_required", "inputRequests": {"q": wanted}}
         send({"id": id, "result": {**required, "requestState": "state-1"}})
 
@@ -228,20 +232,20 @@ def handle(message: Json) -> None:
     elif method == "ping":
         reply(id, {})
     elif method == "tools/list":
-        reply(id, listed(params))
+        reply(id, list_tools(params))
     elif method == "tools/call":
         call(id, params)
     else:
-        rest(method, id, params)
+        handle_other(method, id, params)
 
 
-def rest(method: str, id: Any, params: Json) -> None:
+def handle_other(method: str, id: Any, params: Json) -> None:
     if method == "prompts/list":
         names = SPEC.get("prompts", [])
         reply(id, {"prompts": [{"name": name, "vendorField": 1} for name in names]})
     elif method == "prompts/get":
-        said = {"type": "text", "text": f"{params['name']} of {SPEC.get('tag')}"}
-        reply(id, {"messages": [{"role": "user", "content": said}]})
+        message_text = {"type": "text", "text": f"{params['name']} of {SPEC.get('tag')}"}
+        reply(id, {"messages": [{"role": "user", "content": message_text}]})
     elif method == "resources/list":
         uris = SPEC.get("resources", [])
         reply(id, {"resources": [{"uri": uri, "name": uri, "vendorField": 1} for uri in uris]})
@@ -271,14 +275,14 @@ def rest(method: str, id: Any, params: Json) -> None:
 
 
 def listen(id: Any, params: Json) -> None:
-    """Open a stream of changes."""
+    """Open a stream of notifications."""
     wanted = params["notifications"]
     STREAMS[id] = wanted.get("resourceSubscriptions") or []
     about = {"notifications": wanted, "_meta": {SUBSCRIPTION: id}}
     send({"method": "notifications/subscriptions/acknowledged", "params": about})
 
 
-def cut() -> None:
+def close_streams() -> None:
     """End all streams."""
     for id in list(STREAMS):
         del STREAMS[id]

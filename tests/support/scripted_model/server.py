@@ -1,9 +1,9 @@
-"""A model that says what it is told to, behind the real HTTP APIs of the real providers.
+"""A scripted model behind the real HTTP APIs of the providers.
 
     with ScriptedModel([Turn(ToolCall("add", {"a": 1, "b": 2})), Turn("It is 3.")]) as model:
         client = openai.OpenAI(base_url=f"{model.url}/v1", api_key="any")
 
-A script is a list of turns, or a function that reads a request and gives the turn.
+A script is a list of turns, or a function that returns the turn for a request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WIRES: tuple[Wire, ...] = (Anthropic(), OpenAIChat(), OpenAIResponses(), Gemini(
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came, and what every API's have in common."""
+    """A request, with accessors that work for every API."""
 
     wire: Wire
     path: str
@@ -39,22 +39,22 @@ class Request:
 
     @property
     def streams(self) -> bool:
-        """Whether the answer is to be streamed."""
+        """Whether the response has to be streamed."""
         return self.wire.streams(self.path, self.body)
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The tools the model is offered."""
+        """The names of the tools in the request."""
         return self.wire.tool_names(self.body)
 
     @property
     def user_text(self) -> str:
-        """The last words of the user."""
+        """The text of the last user message."""
         return self.wire.user_text(self.body)
 
     @property
     def results(self) -> tuple[str, ...]:
-        """What the calls of the model's last turn have resulted in."""
+        """The results of the calls of the model's last turn."""
         return self.wire.results(self.body)
 
 
@@ -62,7 +62,7 @@ Script = Iterable[Turn | Failure] | Callable[[Request], Turn | Failure]
 
 
 class ScriptedModel:
-    """The server, for as long as its `with` block lasts."""
+    """The server, running inside its `with` block."""
 
     def __init__(self, script: Script) -> None:
         self.requests: list[Request] = []
@@ -74,7 +74,7 @@ class ScriptedModel:
 
     @property
     def url(self) -> str:
-        """Where the server is, without a path."""
+        """The address of the server, without a path."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> ScriptedModel:
@@ -92,7 +92,7 @@ class ScriptedModel:
         self._thread.join()
 
     def turn(self, request: Request) -> Turn | Failure:
-        """What to answer to a request, which is remembered; each call in it has an id."""
+        """Record a request and return the turn to answer with; each call in it has an id."""
         if fault := request.wire.find_request_error(request.body):
             return Failure(400, fault)
         with self._lock:
@@ -157,13 +157,13 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", "text/event-stream; charset=utf-8")
             self.send_header("Connection", "close")
             self.end_headers()
-            # A client may leave before the end.
+            # A client may disconnect early.
             with suppress(ConnectionError):
                 for event in events:
                     self.wfile.write(event)
                     self.wfile.flush()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing is printed: what came in is in `requests`."""
+            """Print nothing; the requests are in `requests`."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""What a scripted model says in one turn."""
+"""The turns of a scripted model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PIECE_CHARS = 7
 
 @dataclass(frozen=True)
 class Text:
-    """Words."""
+    """A text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool. Without an id, the server makes one as its provider would."""
+    """A call of a tool. Without an id, the server generates one like its provider."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -27,13 +27,13 @@ class ToolCall:
 
     @property
     def json(self) -> str:
-        """The arguments as a model writes them."""
+        """The arguments as JSON text."""
         return json.dumps(self.arguments, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class Raw:
-    """A block in the provider's own words, such as a search of its own; sent as it is."""
+    """A block in the provider's format, such as a hosted search; sent unchanged."""
 
     block: Mapping[str, Any]
 
@@ -43,17 +43,17 @@ Part = Text | ToolCall | Raw
 
 @dataclass(frozen=True, init=False)
 class Turn:
-    """One answer: parts in their order; a bare text is a `Text`.
+    """One reply: its parts in order; a string is a `Text`.
 
-    `stop` is the provider's reason for ending, where it is not the one that follows from the parts.
+    `stop` is the provider's stop reason, if it differs from the one that follows from the parts.
     """
 
     parts: tuple[Part, ...]
     stop: str
 
     def __init__(self, *parts: Part | str, stop: str = "") -> None:
-        said = tuple(Text(part) if isinstance(part, str) else part for part in parts)
-        object.__setattr__(self, "parts", said)
+        texts = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+        object.__setattr__(self, "parts", texts)
         object.__setattr__(self, "stop", stop)
 
     @property
@@ -63,16 +63,16 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """The words of all parts."""
+        """The text of all parts."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
     def tokens(self) -> int:
-        """About as many tokens as this would cost."""
+        """The approximate number of tokens."""
         return max(1, sum(map(_chars, self.parts)) // 4)
 
     def with_ids(self, new_id: Callable[[], str]) -> Turn:
-        """The same turn in which every call has an id."""
+        """Return the turn with an id for every call."""
         return Turn(
             *(
                 ToolCall(part.name, part.arguments, part.id or new_id())
@@ -86,7 +86,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Failure:
-    """An answer of the server instead of the model: overloaded, refused, broken."""
+    """An error response of the server, such as overloaded."""
 
     status: int
     message: str
@@ -99,6 +99,6 @@ def _chars(part: Part) -> int:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """A text as a stream delivers it."""
+    """Return a text in pieces, as in a stream."""
     for start in range(0, len(text), _PIECE_CHARS):
         yield text[start : start + _PIECE_CHARS]

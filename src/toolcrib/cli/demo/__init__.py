@@ -44,7 +44,7 @@ def _load_queries() -> list[dict[str, str]]:
 
 
 def _run_query(engine: SearchEngine, query: str, note: str) -> SearchResult:
-    result = engine.search(query, limit=_HITS)
+    result = engine.with_reasons(engine.search(query, limit=_HITS))
     click.echo()
     click.secho(wrap(f"> {query}"), bold=True)
     click.secho(wrap(note, "  "), dim=True)

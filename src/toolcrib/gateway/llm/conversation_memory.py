@@ -30,7 +30,7 @@ class ConversationMemory:
         return len(self._entries)
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, or None if there is none. Do not change the value."""
+        """Return the value of a key, or None. The caller must not change the value."""
         with self._lock:
             entry = self._entries.pop(key, None)
             if entry is None:
@@ -65,7 +65,7 @@ class ScopedMemory:
         self._scope = _digest(scope)
 
     def get(self, *key: object) -> Any:
-        """Return the value of a key in this scope, or None if there is none."""
+        """Return the value of a key in this scope, or None."""
         return self._memory.get(_digest((self._scope, *key)))
 
     def put(self, value: Any, *key: object) -> None:

@@ -6,6 +6,7 @@ A `ToolSelection` belongs to one request and records which deferred tools it has
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
@@ -49,6 +51,18 @@ def to_wire_name(id: str) -> str:
 def estimate_entry_tokens(entry: Entry) -> int:
     """Return a quick estimate of the tokens that a tool definition takes in a prompt."""
     return len(serialize_json(entry)) // _CHARS_PER_TOKEN + 1
+
+
+def shorten_description(text: str) -> str:
+    """Return a description, cut to the length that search results have."""
+    limit = turn.MAX_DESCRIPTION_CHARS
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def render_loaded_tools(found: Sequence[Mapping[str, str]]) -> str:
+    """Return the text that tells the model which tools were loaded."""
+    answer = {"found": found, "message": prompts.TOOLS_LOADED if found else prompts.NO_MATCH}
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""What turns texts into vectors: ours, or one that a user brings."""
+"""The interface of an embedder, and the checks of what it returns.
+
+An embedder may be the shipped encoder or one that a user brings. Whatever it raises, and any result
+that is not one vector a text, becomes an `EmbeddingFailed`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,88 +17,173 @@ from toolcrib.errors import EmbeddingFailed, ToolcribError
 Vectors = NDArray[np.float32]
 EmbedQueries = Callable[[Sequence[str]], Vectors]
 
-# How likely a name is that of a service where nobody can tell: most that queries mention are.
+MAX_WIDTH: Final = 16_384
+# The probability that a name is that of a service, for embedders that do not estimate it: most
+# names in queries are.
 DEFAULT_SERVICE_PROBABILITY: Final = 0.75
 
-_MAX_FAULT_CHARS: Final = 300
+_SOURCE: Final = "the embedder"
+_MAX_ERROR_CHARS: Final = 300
 
-_Asked = ParamSpec("_Asked")
-_Answer = TypeVar("_Answer")
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
 
 
 class Embedder(Protocol):
-    """Two methods: queries and tools may be read differently, but meet in one space.
+    """Embeds queries and tools in one vector space, possibly in different ways.
 
-    Both return one row a text, all rows of one width. Rows need not have length one. Whatever they
-    raise means that the embedder is down: a search raises `EmbeddingFailed`, or falls back.
+    Both methods return one row a text, all of the same width; rows need not have unit length. If a
+    method raises, the embedder is considered down: a search raises `EmbeddingFailed` or falls back.
     """
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """What people and models ask for."""
+        """Return the vectors of queries."""
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
-        """What tools say of themselves: `toolcrib.search.dense.tool_text`."""
+        """Return the vectors of tool texts, as `toolcrib.search.dense.tool_text` builds them."""
 
 
 @runtime_checkable
 class ProvisionalEmbedder(Embedder, Protocol):
-    """An embedder that can say something of a tool at once, and more when it has time to read it."""
+    """An embedder that can return provisional vectors of tools without delay."""
 
     def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-        """Vectors that need no waiting, and which of them are as good as those of `tools`."""
+        """Return vectors of tools, and which of them are as good as those of `embed_tools`."""
 
 
 @runtime_checkable
 class ProjectableEmbedder(Embedder, Protocol):
-    """An embedder of rough vectors, cheap to make: a few numbers of each do in a large catalog."""
+    """An embedder of static vectors. In a large catalog a few dimensions of them are enough."""
 
     def build_projected_embedder(self, axes: Vectors) -> EmbedQueries:
-        """What reads queries as `queries` does, but tells only their numbers along some axes.
+        """Return a function that embeds queries and projects their vectors on the axes.
 
-        The axes are the columns. Rows need not have length one.
+        The axes are the columns. The projected rows need not have unit length.
         """
 
 
 class ServiceNameEmbedder(Embedder, Protocol):
-    """An embedder that can tell names of services from those of places, people and all else."""
+    """An embedder that can tell names of services from those of places, people and so on."""
 
     def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
-        """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
+        """Return the probability that each of the names in a query is that of a service."""
 
 
 def call_embedder(
-    function: Callable[_Asked, _Answer], *args: _Asked.args, **options: _Asked.kwargs
-) -> _Answer:
-    """What an embedder answers. It may be anybody's, so anything it raises is an `EmbeddingFailed`."""
+    function: Callable[_Params, _Result], *args: _Params.args, **options: _Params.kwargs
+) -> _Result:
+    """Call a method of an embedder. Whatever it raises becomes an `EmbeddingFailed`."""
     try:
         return function(*args, **options)
     except ToolcribError:
         raise
-    except Exception as fault:
-        said = f"{type(fault).__name__}: {fault}"[:_MAX_FAULT_CHARS]
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARS]
         raise EmbeddingFailed(
-            f"the embedder raised {said}; see that it has what it needs, or put a ranker behind it "
-            "that needs less, with `WithFallback`"
-        ) from fault
+            f"the embedder raised {reason}; check that it has what it needs, or add a ranker to "
+            "fall back on with `FallbackRanker`"
+        ) from error
 
 
 def score_service_names(embedder: Embedder, text: str, names: Sequence[str]) -> Sequence[float]:
-    """What an embedder says of names; of one that says nothing, a guess."""
-    # Asked for by name: to ask whether it is a `NamingEmbedder` takes longer than many an answer.
-    tell: Callable[[str, Sequence[str]], Sequence[float]] | None
-    tell = getattr(embedder, "services", None)
-    if tell is None:
+    """Return the probability that each name is that of a service; a default if unknown."""
+    # `isinstance` with a protocol takes longer than many an embedder takes to answer.
+    score: Callable[[str, Sequence[str]], Sequence[float]] | None
+    score = getattr(embedder, "score_service_names", None)
+    if score is None:
         return [DEFAULT_SERVICE_PROBABILITY] * len(names)
-    told = call_embedder(tell, text, names)
+    scores = call_embedder(score, text, names)
     try:
-        likely = [float(each) for each in told] if len(told) == len(names) else []
-    except Exception:  # Anybody's: what it gave may fail in any way when it is looked at.
-        likely = []
-    # In plain Python: a query names a handful. What is no number is in no order either.
-    if len(likely) != len(names) or not all(0 <= each <= 1 for each in likely):
+        probabilities = [float(each) for each in scores] if len(scores) == len(names) else []
+    except Exception:  # The object comes from a user's embedder and may fail in any way.
+        probabilities = []
+    # Written so that NaN fails too.
+    if len(probabilities) != len(names) or not all(0 <= each <= 1 for each in probabilities):
         raise EmbeddingFailed(
-            f"the embedder gave {type(told).__name__} for the services among {len(names)} names; "
-            "its `services` should give a list of one number a name, each from 0 to 1, or not be "
-            "there at all"
+            f"the embedder returned {type(scores).__name__} for {len(names)} names; its "
+            "`score_service_names` should return a list of one number a name, each from 0 to 1, or "
+            "not exist"
         )
-    return likely
+    return probabilities
+
+
+def validate_vectors(result: Any, count: int, source: str = _SOURCE) -> Vectors:
+    """Return the result of an embedder as float32 rows, one a text.
+
+    Raises `EmbeddingFailed` if it is not a table of that many rows of finite numbers.
+    """
+    rows = validate_shape(result, count, source)
+    if not np.isfinite(rows).all():
+        raise non_finite_error(source)
+    return rows
+
+
+def validate_shape(result: Any, count: int, source: str = _SOURCE) -> Vectors:
+    """Return the result of an embedder as float32 rows, without checking for NaN and infinity."""
+    try:
+        if isinstance(result, np.ndarray) and result.dtype == np.float32:
+            rows = result
+        else:
+            # A number beyond the range of float32 becomes infinite, which is checked later.
+            with np.errstate(over="ignore"):
+                rows = _check_real(np.asarray(result)).astype(np.float32, copy=False)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise EmbeddingFailed(
+            f"{source} returned {type(result).__name__}, which is not a table of numbers "
+            f"({error}); it should return one row of floats a text, all of the same width"
+        ) from error
+    if rows.ndim != 2 or len(rows) != count or not 1 <= rows.shape[1] <= MAX_WIDTH:
+        raise EmbeddingFailed(
+            f"{source} returned vectors of the shape {rows.shape} for {count} texts; it should "
+            f"return one row a text, of 1 to {MAX_WIDTH:,} numbers"
+        )
+    return rows
+
+
+def non_finite_error(source: str = _SOURCE) -> EmbeddingFailed:
+    """Return the error for a vector with NaN or infinity."""
+    return EmbeddingFailed(
+        f"{source} returned a vector with an infinite number or NaN; "
+        "check the model's precision, or use another model"
+    )
+
+
+def validate_provisional(
+    result: Any, count: int, source: str = _SOURCE
+) -> tuple[Vectors, NDArray[np.bool_]]:
+    """Return the result of `embed_provisional`: the rows, and which of them are final."""
+    is_pair = isinstance(result, tuple) and len(result) == 2
+    vectors, is_final = result if is_pair else (None, None)
+    if (
+        not isinstance(is_final, np.ndarray)
+        or is_final.dtype != np.bool_
+        or is_final.shape != (count,)
+    ):
+        raise EmbeddingFailed(
+            f"{source} returned {_describe(result)} for {count} texts; its `embed_provisional` "
+            "should return a tuple of two: the vectors, and a numpy array with one bool a text, "
+            "True where the vector is as good as that of `embed_tools`; or not exist"
+        )
+    return validate_vectors(vectors, count, source), is_final
+
+
+def check_width(side: str, vectors: Vectors, width: int) -> None:
+    """Raise `EmbeddingFailed` if vectors have another width than those of the tools."""
+    if vectors.shape[1] != width:
+        raise EmbeddingFailed(
+            f"the embedder returns {vectors.shape[1]} numbers for {side}, but returned {width} for "
+            "tools; all vectors must come from one model: if it was changed, restart with the new "
+            "one, and clear the cache of the old one or give the new one another name"
+        )
+
+
+def _describe(result: Any) -> str:
+    if isinstance(result, tuple):
+        return f"a tuple of {', '.join(type(item).__name__ for item in result[:3]) or 'nothing'}"
+    return type(result).__name__
+
+
+def _check_real(values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind == "c":
+        raise TypeError("its numbers are complex")
+    return values

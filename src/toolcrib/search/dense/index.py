@@ -1,14 +1,13 @@
-"""Ranking by meaning: how near a query and a tool lie in the space of an encoder.
+"""Dense ranking: the cosine similarity of the vectors of a query and a tool.
 
-Reading a tool takes an encoder milliseconds, and a catalog may bring thousands. So a tool is
-sketched at first, where the embedder can do that, and read when a query finds it promising.
+Encoding a tool takes milliseconds, and a catalog may have thousands. So a tool gets a provisional
+vector first, if the embedder supports that, and is encoded when it is a candidate of a query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 from typing import ClassVar, Final
 
@@ -22,11 +21,13 @@ from toolcrib.search.dense.embedder import (
     ProvisionalEmbedder,
     Vectors,
     call_embedder,
+    check_width,
     score_service_names,
+    validate_provisional,
+    validate_vectors,
 )
 from toolcrib.search.dense.projection import QueryProjection
 from toolcrib.search.dense.tool_text import build_tool_text
-from toolcrib.search.dense.vector_checks import check_width, validate_provisional, validate_vectors
 from toolcrib.search.dense.vector_table import (
     MIN_ROTATED_SLOTS,
     VectorComparison,
@@ -34,32 +35,33 @@ from toolcrib.search.dense.vector_table import (
     normalize_vectors,
     top_k,
 )
+from toolcrib.search.query.parser import ParsedQuery, Syntax
 from toolcrib.search.ranker import MatchReason, Ranking, Slots
 
-# Two texts that have nothing in common are about this alike.
+# Unrelated texts have about this similarity.
 MIN_SIMILARITY: Final = 0.1
-# Tools that one query may have read, of those that are only sketched: bounds what it costs.
+# How many tools with a provisional vector a query may have encoded. Bounds the time of a query.
 MAX_ENCODED_PER_QUERY: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class DenseRanker:
-    """Meaning, as an embedder reads it."""
+    """Ranks by the similarity of vectors."""
 
-    prefers_exact_names: ClassVar[bool] = True
+    syntax: ClassVar[Syntax] = "words"
 
     embedder: Embedder
 
     def fit(self, catalog: Catalog) -> DenseIndex:
-        """Fit to a catalog."""
+        """Return an index of a catalog."""
         return DenseIndex(self.embedder, Catalog(), None, frozenset(), None).with_catalog(catalog)
 
 
 class DenseIndex:
-    """The vectors of one catalog's tools.
+    """The vectors of the tools of one catalog.
 
-    Reading a tool changes its vector for the better, whoever asked for it. The table is replaced,
-    never changed, so that searches in other threads go on with the one they have.
+    Encoding a tool replaces its provisional vector. The table is replaced, never modified, so that
+    searches in other threads can finish with the one they have.
     """
 
     def __init__(
@@ -67,65 +69,74 @@ class DenseIndex:
         embedder: Embedder,
         catalog: Catalog,
         table: VectorTable | None,
-        sketched: frozenset[int],
-        narrowing: QueryProjection | None,
+        provisional: frozenset[int],
+        projection: QueryProjection | None,
     ) -> None:
         self._embedder = embedder
         self._catalog = catalog
         self._table = table
-        self._sketched = sketched
-        self._narrowing = narrowing
+        self._provisional = provisional
+        self._projection = projection
         self._lock = Lock()
 
     @property
     def provisional_count(self) -> int:
-        """How many tools have not been read yet."""
-        return len(self._sketched)
-
-    def rank(self, query: str) -> Ranking:
-        """Every tool that has something in common with the query."""
-        vectors = self.embed_queries([query])
-        comparison = self._compared_closely(vectors)
-        if self._sketched and self.encode_candidates(
-            np.argsort(-comparison.rows[0], kind="stable").tolist()
-        ):
-            comparison = self._compared_closely(vectors)
-        return self._ranking(comparison)
-
-    def embed_queries(self, queries: Sequence[str]) -> Vectors:
-        """What queries mean."""
-        if self._narrowing is not None:
-            return self._narrowing.embed_queries(queries)
-        vectors = validate_vectors(
-            call_embedder(self._embedder.embed_queries, queries), len(queries)
-        )
-        if self._table is not None:
-            check_width("queries", vectors, self._table.width)
-        return normalize_vectors(vectors)
+        """How many tools have a provisional vector."""
+        return len(self._provisional)
 
     @property
     def can_score_service_names(self) -> bool:
         """Whether the embedder can tell names of services from others."""
-        return hasattr(self._embedder, "services")
-
-    def score_service_names(self, query: str, names: Sequence[str]) -> Sequence[float]:
-        """How likely each of the names that a query mentions is that of a service, from 0 to 1."""
-        return score_service_names(self._embedder, query, names)
-
-    def compare(self, vectors: Vectors) -> VectorComparison:
-        """How alike every slot is to each vector."""
-        table = self._table or VectorTable.empty(vectors.shape[1]).with_vectors(
-            {}, self._catalog.slot_count
-        )
-        return table.compare(vectors)
+        return hasattr(self._embedder, "score_service_names")
 
     @property
     def rescore_count(self) -> int:
-        """How many of the tools that come nearest in a comparison are to be compared exactly."""
+        """How many of the best candidates should be compared exactly."""
         return self._table.rescore_count if self._table else 0
 
+    def rank(self, query: ParsedQuery) -> Ranking:
+        """Return every tool that is similar to the query."""
+        vectors = self.embed_queries([query.text])
+        scores = self._score(vectors)
+        if self._provisional and self.encode_candidates(
+            np.argsort(-scores.comparison.rows[0], kind="stable").tolist()
+        ):
+            scores = self._score(vectors)
+        return scores.rank()
+
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
+        """Return the similarity of meaning as the one reason; none if the tool is not similar."""
+        if self._catalog.tool_at(slot) is None:
+            return ()
+        ranking = self._score(self.embed_queries([query.text])).rank()
+        slots = ranking.slots[ranking.slots == slot]
+        if ranking.approximate:
+            slots = ranking.approximate.rescore(slots).slots
+        return (MatchReason(query.text, "meaning", 1.0),) if len(slots) else ()
+
+    def embed_queries(self, queries: Sequence[str]) -> Vectors:
+        """Return the vectors of queries, with unit length."""
+        if self._projection is not None:
+            return self._projection.embed_queries(queries)
+        vectors = call_embedder(self._embedder.embed_queries, queries)
+        vectors = validate_vectors(vectors, len(queries))
+        if self._table is not None:
+            check_width("queries", vectors, self._table.width)
+        return normalize_vectors(vectors)
+
+    def score_service_names(self, query: str, names: Sequence[str]) -> Sequence[float]:
+        """Return the probability that each of the names in a query is that of a service."""
+        return score_service_names(self._embedder, query, names)
+
+    def compare(self, vectors: Vectors) -> VectorComparison:
+        """Compare vectors with every tool."""
+        table = self._table
+        if table is None:
+            table = VectorTable.empty(vectors.shape[1]).with_vectors({}, self._catalog.slot_count)
+        return table.compare(vectors)
+
     def pairwise_similarity(self, slots: list[int]) -> NDArray[np.float32]:
-        """How alike the tools in these slots are, each to each."""
+        """Return the similarity of each of these tools to each other."""
         if self._table is None:
             return np.eye(len(slots), dtype=np.float32)
         vectors = self._table.rows(slots)
@@ -134,99 +145,104 @@ class DenseIndex:
     def encode_candidates(
         self, candidates: Iterable[int], max_tools: int = MAX_ENCODED_PER_QUERY
     ) -> int:
-        """Read the first few of these tools that are only sketched, and say how many they were."""
-        slots = [slot for slot in candidates if slot in self._sketched][:max_tools]
+        """Encode the first candidates that have a provisional vector; return how many they were."""
+        slots = [slot for slot in candidates if slot in self._provisional][:max_tools]
         tools = [tool for slot in slots if (tool := self._catalog.tool_at(slot)) is not None]
         if tools and self._table is not None:
-            read = self._tools(list(map(build_tool_text, tools)))
-            check_width("tools", read, _width(self._table, self._narrowing))
+            vectors = self._embed_tools(list(map(build_tool_text, tools)))
+            check_width("tools", vectors, _embedder_width(self._table, self._projection))
             with self._lock:
-                # Others may have read other tools in the meantime: theirs are kept.
-                vectors = dict(zip(slots, _kept(read, self._narrowing), strict=True))
-                self._table = self._table.with_vectors(vectors, self._table.span)
-                self._sketched -= frozenset(slots)
+                # Other threads may have encoded other tools in the meantime.
+                rows = _project(vectors, self._projection)
+                changes = dict(zip(slots, rows, strict=True))
+                self._table = self._table.with_vectors(changes, self._table.span)
+                self._provisional -= frozenset(slots)
         return len(tools)
 
     def warm_up(self, max_tools: int) -> int:
-        """Read up to so many of the tools that are only sketched, and say how many are left."""
-        self.encode_candidates(sorted(self._sketched), max_tools)
+        """Encode up to `max_tools` tools that have provisional vectors; return how many are left."""
+        self.encode_candidates(sorted(self._provisional), max_tools)
         return self.provisional_count
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
-        """One reason: what it means. None where that has nothing in common with the query."""
-        if self._catalog.tool_at(slot) is None:
-            return ()
-        ranking = self._ranking(self._compared_closely(self.embed_queries([query])))
-        slots = ranking.slots[ranking.slots == slot]
-        if ranking.closer:
-            slots = ranking.closer(slots).slots
-        return (MatchReason(query, "meaning", 1.0),) if len(slots) else ()
-
     def with_catalog(self, catalog: Catalog) -> DenseIndex:
-        """This index brought to a later catalog, looking only at what has changed."""
+        """Return an index of a later catalog. Only changed tools are embedded."""
         slots = catalog.changed_slots(self._catalog)
         with self._lock:
-            # Both of one moment: else what is read in between would be marked as read and is not.
-            table, sketched = self._table, self._sketched
-        narrowing = self._narrowing
-        rough = self._rough(len(catalog))
-        if slots is None or (rough is not None and narrowing is None):
-            slots, table, sketched = list(range(catalog.slot_count)), None, frozenset()
-            narrowing = None
+            # Read together: a tool encoded in between would be marked as encoded without its vector.
+            table, provisional = self._table, self._provisional
+        projection = self._projection
+        projectable = self._projectable_embedder(len(catalog))
+        if slots is None or (projectable is not None and projection is None):
+            slots, table, provisional = list(range(catalog.slot_count)), None, frozenset()
+            projection = None
         tools = {slot: tool for slot in slots if (tool := catalog.tool_at(slot)) is not None}
         vectors: dict[int, Vectors | None] = dict.fromkeys(slots)
-        sketched -= frozenset(slots)
+        provisional -= frozenset(slots)
         if tools:
-            texts = [build_tool_text(tool) for tool in tools.values()]
-            given, is_read = self._given(texts)
+            rows, is_final = self._embed_new([build_tool_text(tool) for tool in tools.values()])
             if table is not None:
-                check_width("tools", given, _width(table, narrowing))
-            if rough is not None and narrowing is None:
-                narrowing = QueryProjection.fit(given, rough)
-            given = _kept(given, narrowing)
-            vectors.update(zip(tools, given, strict=True))
-            sketched |= {
-                slot for slot, done in zip(tools, is_read.tolist(), strict=True) if not done
+                check_width("tools", rows, _embedder_width(table, projection))
+            if projectable is not None and projection is None:
+                projection = QueryProjection.fit(rows, projectable)
+            rows = _project(rows, projection)
+            vectors.update(zip(tools, rows, strict=True))
+            provisional |= {
+                slot for slot, final in zip(tools, is_final.tolist(), strict=True) if not final
             }
-            table = table or VectorTable.empty(given.shape[1])
+            table = table or VectorTable.empty(rows.shape[1])
         table = table and table.with_vectors(vectors, catalog.slot_count)
-        return DenseIndex(self._embedder, catalog, table, sketched, narrowing)
+        return type(self)(self._embedder, catalog, table, provisional, projection)
 
-    def _rough(self, tools: int) -> ProjectableEmbedder | None:
-        """The embedder, if it is a rough one, and there are so many tools that fewer numbers pay."""
-        rough = self._embedder if isinstance(self._embedder, ProjectableEmbedder) else None
-        return rough if tools >= MIN_ROTATED_SLOTS else None
+    def _projectable_embedder(self, tool_count: int) -> ProjectableEmbedder | None:
+        """Return the embedder if its vectors should be projected in a catalog of this size."""
+        if tool_count < MIN_ROTATED_SLOTS or not isinstance(self._embedder, ProjectableEmbedder):
+            return None
+        return self._embedder
 
-    def _compared_closely(self, vectors: Vectors) -> VectorComparison:
+    def _score(self, vectors: Vectors) -> DenseScores:
+        """Compare a query with every tool approximately, and with the best candidates exactly."""
         comparison = self.compare(vectors)
         comparison.rescore(top_k(comparison.rows[0], self.rescore_count))
-        return comparison
+        return DenseScores(comparison)
 
-    def _ranking(self, comparison: VectorComparison, among: Slots | None = None) -> Ranking:
-        """The ranking of all slots, or of some, which are then compared exactly."""
-        if among is not None:
-            comparison.rescore(among)
-        likeness = comparison.rows[0] if among is None else comparison.rows[0, among]
-        found = (likeness > MIN_SIMILARITY).nonzero()[0]
-        closer = partial(self._ranking, comparison) if comparison.is_approximate else None
-        slots = found if among is None else among[found]
-        return Ranking(slots, np.minimum(likeness[found], 1), closer=closer)
-
-    def _given(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+    def _embed_new(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+        """Return vectors of tools, and which of them are final."""
         if isinstance(self._embedder, ProvisionalEmbedder):
-            return validate_provisional(
-                call_embedder(self._embedder.embed_provisional, texts), len(texts)
-            )
-        return self._tools(texts), np.ones(len(texts), np.bool_)
+            result = call_embedder(self._embedder.embed_provisional, texts)
+            return validate_provisional(result, len(texts))
+        return self._embed_tools(texts), np.ones(len(texts), np.bool_)
 
-    def _tools(self, texts: Sequence[str]) -> Vectors:
+    def _embed_tools(self, texts: Sequence[str]) -> Vectors:
         return validate_vectors(call_embedder(self._embedder.embed_tools, texts), len(texts))
 
 
-def _width(table: VectorTable, narrowing: QueryProjection | None) -> int:
-    """How many numbers the embedder gave a tool, of which fewer may be kept."""
-    return table.width if narrowing is None else len(narrowing.axes)
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseScores:
+    """The similarities of every slot to one query."""
+
+    comparison: VectorComparison
+
+    def rank(self) -> Ranking:
+        """Return every slot that is similar enough to match."""
+        similarity = self.comparison.rows[0]
+        slots = (similarity > MIN_SIMILARITY).nonzero()[0]
+        return self._ranking(slots)
+
+    def rescore(self, slots: Slots) -> Ranking:
+        """Return which of these slots match, compared exactly."""
+        self.comparison.rescore(slots)
+        return self._ranking(slots[self.comparison.rows[0, slots] > MIN_SIMILARITY])
+
+    def _ranking(self, slots: Slots) -> Ranking:
+        scores = np.minimum(self.comparison.rows[0, slots], 1)
+        approximate = self if self.comparison.is_approximate else None
+        return Ranking(slots, scores, approximate=approximate)
 
 
-def _kept(vectors: Vectors, narrowing: QueryProjection | None) -> Vectors:
-    return vectors if narrowing is None else vectors @ narrowing.axes
+def _embedder_width(table: VectorTable, projection: QueryProjection | None) -> int:
+    """Return the width of the embedder's vectors; those in the table may be projected."""
+    return table.width if projection is None else len(projection.axes)
+
+
+def _project(vectors: Vectors, projection: QueryProjection | None) -> Vectors:
+    return vectors if projection is None else vectors @ projection.axes

@@ -1,4 +1,4 @@
-"""A tool as one short text: what an encoder of meanings reads of it."""
+"""The text of a tool that an embedder encodes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from toolcrib.core.tool import Tool
 MAX_DESCRIPTION_WORDS: Final = 40
 MAX_PARAMETERS: Final = 12
 
-_JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_\W]+")
-# Nearly every server is called one: the words tell none from another.
-_SERVER_NOISE: Final = frozenset({"mcp", "server"})
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_\W]+")
+# Words in the names of most servers, which do not distinguish them.
+_SERVER_STOP_WORDS: Final = frozenset({"mcp", "server"})
 
 
 def build_tool_text(tool: Tool) -> str:
-    """Server and name in words, the head of the description, the names of the parameters."""
-    server = (word for word in _split(tool.server) if word.lower() not in _SERVER_NOISE)
+    """Return the words of the server and name, the start of the description, and the parameters."""
+    server = [word for word in _split(tool.server) if word.lower() not in _SERVER_STOP_WORDS]
     name = _split(tool.name)
-    head = " ".join([*server, *name, *_unless_said(tool.title, name)])
-    told = " ".join(f"{tool.description} {tool.hint}".split()[:MAX_DESCRIPTION_WORDS])
-    named = list_parameters(tool.input_schema, MAX_PARAMETERS)
-    taken = ", ".join(" ".join(_split(parameter.name)) for parameter in named)
-    return f"{head}: {told} ({taken})" if taken else f"{head}: {told}"
-
-
-def _unless_said(title: str, name: list[str]) -> list[str]:
-    """The words of a title that say more than the name."""
-    said = {word.lower() for word in name}
-    words = _split(title)
-    return words if any(word.lower() not in said for word in words) else []
+    title = _split(tool.title)
+    name_words = {word.lower() for word in name}
+    if all(word.lower() in name_words for word in title):
+        title = []
+    head = " ".join([*server, *name, *title])
+    body = " ".join(f"{tool.description} {tool.hint}".split()[:MAX_DESCRIPTION_WORDS])
+    parameters = ", ".join(
+        " ".join(_split(parameter.name))
+        for parameter in list_parameters(tool.input_schema, MAX_PARAMETERS)
+    )
+    return f"{head}: {body} ({parameters})" if parameters else f"{head}: {body}"
 
 
 def _split(name: str) -> list[str]:
-    return _JOINT.sub(" ", name).split()
+    return _WORD_BOUNDARY.sub(" ", name).split()

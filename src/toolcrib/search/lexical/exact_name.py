@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +15,7 @@ import regex
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.text import normalize_name
 from toolcrib.core.tool import Tool
-from toolcrib.search.ranker import Fits, Ranking, Slots
+from toolcrib.search.ranker import Ranking, Slots
 
 MAX_NAMES = 50
 
@@ -128,12 +126,15 @@ def promote_names(ranking: Ranking, named: NameMatch) -> Ranking:
     slots = np.concatenate((ranking.slots[others], np.array(named.slots, np.int32)))
     scores = np.concatenate((ranking.scores[others], np.ones(len(named.slots), np.float32)))
     order = np.argsort(slots)
-    fits = ranking.fits and partial(_fitting, ranking.fits, named.slots)
-    return ranking._replace(slots=slots[order], scores=scores[order], fits=fits, closer=None)
-
-
-def _fitting(fits: Fits, named: list[int], slots: list[int]) -> list[float]:
-    """How well tools fit: those that are named, whatever is asked for."""
-    return [
-        math.inf if slot in named else each for slot, each in zip(slots, fits(slots), strict=True)
-    ]
+    similarities = ranking.similarities
+    if similarities is not None:
+        # A named tool fits the query as a whole, whatever its similarity to the segments.
+        named_slots = np.array(named.slots)
+        is_known = np.isin(named_slots, ranking.slots)
+        columns = np.zeros((len(similarities), len(named_slots)), similarities.dtype)
+        columns[:, is_known] = ranking.similarities_of(named_slots[is_known])
+        columns[0] = np.inf
+        similarities = np.concatenate((similarities[:, others], columns), axis=1)[:, order]
+    return ranking._replace(
+        slots=slots[order], scores=scores[order], similarities=similarities, approximate=None
+    )

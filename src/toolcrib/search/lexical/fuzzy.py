@@ -10,8 +10,8 @@ from typing import ClassVar
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import QueryTooLong
-from toolcrib.search.ranker import MatchReason, Ranking, ranking_from_scores
-from toolcrib.search.slots import analyze_slots
+from toolcrib.search.query.parser import ParsedQuery, Syntax
+from toolcrib.search.ranker import MatchReason, Ranking, analyze_slots, ranking_from_scores
 
 TOKEN_BONUS = 0.12
 MIN_SCORE = 0.05
@@ -39,7 +39,7 @@ def score_haystack(query: str, haystack: str, token_bonus: float = TOKEN_BONUS) 
 class FuzzyRanker:
     """Ranks by likeness of spelling. Reads every tool's text for every query."""
 
-    prefers_exact_names: ClassVar[bool] = True
+    syntax: ClassVar[Syntax] = "words"
 
     token_bonus: float = TOKEN_BONUS
 
@@ -56,38 +56,38 @@ class FuzzyIndex:
     haystacks: Mapping[int, str]
     token_bonus: float
 
-    def rank(self, query: str) -> Ranking:
+    def rank(self, query: ParsedQuery) -> Ranking:
         """Every tool above the noise floor, scored against the best score this query could get."""
-        query = query.strip()
-        if not query:
+        text = query.text.strip()
+        if not text:
             return ranking_from_scores({})
-        if len(query) > MAX_QUERY_CHARS:
+        if len(text) > MAX_QUERY_CHARS:
             raise QueryTooLong(
-                f"the query has {len(query):,} characters; in mode fuzzy the limit is {MAX_QUERY_CHARS}"
+                f"the query has {len(text):,} characters; in mode fuzzy the limit is {MAX_QUERY_CHARS}"
             )
-        best = 1 + self.token_bonus * len(query.split())
+        best = 1 + self.token_bonus * len(text.split())
         raw = {
-            slot: score_haystack(query, text, self.token_bonus)
-            for slot, text in self.haystacks.items()
+            slot: score_haystack(text, haystack, self.token_bonus)
+            for slot, haystack in self.haystacks.items()
         }
         return ranking_from_scores(
             {slot: one / best for slot, one in raw.items() if one > MIN_SCORE}
         )
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """The words that were found, and last what the likeness of spelling adds to them."""
-        query = query.strip()
+        text = query.text.strip()
         tool = self.catalog.tool_at(slot)
-        if tool is None or not query:
+        if tool is None or not text:
             return ()
-        whole = score_haystack(query, self.haystacks[slot], self.token_bonus)
+        whole = score_haystack(text, self.haystacks[slot], self.token_bonus)
         if whole <= MIN_SCORE:
             return ()
-        words = find_words(query, self.haystacks[slot])
+        words = find_words(text, self.haystacks[slot])
         share = self.token_bonus / whole
         by_word = (MatchReason(word, _field(tool, word), share) for word in words)
         # The score is rounded, so what the words leave may be a little less than nothing.
-        return (*by_word, MatchReason(query, "spelling", max(0.0, 1 - share * len(words))))
+        return (*by_word, MatchReason(text, "spelling", max(0.0, 1 - share * len(words))))
 
     def with_catalog(self, catalog: Catalog) -> FuzzyIndex:
         """This index brought to a later catalog."""

@@ -10,8 +10,8 @@ import regex
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.search.ranker import MatchReason, Ranking, ranking_from_scores
-from toolcrib.search.slots import analyze_slots
+from toolcrib.search.query.parser import ParsedQuery, Syntax
+from toolcrib.search.ranker import MatchReason, Ranking, analyze_slots, ranking_from_scores
 
 NAME_POINTS = 3
 DESCRIPTION_POINTS = 1
@@ -57,7 +57,7 @@ def score_keywords(asked: KeywordQuery, searched: KeywordTexts) -> int:
 class KeywordRanker:
     """Ranks by terms found inside names and descriptions."""
 
-    prefers_exact_names: ClassVar[bool] = True
+    syntax: ClassVar[Syntax] = "words"
 
     def fit(self, catalog: Catalog) -> KeywordIndex:
         """Fit to a catalog."""
@@ -71,9 +71,9 @@ class KeywordIndex:
     catalog: Catalog
     searched: Mapping[int, KeywordTexts]
 
-    def rank(self, query: str) -> Ranking:
+    def rank(self, query: ParsedQuery) -> Ranking:
         """Every tool with a point, scored against all terms standing in the name."""
-        asked = parse_keywords(query)
+        asked = parse_keywords(query.text)
         best = NAME_POINTS * len(asked.terms)
         found = (
             (slot, score_keywords(asked, searched)) for slot, searched in self.searched.items()
@@ -82,12 +82,12 @@ class KeywordIndex:
             {slot: min(1.0, points / best) for slot, points in found if points}
         )
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Every term with a point, and last the name when the query is exactly that."""
         searched = self.searched.get(slot)
         if searched is None:
             return ()
-        asked = parse_keywords(query)
+        asked = parse_keywords(query.text)
         whole = score_keywords(asked, searched)
         by_term = [
             MatchReason(term, "name" if term in searched.name else "description", points / whole)

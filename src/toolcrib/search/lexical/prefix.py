@@ -9,8 +9,8 @@ from typing import ClassVar, TypeVar
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.search.ranker import MatchReason, Ranking, ranking_from_scores
-from toolcrib.search.slots import EMPTY_CATALOG
+from toolcrib.search.query.parser import ParsedQuery, Syntax
+from toolcrib.search.ranker import EMPTY_CATALOG, MatchReason, Ranking, ranking_from_scores
 
 WORD_POINTS = 1.0
 PREFIX_POINTS = 0.5
@@ -53,7 +53,7 @@ def tally_points(asked: Iterable[str], postings: Mapping[str, Iterable[Key]]) ->
 class PrefixRanker:
     """Ranks by whole words and beginnings of words."""
 
-    prefers_exact_names: ClassVar[bool] = True
+    syntax: ClassVar[Syntax] = "words"
 
     def fit(self, catalog: Catalog) -> PrefixIndex:
         """Fit to a catalog."""
@@ -71,21 +71,21 @@ class PrefixIndex:
         """The points of every tool found, by slot, in the order of finding."""
         return tally_points(distinct_words(query), self.postings)
 
-    def rank(self, query: str) -> Ranking:
+    def rank(self, query: ParsedQuery) -> Ranking:
         """Every tool with a point, scored against one point for each word of the query."""
-        best = len(distinct_words(query))
+        best = len(distinct_words(query.text))
         return ranking_from_scores(
-            {slot: min(1.0, one / best) for slot, one in self.tally_points(query).items()}
+            {slot: min(1.0, one / best) for slot, one in self.tally_points(query.text).items()}
         )
 
-    def reasons(self, query: str, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Every word of the tool that is or continues a word of the query."""
         tool = self.catalog.tool_at(slot)
         if tool is None:
             return ()
         found = [
             (word, match_points(asked, word))
-            for asked in distinct_words(query)
+            for asked in distinct_words(query.text)
             for word in tool_words(tool)
             if word.startswith(asked)
         ]

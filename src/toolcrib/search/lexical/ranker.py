@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,6 @@ class LexicalRanker:
     `syntax` says how a query is read: "strict" refuses what is not one, "lenient" reads that as
     plain words and says so, "words" knows no operators at all.
     """
-
-    prefers_exact_names: ClassVar[bool] = True
 
     syntax: Syntax = "strict"
     field_config: FieldConfig = TOOL_FIELDS
@@ -119,7 +117,7 @@ class LexicalIndex:
     _known: dict[TermKey, LeafMatch] = dataclasses.field(default_factory=dict)
     _resolved: dict[QueryNode, QueryNode | str] = dataclasses.field(default_factory=dict)
 
-    def rank(self, query: str | ParsedQuery) -> Ranking:
+    def rank(self, query: ParsedQuery) -> Ranking:
         """Every tool that matches, scored."""
         node, notes = self._resolve(query)
         reader = self._reader
@@ -146,7 +144,7 @@ class LexicalIndex:
             slots, _share(scored.scores[slots], scored.max_score), notes + self._notes(atoms)
         )
 
-    def score_slots(self, query: str | ParsedQuery) -> SlotScores:
+    def score_slots(self, query: ParsedQuery) -> SlotScores:
         """What `rank` finds, for those who go on with every slot."""
         node, notes = self._resolve(query)
         span = self._catalog.slot_count
@@ -159,7 +157,7 @@ class LexicalIndex:
         scores[found.slots] = found.scores
         return SlotScores(scores, found.notes)
 
-    def reasons(self, query: str | ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
+    def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Which words hit which fields of a tool, the strongest first."""
         found: list[tuple[float, str, str]] = []
         for atom, weight in self._asked(query):
@@ -177,7 +175,7 @@ class LexicalIndex:
             MatchReason(term, field, round(score / whole, 4)) for score, term, field in found
         )
 
-    def is_unrestricted(self, query: str | ParsedQuery) -> bool:
+    def is_unrestricted(self, query: ParsedQuery) -> bool:
         """Whether any tool may answer a query: it is words and phrases, and no operator binds it."""
         node, _ = self._resolve(query)
         if isinstance(node, WordNode | PhraseNode):
@@ -188,19 +186,18 @@ class LexicalIndex:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
         return self._answer(self._reader.analyze_leaf(leaf, "", correct=False))
 
-    def find_lacking(self, word: str, slots: list[int]) -> list[bool]:
-        """Which of some slots' tools do not hold a word; none of them if it is no word to look for."""
+    def word_mask(self, word: str) -> NDArray[np.bool_] | None:
+        """Return which slots contain a word; None if it is not a searchable word."""
         found = [
             self._found(atom).posting.slots
             for atom in self._reader.analyze_leaf(WordNode(word), "", False)
         ]
         if not found:
-            return [False] * len(slots)
-        # A mark for each slot there is: made sooner than a few are looked for.
-        holds = np.zeros(self._catalog.slot_count, np.bool_)
-        for each in found:
-            holds[each] = True
-        return [not held for held in holds.take(slots).tolist()]
+            return None
+        mask = np.zeros(self._catalog.slot_count, np.bool_)
+        for slots in found:
+            mask[slots] = True
+        return mask
 
     def is_unknown_word(self, word: str) -> bool:
         """Whether no tool holds a word, and it is one to look for."""
@@ -224,10 +221,10 @@ class LexicalIndex:
         reader = TermAnalyzer(self._ranker.field_config, vocabulary, postings)
         return LexicalIndex(self._ranker, catalog, postings, reader, self._terms)
 
-    def _resolve(self, query: str | ParsedQuery) -> tuple[QueryNode | str, tuple[Note, ...]]:
+    def _resolve(self, query: ParsedQuery) -> tuple[QueryNode | str, tuple[Note, ...]]:
         """Return the query as an expression, or as a text if it is plain words, and notes about it."""
-        if isinstance(query, str):
-            query = parse_query(query, self._ranker.syntax)
+        if query.syntax != self._ranker.syntax:
+            query = parse_query(query.text, self._ranker.syntax)
         if query.operators is None:
             return query.text, ()
         node = self._resolved.get(query.operators)
@@ -282,7 +279,7 @@ class LexicalIndex:
             return expression.parse_plain_words(node.text)
         return node
 
-    def _asked(self, query: str | ParsedQuery) -> Iterator[tuple[QueryTerm, float]]:
+    def _asked(self, query: ParsedQuery) -> Iterator[tuple[QueryTerm, float]]:
         """Every atom of a query, and the score of a perfect match of it."""
         reader = self._reader
         node, _ = self._resolve(query)

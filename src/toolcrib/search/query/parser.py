@@ -22,7 +22,8 @@ from toolcrib.search.query.expression import (
 from toolcrib.search.query.preamble import strip_preamble
 from toolcrib.search.query.segments import find_names, split_segments
 
-Syntax = Literal["strict", "lenient", "words"]
+# How operators are read; a pattern is not a query in words at all, but a regular expression.
+Syntax = Literal["strict", "lenient", "words", "pattern"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class ParsedQuery:
     """A query as the rankers see it.
 
     Attributes:
-        text: The query; without its preamble if the syntax is lenient.
+        text: The query as written.
         syntax: How operators are read.
         operators: The query as an expression, or None if it consists of plain words.
         notes: What the caller should know about how the query was parsed.
@@ -41,6 +42,12 @@ class ParsedQuery:
     operators: QueryNode | None = None
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def request(self) -> ParsedQuery:
+        """This query without its preamble; the query itself if it has none."""
+        request = strip_preamble(self.text)
+        return self if request == self.text else parse_query(request, self.syntax)
+
     @property
     def english(self) -> str:
         """The text in English; the text itself if it is English already."""
@@ -50,7 +57,7 @@ class ParsedQuery:
     def translated(self) -> ParsedQuery:
         """This query in English; the query itself if it is English already."""
         english = translate_to_english(self.text)
-        return self if english == self.text else _parse_operators(english, self.syntax)
+        return self if english == self.text else parse_query(english, self.syntax)
 
     @cached_property
     def segments(self) -> tuple[ParsedQuery, ...]:
@@ -58,7 +65,7 @@ class ParsedQuery:
         texts = split_segments(self.english)
         if len(texts) < 2:
             return ()
-        return tuple(_parse_operators(text, self.syntax) for text in texts)
+        return tuple(parse_query(text, self.syntax) for text in texts)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -70,14 +77,10 @@ def parse_query(text: str, syntax: Syntax = "strict") -> ParsedQuery:
     """Parse a query.
 
     "strict" raises `InvalidQuery` for a malformed expression. "lenient" is for text written by
-    people and models who may not know the query language: it strips the preamble and falls back to
-    plain words with a note. "words" treats operators as plain words.
+    people and models who may not know the query language: it falls back to plain words with a note.
+    "words" treats operators as plain words, and "pattern" leaves the text as it is.
     """
-    return _parse_operators(strip_preamble(text) if syntax == "lenient" else text, syntax)
-
-
-def _parse_operators(text: str, syntax: Syntax) -> ParsedQuery:
-    if syntax == "words" or not has_operators(text):
+    if syntax in ("words", "pattern") or not has_operators(text):
         return ParsedQuery(text, syntax)
     if syntax == "strict":
         return ParsedQuery(text, syntax, parse_expression(text))

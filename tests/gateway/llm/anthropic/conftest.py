@@ -8,7 +8,7 @@ from tests.gateway.llm.anthropic.requests import close_all
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _closing() -> Iterator[None]:
-    """Gateways are shared between tests, as starting one takes longer than most tests."""
+def _close_gateways() -> Iterator[None]:
+    """Close the gateways that the tests share, because starting one takes long."""
     yield
     close_all()

@@ -1,4 +1,4 @@
-"""Asking a model through the gateway with the official client, streamed or not."""
+"""Conversations with a scripted model through the gateway, with the official client."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Blocks = list[dict[str, Any]]
 
 
 def tool(name: str, description: str = "", **more: Any) -> dict[str, Any]:
-    """A tool of one argument."""
+    """Return a tool with one argument."""
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     return {"name": name, "description": description, "input_schema": schema, **more}
 
 
 def deferred_tool(name: str, description: str = "", **more: Any) -> dict[str, Any]:
-    """A tool that is held back."""
+    """Return a deferred tool."""
     return tool(name, description, defer_loading=True, **more)
 
 
@@ -40,18 +40,18 @@ HARBOUR = [
 
 
 def regex_search(pattern: str, **more: Any) -> ToolCall:
-    """The model searches by a pattern."""
+    """Return a call of the regex search tool."""
     return ToolCall(REGEX["name"], {"pattern": pattern, **more})
 
 
 def bm25_search(query: str, **more: Any) -> ToolCall:
-    """The model searches in words."""
+    """Return a call of the BM25 search tool."""
     return ToolCall(BM25["name"], {"query": query, **more})
 
 
 @dataclass
 class Conversation:
-    """A client before a gateway before a scripted model."""
+    """A client, a gateway and a scripted model."""
 
     model: ScriptedModel
     server: RunningLlmGateway
@@ -61,19 +61,21 @@ class Conversation:
 
     @property
     def upstream_requests(self) -> list[Request]:
-        """What the model was asked."""
+        """The requests that the model has received."""
         return self.model.requests
 
     def send(
         self,
         tools: list[dict[str, Any]],
-        *said: Any,
+        *new_messages: Any,
         beta: bool = False,
         headers: Mapping[str, str] | None = None,
         **body: Any,
     ) -> dict[str, Any]:
-        """The model's reply to the history and what is said now, as plain JSON."""
-        self.history += [one if isinstance(one, dict) else user_message(one) for one in said]
+        """Append messages to the history, and return the reply as JSON."""
+        self.history += [
+            item if isinstance(item, dict) else user_message(item) for item in new_messages
+        ]
         messages: Any = self.client.beta.messages if beta else self.client.messages
         known = {
             "model": "plain-model",
@@ -94,12 +96,12 @@ class Conversation:
 
 
 def user_message(text: str) -> dict[str, Any]:
-    """A user's message."""
+    """Return a user message."""
     return {"role": "user", "content": text}
 
 
 def tool_result_message(id: str, content: object = "done") -> dict[str, Any]:
-    """The message by which a client answers one call."""
+    """Return the message that answers one call."""
     return {
         "role": "user",
         "content": [{"type": "tool_result", "tool_use_id": id, "content": content}],
@@ -107,18 +109,18 @@ def tool_result_message(id: str, content: object = "done") -> dict[str, Any]:
 
 
 def block_types(reply: Mapping[str, Any]) -> list[str]:
-    """The types of a reply's blocks."""
+    """Return the types of the blocks of a reply."""
     return [block["type"] for block in reply["content"]]
 
 
 def referenced_names(block: Mapping[str, Any]) -> list[str]:
-    """The names a search result refers to."""
+    """Return the names that a search result refers to."""
     assert block["content"]["type"] == "tool_search_tool_search_result", block
-    return [one["tool_name"] for one in block["content"]["tool_references"]]
+    return [item["tool_name"] for item in block["content"]["tool_references"]]
 
 
 class _GatewaySetup:
-    """A scripted model and a gateway before it, which stay for the next test with the same settings."""
+    """A scripted model and a gateway, shared by the tests with the same settings."""
 
     def __init__(self, settings: Mapping[str, Any], upstream: Mapping[str, Any]) -> None:
         self._turns: Callable[[Request], Turn | Failure] | Iterator[Turn | Failure] = iter(())
@@ -146,7 +148,7 @@ _clients: list[anthropic.Anthropic] = []
 
 
 def close_all() -> None:
-    """Close what stayed open between tests."""
+    """Close the shared gateways and clients."""
     while _stands:
         _stands.popitem()[1].close()
     while _clients:
@@ -157,9 +159,9 @@ def close_all() -> None:
 def conversation_with(
     script: Script, *, stream: bool = False, settings: Mapping[str, Any] | None = None, **more: Any
 ) -> Iterator[Conversation]:
-    """A conversation with a scripted model; `settings` are the gateway's, `more` the upstream's.
+    """Start a conversation; `settings` are those of the gateway, `more` those of the upstream.
 
-    Language is searched by words alone, unless `search` says otherwise: reading takes its time.
+    Searches use BM25 unless `search` is set, because encoding tools takes long.
     """
     upstream = {"search": "exact", **more}
     key = repr((sorted((settings or {}).items()), sorted(upstream.items())))

@@ -1,4 +1,4 @@
-"""Clients that are not installed with the others; each is asked for by an environment variable."""
+"""Clients that are not installed by default; an environment variable enables each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PYTHON = "TOOLCRIB_PYTHON_CLIENTS"
 
 
 def tide_model(request: Request) -> Turn:
-    """A model that searches for its one tool, calls it, and says what came of it."""
+    """Act as a model that searches for its tool, calls it and reports the result."""
     if "read_tide" not in request.tool_names:
         name = next(name for name in request.tool_names if "search" in name.lower())
         key = "pattern" if "regex" in name else "query"
@@ -31,21 +31,21 @@ def tide_model(request: Request) -> Turn:
     return Turn(ToolCall("read_tide", {"text": "today"}))
 
 
-def test_the_npm_clients_make_of_it_what_they_make_of_the_api(tmp_path: Path) -> None:
+def test_npm_clients_parse_search_blocks(tmp_path: Path) -> None:
     modules = install_packages(install_folder("TOOLCRIB_CLIENTS", tmp_path), PACKAGES)
     script = Path(__file__).with_name("clients.mjs")
-    with conversation_with(tide_model) as asked:
+    with conversation_with(tide_model) as conversation:
         printed = subprocess.run(
-            ["node", str(script), asked.server.url, str(modules.parent)],
+            ["node", str(script), conversation.server.url, str(modules.parent)],
             capture_output=True,
             text=True,
             timeout=120,
         )
     assert printed.returncode == 0, printed.stderr
-    made = json.loads(printed.stdout.splitlines()[-1])
+    output = json.loads(printed.stdout.splitlines()[-1])
     blocks = ["text", "server_tool_use", "tool_search_tool_result", "tool_use"]
-    assert made["whole"] == made["streamed"] == blocks
-    assert made["generated"] == made["flowing"] == [["toolSearch", True], ["read_tide", False]]
+    assert output["whole"] == output["streamed"] == blocks
+    assert output["generated"] == output["flowing"] == [["toolSearch", True], ["read_tide", False]]
 
 
 needs_python = pytest.mark.skipif(
@@ -65,12 +65,12 @@ def test_pydantic_ai_searches_natively(monkeypatch: pytest.MonkeyPatch) -> None:
         """Tell when the water is high."""
         return "noon"
 
-    with conversation_with(tide_model, tool_search="on") as asked:
-        provider = providers.AnthropicProvider(api_key="secret", base_url=asked.server.url)
+    with conversation_with(tide_model, tool_search="on") as conversation:
+        provider = providers.AnthropicProvider(api_key="secret", base_url=conversation.server.url)
         model = models.AnthropicModel("claude-opus-4-8", provider=provider)
         agent = agents.Agent(model, tools=[agents.Tool(read_tide, defer_loading=True)])
         result = agent.run_sync("When is high tide?")
-        names = [one.tool_names for one in asked.upstream_requests]
+        names = [item.tool_names for item in conversation.upstream_requests]
     assert result.output == "High tide is at noon."
     assert "read_tide" not in names[0] and "read_tide" in names[-1]
     assert any("tool_search_tool" in name for name in names[0])
@@ -89,13 +89,16 @@ def test_langchain_searches_natively() -> None:
         """Tell when the water is high."""
         return "noon"
 
-    with conversation_with(tide_model, tool_search="on") as asked:
+    with conversation_with(tide_model, tool_search="on") as conversation:
         model = chat.ChatAnthropic(
-            model="claude-opus-4-8", base_url=asked.server.url, api_key="secret", max_retries=0
+            model="claude-opus-4-8",
+            base_url=conversation.server.url,
+            api_key="secret",
+            max_retries=0,
         )
         searching = middleware.ProviderToolSearchMiddleware(searchable_tools=[read_tide])
         agent = agents.create_agent(model, tools=[read_tide], middleware=[searching])
         result = agent.invoke({"messages": [{"role": "user", "content": "When is high tide?"}]})
-        names = [one.tool_names for one in asked.upstream_requests]
+        names = [item.tool_names for item in conversation.upstream_requests]
     assert "noon" in str(result["messages"][-1].content)
     assert "read_tide" not in names[0] and "read_tide" in names[-1]

@@ -1,4 +1,4 @@
-"""Upstreams that fail: the client is told in the API's own form, and nobody hangs."""
+"""Failing upstreams: the client gets an error in the form of the API and never hangs."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def gateway_with(
 
 
 def last_event(answer: httpx2.Response) -> dict[str, Any]:
-    """The last event of a stream."""
+    """Return the last event of a stream."""
     assert answer.status_code == 200
     name, data = answer.text.strip().split("\n\n")[-1].split("\n")
-    told: dict[str, Any] = json.loads(data.removeprefix("data: "))
-    assert name == f"event: {told['type']}"
-    return told
+    last: dict[str, Any] = json.loads(data.removeprefix("data: "))
+    assert name == f"event: {last['type']}"
+    return last
 
 
 @either
@@ -72,37 +72,37 @@ def last_event(answer: httpx2.Response) -> dict[str, Any]:
     ],
     ids=["between events", "within one", "at the start"],
 )
-def test_a_stream_that_breaks_off_ends_in_an_error(
+def test_broken_stream_ends_with_error_event(
     tools: list[dict[str, Any]], pieces: list[bytes]
 ) -> None:
-    # It promises more than it sends, so that the end is not taken for one.
+    # The content length is larger than the content, so the connection breaks off.
     with gateway_with(ScriptedAnswer(pieces, length=10_000)) as (_, served):
-        told = last_event(post_message(served, tools))
-    assert told["type"] == "error"
+        last = last_event(post_message(served, tools))
+    assert last["type"] == "error"
     assert (
-        told["error"]["type"] == "api_error" and "'scripted' broke off" in told["error"]["message"]
+        last["error"]["type"] == "api_error" and "'scripted' broke off" in last["error"]["message"]
     )
 
 
-def test_a_stream_that_ends_too_early_is_an_error() -> None:
+def test_truncated_stream_ends_with_error_event() -> None:
     with gateway_with(ScriptedAnswer([message_start(), text_block("Well")])) as (_, served):
-        told = last_event(post_message(served, SEARCHABLE))
-    assert told["error"]["message"] == "the upstream ended its answer in the middle; try again"
+        last = last_event(post_message(served, SEARCHABLE))
+    assert last["error"]["message"] == "the upstream ended its answer in the middle; try again"
 
 
 @either
-def test_an_upstream_that_falls_silent_is_given_up(tools: list[dict[str, Any]]) -> None:
+def test_silent_upstream_times_out(tools: list[dict[str, Any]]) -> None:
     done = threading.Event()
     stalling = ScriptedAnswer([message_start(), lambda: done.wait(30)])
     with gateway_with(stalling, read_seconds=0.3) as (_, served):
-        told = last_event(post_message(served, tools))
+        last = last_event(post_message(served, tools))
         done.set()
-    assert told["error"]["type"] == "timeout_error"
-    assert told["error"]["message"] == "upstream 'scripted' was silent for 0.3 s"
+    assert last["error"]["type"] == "timeout_error"
+    assert last["error"]["message"] == "upstream 'scripted' was silent for 0.3 s"
 
 
 @pytest.mark.parametrize(
-    ("broken", "says_what"),
+    ("broken", "message"),
     [
         (b"data: {not json}\n\n", "invalid JSON"),
         (b"data: []\n\n", "not an object"),
@@ -111,15 +111,15 @@ def test_an_upstream_that_falls_silent_is_given_up(tools: list[dict[str, Any]]) 
         (b"data: " + b"x" * (17 << 20) + b"\n\n", "more than 16,777,216 bytes"),
     ],
 )
-def test_events_that_make_no_sense_end_in_an_error(broken: bytes, says_what: str) -> None:
+def test_invalid_events_end_with_error_event(broken: bytes, message: str) -> None:
     with gateway_with(
         ScriptedAnswer([message_start(), text_block("Well"), broken, text_block("?")])
     ) as (_, served):
-        told = last_event(post_message(served, SEARCHABLE))
-    assert told["error"]["type"] == "api_error" and says_what in told["error"]["message"]
+        last = last_event(post_message(served, SEARCHABLE))
+    assert last["error"]["type"] == "api_error" and message in last["error"]["message"]
 
 
-def test_an_error_that_the_upstream_streams_is_passed_on_and_ends_the_stream() -> None:
+def test_error_event_of_upstream_is_forwarded_and_ends_stream() -> None:
     failure = event("error", error={"type": "overloaded_error", "message": "Overloaded"})
     with gateway_with(ScriptedAnswer([message_start(), failure, text_block("?")])) as (_, served):
         answer = post_message(served, SEARCHABLE)
@@ -131,8 +131,8 @@ ERROR = {"type": "error", "error": {"type": "overloaded_error", "message": "Over
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("status", [400, 429, 500, 529])
-def test_an_error_before_the_first_word_is_passed_on_unmodified(status: int, stream: bool) -> None:
-    # Spaced as nobody here would write it.
+def test_error_in_first_round_is_forwarded_unchanged(status: int, stream: bool) -> None:
+    # The gateway itself would not write these spaces.
     body = json.dumps(ERROR, indent=3).encode()
     refusing = ScriptedAnswer([body], status, "application/json", len(body), {"Retry-After": "7"})
     with gateway_with(refusing, retries=2) as (upstream, served):
@@ -142,7 +142,7 @@ def test_an_error_before_the_first_word_is_passed_on_unmodified(status: int, str
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_error_in_a_later_pass_is_tried_again_and_then_told(stream: bool) -> None:
+def test_error_in_later_round_is_retried_then_forwarded(stream: bool) -> None:
     body = json.dumps(ERROR).encode()
     busy = ScriptedAnswer([body], 529, "application/json", len(body), {"Retry-After": "0"})
     first = (
@@ -164,9 +164,7 @@ def _search_reply() -> bytes:
 
 @either
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_upstream_that_is_not_there_is_a_bad_gateway(
-    stream: bool, tools: list[dict[str, Any]]
-) -> None:
+def test_unreachable_upstream_returns_502(stream: bool, tools: list[dict[str, Any]]) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         with gateway_for_upstream(
@@ -180,7 +178,7 @@ def test_an_upstream_that_is_not_there_is_a_bad_gateway(
     }
 
 
-def test_a_request_is_sent_again_only_while_nothing_came_back() -> None:
+def test_request_is_retried_only_before_response_starts() -> None:
     with gateway_with(retries=2) as (upstream, served):
         answer = post_message(served, SEARCHABLE)
     assert answer.status_code == 502 and len(upstream.bodies) == 3
@@ -193,7 +191,7 @@ def test_a_request_is_sent_again_only_while_nothing_came_back() -> None:
 
 
 @either
-def test_an_answer_over_the_limit_is_broken_off(tools: list[dict[str, Any]]) -> None:
+def test_response_over_limit_is_aborted(tools: list[dict[str, Any]]) -> None:
     body = b'{"content":[],"x":"' + b"x" * 5_000 + b'"}'
     answers = [
         ScriptedAnswer([body], content_type="application/json"),
@@ -208,13 +206,13 @@ def test_an_answer_over_the_limit_is_broken_off(tools: list[dict[str, Any]]) -> 
 @pytest.mark.parametrize(
     "content", [b"[]", b"<html>", b'{"content": 7}', b'{"content": [7]}', b"{}"]
 )
-def test_a_whole_answer_that_makes_no_sense_is_no_failure_of_ours(content: bytes) -> None:
+def test_invalid_response_body_does_not_crash_gateway(content: bytes) -> None:
     with gateway_with(ScriptedAnswer([content], content_type="application/json")) as (_, served):
         answer = post_message(served, SEARCHABLE, stream=False)
     assert answer.status_code == (200 if content.startswith(b"{") else 502)
 
 
-def test_an_upstream_that_does_not_stream_is_told_apart() -> None:
+def test_upstream_without_event_stream_returns_502() -> None:
     with gateway_with(ScriptedAnswer([b"{}"], content_type="application/json")) as (_, served):
         answer = post_message(served, SEARCHABLE)
     assert (
@@ -224,7 +222,7 @@ def test_an_upstream_that_does_not_stream_is_told_apart() -> None:
 
 
 @either
-def test_when_the_client_goes_the_upstream_is_let_go(tools: list[dict[str, Any]]) -> None:
+def test_client_disconnect_closes_upstream_connection(tools: list[dict[str, Any]]) -> None:
     more = threading.Event()
 
     def until_gone() -> None:
@@ -239,11 +237,11 @@ def test_when_the_client_goes_the_upstream_is_let_go(tools: list[dict[str, Any]]
         assert upstream.gone.wait(30)
 
 
-def test_when_the_client_goes_before_the_first_word_the_upstream_is_let_go() -> None:
-    asked, done = threading.Event(), threading.Event()
+def test_client_disconnect_before_response_closes_upstream_connection() -> None:
+    received, done = threading.Event(), threading.Event()
 
     def wait() -> None:
-        asked.set()
+        received.set()
         done.wait(30)
 
     slow: list[Any] = [wait, *[b" " * 65_536] * 2_000]
@@ -253,19 +251,19 @@ def test_when_the_client_goes_before_the_first_word_the_upstream_is_let_go() -> 
         head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         with socket.create_connection((host, int(port))) as client:
             client.sendall(head.encode() + body)
-            assert asked.wait(10)
+            assert received.wait(10)
         done.set()
         assert upstream.gone.wait(30)
 
 
-def test_a_second_pass_that_breaks_off_is_no_answer() -> None:
+def test_truncated_second_round_ends_with_error_event() -> None:
     half = ScriptedAnswer([message_start(), text_block("Well")])
     with gateway_with(SEARCHED, half) as (_, served):
-        told = last_event(post_message(served, SEARCHABLE))
-        assert told["type"] == "error"
+        last = last_event(post_message(served, SEARCHABLE))
+        assert last["type"] == "error"
 
 
-def test_what_an_upstream_remembers_of_one_client_is_not_told_to_another() -> None:
+def test_cookies_of_upstream_are_not_shared_between_clients() -> None:
     whole = [message_start(), text_block("Well"), message_end()]
     cookie = {"Set-Cookie": "session=of-the-first; Path=/"}
     with gateway_with(ScriptedAnswer(whole, headers=cookie), ScriptedAnswer(whole)) as (
@@ -278,7 +276,7 @@ def test_what_an_upstream_remembers_of_one_client_is_not_told_to_another() -> No
 
 
 @pytest.mark.parametrize("path", ["%2e%2e/messages", "..%2fmessages", "a%00b"])
-def test_no_path_leads_out_of_what_is_served(path: str) -> None:
+def test_path_traversal_is_refused(path: str) -> None:
     with gateway_with() as (upstream, served):
         host, _, port = served.url.removeprefix("http://").partition(":")
         connection = HTTPConnection(host, int(port), timeout=30)

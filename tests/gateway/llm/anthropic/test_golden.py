@@ -1,4 +1,4 @@
-"""What is known of the API, asked through the HTTP door."""
+"""Golden vectors of the API, sent through the gateway."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.scripted_model.turn import Turn
 
 def post_message(script: list[Turn], body: dict[str, Any]) -> httpx2.Response:
     known = {"model": "plain-model", "max_tokens": 9, "messages": [user_message("Hi")], **body}
-    with conversation_with(script) as asked:
-        return httpx2.post(f"{asked.server.url}/v1/messages", json=known, timeout=30)
+    with conversation_with(script) as conversation:
+        return httpx2.post(f"{conversation.server.url}/v1/messages", json=known, timeout=30)
 
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "regex_vectors"))
-def test_a_pattern_finds_as_recorded(vector: dict[str, Any]) -> None:
+def test_regex_matches_recorded_results(vector: dict[str, Any]) -> None:
     tools = load_golden("anthropic")["catalog"]
     script = [Turn(regex_search(vector["pattern"], limit=len(tools))), Turn("Done.")]
     answer = post_message(script, {"tools": [REGEX, *tools]})
@@ -39,7 +39,7 @@ def test_a_pattern_finds_as_recorded(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "regex_hazards"))
-def test_a_pattern_that_hangs_others_is_answered(vector: dict[str, Any]) -> None:
+def test_hazardous_regex_is_answered(vector: dict[str, Any]) -> None:
     script = [Turn(regex_search(vector["pattern"])), Turn("Done.")]
     answer = post_message(script, {"tools": [REGEX, deferred_tool("hazard", vector["text"])]})
     content = answer.json()["content"][1]["content"]
@@ -48,7 +48,7 @@ def test_a_pattern_that_hangs_others_is_answered(vector: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "request_vectors"))
-def test_a_request_is_refused_or_not_as_recorded(vector: dict[str, Any]) -> None:
+def test_requests_are_refused_as_recorded(vector: dict[str, Any]) -> None:
     names = vector.get("tool_result_references", [])
     references = [{"type": "tool_reference", "tool_name": name} for name in names]
     use = {"type": "tool_use", "id": "toolu_1", "name": "find", "input": {}}
@@ -56,6 +56,6 @@ def test_a_request_is_refused_or_not_as_recorded(vector: dict[str, Any]) -> None
     history = [user_message("Hi"), {"role": "assistant", "content": [use]}]
     messages = [*history, {"role": "user", "content": [result]}] if names else [user_message("Hi")]
     answer = post_message([Turn("Done.")], {"tools": vector["tools"], "messages": messages})
-    # Examples were refused in 2025; the API that we stand in for takes them.
+    # The API refused examples in 2025 and accepts them now.
     is_refused = vector["expect"] == "error" and "2025" not in vector["reason"]
     assert answer.status_code == (400 if is_refused else 200), answer.text

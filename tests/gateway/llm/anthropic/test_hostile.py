@@ -1,4 +1,4 @@
-"""Requests, patterns and upstreams that mean no good."""
+"""Hostile requests, patterns and upstreams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE = r"(a+)+\1$"
 OTHERS = 100
 
 
-def test_a_hostile_pattern_is_given_up_while_others_are_answered() -> None:
+def test_slow_regex_times_out_without_blocking_other_requests() -> None:
     tools = [REGEX, *(deferred_tool(f"trap_{number}", "a" * 5_000 + "!") for number in range(50))]
 
     def script(request: Request) -> Turn:
@@ -44,11 +44,11 @@ def test_a_hostile_pattern_is_given_up_while_others_are_answered() -> None:
             else Turn("Hi")
         )
 
-    with conversation_with(script) as asked:
-        url = f"{asked.server.url}/v1/messages"
+    with conversation_with(script) as conversation:
+        url = f"{conversation.server.url}/v1/messages"
 
-        def post(said: str, offered: list[dict[str, Any]]) -> httpx2.Response:
-            body = {"model": "m", "messages": [user_message(said)], "tools": offered}
+        def post(text: str, tools: list[dict[str, Any]]) -> httpx2.Response:
+            body = {"model": "m", "messages": [user_message(text)], "tools": tools}
             return client.post(url, json=body)
 
         with httpx2.Client(timeout=60) as client, ThreadPoolExecutor(16) as threads:
@@ -56,15 +56,15 @@ def test_a_hostile_pattern_is_given_up_while_others_are_answered() -> None:
             others = [
                 threads.submit(post, "friendly", [REGEX, deferred_tool("x")]) for _ in range(OTHERS)
             ]
-            answers = [one.result(60) for one in others]
-            given_up = [one.result(60).json()["content"][1]["content"] for one in hostile]
-    assert [one.status_code for one in answers] == [200] * OTHERS
-    assert {one["error_code"] for one in given_up} == {"execution_time_exceeded"}
+            answers = [item.result(60) for item in others]
+            given_up = [item.result(60).json()["content"][1]["content"] for item in hostile]
+    assert [item.status_code for item in answers] == [200] * OTHERS
+    assert {item["error_code"] for item in given_up} == {"execution_time_exceeded"}
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[str]:
-    """A gateway before an upstream that takes anything."""
+def messages_url() -> Iterator[str]:
+    """Yield the URL of a gateway whose upstream accepts anything."""
     reply = b'{"type":"message","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"}'
     anything = ScriptedAnswer([reply], content_type="application/json", length=len(reply))
     with raw_upstream(always=anything) as upstream, gateway_for_upstream(upstream.url) as served:
@@ -88,10 +88,12 @@ requests = st.fixed_dictionaries(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=requests, on=st.booleans())
-def test_no_request_makes_the_gateway_fail_or_hang(door: str, body: Any, on: bool) -> None:
+def test_arbitrary_requests_get_response_or_api_error(
+    messages_url: str, body: Any, on: bool
+) -> None:
     headers = {"x-toolcrib-tool-search": "on"} if on else {}
-    answer = httpx2.post(door, content=json.dumps(body), headers=headers, timeout=30)
-    # 502 is for an upstream that does not stream, as this one never does.
+    answer = httpx2.post(messages_url, content=json.dumps(body), headers=headers, timeout=30)
+    # This upstream never streams, so a request for a stream gets 502.
     assert answer.status_code in (200, 400, 404, 502), answer.text
     assert answer.status_code == 200 or answer.json()["type"] == "error"
 
@@ -125,22 +127,22 @@ event = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(event, max_size=12))
-def test_no_stream_is_odd_enough_to_be_stumbled_over(events: list[Any]) -> None:
-    relay = MessagesStream(
+def test_arbitrary_events_give_valid_stream_or_502(events: list[Any]) -> None:
+    stream = MessagesStream(
         build_rewriter({"messages": [user_message("Hi")], "tools": [REGEX, deferred_tool("x")]})
     )
     try:
-        told = [out for one in events for out in relay.handle_event(one)]
-        told += relay.finish_round()
+        output = [out for item in events for out in stream.handle_event(item)]
+        output += stream.finish_round()
     except RequestFailed as fault:
         assert fault.status == 502
         return
-    json.dumps(told)
-    indexes = [one["index"] for one in told if one.get("type") == "content_block_start"]
+    json.dumps(output)
+    indexes = [item["index"] for item in output if item.get("type") == "content_block_start"]
     assert indexes == list(range(len(indexes)))
 
 
-def test_pings_go_out_while_an_upstream_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pings_are_sent_while_upstream_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.gateway.llm.endpoint.PING_SECONDS", 0.01)
     monkeypatch.setattr("toolcrib.gateway.llm.endpoint.CHECK_INTERVAL_SECONDS", 0.01)
     go_on = threading.Event()
@@ -151,8 +153,8 @@ def test_pings_go_out_while_an_upstream_thinks(monkeypatch: pytest.MonkeyPatch) 
         go_on.wait(30)
         return Turn("Done.")
 
-    with conversation_with(script) as asked:
-        url = f"{asked.server.url}/v1/messages"
+    with conversation_with(script) as conversation:
+        url = f"{conversation.server.url}/v1/messages"
         body = {
             "model": "m",
             "messages": [user_message("Hi")],

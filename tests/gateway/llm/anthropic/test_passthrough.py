@@ -1,4 +1,4 @@
-"""Requests that are passed on as they are, and to whom."""
+"""Requests that are forwarded unchanged, and the choice of the upstream."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ ODD = json.dumps(
 
 
 @both
-def test_a_request_without_tools_is_passed_on_and_its_answer_comes_back(stream: bool) -> None:
-    with conversation_with([Turn("Good day.")], stream=stream) as asked:
-        reply = asked.send([], "Hi")
-        (request,) = asked.upstream_requests
+def test_request_without_tools_is_forwarded(stream: bool) -> None:
+    with conversation_with([Turn("Good day.")], stream=stream) as conversation:
+        reply = conversation.send([], "Hi")
+        (request,) = conversation.upstream_requests
     assert reply["content"][0]["text"] == "Good day."
     assert request.headers["authorization"] == "Bearer secret"
     assert "anthropic-version" in request.headers
@@ -48,19 +48,19 @@ def test_a_request_without_tools_is_passed_on_and_its_answer_comes_back(stream: 
 
 @both
 @pytest.mark.parametrize("status", [401, 429, 529])
-def test_an_error_of_the_upstream_is_passed_on_as_it_is(status: int, stream: bool) -> None:
-    with conversation_with([Failure(status, "so it is")], stream=stream) as asked:
+def test_error_status_of_upstream_is_forwarded(status: int, stream: bool) -> None:
+    with conversation_with([Failure(status, "so it is")], stream=stream) as conversation:
         with pytest.raises(anthropic.APIStatusError, match="so it is") as raised:
-            asked.send([], "Hi")
-        assert raised.value.status_code == status and len(asked.upstream_requests) == 1
+            conversation.send([], "Hi")
+        assert raised.value.status_code == status and len(conversation.upstream_requests) == 1
 
 
 @both
-def test_a_model_that_searches_by_itself_is_not_touched(stream: bool) -> None:
+def test_model_with_native_search_is_not_rewritten(stream: bool) -> None:
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": REGEX["name"], "input": {}}
-    with conversation_with([Turn(Raw(use), "Done.")], stream=stream) as asked:
-        reply = asked.send([REGEX, *HARBOUR], "Hi", model="claude-opus-4-8")
-        (request,) = asked.upstream_requests
+    with conversation_with([Turn(Raw(use), "Done.")], stream=stream) as conversation:
+        reply = conversation.send([REGEX, *HARBOUR], "Hi", model="claude-opus-4-8")
+        (request,) = conversation.upstream_requests
     assert block_types(reply) == ["server_tool_use", "text"]
     assert request.body["tools"] == [REGEX, *HARBOUR]
 
@@ -77,14 +77,14 @@ def test_a_model_that_searches_by_itself_is_not_touched(stream: bool) -> None:
         ("claude-opus-4-8", {}, {"x-toolcrib-tool-search": "ON"}, "search"),
     ],
 )
-def test_who_searches_depends_on_the_model_the_settings_and_the_request(
+def test_treatment_depends_on_model_settings_and_header(
     model: str, settings: dict[str, Any], headers: dict[str, str], treatment: str
 ) -> None:
-    with conversation_with([Turn("Done.")], **settings) as asked:
+    with conversation_with([Turn("Done.")], **settings) as conversation:
         body = {"model": model, "messages": [user_message("Hi")], "tools": [REGEX, *HARBOUR]}
-        url = f"{asked.server.url}/v1/messages"
+        url = f"{conversation.server.url}/v1/messages"
         answer = httpx2.post(url, json=body, headers=headers, timeout=30)
-        (request,) = asked.upstream_requests
+        (request,) = conversation.upstream_requests
     assert answer.headers["x-toolcrib-treatment"] == treatment
     assert answer.headers["x-toolcrib-upstream"] == "scripted"
     assert len(request.body["tools"]) == (5 if treatment == "native" else 1)
@@ -95,7 +95,7 @@ def test_who_searches_depends_on_the_model_the_settings_and_the_request(
         assert int(answer.headers["x-toolcrib-tokens-saved"]) > 60
 
 
-def test_nothing_of_a_request_or_an_answer_is_changed_on_the_way() -> None:
+def test_forwarded_bytes_are_unchanged() -> None:
     streamed = [message_start(), text_block("Hi"), message_end()]
     about = {"request-id": "req_1", "Server": "theirs"}
     answers = [
@@ -114,13 +114,13 @@ def test_nothing_of_a_request_or_an_answer_is_changed_on_the_way() -> None:
         events, encoded, other = (httpx2.post(url, content=ODD, timeout=30) for _ in range(3))
     assert other.content == whole.content and encoded.content == events.content
     assert whole.content == WHOLE and whole.headers["request-id"] == "req_1"
-    # It is we who answer, and we say so once.
+    # The gateway sends its own headers, and each only once.
     assert [len(whole.headers.get_list(name)) for name in ("server", "date")] == [1, 1]
     assert events.content == b"".join(streamed)
     assert upstream.bodies == [json.loads(ODD)] * 4
 
 
-def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> None:
+def test_first_matching_upstream_gets_request_with_its_key() -> None:
     answer = ScriptedAnswer([b"{}"], content_type="application/json")
     with raw_upstream(answer, answer) as small, raw_upstream(answer, answer) as large:
         upstreams = (
@@ -161,16 +161,16 @@ def test_the_first_upstream_whose_pattern_fits_is_asked_with_its_own_key() -> No
     ],
     ids=["cut", "list", "surrogate", "deep", "large"],
 )
-def test_a_body_that_cannot_be_read_is_refused(content: bytes, status: int, kind: str) -> None:
-    with conversation_with([]) as asked:
-        answer = httpx2.post(f"{asked.server.url}/v1/messages", content=content, timeout=60)
+def test_invalid_body_is_refused(content: bytes, status: int, kind: str) -> None:
+    with conversation_with([]) as conversation:
+        answer = httpx2.post(f"{conversation.server.url}/v1/messages", content=content, timeout=60)
     assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
 
 
-def test_a_switch_that_is_none_is_refused() -> None:
-    with conversation_with([]) as asked:
+def test_unknown_switch_is_refused() -> None:
+    with conversation_with([]) as conversation:
         answer = httpx2.post(
-            f"{asked.server.url}/v1/messages",
+            f"{conversation.server.url}/v1/messages",
             json={"model": "m"},
             headers={"x-toolcrib-tool-search": "maybe"},
         )

@@ -1,4 +1,4 @@
-"""What becomes of a request on its way to an upstream without tool search; nothing is sent here."""
+"""Requests as they are rewritten for an upstream without tool search."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from toolcrib.gateway.llm.tool_index import ToolIndex
 def build_rewriter(
     body: dict[str, Any], ranking: LlmSearchRanking = "exact", rounds: int = 10
 ) -> ServerSearchRewriter:
-    listed = parse_tools(body)
-    check_request(body, listed, 10_000)
-    index = build_search_index(listed, ranking)
-    return ServerSearchRewriter(body, listed, index, ranking, rounds)
+    parsed = parse_tools(body)
+    check_request(body, parsed, 10_000)
+    index = build_search_index(parsed, ranking)
+    return ServerSearchRewriter(body, parsed, index, ranking, rounds)
 
 
 def search_blocks(id: str, *names: str, **more: Any) -> list[dict[str, Any]]:
-    """The two blocks of a search."""
+    """Return the two blocks of a search."""
     references = [{"type": "tool_reference", "tool_name": name} for name in names]
     content = {"type": "tool_search_tool_search_result", "tool_references": references}
     return [
@@ -61,74 +61,74 @@ def assistant_message(*blocks: Any) -> dict[str, Any]:
 
 def outline(messages: list[Any]) -> list[tuple[str, list[str]]]:
     return [
-        (one["role"], [block["type"] for block in one["content"]])
-        for one in messages
-        if isinstance(one["content"], list)
+        (item["role"], [block["type"] for block in item["content"]])
+        for item in messages
+        if isinstance(item["content"], list)
     ]
 
 
 def render_plain(*messages: Any) -> list[Any]:
-    told: list[Any] = render_plain_messages(list(messages), lambda name: None)
-    return told
+    plain: list[Any] = render_plain_messages(list(messages), lambda name: "")
+    return plain
 
 
-def test_a_search_becomes_a_call_and_its_result() -> None:
+def test_search_becomes_tool_use_and_tool_result() -> None:
     text = {"type": "text", "text": "Hm."}
-    told = render_plain(
+    plain = render_plain(
         user_message("Go"), assistant_message(text, *search_blocks("srvtoolu_1", "a"), text)
     )
-    assert outline(told) == [
+    assert outline(plain) == [
         ("assistant", ["text", "tool_use"]),
         ("user", ["tool_result"]),
         ("assistant", ["text"]),
     ]
-    assert told[1]["content"][1]["id"] == told[2]["content"][0]["tool_use_id"] == "toolu_1"
+    assert plain[1]["content"][1]["id"] == plain[2]["content"][0]["tool_use_id"] == "toolu_1"
 
 
-def test_what_a_user_says_after_a_paused_turn_comes_after_the_result() -> None:
-    told = render_plain(
+def test_user_message_after_paused_turn_follows_search_result() -> None:
+    plain = render_plain(
         user_message("Go"),
         assistant_message(*search_blocks("srvtoolu_1")),
         {"role": "user", "content": [{"type": "text"}]},
     )
-    assert outline(told) == [("assistant", ["tool_use"]), ("user", ["tool_result", "text"])]
+    assert outline(plain) == [("assistant", ["tool_use"]), ("user", ["tool_result", "text"])]
 
 
-def test_a_search_that_had_to_wait_joins_the_results_it_waited_for() -> None:
+def test_delayed_search_result_joins_client_results() -> None:
     use, answer = search_blocks("srvtoolu_1", "a")
     client = {"type": "tool_use", "id": "toolu_2", "name": "b", "caller": {"type": "direct"}}
-    told = render_plain(
+    plain = render_plain(
         user_message("Go"),
         assistant_message(client, use),
         tool_result_message("toolu_2"),
         assistant_message(answer, client),
     )
-    assert outline(told) == [
+    assert outline(plain) == [
         ("assistant", ["tool_use", "tool_use"]),
         ("user", ["tool_result", "tool_result"]),
         ("assistant", ["tool_use"]),
     ]
-    assert "caller" not in json.dumps(told)
+    assert "caller" not in json.dumps(plain)
 
 
-def test_errors_and_cache_breakpoints_are_carried_over() -> None:
+def test_errors_and_cache_breakpoints_are_kept() -> None:
     mark = {"type": "ephemeral", "ttl": "1h"}
     use, answer = search_blocks("srvtoolu_1", "a", cache_control=mark)
     failed = {"type": "tool_search_tool_result_error", "error_code": "unavailable"}
     wrong = {"type": "tool_search_tool_result", "tool_use_id": "srvtoolu_2", "content": failed}
     reference = {"type": "tool_reference", "tool_name": "a", "cache_control": mark}
-    told = render_plain(
+    plain = render_plain(
         assistant_message({**use, "cache_control": mark}, answer, wrong),
         tool_result_message("toolu_9", [reference]),
     )
-    assert told[0]["content"][0]["cache_control"] == mark
-    first, second, third = told[1]["content"]
+    assert plain[0]["content"][0]["cache_control"] == mark
+    first, second, third = plain[1]["content"]
     assert first["cache_control"] == mark and "is_error" not in first
     assert (second["content"], second["is_error"]) == ("unavailable", True)
     assert third["content"][0]["cache_control"] == mark and third["content"][0]["type"] == "text"
 
 
-def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
+def test_each_round_starts_with_same_bytes_as_previous_round() -> None:
     mark = {"type": "ephemeral"}
     body: dict[str, Any] = {
         "model": "m",
@@ -136,22 +136,22 @@ def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
         "messages": [user_message("Go")],
         "tools": [{**REGEX, "cache_control": mark}, tool("bell"), *HARBOUR],
     }
-    talk = build_rewriter(body)
-    sent = [talk.next_request()]
+    rewriter = build_rewriter(body)
+    sent = [rewriter.next_request()]
     for number, pattern in enumerate(("tide", "boat")):
         call = {"type": "tool_use", "id": f"toolu_{number}", "name": REGEX["name"]}
-        block = talk.convert_block({**call, "input": {"pattern": pattern}})
-        talk.add_results([block], talk.run_searches([block]))
-        sent.append(talk.next_request())
-    answers = [one["content"][0] for one in sent[2]["messages"] if one["role"] == "user"][1:]
-    # Two of four are the client's, so there is room for both results.
-    assert [one["cache_control"] for one in answers] == [mark, mark]
+        block = rewriter.convert_block({**call, "input": {"pattern": pattern}})
+        rewriter.add_results([block], rewriter.run_searches([block]))
+        sent.append(rewriter.next_request())
+    answers = [item["content"][0] for item in sent[2]["messages"] if item["role"] == "user"][1:]
+    # The client uses two of four breakpoints, so both results get one.
+    assert [item["cache_control"] for item in answers] == [mark, mark]
     for first, second in pairwise(sent):
         for part in ("tools", "messages"):
             assert _without_breakpoints(second[part])[: len(first[part])] == _without_breakpoints(
                 first[part]
             )
-    content = json.loads(json.dumps(talk.content))
+    content = json.loads(json.dumps(rewriter.content))
     following = build_rewriter(
         {**body, "messages": [*body["messages"], assistant_message(*content), user_message("On")]}
     )
@@ -164,51 +164,53 @@ def test_each_pass_begins_as_the_one_before_and_as_the_next_request() -> None:
 
 def _without_breakpoints(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_breakpoints(one) for one in value]
+        return [_without_breakpoints(item) for item in value]
     if isinstance(value, dict):
         return {k: _without_breakpoints(v) for k, v in value.items() if k != "cache_control"}
     return value
 
 
-def test_without_a_breakpoint_of_the_client_there_are_none() -> None:
-    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
-    block = talk.convert_block(
+def test_no_breakpoints_are_added_unless_client_uses_them() -> None:
+    rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
+    block = rewriter.convert_block(
         {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
     )
-    talk.add_results([block], talk.run_searches([block]))
-    assert "cache_control" not in json.dumps(talk.next_request())
+    rewriter.add_results([block], rewriter.run_searches([block]))
+    assert "cache_control" not in json.dumps(rewriter.next_request())
 
 
-def test_a_model_that_was_told_to_search_is_told_so_once() -> None:
+def test_forced_search_is_forced_only_once() -> None:
     choice = {"type": "tool", "name": REGEX["name"], "disable_parallel_tool_use": True}
     body = {"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
-    talk = build_rewriter(body)
-    assert talk.next_request()["tool_choice"] == choice
-    block = talk.convert_block(
+    rewriter = build_rewriter(body)
+    assert rewriter.next_request()["tool_choice"] == choice
+    block = rewriter.convert_block(
         {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
     )
-    talk.add_results([block], talk.run_searches([block]))
-    later = talk.next_request()["tool_choice"]
+    rewriter.add_results([block], rewriter.run_searches([block]))
+    later = rewriter.next_request()["tool_choice"]
     assert later == {"type": "auto", "disable_parallel_tool_use": True}
 
 
-def test_a_tool_that_has_to_be_called_is_shown() -> None:
+def test_forced_tool_is_sent() -> None:
     choice = {"type": "tool", "name": "read_tide"}
     body = {"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
-    assert [one["name"] for one in build_rewriter(body).sent_entries] == [
+    assert [item["name"] for item in build_rewriter(body).sent_entries] == [
         REGEX["name"],
         "read_tide",
     ]
 
 
-def test_more_searches_at_once_than_allowed_are_put_off() -> None:
-    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
+def test_searches_over_limit_per_round_get_error() -> None:
+    rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
     calls = [
-        talk.convert_block({"type": "tool_use", "id": "same", "name": REGEX["name"], "input": {}})
+        rewriter.convert_block(
+            {"type": "tool_use", "id": "same", "name": REGEX["name"], "input": {}}
+        )
         for _ in range(10)
     ]
     assert len({call["id"] for call in calls}) == 10
-    codes = [one["content"].get("error_code") for one in talk.run_searches(calls)]
+    codes = [item["content"].get("error_code") for item in rewriter.run_searches(calls)]
     assert codes == ["invalid_tool_input"] * 8 + ["too_many_requests"] * 2
 
 
@@ -223,21 +225,19 @@ def test_more_searches_at_once_than_allowed_are_put_off() -> None:
         ("default", (BM25, {"query": "hoist the canvas", "limit": 1}), ["raise_sail"]),
     ],
 )
-def test_the_settings_say_how_tools_are_found(
+def test_search_setting_selects_ranking(
     ranking: LlmSearchRanking, call: tuple[dict[str, str], dict[str, Any]], first: list[str] | None
 ) -> None:
-    talk = build_rewriter(
+    rewriter = build_rewriter(
         {"messages": [user_message("Go")], "tools": [REGEX, BM25, *HARBOUR]}, ranking
     )
     entry, input = call
     block = {"id": "srvtoolu_1", "name": entry["name"], "input": input}
-    content = talk.run_searches([block])[0]["content"]
-    names = [one["tool_name"] for one in content.get("tool_references", [])]
+    content = rewriter.run_searches([block])[0]["content"]
+    names = [item["tool_name"] for item in content.get("tool_references", [])]
     assert names[:1] == (first or [])
     assert ("error_code" in content) == (first is None)
 
-
-# --------------------------------------------------------------------------------- MCP toolsets
 
 LISTED = {
     "type": "mcp_toolset",
@@ -252,42 +252,39 @@ LISTED = {
 }
 
 
-def test_tools_of_an_mcp_server_are_switched_off_until_they_are_found() -> None:
+def test_deferred_mcp_tools_are_disabled_until_found() -> None:
     body = {"messages": [user_message("Go")], "tools": [REGEX, LISTED]}
     assert has_deferred_tools(LISTED) and not has_deferred_tools({**LISTED, "default_config": {}})
-    talk = build_rewriter(body)
-    _, toolset = talk.next_request()["tools"]
+    rewriter = build_rewriter(body)
+    _, toolset = rewriter.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}, "book": {"enabled": False}}
     assert toolset["default_config"] == {"enabled": True}
     block = {"id": "srvtoolu_1", "name": REGEX["name"], "input": {"pattern": "room"}}
-    (answer,) = talk.run_searches([block])
-    assert [one["tool_name"] for one in answer["content"]["tool_references"]] == ["cal_book"]
-    talk.add_results([{"type": "server_tool_use", **block}], [answer])
-    _, toolset = talk.next_request()["tools"]
+    (answer,) = rewriter.run_searches([block])
+    assert [item["tool_name"] for item in answer["content"]["tool_references"]] == ["cal_book"]
+    rewriter.add_results([{"type": "server_tool_use", **block}], [answer])
+    _, toolset = rewriter.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
     assert LISTED["configs"] == {"now": {"defer_loading": False}, "wipe": {"enabled": False}}
 
 
-def test_tools_of_an_mcp_server_that_nobody_lists_are_shown() -> None:
+def test_unlisted_mcp_tools_stay_enabled() -> None:
     unlisted = {key: value for key, value in LISTED.items() if key != "tools"}
-    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, unlisted]})
-    _, toolset = talk.next_request()["tools"]
+    rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, unlisted]})
+    _, toolset = rewriter.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
     assert "defer_loading" not in json.dumps(toolset)
 
 
-def test_deferral_is_also_read_where_one_proxy_puts_it() -> None:
+def test_defer_loading_in_custom_object_is_supported() -> None:
     custom = {**tool("flag"), "custom": {"defer_loading": True}}
     shown = {**tool("lamp"), "custom": {"defer_loading": False, "x": 1}}
-    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, custom, shown]})
-    assert [one["name"] for one in talk.sent_entries] == [REGEX["name"], "lamp"]
-    assert talk.sent_entries[1]["custom"] == {"x": 1}
+    rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, custom, shown]})
+    assert [item["name"] for item in rewriter.sent_entries] == [REGEX["name"], "lamp"]
+    assert rewriter.sent_entries[1]["custom"] == {"x": 1}
 
 
-# --------------------------------------------------------------------------------- what is left
-
-
-def test_stale_references_can_be_dropped() -> None:
+def test_stale_references_are_dropped() -> None:
     body = {
         "tools": [REGEX, *HARBOUR],
         "messages": [
@@ -296,17 +293,17 @@ def test_stale_references_can_be_dropped() -> None:
             tool_result_message("toolu_1", [{"type": "tool_reference", "tool_name": "lost"}]),
         ],
     }
-    listed = parse_tools(body)
+    parsed = parse_tools(body)
     with pytest.raises(RequestFailed, match="'lost'"):
-        check_request(body, listed, 9)
-    kept = drop_stale_references(body, listed)
-    check_request(kept, listed, 9)
-    assert "lost" not in json.dumps(kept) and "read_tide" in json.dumps(kept)
-    assert drop_stale_references(kept, listed) == kept
+        check_request(body, parsed, 9)
+    pruned = drop_stale_references(body, parsed)
+    check_request(pruned, parsed, 9)
+    assert "lost" not in json.dumps(pruned) and "read_tide" in json.dumps(pruned)
+    assert drop_stale_references(pruned, parsed) == pruned
 
 
 @pytest.mark.parametrize(
-    ("messages", "says_what"),
+    ("messages", "message"),
     [
         (
             [
@@ -337,30 +334,34 @@ def test_stale_references_can_be_dropped() -> None:
         ),
     ],
 )
-def test_other_faults_of_a_history_are_told(messages: list[Any], says_what: str) -> None:
+def test_invalid_history_is_refused(messages: list[Any], message: str) -> None:
     body = {"tools": [REGEX, *HARBOUR], "messages": [user_message("Go"), *messages]}
-    with pytest.raises(RequestFailed, match=says_what):
+    with pytest.raises(RequestFailed, match=message):
         check_request(body, parse_tools(body), 9)
 
 
-def test_usage_adds_up_whatever_it_consists_of() -> None:
-    talk = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
-    talk.add_usage({"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}})
-    talk.add_usage({"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}})
-    talk.add_usage(None, {"tier": "y", "list": [2], "input_tokens": None})
-    assert talk.usage == {
+def test_usage_of_rounds_is_added() -> None:
+    rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
+    rewriter.add_usage(
+        {"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}}
+    )
+    rewriter.add_usage(
+        {"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}}
+    )
+    rewriter.add_usage(None, {"tier": "y", "list": [2], "input_tokens": None})
+    assert rewriter.usage == {
         "input_tokens": 8,
         "output_tokens": 7,
         "cache": {"a": 3, "b": None},
         "tier": "y",
         "list": [1, 2],
     }
-    block = talk.convert_block({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"]})
-    talk.add_results([block], talk.run_searches([block]))
-    assert "server_tool_use" in talk.usage
+    block = rewriter.convert_block({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"]})
+    rewriter.add_results([block], rewriter.run_searches([block]))
+    assert "server_tool_use" in rewriter.usage
 
 
-def test_a_toolset_is_kept_for_the_next_request_and_as_many_as_fit() -> None:
+def test_tool_indexes_are_cached_up_to_limit() -> None:
     async def run() -> None:
         gateway = LlmGateway(LlmGatewayConfig(engine_cache=2))
         await gateway.open()
@@ -382,17 +383,17 @@ def test_a_toolset_is_kept_for_the_next_request_and_as_many_as_fit() -> None:
     asyncio.run(run())
 
 
-def test_entries_that_are_no_tools_are_not_found() -> None:
+def test_invalid_entries_are_not_indexed() -> None:
     entries: list[dict[str, Any]] = [
         {"name": 7},
         {"name": "a\nb"},
         {"name": "bell", "input_schema": 3},
         {},
     ]
-    assert [one.tool.name for one in index_entries(entries, ())] == ["bell"]
+    assert [item.tool.name for item in index_entries(entries, ())] == ["bell"]
 
 
-def test_ids_are_those_of_the_api_whatever_the_upstream_gives() -> None:
+def test_server_ids_have_format_of_api() -> None:
     assert make_server_id("toolu_01Ab") == "srvtoolu_01Ab"
     other = make_server_id("call_7")
     assert (
@@ -456,15 +457,15 @@ odd = st.recursive(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(odd, max_size=5) | odd, st.lists(odd, max_size=5) | odd)
-def test_no_request_is_odd_enough_to_be_stumbled_over(messages: Any, tools: Any) -> None:
+def test_arbitrary_requests_are_rewritten_or_refused(messages: Any, tools: Any) -> None:
     body = {"messages": messages, "tools": tools}
     before = deepcopy(body)
     try:
-        talk = build_rewriter(body)
+        rewriter = build_rewriter(body)
     except RequestFailed as refused:
         assert refused.status == 400
         return
-    calls = talk.list_pending_searches()
-    talk.add_results((), talk.run_searches(calls))
-    json.dumps(talk.next_request())
+    calls = rewriter.list_pending_searches()
+    rewriter.add_results((), rewriter.run_searches(calls))
+    json.dumps(rewriter.next_request())
     assert body == before

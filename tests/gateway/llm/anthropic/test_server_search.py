@@ -1,4 +1,4 @@
-"""The cases that a gateway has to pass to stand in for the API, judged by the official client."""
+"""Tool search as in the API, tested with the official client."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def without_date(entry: dict[str, str]) -> dict[str, str]:
     ],
     ids=["regex", "bm25", "regex-undated", "bm25-undated"],
 )
-def test_a_model_without_tool_search_finds_a_tool_and_calls_it(
+def test_model_without_tool_search_finds_and_calls_tool(
     stream: bool, search: dict[str, str], call: ToolCall
 ) -> None:
     script = [Turn("Let me look.", call), Turn("There.", ToolCall("read_tide", {"text": "now"}))]
-    with conversation_with(script, stream=stream) as asked:
-        reply = asked.send([search, *HARBOUR], "When is high tide?")
+    with conversation_with(script, stream=stream) as conversation:
+        reply = conversation.send([search, *HARBOUR], "When is high tide?")
     assert block_types(reply) == [
         "text",
         "server_tool_use",
@@ -62,7 +62,7 @@ def test_a_model_without_tool_search_finds_a_tool_and_calls_it(
     assert (used["name"], used["input"]) == ("read_tide", {"text": "now"})
     assert used["caller"] == {"type": "direct"} and used["id"].startswith("toolu_")
     assert reply["stop_reason"] == "tool_use"
-    first, second = asked.upstream_requests
+    first, second = conversation.upstream_requests
     assert first.tool_names == (search["name"],)
     assert set(second.tool_names) == {search["name"], *referenced_names(answer)}
     assert "defer_loading" not in json.dumps(second.body)
@@ -70,13 +70,13 @@ def test_a_model_without_tool_search_finds_a_tool_and_calls_it(
 
 
 @both
-def test_what_is_not_held_back_keeps_its_place_and_what_is_found_comes_after(stream: bool) -> None:
+def test_found_tools_are_appended_in_order(stream: bool) -> None:
     tools = [tool("anchor"), deferred_tool("flag"), REGEX, deferred_tool("lamp"), tool("bell")]
     script = [Turn(regex_search("lamp")), Turn(regex_search("flag")), Turn("Done.")]
-    with conversation_with(script, stream=stream) as asked:
-        asked.send(tools, "Signal them.")
+    with conversation_with(script, stream=stream) as conversation:
+        conversation.send(tools, "Signal them.")
     shown = ["anchor", REGEX["name"], "bell"]
-    assert [list(one.tool_names) for one in asked.upstream_requests] == [
+    assert [list(item.tool_names) for item in conversation.upstream_requests] == [
         shown,
         [*shown, "lamp"],
         [*shown, "lamp", "flag"],
@@ -84,9 +84,11 @@ def test_what_is_not_held_back_keeps_its_place_and_what_is_found_comes_after(str
 
 
 @both
-def test_nothing_found_is_a_success_without_references(stream: bool) -> None:
-    with conversation_with([Turn(regex_search("xylophone")), Turn("No.")], stream=stream) as asked:
-        reply = asked.send([REGEX, *HARBOUR], "Play.")
+def test_search_without_match_succeeds_with_no_references(stream: bool) -> None:
+    with conversation_with(
+        [Turn(regex_search("xylophone")), Turn("No.")], stream=stream
+    ) as conversation:
+        reply = conversation.send([REGEX, *HARBOUR], "Play.")
     assert referenced_names(reply["content"][1]) == []
     assert reply["stop_reason"] == "end_turn"
 
@@ -105,26 +107,26 @@ def test_nothing_found_is_a_success_without_references(stream: bool) -> None:
     ],
     ids=["bad", "201", "501", "none", "many", "old key", "empty"],
 )
-def test_a_bad_search_is_an_error_in_its_block_and_the_model_goes_on(
-    stream: bool, call: ToolCall
-) -> None:
-    with conversation_with([Turn(call), Turn("I see."), Turn("Good.")], stream=stream) as asked:
-        reply = asked.send([REGEX, BM25, *HARBOUR], "Find it.")
-        later = asked.send([REGEX, BM25, *HARBOUR], "Never mind.")
+def test_invalid_search_returns_error_block(stream: bool, call: ToolCall) -> None:
+    with conversation_with(
+        [Turn(call), Turn("I see."), Turn("Good.")], stream=stream
+    ) as conversation:
+        reply = conversation.send([REGEX, BM25, *HARBOUR], "Find it.")
+        later = conversation.send([REGEX, BM25, *HARBOUR], "Never mind.")
     content = reply["content"][1]["content"]
     assert content["type"] == "tool_search_tool_result_error"
     assert content["error_code"] == "invalid_tool_input"
     assert reply["content"][2]["text"] == "I see." and later["content"][0]["text"] == "Good."
-    told = asked.upstream_requests[1].body["messages"][-1]["content"][0]
-    assert told["is_error"] is True and told["content"] == content["error_message"]
+    sent = conversation.upstream_requests[1].body["messages"][-1]["content"][0]
+    assert sent["is_error"] is True and sent["content"] == content["error_message"]
 
 
 @both
 @pytest.mark.parametrize(("name", "most"), [("regex", 200), ("bm25", 500)])
-def test_a_query_may_be_as_long_as_the_limit(stream: bool, name: str, most: int) -> None:
+def test_query_of_maximum_length_is_accepted(stream: bool, name: str, most: int) -> None:
     call = regex_search("x" * most) if name == "regex" else bm25_search("x" * most)
-    with conversation_with([Turn(call), Turn("No.")], stream=stream) as asked:
-        reply = asked.send([REGEX, BM25, *HARBOUR], "Find it.")
+    with conversation_with([Turn(call), Turn("No.")], stream=stream) as conversation:
+        reply = conversation.send([REGEX, BM25, *HARBOUR], "Find it.")
     assert referenced_names(reply["content"][1]) == []
 
 
@@ -237,37 +239,37 @@ REFUSED: list[Any] = [
 
 @both
 @pytest.mark.parametrize(("tools", "history", "message"), REFUSED)
-def test_what_the_api_refuses_is_refused_in_its_words(
+def test_invalid_requests_are_refused_with_messages_of_api(
     stream: bool, tools: list[dict[str, Any]], history: list[Any], message: str
 ) -> None:
-    with conversation_with([], stream=stream) as asked:
-        asked.history = list(history)
+    with conversation_with([], stream=stream) as conversation:
+        conversation.history = list(history)
         with pytest.raises(anthropic.BadRequestError) as raised:
-            asked.send(tools, *([] if history else ["Hi"]))
+            conversation.send(tools, *([] if history else ["Hi"]))
     assert raised.value.body == {
         "type": "error",
         "error": {"type": "invalid_request_error", "message": message},
         "request_id": None,
     }
-    assert asked.upstream_requests == []
+    assert conversation.upstream_requests == []
 
 
-def test_more_tools_than_allowed_are_refused_with_the_code_for_it() -> None:
-    with conversation_with([], settings={"max_tools": 3}) as asked:
+def test_too_many_tools_are_refused_with_error_code() -> None:
+    with conversation_with([], settings={"max_tools": 3}) as conversation:
         with pytest.raises(anthropic.BadRequestError, match="limit is 3") as raised:
-            asked.send([REGEX, *HARBOUR], "Hi")
+            conversation.send([REGEX, *HARBOUR], "Hi")
         assert raised.value.error_code == "available_tools_limit_exceeded"
         large = [tool(f"chart_{number}", "x" * 500_000) for number in range(9)]
         with pytest.raises(anthropic.BadRequestError, match="4,194,304") as raised:
-            asked.send([REGEX, *large, deferred_tool("flag")], "Hi")
+            conversation.send([REGEX, *large, deferred_tool("flag")], "Hi")
         assert raised.value.error_code == "available_tools_limit_exceeded"
 
 
 @both
-def test_two_searches_at_once_are_both_answered(stream: bool) -> None:
+def test_parallel_searches_are_all_answered(stream: bool) -> None:
     script = [Turn(regex_search("tide"), bm25_search("tie the boat", limit=1)), Turn("Done.")]
-    with conversation_with(script, stream=stream) as asked:
-        reply = asked.send([REGEX, BM25, *HARBOUR], "Go.")
+    with conversation_with(script, stream=stream) as conversation:
+        reply = conversation.send([REGEX, BM25, *HARBOUR], "Go.")
     assert block_types(reply) == [
         "server_tool_use",
         "server_tool_use",
@@ -276,22 +278,22 @@ def test_two_searches_at_once_are_both_answered(stream: bool) -> None:
         "text",
     ]
     uses, answers = reply["content"][:2], reply["content"][2:4]
-    assert [one["id"] for one in uses] == [one["tool_use_id"] for one in answers]
-    assert [referenced_names(one) for one in answers] == [["read_tide"], ["moor_boat"]]
+    assert [item["id"] for item in uses] == [item["tool_use_id"] for item in answers]
+    assert [referenced_names(item) for item in answers] == [["read_tide"], ["moor_boat"]]
 
 
 @both
-def test_a_search_beside_a_call_of_the_client_waits_for_its_result(stream: bool) -> None:
+def test_search_next_to_client_call_runs_in_next_request(stream: bool) -> None:
     script = [
         Turn("First this.", ToolCall("look", {}), regex_search("sail", limit=3)),
         Turn("Now.", ToolCall("raise_sail", {})),
         Turn("Up."),
     ]
     tools = [REGEX, tool("look"), *HARBOUR]
-    with conversation_with(script, stream=stream) as asked:
-        first = asked.send(tools, "Set sail.")
-        second = asked.send(tools, tool_result_message(first["content"][1]["id"], "calm"))
-        third = asked.send(tools, tool_result_message(second["content"][2]["id"]))
+    with conversation_with(script, stream=stream) as conversation:
+        first = conversation.send(tools, "Set sail.")
+        second = conversation.send(tools, tool_result_message(first["content"][1]["id"], "calm"))
+        third = conversation.send(tools, tool_result_message(second["content"][2]["id"]))
     assert block_types(first) == ["text", "tool_use", "server_tool_use"]
     assert first["stop_reason"] == "tool_use" and not first["usage"].get("server_tool_use")
     assert block_types(second) == ["tool_search_tool_result", "text", "tool_use"]
@@ -299,71 +301,73 @@ def test_a_search_beside_a_call_of_the_client_waits_for_its_result(stream: bool)
     assert referenced_names(second["content"][0]) == ["raise_sail"]
     assert second["usage"]["server_tool_use"] == {"web_search_requests": 0, "web_fetch_requests": 0}
     assert block_types(third) == ["text"]
-    told = [one.body["messages"] for one in asked.upstream_requests]
-    assert told[1][2]["role"] == "user" and len(told[1][2]["content"]) == 2
-    assert told[2][: len(told[1])] == told[1]
+    sent = [item.body["messages"] for item in conversation.upstream_requests]
+    assert sent[1][2]["role"] == "user" and len(sent[1][2]["content"]) == 2
+    assert sent[2][: len(sent[1])] == sent[1]
 
 
 @both
-def test_after_so_many_rounds_the_client_is_asked_to_go_on(stream: bool) -> None:
+def test_turn_pauses_after_maximum_rounds(stream: bool) -> None:
     script = [*(Turn(regex_search(f"no{number}")) for number in range(12)), Turn("Enough.")]
-    with conversation_with(script, stream=stream) as asked:
-        first = asked.send([REGEX, *HARBOUR], "Search on.")
-        before = len(asked.upstream_requests)
-        second = asked.send([REGEX, *HARBOUR])
+    with conversation_with(script, stream=stream) as conversation:
+        first = conversation.send([REGEX, *HARBOUR], "Search on.")
+        before = len(conversation.upstream_requests)
+        second = conversation.send([REGEX, *HARBOUR])
     assert first["stop_reason"] == "pause_turn" and before == 10
     assert block_types(first) == ["server_tool_use", "tool_search_tool_result"] * 10
     assert second["stop_reason"] == "end_turn" and second["content"][-1]["text"] == "Enough."
     last, next_ = (
-        asked.upstream_requests[9].body["messages"],
-        asked.upstream_requests[10].body["messages"],
+        conversation.upstream_requests[9].body["messages"],
+        conversation.upstream_requests[10].body["messages"],
     )
     assert next_[: len(last)] == last
 
 
 @both
-def test_a_found_tool_stays_until_the_history_forgets_it(stream: bool) -> None:
+def test_found_tool_stays_while_history_has_search(stream: bool) -> None:
     script = [
         Turn(regex_search("tide")),
         Turn(ToolCall("read_tide", {})),
         Turn(ToolCall("read_tide", {})),
         Turn("Which?"),
     ]
-    with conversation_with(script, stream=stream) as asked:
-        first = asked.send([REGEX, *HARBOUR], "High tide?")
-        asked.send([REGEX, *HARBOUR], tool_result_message(first["content"][-1]["id"], "noon"))
-        asked.history = []
-        asked.send([REGEX, *HARBOUR], "And tomorrow?")
-    assert asked.upstream_requests[2].tool_names == (REGEX["name"], "read_tide")
-    assert asked.upstream_requests[3].tool_names == (REGEX["name"],)
-    told = [one.body["messages"] for one in asked.upstream_requests]
-    assert told[1][: len(told[0])] == told[0] and told[2][: len(told[1])] == told[1]
+    with conversation_with(script, stream=stream) as conversation:
+        first = conversation.send([REGEX, *HARBOUR], "High tide?")
+        conversation.send(
+            [REGEX, *HARBOUR], tool_result_message(first["content"][-1]["id"], "noon")
+        )
+        conversation.history = []
+        conversation.send([REGEX, *HARBOUR], "And tomorrow?")
+    assert conversation.upstream_requests[2].tool_names == (REGEX["name"], "read_tide")
+    assert conversation.upstream_requests[3].tool_names == (REGEX["name"],)
+    sent = [item.body["messages"] for item in conversation.upstream_requests]
+    assert sent[1][: len(sent[0])] == sent[0] and sent[2][: len(sent[1])] == sent[1]
 
 
 @both
-def test_a_client_may_search_by_itself_and_only_refer_to_tools(stream: bool) -> None:
+def test_client_can_search_itself_with_tool_references(stream: bool) -> None:
     reference = [{"type": "tool_reference", "tool_name": "read_tide"}]
     call = {"type": "tool_use", "id": "toolu_1", "name": "ToolSearch", "input": {"query": "tide"}}
     script = [Turn(ToolCall("read_tide", {"text": "now"}))]
-    with conversation_with(script, stream=stream) as asked:
-        reply = asked.send(
+    with conversation_with(script, stream=stream) as conversation:
+        reply = conversation.send(
             [tool("ToolSearch"), *HARBOUR],
             "High tide?",
             {"role": "assistant", "content": [call]},
             tool_result_message("toolu_1", reference),
         )
     assert block_types(reply) == ["tool_use"] and "server_tool_use" not in reply["usage"]
-    (request,) = asked.upstream_requests
+    (request,) = conversation.upstream_requests
     assert request.tool_names == ("ToolSearch", "read_tide")
     assert "read_tide" in request.results[0] and "water is high" in request.results[0]
     assert "tool_reference" not in json.dumps(request.body)
 
 
-def test_counting_tokens_leaves_out_what_is_held_back() -> None:
-    with conversation_with([]) as asked:
+def test_token_count_excludes_deferred_tools() -> None:
+    with conversation_with([]) as conversation:
 
         def count(tools: Any) -> int:
-            return asked.client.messages.count_tokens(
+            return conversation.client.messages.count_tokens(
                 model="plain", messages=[{"role": "user", "content": "Hi"}], tools=tools
             ).input_tokens
 
@@ -375,29 +379,31 @@ def test_counting_tokens_leaves_out_what_is_held_back() -> None:
 
 
 @both
-def test_usage_is_the_sum_of_all_passes(stream: bool) -> None:
+def test_usage_is_sum_of_all_rounds(stream: bool) -> None:
     script = [Turn(regex_search("tide")), Turn(regex_search("sail")), Turn("Done.")]
-    with conversation_with(script, stream=stream) as asked:
-        reply = asked.send([REGEX, *HARBOUR], "Go.")
+    with conversation_with(script, stream=stream) as conversation:
+        reply = conversation.send([REGEX, *HARBOUR], "Go.")
     passes = [
-        max(1, len(json.dumps(one.body, ensure_ascii=False)) // 4)
-        for one in asked.upstream_requests
+        max(1, len(json.dumps(item.body, ensure_ascii=False)) // 4)
+        for item in conversation.upstream_requests
     ]
     assert reply["usage"]["input_tokens"] == sum(passes)
     assert reply["usage"]["server_tool_use"] == {"web_search_requests": 0, "web_fetch_requests": 0}
 
 
 @both
-def test_betas_and_fields_that_nobody_knows_are_passed_on(stream: bool) -> None:
-    with conversation_with([Turn(regex_search("tide")), Turn("Done.")], stream=stream) as asked:
-        asked.send(
+def test_unknown_betas_and_fields_are_forwarded(stream: bool) -> None:
+    with conversation_with(
+        [Turn(regex_search("tide")), Turn("Done.")], stream=stream
+    ) as conversation:
+        conversation.send(
             [REGEX, *HARBOUR],
             "Go.",
             beta=True,
             betas=["advanced-tool-use-2025-11-20", "never-heard-of-2030-01-01"],
             extra_body={"vendor_option": {"depth": 3}, "metadata": {"user_id": "u1"}},
         )
-    for request in asked.upstream_requests:
+    for request in conversation.upstream_requests:
         assert request.body["vendor_option"] == {"depth": 3}
         assert request.body["metadata"] == {"user_id": "u1"}
         assert "never-heard-of-2030-01-01" in request.headers["anthropic-beta"]

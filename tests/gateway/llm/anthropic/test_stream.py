@@ -1,4 +1,4 @@
-"""The order of events of a streamed search, as it was recorded of the API."""
+"""The events of a streamed search, as recorded from the API."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SCRIPT = [
 ]
 
 
-def stream_events(asked: Conversation, **more: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The events of a streamed response, as they came."""
+def stream_events(conversation: Conversation, **more: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Return the events of a streamed response."""
     body = {
         "model": "plain-model",
         "max_tokens": 99,
@@ -35,7 +35,7 @@ def stream_events(asked: Conversation, **more: Any) -> list[tuple[str, dict[str,
         "stream": True,
         **more,
     }
-    answer = httpx2.post(f"{asked.server.url}/v1/messages", json=body, timeout=30)
+    answer = httpx2.post(f"{conversation.server.url}/v1/messages", json=body, timeout=30)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
     pairs = []
@@ -45,21 +45,21 @@ def stream_events(asked: Conversation, **more: Any) -> list[tuple[str, dict[str,
     return pairs
 
 
-def test_a_search_is_streamed_in_the_recorded_order() -> None:
-    with conversation_with(SCRIPT) as asked:
-        told = stream_events(asked)
-    assert all(name == data["type"] for name, data in told)
-    outline = [
-        (data["type"], data.get("index"), (data.get("content_block") or data.get("delta") or {}))
-        for _, data in told
-        if data["type"] != "ping"
-    ]
-    # Pieces of the same kind after one another count as one.
-    short: list[tuple[str, object, str, tuple[str, ...]]] = []
-    for kind, index, inner in outline:
-        line = (kind, index, str(inner.get("type", "")), tuple(inner))
-        if not short or short[-1] != line:
-            short.append(line)
+def outline_events(events: list[dict[str, Any]]) -> list[tuple[str, object, str, tuple[str, ...]]]:
+    """Return type, index and content of the events; equal consecutive deltas count as one."""
+    outline: list[tuple[str, object, str, tuple[str, ...]]] = []
+    for event in events:
+        inner = event.get("content_block") or event.get("delta") or {}
+        line = (event["type"], event.get("index"), str(inner.get("type", "")), tuple(inner))
+        if event["type"] != "ping" and (not outline or outline[-1] != line):
+            outline.append(line)
+    return outline
+
+
+def test_search_events_come_in_recorded_order() -> None:
+    with conversation_with(SCRIPT) as conversation:
+        events = stream_events(conversation)
+    assert all(name == data["type"] for name, data in events)
     json_delta = ("content_block_delta", "input_json_delta", ("type", "partial_json"))
     text_delta = ("content_block_delta", "text_delta", ("type", "text"))
 
@@ -67,7 +67,7 @@ def test_a_search_is_streamed_in_the_recorded_order() -> None:
         return (shape[0], index, shape[1], shape[2])
 
     text = ("text", ("type", "text"))
-    assert short == [
+    assert outline_events([data for _, data in events]) == [
         ("message_start", None, "", ()),
         ("content_block_start", 0, *text),
         delta(text_delta, 0),
@@ -86,16 +86,20 @@ def test_a_search_is_streamed_in_the_recorded_order() -> None:
         ("message_delta", None, "", ("stop_reason", "stop_sequence", "stop_details")),
         ("message_stop", None, "", ()),
     ]
-    data = [one for _, one in told]
+
+
+def test_search_input_and_end_have_form_of_api() -> None:
+    with conversation_with(SCRIPT) as conversation:
+        data = [event for _, event in stream_events(conversation)]
     pieces = [
-        one["delta"]["partial_json"]
-        for one in data
-        if one["type"] == "content_block_delta" and one["index"] == 1
+        item["delta"]["partial_json"]
+        for item in data
+        if item["type"] == "content_block_delta" and item["index"] == 1
     ]
     assert pieces[0] == "" and len(pieces) > 2
     assert json.loads("".join(pieces)) == {"query": "tie the boat", "limit": 1}
     started = next(
-        one for one in data if one["type"] == "content_block_start" and one["index"] == 1
+        item for item in data if item["type"] == "content_block_start" and item["index"] == 1
     )
     assert started["content_block"]["input"] == {}
     end = data[-2]
@@ -107,49 +111,49 @@ def test_a_search_is_streamed_in_the_recorded_order() -> None:
     first = data[0]["message"]["usage"]["input_tokens"]
     assert end["usage"]["input_tokens"] > first > 0
     assert end["usage"]["server_tool_use"] == {"web_search_requests": 0, "web_fetch_requests": 0}
-    assert any(one["type"] == "ping" for one in data)
+    assert any(item["type"] == "ping" for item in data)
 
 
-def test_the_client_makes_the_same_message_of_the_stream_as_comes_whole() -> None:
+def test_streamed_message_equals_whole_message() -> None:
     replies = []
     for stream in (True, False):
-        with conversation_with(SCRIPT, stream=stream) as asked:
-            replies.append(asked.send([BM25, *HARBOUR], "Moor."))
+        with conversation_with(SCRIPT, stream=stream) as conversation:
+            replies.append(conversation.send([BM25, *HARBOUR], "Moor."))
     streamed, whole = replies
     for field in ("role", "content", "stop_reason", "stop_sequence"):
         assert streamed[field] == whole[field]
     assert streamed["usage"].keys() == whole["usage"].keys()
 
 
-def test_a_call_that_an_upstream_sends_at_once_comes_in_pieces() -> None:
+def test_complete_search_input_is_split_into_deltas() -> None:
     call = {
         "type": "tool_use",
         "id": "call_0",
         "name": BM25["name"],
         "input": {"query": "tie the boat", "limit": 1},
     }
-    with conversation_with([Turn(Raw(call)), Turn(Raw(call)), Turn("Done.")]) as asked:
-        told = [data for _, data in stream_events(asked)]
-    starts = [one["content_block"] for one in told if one["type"] == "content_block_start"]
-    uses = [one for one in starts if one["type"] == "server_tool_use"]
-    assert [one["input"] for one in uses] == [{}, {}]
-    # An upstream that gives all its calls one id does not confuse the client.
-    assert len({one["id"] for one in uses}) == 2
-    assert all(one["id"].startswith("srvtoolu_01") and len(one["id"]) == 33 for one in uses)
+    with conversation_with([Turn(Raw(call)), Turn(Raw(call)), Turn("Done.")]) as conversation:
+        events = [data for _, data in stream_events(conversation)]
+    starts = [item["content_block"] for item in events if item["type"] == "content_block_start"]
+    uses = [item for item in starts if item["type"] == "server_tool_use"]
+    assert [item["input"] for item in uses] == [{}, {}]
+    # The ids differ even if the upstream uses one id for all calls.
+    assert len({item["id"] for item in uses}) == 2
+    assert all(item["id"].startswith("srvtoolu_01") and len(item["id"]) == 33 for item in uses)
     pieces = [
-        one["delta"]["partial_json"]
-        for one in told
-        if one["type"] == "content_block_delta" and one["index"] == 0
+        item["delta"]["partial_json"]
+        for item in events
+        if item["type"] == "content_block_delta" and item["index"] == 0
     ]
     assert pieces[0] == "" and json.loads("".join(pieces)) == call["input"]
 
 
-def test_thinking_goes_back_to_the_upstream_as_it_came() -> None:
+def test_thinking_blocks_are_returned_unchanged() -> None:
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2lnbmVk"}
     script = [Turn(Raw(thought), bm25_search("boat")), Turn("Done.")]
     for stream in (True, False):
-        with conversation_with(script, stream=stream) as asked:
-            asked.send([BM25, tool("bell"), *HARBOUR], "Moor.")
-        said = asked.upstream_requests[1].body["messages"][1]
-        assert said["content"][0] == thought
-        assert [block["type"] for block in said["content"]] == ["thinking", "tool_use"]
+        with conversation_with(script, stream=stream) as conversation:
+            conversation.send([BM25, tool("bell"), *HARBOUR], "Moor.")
+        message = conversation.upstream_requests[1].body["messages"][1]
+        assert message["content"][0] == thought
+        assert [block["type"] for block in message["content"]] == ["thinking", "tool_use"]

@@ -1,6 +1,6 @@
-"""Claude Code itself, before a model without tool search, with an MCP server of its own.
+"""Claude Code with an MCP server, through the gateway, on a model without tool search.
 
-It comes from npm, so this is asked for by an environment variable.
+It comes from npm, so an environment variable enables this test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READ_TIDE: Final[dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, which npm has in a package for each kind of machine."""
+    """Return the path of Claude Code, which npm has in one package per platform."""
     folder = install_folder("TOOLCRIB_CLIENTS", tmp_path_factory.mktemp("npm"))
     modules = install_packages(folder, [f"{PACKAGE}@{VERSION}"])
     found = sorted(modules.glob(f"{PACKAGE}-*/claude"))
@@ -43,7 +43,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask_claude_code(program: Path, url: str, folder: Path, **more: str) -> dict[str, Any]:
-    """What Claude Code says at the end, with an MCP server that gives back what it is given."""
+    """Return the answer of Claude Code, which has an MCP server that echoes its input."""
     server = {name: server_entry(READ_TIDE, "echo")[name] for name in ("command", "args")}
     servers = folder / "servers.json"
     servers.write_text(json.dumps({"mcpServers": {"harbour": server}}), encoding="utf-8")
@@ -66,12 +66,12 @@ def ask_claude_code(program: Path, url: str, folder: Path, **more: str) -> dict[
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def build_tide_model(search: ToolCall) -> Any:
-    """A model that searches for its tool in this way, calls it, and says what came of it."""
+    """Return a model that searches with this call, calls the tool and reports the result."""
 
     def turn(request: Request) -> Turn:
         if any("Brest" in result for result in request.results):
@@ -83,36 +83,34 @@ def build_tide_model(search: ToolCall) -> Any:
     return turn
 
 
-def test_its_own_search_loads_tools_on_a_model_that_has_none(program: Path, tmp_path: Path) -> None:
+def test_own_search_of_claude_code_loads_tools(program: Path, tmp_path: Path) -> None:
     search = ToolCall("ToolSearch", {"query": f"select:{TIDE}", "max_results": 5})
     with (
         ScriptedModel(build_tide_model(search)) as model,
         gateway_for_upstream(model.url) as served,
     ):
-        said = ask_claude_code(program, served.url, tmp_path, ENABLE_TOOL_SEARCH="true")
-    assert said["result"] == "High tide is at noon."
-    shown = [one.tool_names for one in model.requests if "ToolSearch" in one.tool_names]
+        answer = ask_claude_code(program, served.url, tmp_path, ENABLE_TOOL_SEARCH="true")
+    assert answer["result"] == "High tide is at noon."
+    shown = [item.tool_names for item in model.requests if "ToolSearch" in item.tool_names]
     assert TIDE not in shown[0] and TIDE in shown[-1]
     assert shown[-1][: len(shown[0])] == shown[0], "what is found comes after, so caches hold"
-    sent = json.dumps([one.body for one in model.requests])
+    sent = json.dumps([item.body for item in model.requests])
     assert "defer_loading" not in sent and '"tool_reference"' not in sent
 
 
-def test_without_its_search_ours_is_put_between_and_it_sees_an_ordinary_call(
-    program: Path, tmp_path: Path
-) -> None:
+def test_transparent_search_for_claude_code(program: Path, tmp_path: Path) -> None:
     search = ToolCall("search_tools", {"query": "when is the water high"})
     with (
         ScriptedModel(build_tide_model(search)) as model,
         gateway_for_upstream(model.url) as served,
     ):
-        said = ask_claude_code(
+        answer = ask_claude_code(
             program,
             served.url,
             tmp_path,
             ENABLE_TOOL_SEARCH="false",
             ANTHROPIC_CUSTOM_HEADERS="x-toolcrib-tool-search: on",
         )
-    assert said["result"] == "High tide is at noon."
-    shown = [one.tool_names for one in model.requests if "search_tools" in one.tool_names]
+    assert answer["result"] == "High tide is at noon."
+    shown = [item.tool_names for item in model.requests if "search_tools" in item.tool_names]
     assert shown[0] == ("search_tools",) and TIDE in shown[-1]

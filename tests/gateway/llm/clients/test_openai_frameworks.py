@@ -1,6 +1,6 @@
-"""Frameworks with OpenAI's native tool search switched on, before a model that has none.
+"""Frameworks that use OpenAI's tool search, on a model that has none.
 
-They are large, so this is asked for by an environment variable.
+They are large, so an environment variable enables these tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 
-# As these models do search at OpenAI, the gateway is told that the one behind it does not.
+# OpenAI has tool search for these models, so the gateway is switched on explicitly.
 UPSTREAM = {"tool_search": "on"}
 SCRIPT = [
     Turn(ToolCall("search_tools", {"query": "exchange rate of currencies"})),
@@ -34,17 +34,17 @@ SCRIPT = [
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_pydantic_ai_completes_a_task(streamed: bool) -> None:
+def test_pydantic_ai_finds_and_calls_tool(streamed: bool) -> None:
     pytest.importorskip("pydantic_ai")
     from pydantic_ai import Agent, Tool
     from pydantic_ai.models.openai import OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    asked: list[str] = []
+    currencies: list[str] = []
 
     def get_exchange_rate(currency: str) -> str:
         """Look up the exchange rate of a currency."""
-        asked.append(currency)
+        currencies.append(currency)
         return "0.9"
 
     def send_email(recipient: str) -> str:
@@ -54,7 +54,7 @@ def test_pydantic_ai_completes_a_task(streamed: bool) -> None:
     async def run(url: str) -> str:
         provider = OpenAIProvider(base_url=f"{url}/v1", api_key="x")
         model = OpenAIResponsesModel("gpt-5.4", provider=provider)
-        tools = [Tool(one, defer_loading=True) for one in (get_exchange_rate, send_email)]
+        tools = [Tool(item, defer_loading=True) for item in (get_exchange_rate, send_email)]
         agent = Agent(model, tools=tools)
         async with provider.client:
             if not streamed:
@@ -62,17 +62,17 @@ def test_pydantic_ai_completes_a_task(streamed: bool) -> None:
             async with agent.run_stream("What is a dollar?") as result:
                 return str(await result.get_output())
 
-    with openai_setup(SCRIPT, UPSTREAM) as one:
-        assert asyncio.run(run(one.url)) == "A dollar is 0.9 euros."
-        assert asked == ["USD"]
-        assert [request.tool_names for request in one.requests] == [
+    with openai_setup(SCRIPT, UPSTREAM) as setup:
+        assert asyncio.run(run(setup.url)) == "A dollar is 0.9 euros."
+        assert currencies == ["USD"]
+        assert [request.tool_names for request in setup.requests] == [
             ("search_tools",),
             ("search_tools", "get_exchange_rate"),
             ("search_tools", "get_exchange_rate"),
         ]
 
 
-def test_langchain_completes_a_task() -> None:
+def test_langchain_finds_and_calls_tool() -> None:
     chat = pytest.importorskip("langchain_openai").ChatOpenAI
     agents = pytest.importorskip("langchain.agents")
     middleware = pytest.importorskip("langchain.agents.middleware")
@@ -86,17 +86,19 @@ def test_langchain_completes_a_task() -> None:
         """Send a letter."""
         return recipient
 
-    with openai_setup(SCRIPT, UPSTREAM) as one:
-        model = chat(model="gpt-5.4", base_url=f"{one.url}/v1", api_key="x", use_responses_api=True)
+    with openai_setup(SCRIPT, UPSTREAM) as setup:
+        model = chat(
+            model="gpt-5.4", base_url=f"{setup.url}/v1", api_key="x", use_responses_api=True
+        )
         tools: list[Any] = [tool(get_exchange_rate), tool(send_email)]
         search = middleware.ProviderToolSearchMiddleware(searchable_tools=tools)
         agent = agents.create_agent(model, tools=tools, middleware=[search])
         done = agent.invoke({"messages": [{"role": "user", "content": "What is a dollar?"}]})
         assert "A dollar is 0.9 euros." in str(done["messages"][-1].content)
-        assert one.requests[1].tool_names == ("search_tools", "get_exchange_rate")
+        assert setup.requests[1].tool_names == ("search_tools", "get_exchange_rate")
 
 
-def test_langchain_on_chat_completions_needs_no_setting() -> None:
+def test_langchain_with_chat_completions_uses_transparent_search() -> None:
     chat = pytest.importorskip("langchain_openai").ChatOpenAI
     tool = pytest.importorskip("langchain_core.tools").tool
 
@@ -104,8 +106,8 @@ def test_langchain_on_chat_completions_needs_no_setting() -> None:
         """Look up the exchange rate of a currency."""
         return "0.9"
 
-    with openai_setup(SCRIPT, UPSTREAM) as one:
-        model = chat(model="any", base_url=f"{one.url}/v1", api_key="x")
-        said = model.bind_tools([tool(get_exchange_rate)]).invoke("What is a dollar?")
-        assert [call["name"] for call in said.tool_calls] == ["get_exchange_rate"]
-        assert one.requests[0].tool_names == ("search_tools",)
+    with openai_setup(SCRIPT, UPSTREAM) as setup:
+        model = chat(model="any", base_url=f"{setup.url}/v1", api_key="x")
+        reply = model.bind_tools([tool(get_exchange_rate)]).invoke("What is a dollar?")
+        assert [call["name"] for call in reply.tool_calls] == ["get_exchange_rate"]
+        assert setup.requests[0].tool_names == ("search_tools",)

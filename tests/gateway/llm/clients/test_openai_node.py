@@ -1,6 +1,6 @@
-"""OpenAI's clients for node, and Codex, before a model without tool search.
+"""OpenAI's client for Node and Codex, on a model without tool search.
 
-They come from npm, so this is asked for by an environment variable.
+They come from npm, so an environment variable enables these tests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def node(modules: Path, folder: Path, script: str, **values: Any) -> Any:
-    """What a script prints, as JSON; it has the values as `given`."""
+    """Run a script, which reads the values from `given`, and return the JSON that it prints."""
     path = folder / "script.mjs"
     module = modules / "openai" / "index.mjs"
     path.write_text(
@@ -50,7 +50,7 @@ def node(modules: Path, folder: Path, script: str, **values: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def test_the_node_client_rebuilds_a_streamed_search(modules: Path, tmp_path: Path) -> None:
+def test_node_client_parses_streamed_search(modules: Path, tmp_path: Path) -> None:
     script = """
     const stream = client.responses.stream({model: 'm', input: 'A dollar?', tools: given.tools});
     const kinds = [];
@@ -58,18 +58,18 @@ def test_the_node_client_rebuilds_a_streamed_search(modules: Path, tmp_path: Pat
     const final = await stream.finalResponse();
     console.log(JSON.stringify({kinds, output: final.output}));
     """
-    with openai_setup([Turn(LOOK), Turn(RATE)]) as one:
-        told = node(modules, tmp_path, script, url=one.url, tools=deferred_functions())
-    assert [item["type"] for item in told["output"]] == [
+    with openai_setup([Turn(LOOK), Turn(RATE)]) as setup:
+        printed = node(modules, tmp_path, script, url=setup.url, tools=deferred_functions())
+    assert [item["type"] for item in printed["output"]] == [
         "tool_search_call",
         "tool_search_output",
         "function_call",
     ]
-    assert told["output"][2]["namespace"] == "get_exchange_rate"
-    assert told["kinds"][-1] == "response.completed"
+    assert printed["output"][2]["namespace"] == "get_exchange_rate"
+    assert printed["kinds"][-1] == "response.completed"
 
 
-def test_the_node_client_sees_an_ordinary_completion(modules: Path, tmp_path: Path) -> None:
+def test_node_client_gets_plain_completion(modules: Path, tmp_path: Path) -> None:
     script = """
     const messages = [{role: 'user', content: 'A dollar?'}];
     const ask = {model: 'm', messages, tools: given.tools};
@@ -78,16 +78,16 @@ def test_the_node_client_sees_an_ordinary_completion(modules: Path, tmp_path: Pa
     const streamed = await stream.finalChatCompletion();
     console.log(JSON.stringify([whole, streamed].map((one) => one.choices[0].message.tool_calls)));
     """
-    with openai_setup([Turn(LOOK), Turn(RATE)] * 2, threshold_tools=3) as one:
-        told = node(modules, tmp_path, script, url=one.url, tools=chat_functions())
-    assert [[call["function"]["name"] for call in calls] for calls in told] == [
+    with openai_setup([Turn(LOOK), Turn(RATE)] * 2, threshold_tools=3) as setup:
+        printed = node(modules, tmp_path, script, url=setup.url, tools=chat_functions())
+    assert [[call["function"]["name"] for call in calls] for calls in printed] == [
         ["get_exchange_rate"],
         ["get_exchange_rate"],
     ]
 
 
 def codex(modules: Path, folder: Path, url: str, question: str, **more: Any) -> str:
-    """What Codex prints when it is asked something through the gateway; `more` are its settings."""
+    """Ask Codex a question through the gateway and return its output; `more` are its settings."""
     program = shutil.which("node")
     assert program, "node is needed"
     settings = {
@@ -120,16 +120,14 @@ def codex(modules: Path, folder: Path, url: str, question: str, **more: Any) -> 
 
 
 def test_codex_works_through_the_gateway(modules: Path, tmp_path: Path) -> None:
-    with openai_setup(lambda _: Turn("The answer is four."), {"tool_search": "on"}) as one:
-        said = codex(modules, tmp_path, one.url, "What is two and two?")
-        assert "The answer is four." in said
-        assert one.requests
-        assert all(request.path == "/v1/responses" for request in one.requests)
+    with openai_setup(lambda _: Turn("The answer is four."), {"tool_search": "on"}) as setup:
+        answer = codex(modules, tmp_path, setup.url, "What is two and two?")
+        assert "The answer is four." in answer
+        assert setup.requests
+        assert all(request.path == "/v1/responses" for request in setup.requests)
 
 
-def test_codex_calls_a_tool_of_its_own_server_that_the_model_had_to_search(
-    modules: Path, tmp_path: Path
-) -> None:
+def test_codex_calls_mcp_tool_that_was_searched(modules: Path, tmp_path: Path) -> None:
     tide = {
         "name": "read_tide",
         "description": "Tell when the water is high",
@@ -146,10 +144,10 @@ def test_codex_calls_a_tool_of_its_own_server_that_the_model_had_to_search(
             return Turn(ToolCall("search_tools", {"query": "when is the water high"}))
         return Turn(ToolCall(found, {"place": "Brest"}))
 
-    with openai_setup(script, {"tool_search": "on"}) as one:
+    with openai_setup(script, {"tool_search": "on"}) as setup:
         settings = {f"mcp_servers.harbour.{name}": server[name] for name in ("command", "args")}
-        said = codex(modules, tmp_path, one.url, "When is high tide?", **settings)
-        assert "High tide is at noon." in said
-        shown = [request.tool_names for request in one.requests]
+        answer = codex(modules, tmp_path, setup.url, "When is high tide?", **settings)
+        assert "High tide is at noon." in answer
+        shown = [request.tool_names for request in setup.requests]
     assert not any(name.endswith("read_tide") for name in shown[0])
     assert any(name.endswith("read_tide") for name in shown[-1])

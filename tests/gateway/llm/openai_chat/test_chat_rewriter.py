@@ -55,50 +55,50 @@ def tool_names(body: Json) -> list[str]:
     return [tool["function"]["name"] for tool in body.get("tools", [])]
 
 
-def test_the_model_is_shown_the_search_tool_and_then_what_it_has_found() -> None:
-    one = build_rewriter(body={"temperature": 0.5, "unheard_of": {"a": 1}})
-    assert tool_names(one.next_request()) == ["search_tools"]
-    assert one.handle_reply(reply(search_call())) is None
-    later = one.next_request()
+def test_model_gets_search_tool_then_found_tools() -> None:
+    rewriter = build_rewriter(body={"temperature": 0.5, "unheard_of": {"a": 1}})
+    assert tool_names(rewriter.next_request()) == ["search_tools"]
+    assert rewriter.handle_reply(reply(search_call())) is None
+    later = rewriter.next_request()
     assert tool_names(later) == ["search_tools", "get_exchange_rate"]
     assert [message["role"] for message in later["messages"]] == ["user", "assistant", "tool"]
     assert (later["temperature"], later["unheard_of"]) == (0.5, {"a": 1})
 
 
-def test_the_client_sees_one_message_with_what_was_said_and_what_it_cost() -> None:
-    one = build_rewriter()
-    assert one.handle_reply(reply(search_call(), content="I look.", total_tokens=5)) is None
-    done = one.handle_reply(
+def test_client_gets_one_message_with_all_texts_and_usage() -> None:
+    rewriter = build_rewriter()
+    assert rewriter.handle_reply(reply(search_call(), content="I look.", total_tokens=5)) is None
+    done = rewriter.handle_reply(
         reply(tool_call("get_exchange_rate", currency="USD"), content="Found.", total_tokens=7)
     )
     assert done is not None
     (choice,) = done["choices"]
     assert choice["message"]["content"] == "I look.\n\nFound."
-    assert [one["function"]["name"] for one in choice["message"]["tool_calls"]] == [
+    assert [item["function"]["name"] for item in choice["message"]["tool_calls"]] == [
         "get_exchange_rate"
     ]
     assert choice["finish_reason"] == "tool_calls"
     assert done["usage"] == {"total_tokens": 12}
 
 
-def test_the_next_request_goes_on_from_the_same_messages_byte_for_byte() -> None:
-    kept = new_memory()
-    first = build_rewriter(memory=kept)
+def test_next_request_starts_with_same_messages() -> None:
+    memory = new_memory()
+    first = build_rewriter(memory=memory)
     first.handle_reply(reply(search_call(), content="I look."))
-    asked = first.next_request()
+    request = first.next_request()
     done = first.handle_reply(
         reply(tool_call("get_exchange_rate", currency="USD"), content="Found.")
     )
     assert done is not None
     result = {"role": "tool", "tool_call_id": "call_1", "content": "0.9"}
     history = [USER, done["choices"][0]["message"], result]
-    again = build_rewriter(history, memory=kept).next_request()
-    assert again["messages"][: len(asked["messages"])] == asked["messages"]
-    assert again["tools"] == asked["tools"]
+    again = build_rewriter(history, memory=memory).next_request()
+    assert again["messages"][: len(request["messages"])] == request["messages"]
+    assert again["tools"] == request["tools"]
     assert again["messages"][-1] == result
 
 
-def test_without_the_memory_a_tool_that_was_called_is_still_loaded() -> None:
+def test_called_tool_stays_loaded_without_memory() -> None:
     used = {
         "role": "assistant",
         "content": None,
@@ -110,26 +110,26 @@ def test_without_the_memory_a_tool_that_was_called_is_still_loaded() -> None:
     assert body["messages"] == [USER, used, result]
 
 
-def test_a_search_beside_a_call_of_the_client_loses_neither() -> None:
-    kept = new_memory()
+def test_search_next_to_client_call_is_restored() -> None:
+    memory = new_memory()
     tools = [*chat_functions(), *chat_functions(defer_loading=False)[:1]]
     tools[-1]["function"]["name"] = "now"
-    first = build_rewriter(index=transparent_index(tools), memory=kept)
+    first = build_rewriter(index=transparent_index(tools), memory=memory)
     done = first.handle_reply(reply(tool_call("now", currency="x"), search_call()))
     assert done is not None
     message = done["choices"][0]["message"]
-    assert [one["function"]["name"] for one in message["tool_calls"]] == ["now"]
+    assert [item["function"]["name"] for item in message["tool_calls"]] == ["now"]
     result = {"role": "tool", "tool_call_id": "call_1", "content": "noon"}
     body = build_rewriter(
-        [USER, message, result], transparent_index(tools), memory=kept
+        [USER, message, result], transparent_index(tools), memory=memory
     ).next_request()
     assert tool_names(body) == ["now", "search_tools", "get_exchange_rate"]
     whole = body["messages"][1]
-    assert [one["id"] for one in whole["tool_calls"]] == ["call_1", "call_s"]
-    assert [one["tool_call_id"] for one in body["messages"][2:]] == ["call_s", "call_1"]
+    assert [item["id"] for item in whole["tool_calls"]] == ["call_1", "call_s"]
+    assert [item["tool_call_id"] for item in body["messages"][2:]] == ["call_s", "call_1"]
 
 
-def test_somebody_else_with_the_same_words_is_not_given_what_was_hidden() -> None:
+def test_hidden_messages_are_not_shared_between_clients() -> None:
     memory = ConversationMemory(100)
     first = build_rewriter(memory=ScopedMemory(memory, "ann"))
     first.handle_reply(reply(search_call()))
@@ -146,47 +146,47 @@ def test_somebody_else_with_the_same_words_is_not_given_what_was_hidden() -> Non
     )
 
 
-def test_a_call_of_a_tool_that_was_not_shown_goes_through_if_its_arguments_fit() -> None:
+def test_valid_call_of_unrevealed_tool_is_forwarded() -> None:
     done = build_rewriter().handle_reply(reply(tool_call("book_flight", destination="Rome")))
     assert done is not None
     assert done["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "book_flight"
 
 
-def test_arguments_that_do_not_fit_are_mended_by_the_model_and_not_by_the_client() -> None:
-    one = build_rewriter()
-    assert one.handle_reply(reply(tool_call("book_flight", where="Rome"))) is None
-    body = one.next_request()
+def test_invalid_call_of_unrevealed_tool_is_corrected_by_model() -> None:
+    rewriter = build_rewriter()
+    assert rewriter.handle_reply(reply(tool_call("book_flight", where="Rome"))) is None
+    body = rewriter.next_request()
     assert tool_names(body) == ["search_tools", "book_flight"]
     assert "destination" in body["messages"][-1]["content"]
 
 
-def test_a_call_of_no_tool_at_all_is_the_clients() -> None:
+def test_call_of_unknown_tool_is_forwarded() -> None:
     done = build_rewriter().handle_reply(reply(tool_call("nonsense")))
     assert done is not None
     assert done["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "nonsense"
 
 
-def test_after_so_many_rounds_the_model_has_to_do_with_what_it_has() -> None:
-    one = build_rewriter(max_rounds=2)
-    assert one.handle_reply(reply(search_call("music"))) is None
-    assert one.handle_reply(reply(search_call("plants"))) is None
-    assert "search_tools" not in tool_names(one.next_request())
-    done = one.handle_reply(reply(search_call("again"), content="I give up."))
+def test_search_tool_is_removed_after_maximum_rounds() -> None:
+    rewriter = build_rewriter(max_rounds=2)
+    assert rewriter.handle_reply(reply(search_call("music"))) is None
+    assert rewriter.handle_reply(reply(search_call("plants"))) is None
+    assert "search_tools" not in tool_names(rewriter.next_request())
+    done = rewriter.handle_reply(reply(search_call("again"), content="I give up."))
     assert done is not None
     message = done["choices"][0]["message"]
     assert message["content"] == "I give up." and "tool_calls" not in message
     assert done["choices"][0]["finish_reason"] == "stop"
-    assert (one.rounds, one.searches) == (2, 2)
+    assert (rewriter.rounds, rewriter.searches) == (2, 2)
 
 
-def test_an_answer_that_broke_off_is_not_searched_for() -> None:
+def test_search_of_truncated_reply_does_not_run() -> None:
     done = build_rewriter().handle_reply(reply(search_call(), content="I am", reason="length"))
     assert done is not None
     assert done["choices"][0]["finish_reason"] == "length"
     assert "tool_calls" not in done["choices"][0]["message"]
 
 
-def test_a_tool_that_the_model_has_to_call_is_shown() -> None:
+def test_forced_tool_is_sent() -> None:
     choice = {"type": "function", "function": {"name": "play_song"}}
     assert tool_names(build_rewriter(body={"tool_choice": choice}).next_request()) == [
         "search_tools",
@@ -194,7 +194,7 @@ def test_a_tool_that_the_model_has_to_call_is_shown() -> None:
     ]
 
 
-def test_references_in_results_load_tools_and_are_spelled_out() -> None:
+def test_references_load_tools_and_become_text() -> None:
     index = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
     loads = {
         "role": "assistant",
@@ -209,11 +209,11 @@ def test_references_in_results_load_tools_and_are_spelled_out() -> None:
     result = {"role": "tool", "tool_call_id": "call_1", "content": parts}
     body = build_rewriter([USER, loads, result], index).next_request()
     assert tool_names(body) == ["send_email"]
-    told = body["messages"][-1]["content"]
-    assert told.startswith("Here.\n") and "send_email" in told and "gone" not in told
+    sent = body["messages"][-1]["content"]
+    assert sent.startswith("Here.\n") and "send_email" in sent and "gone" not in sent
 
 
-def test_where_nothing_is_left_to_send_no_empty_list_is_sent() -> None:
+def test_empty_tool_list_is_omitted() -> None:
     index = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
     body = build_rewriter(
         index=index, body={"tool_choice": "auto", "parallel_tool_calls": True}
@@ -221,29 +221,29 @@ def test_where_nothing_is_left_to_send_no_empty_list_is_sent() -> None:
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
 
 
-def test_what_has_not_one_choice_is_passed_on_as_it_is() -> None:
+def test_reply_without_single_choice_is_unchanged() -> None:
     strange: Json = {"choices": [], "usage": None}
     assert build_rewriter().handle_reply(strange) is strange
 
 
-def test_a_model_that_asks_for_everything_at_once_is_told_that_it_is_enough() -> None:
-    one = build_rewriter()
-    assert one.handle_reply(reply(*(search_call(id=f"call_{at}") for at in range(65)))) is None
-    told = [message["content"] for message in one.next_request()["messages"][2:]]
-    assert len(told) == 65 and all("times in a row" in text for text in told)
+def test_searches_over_limit_get_error() -> None:
+    rewriter = build_rewriter()
+    assert rewriter.handle_reply(reply(*(search_call(id=f"call_{at}") for at in range(65)))) is None
+    sent = [message["content"] for message in rewriter.next_request()["messages"][2:]]
+    assert len(sent) == 65 and all("times in a row" in text for text in sent)
 
 
 @pytest.mark.parametrize("name", ["3d_print", "-print", "7_" + "x" * 62])
-def test_a_tool_whose_name_begins_with_no_letter_waits_and_is_found_by_it(name: str) -> None:
+def test_tool_name_may_start_with_digit_or_sign(name: str) -> None:
     odd = {"name": name, "description": "Print a solid body", "parameters": {"type": "object"}}
     index = transparent_index([*chat_functions(), {"type": "function", "function": odd}])
-    one = build_rewriter(index=index)
-    assert tool_names(one.next_request()) == ["search_tools"]
-    assert one.handle_reply(reply(search_call("print a solid body"))) is None
-    later = one.next_request()
+    rewriter = build_rewriter(index=index)
+    assert tool_names(rewriter.next_request()) == ["search_tools"]
+    assert rewriter.handle_reply(reply(search_call("print a solid body"))) is None
+    later = rewriter.next_request()
     assert tool_names(later) == ["search_tools", name]
     assert json.loads(later["messages"][-1]["content"])["found"][0]["name"] == name
-    done = one.handle_reply(reply(tool_call(name)))
+    done = rewriter.handle_reply(reply(tool_call(name)))
     assert done is not None
     (used,) = done["choices"][0]["message"]["tool_calls"]
     assert used["function"]["name"] == name

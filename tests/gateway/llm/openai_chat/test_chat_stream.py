@@ -37,31 +37,31 @@ def call_chunks(call: Json, index: int, size: int = 5) -> Iterable[Json]:
 
 
 def handle_chunks(stream: ChatStream, chunks: Iterable[Json]) -> list[Json]:
-    return [sent for one in chunks for sent in stream.handle_event(one)]
+    return [sent for item in chunks for sent in stream.handle_event(item)]
 
 
 def deltas(chunks: Iterable[Json]) -> list[Json]:
-    return [one["choices"][0]["delta"] for one in chunks if one["choices"]]
+    return [item["choices"][0]["delta"] for item in chunks if item["choices"]]
 
 
 def join_chunks(chunks: Iterable[Json]) -> tuple[str, list[Json], Any]:
-    """The message, put together as a client does it."""
+    """Return content, calls and finish reason, joined as a client does it."""
     content, reason = "", None
     calls: dict[int, Json] = {}
-    for one in chunks:
-        for choice in one["choices"]:
+    for item in chunks:
+        for choice in item["choices"]:
             content += choice["delta"].get("content") or ""
             reason = choice["finish_reason"] or reason
             for piece in choice["delta"].get("tool_calls") or []:
-                made = calls.setdefault(piece["index"], {"function": {"arguments": ""}})
+                call = calls.setdefault(piece["index"], {"function": {"arguments": ""}})
                 function = piece.get("function", {})
-                made["function"]["arguments"] += function.get("arguments", "")
-                made["function"]["name"] = function.get("name") or made["function"].get("name")
-                made["id"] = piece.get("id") or made.get("id")
+                call["function"]["arguments"] += function.get("arguments", "")
+                call["function"]["name"] = function.get("name") or call["function"].get("name")
+                call["id"] = piece.get("id") or call.get("id")
     return content, [calls[index] for index in sorted(calls)], reason
 
 
-def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
+def test_text_is_forwarded_immediately_and_search_is_hidden() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     assert deltas(handle_chunks(stream, [chunk(role="assistant", content="")])) == [
         {"role": "assistant", "content": ""}
@@ -76,7 +76,7 @@ def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
         stream, [*second, *call_chunks(tool_call("get_exchange_rate", currency="USD"), 0)]
     )
     assert deltas(sent)[0] == {"content": "\n\nFound."}
-    assert {one["id"] for one in sent} == {"c1"}
+    assert {item["id"] for item in sent} == {"c1"}
     sent += handle_chunks(stream, [chunk("tool_calls")])
     last = stream.finish_round()
     assert stream.is_complete
@@ -92,7 +92,7 @@ def test_text_goes_through_at_once_and_a_search_does_not_show() -> None:
     )
 
 
-def test_calls_of_the_client_are_numbered_as_if_there_were_no_search() -> None:
+def test_call_indexes_skip_hidden_search() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     sent = handle_chunks(
         stream,
@@ -106,11 +106,11 @@ def test_calls_of_the_client_are_numbered_as_if_there_were_no_search() -> None:
     last = stream.finish_round()
     assert stream.is_complete
     _, calls, reason = join_chunks([*sent, *last])
-    assert [one["function"]["name"] for one in calls] == ["mine"]
+    assert [item["function"]["name"] for item in calls] == ["mine"]
     assert reason == "tool_calls"
 
 
-def test_a_call_that_is_checked_first_comes_whole_at_the_end() -> None:
+def test_checked_call_is_sent_whole_at_end() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     assert (
         handle_chunks(
@@ -124,7 +124,7 @@ def test_a_call_that_is_checked_first_comes_whole_at_the_end() -> None:
     assert join_chunks(last)[2] == "tool_calls"
 
 
-def test_the_cost_of_all_rounds_is_told_once_at_the_end() -> None:
+def test_usage_of_all_rounds_is_sent_once() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     cost: Json = {"id": "c1", "choices": [], "usage": {"total_tokens": 5}}
     empty = {**chunk("tool_calls"), "usage": None}
@@ -134,11 +134,11 @@ def test_the_cost_of_all_rounds_is_told_once_at_the_end() -> None:
     last = stream.finish_round()
     assert stream.is_complete
     assert sent[0]["usage"] is None
-    assert [one.get("usage") for one in last] == [None, {"total_tokens": 10}]
+    assert [item.get("usage") for item in last] == [None, {"total_tokens": 10}]
     assert last[-1]["choices"] == []
 
 
-def test_an_error_in_the_stream_goes_through_and_ends_it() -> None:
+def test_error_chunk_is_forwarded_and_ends_stream() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     error: Json = {"error": {"message": "overloaded"}}
     assert handle_chunks(stream, [error]) == [error]
@@ -146,7 +146,7 @@ def test_an_error_in_the_stream_goes_through_and_ends_it() -> None:
     assert stream.finish_round() == []
 
 
-def test_a_stream_that_breaks_off_says_so_in_the_words_of_whoever_knows_them() -> None:
+def test_error_chunk_prefers_error_of_upstream() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     assert not stream.is_ended
     assert b'"message":"gone"' in stream.encode_error(RequestFailed("gone", 502), None)
@@ -156,13 +156,13 @@ def test_a_stream_that_breaks_off_says_so_in_the_words_of_whoever_knows_them() -
     assert stream.encode_end() == b"data: [DONE]\n\n"
 
 
-def test_calls_of_other_kinds_and_without_a_name_lose_nothing() -> None:
+def test_custom_and_nameless_calls_are_complete() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     custom = {"index": 0, "id": "x", "type": "custom", "custom": {"name": "c", "input": "ab"}}
     more = {"index": 0, "custom": {"input": "cd"}}
     nameless = {"index": 1, "id": "y", "type": "function", "function": {"arguments": "{}"}}
     sent = handle_chunks(stream, [chunk(tool_calls=[custom]), chunk(tool_calls=[more, nameless])])
-    assert [one["tool_calls"] for one in deltas(sent)] == [[custom], [more]]
+    assert [item["tool_calls"] for item in deltas(sent)] == [[custom], [more]]
     handle_chunks(stream, [chunk("tool_calls")])
     last = stream.finish_round()
     assert stream.is_complete
@@ -175,9 +175,7 @@ CALLS = st.lists(st.sampled_from(["search_tools", "send_email", "mine", "book_fl
 
 @settings(max_examples=30)
 @given(CALLS, st.text(max_size=12), st.integers(1, 9))
-def test_a_stream_comes_to_the_same_as_a_whole_answer(
-    names: list[str], content: str, size: int
-) -> None:
+def test_streamed_message_equals_whole_message(names: list[str], content: str, size: int) -> None:
     field = {"send_email": "recipient", "book_flight": "destination"}
     calls = [
         search_call(id=f"call_{at}")
@@ -189,22 +187,22 @@ def test_a_stream_comes_to_the_same_as_a_whole_answer(
     stream = ChatStream(_build_rewriter())
     given = [chunk(role="assistant", content="")]
     given += [chunk(content=content[at : at + size]) for at in range(0, len(content), size)]
-    given += [one for at, made in enumerate(calls) for one in call_chunks(made, at, size)]
+    given += [item for at, call in enumerate(calls) for item in call_chunks(call, at, size)]
     sent = handle_chunks(stream, [*given, chunk("tool_calls" if calls else "stop")])
     last = stream.finish_round()
     if at_once is None:
         assert last == [] and not stream.is_complete
         return
     assert stream.is_complete
-    words, made, reason = join_chunks([*sent, *last])
+    words, call, reason = join_chunks([*sent, *last])
     (choice,) = at_once["choices"]
     assert words == (choice["message"].get("content") or "")
     assert reason == choice["finish_reason"]
     wanted = choice["message"].get("tool_calls") or []
-    assert sorted(one["id"] for one in made) == sorted(one["id"] for one in wanted)
-    for one in wanted:
-        (same,) = [other for other in made if other["id"] == one["id"]]
-        assert same["function"] == one["function"]
+    assert sorted(item["id"] for item in call) == sorted(item["id"] for item in wanted)
+    for item in wanted:
+        (same,) = [other for other in call if other["id"] == item["id"]]
+        assert same["function"] == item["function"]
 
 
 def _build_rewriter() -> ChatRewriter:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
+from toolcrib.adapters.openai_chat import tools_to_wire
 from toolcrib.gateway.llm.openai_chat.tools import (
     build_deferred_index,
     build_transparent_index,
-    render_entry,
     uses_tool_search,
 )
 from toolcrib.session.disclosure import Activation, Disclosure
@@ -21,7 +21,7 @@ def function_names(entries: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_tool_that_defers_waits_and_the_field_is_not_sent(inside: bool) -> None:
+def test_deferred_tool_is_sent_without_defer_field(inside: bool) -> None:
     tools = chat_functions()
     for tool in tools[1:]:
         (tool["function"] if inside else tool)["defer_loading"] = True
@@ -29,28 +29,28 @@ def test_a_tool_that_defers_waits_and_the_field_is_not_sent(inside: bool) -> Non
     index = build_deferred_index(tools, client_loads=False)
     assert function_names(index.always_sent) == NAMES[:1]
     assert list(index.deferred) == NAMES[1:]
-    assert all("defer_loading" not in str(ware.wire_entry) for ware in index.deferred.values())
+    assert all(
+        "defer_loading" not in str(indexed.wire_entry) for indexed in index.deferred.values()
+    )
     assert index.offers_search
 
 
 @pytest.mark.parametrize("kind", ["tool_search", "orq:tool_search", "tool_search_tool_bm25"])
-def test_a_search_tool_of_any_maker_asks_us_to_search(kind: str) -> None:
+def test_search_tool_of_any_provider_enables_search(kind: str) -> None:
     tools = [{"type": kind}, *chat_functions(defer_loading=True)]
     index = build_deferred_index(tools, client_loads=True)
     assert index.always_sent == ()
     assert index.offers_search
 
 
-def test_who_loads_tools_himself_or_has_a_tool_for_it_gets_no_second_search() -> None:
-    own = render_entry(
-        build_deferred_index(chat_functions(defer_loading=True), client_loads=False).search_tool
-    )
-    tools = [own, *chat_functions(defer_loading=True)]
+def test_no_search_tool_for_clients_that_search() -> None:
+    index = build_deferred_index(chat_functions(defer_loading=True), client_loads=False)
+    tools = [*tools_to_wire([index.search_tool]), *chat_functions(defer_loading=True)]
     assert not build_deferred_index(tools, client_loads=False).offers_search
     assert not build_deferred_index(tools[1:], client_loads=True).offers_search
 
 
-def test_few_tools_are_all_shown_and_many_are_held_back() -> None:
+def test_tools_are_deferred_from_threshold_on() -> None:
     few = build_transparent_index(chat_functions(), Disclosure(Activation(tools=7)))
     many = build_transparent_index(chat_functions(), Disclosure(Activation(tools=6)))
     costly = build_transparent_index(chat_functions(), Disclosure(Activation(tokens=50)))
@@ -64,14 +64,14 @@ def test_few_tools_are_all_shown_and_many_are_held_back() -> None:
     )
 
 
-def test_a_tool_that_says_that_it_must_not_wait_does_not() -> None:
+def test_defer_loading_false_pins_tool() -> None:
     tools = [chat_functions(defer_loading=False)[0], *chat_functions()[1:]]
     index = build_transparent_index(tools, Disclosure(Activation(tools=1)))
     assert function_names(index.always_sent) == NAMES[:1]
     assert "defer_loading" not in index.always_sent[0]
 
 
-def test_what_cannot_be_read_is_left_to_the_upstream_in_its_place() -> None:
+def test_invalid_entries_are_sent_in_place() -> None:
     tools: list[dict[str, Any]] = [
         {"type": "custom", "custom": {"name": "c", "format": {"type": "text"}}},
         {"type": "function"},
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_left_to_the_upstream_in_its_place() -> None:
     assert list(index.deferred) == NAMES
 
 
-def test_our_search_has_a_name_that_no_tool_of_the_client_has() -> None:
+def test_search_tool_gets_unused_name() -> None:
     mine = chat_functions()[0]
     mine["function"]["name"] = "search_tools"
     index = build_transparent_index([mine, *chat_functions()], Disclosure(Activation(tools=1)))

@@ -1,4 +1,4 @@
-"""Requests and replies of the Responses API for the tests of its pure parts."""
+"""Requests and replies of the Responses API, and a rewriter for them."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def transparent_index(tools: list[Json] | None = None) -> ResponsesToolIndex:
 def build_rewriter(
     input: Any = None, tools: list[Json] | None = None, **more: Any
 ) -> ResponsesRewriter:
-    """A talk about these tools; by default about six that are deferred."""
-    given = deferred_functions() if tools is None else tools
-    rack = more.pop("index", None) or build_responses_index(given)
-    body = {"model": "m", "input": input or [USER], "tools": given, **more.pop("body", {})}
+    """Return a rewriter for a request; by default with six deferred functions."""
+    entries = deferred_functions() if tools is None else tools
+    rack = more.pop("index", None) or build_responses_index(entries)
+    body = {"model": "m", "input": input or [USER], "tools": entries, **more.pop("body", {})}
     settings: Json = {"memory": new_memory(), "max_rounds": 10, **more}
     return ResponsesRewriter(body, rack, **settings)
 

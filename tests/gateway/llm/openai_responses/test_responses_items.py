@@ -47,26 +47,30 @@ def search_item(*paths: str, id: str | None = None, **more: Any) -> Json:
 
 
 def answered_names(body: Json) -> list[list[str]]:
-    """The names of the tools that each search in a request was answered with."""
-    told = [item["output"] for item in body["input"] if item.get("type") == "function_call_output"]
-    return [[one["name"] for one in json.loads(text)["found"]] for text in told if "found" in text]
+    """Return the names of the tools in the output of each search."""
+    output = [
+        item["output"] for item in body["input"] if item.get("type") == "function_call_output"
+    ]
+    return [
+        [item["name"] for item in json.loads(text)["found"]] for text in output if "found" in text
+    ]
 
 
-def test_a_search_in_the_history_becomes_a_call_and_its_tools_are_loaded() -> None:
+def test_search_in_history_becomes_call_and_loads_tools() -> None:
     tool = functions(defer_loading=True)[1]
     body = build_rewriter(
         [USER, {**search_item("send_email"), "id": "tsc_7"}, search_output(tool)]
     ).next_request()
     assert tool_names(body) == ["search_tools", "send_email"]
     assert item_types(body["input"]) == ["message", "function_call", "function_call_output"]
-    asked, told = body["input"][1:]
-    assert asked["call_id"] == told["call_id"] == "call_7"
-    assert asked["arguments"] == '{"queries":["send_email"]}'
+    search, output = body["input"][1:]
+    assert search["call_id"] == output["call_id"] == "call_7"
+    assert search["arguments"] == '{"queries":["send_email"]}'
     assert answered_names(body) == [["send_email"]]
 
 
 @pytest.mark.parametrize("key", ["paths", "queries"])
-def test_without_ids_and_with_rewritten_arguments_each_output_finds_its_call(key: str) -> None:
+def test_outputs_without_ids_are_matched_to_calls(key: str) -> None:
     tools = functions(defer_loading=True)
     calls = [{**search_item(), "arguments": {key: [tool["name"]]}} for tool in tools[:2]]
     body = build_rewriter(
@@ -77,7 +81,7 @@ def test_without_ids_and_with_rewritten_arguments_each_output_finds_its_call(key
     assert answered_names(body) == [["get_exchange_rate"], ["send_email"]]
 
 
-def test_a_call_without_its_output_is_answered_again_from_its_paths() -> None:
+def test_search_without_output_is_answered_from_its_paths() -> None:
     paths = ["play_song", "crm", "wiki", "gone"]
     body = build_rewriter([USER, search_item(*paths)], ALL).next_request()
     assert answered_names(body) == [
@@ -87,13 +91,13 @@ def test_a_call_without_its_output_is_answered_again_from_its_paths() -> None:
     assert body["tools"][-1]["authorization"] == "a secret"
 
 
-def test_an_output_without_its_call_is_given_one() -> None:
+def test_output_without_call_gets_call() -> None:
     body = build_rewriter([USER, search_output(functions(defer_loading=True)[4])]).next_request()
     assert item_types(body["input"]) == ["message", "function_call", "function_call_output"]
     assert body["input"][1]["arguments"] == '{"queries":["play_song"]}'
 
 
-def test_a_client_may_load_tools_that_the_request_does_not_list() -> None:
+def test_history_can_define_tools() -> None:
     new = {"type": "function", "name": "new_tool", "parameters": {}, "defer_loading": True}
     space = {**CRM, "tools": CRM["tools"][1:2]}
     history = [
@@ -112,35 +116,37 @@ def test_a_client_may_load_tools_that_the_request_does_not_list() -> None:
     assert body["input"][3]["name"] == "new_tool" and "namespace" not in body["input"][3]
 
 
-def test_additional_tools_are_there_without_a_search() -> None:
+def test_additional_tools_are_sent_without_search() -> None:
     more = {"type": "additional_tools", "role": "developer", "tools": [functions()[0]]}
-    one = build_rewriter([USER, more, function_call("get_exchange_rate", currency="USD")], [])
-    body = one.next_request()
+    rewriter = build_rewriter([USER, more, function_call("get_exchange_rate", currency="USD")], [])
+    body = rewriter.next_request()
     assert tool_names(body) == ["get_exchange_rate"]
     assert item_types(body["input"]) == ["message", "function_call"]
-    assert "namespace" not in one.render_item(function_call("get_exchange_rate"))
+    assert "namespace" not in rewriter.render_item(function_call("get_exchange_rate"))
 
 
-def test_a_namespace_goes_out_as_part_of_the_name_and_comes_back_as_it_was() -> None:
+def test_namespace_is_part_of_wire_name_and_restored() -> None:
     item = {**function_call("list_orders", customer="a"), "namespace": "crm"}
-    one = build_rewriter([USER, item], ALL)
-    (sent,) = one.next_request()["input"][1:]
+    rewriter = build_rewriter([USER, item], ALL)
+    (sent,) = rewriter.next_request()["input"][1:]
     assert sent["name"] == "crm___list_orders" and "namespace" not in sent
-    assert one.render_item(sent) == item
-    assert "crm___list_orders" in tool_names(one.next_request())
+    assert rewriter.render_item(sent) == item
+    assert "crm___list_orders" in tool_names(rewriter.next_request())
 
 
-def test_a_call_of_a_function_in_no_namespace_has_none() -> None:
+def test_call_of_plain_function_has_no_namespace() -> None:
     tools = [SEARCH, functions()[0], *functions(defer_loading=True)[1:]]
-    one = build_rewriter([USER, function_call("get_exchange_rate")], tools)
-    assert one.next_request()["input"][1] == function_call("get_exchange_rate")
-    assert one.render_item(function_call("get_exchange_rate")) == function_call("get_exchange_rate")
-    assert one.render_item(function_call("send_email"))["namespace"] == "send_email"
-    assert one.render_item(function_call("unheard_of")) == function_call("unheard_of")
+    rewriter = build_rewriter([USER, function_call("get_exchange_rate")], tools)
+    assert rewriter.next_request()["input"][1] == function_call("get_exchange_rate")
+    assert rewriter.render_item(function_call("get_exchange_rate")) == function_call(
+        "get_exchange_rate"
+    )
+    assert rewriter.render_item(function_call("send_email"))["namespace"] == "send_email"
+    assert rewriter.render_item(function_call("unheard_of")) == function_call("unheard_of")
 
 
 @pytest.mark.parametrize("name", ["send_email", "list_orders"])
-def test_a_call_that_lost_its_namespace_is_refused_in_the_words_of_the_api(name: str) -> None:
+def test_call_without_its_namespace_is_refused(name: str) -> None:
     with pytest.raises(RequestFailed) as raised:
         build_rewriter([USER, USER, function_call(name)], ALL)
     assert str(raised.value) == (
@@ -150,26 +156,26 @@ def test_a_call_that_lost_its_namespace_is_refused_in_the_words_of_the_api(name:
     assert raised.value.param == "input[2].namespace"
 
 
-def test_a_call_of_a_tool_that_is_gone_is_no_fault() -> None:
+def test_call_of_removed_tool_is_accepted() -> None:
     history = [USER, function_call("gone"), {**function_call("away", "call_2"), "namespace": "old"}]
     body = build_rewriter(history, ALL).next_request()
     assert [item["name"] for item in body["input"][1:]] == ["gone", "old___away"]
 
 
-def test_custom_tools_have_namespaces_too() -> None:
+def test_custom_tools_can_have_namespaces() -> None:
     custom = {"type": "custom", "name": "shell", "description": "Run", "defer_loading": True}
     used = {"type": "custom_tool_call", "call_id": "c", "name": "shell", "input": "ls"}
-    one = build_rewriter([USER, {**used, "namespace": "shell"}], [SEARCH, custom])
-    assert one.next_request()["input"][1] == used
-    assert one.render_item(used) == {**used, "namespace": "shell"}
-    assert one.next_request()["tools"][-1] == {
+    rewriter = build_rewriter([USER, {**used, "namespace": "shell"}], [SEARCH, custom])
+    assert rewriter.next_request()["input"][1] == used
+    assert rewriter.render_item(used) == {**used, "namespace": "shell"}
+    assert rewriter.next_request()["tools"][-1] == {
         "type": "custom",
         "name": "shell",
         "description": "Run",
     }
 
 
-def test_a_text_stays_a_text_and_what_nobody_knows_stays_as_it_is() -> None:
+def test_text_input_and_unknown_items_are_unchanged() -> None:
     assert build_rewriter("Hello").next_request()["input"] == "Hello"
     strange = {"type": "item_reference", "id": "rs_1"}
     body = build_rewriter([USER, strange], body={"unheard_of": [1]}).next_request()

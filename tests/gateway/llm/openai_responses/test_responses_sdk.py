@@ -1,4 +1,4 @@
-"""Responses through the gateway, with OpenAI's own client as the judge."""
+"""Responses through the gateway, with OpenAI's official client."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
 RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
 
 
-def create(one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any) -> Response:
+def create(setup: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any) -> Response:
     given: Json = {"model": "m", "input": input or [USER], "tools": deferred_functions(), **more}
     if tools is not None:
         given["tools"] = tools
-    response: Response = one.client.responses.create(**given)
+    response: Response = setup.client.responses.create(**given)
     return response
 
 
 def create_streamed(
-    one: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any
+    setup: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any
 ) -> Response:
     given: Json = {"model": "m", "input": input or [USER], "tools": deferred_functions(), **more}
     if tools is not None:
         given["tools"] = tools
-    with one.client.responses.stream(**given) as stream:
+    with setup.client.responses.stream(**given) as stream:
         numbers = [event.sequence_number for event in stream]
         assert numbers == list(range(len(numbers)))
         final: Response = stream.get_final_response()
@@ -54,7 +54,7 @@ def output_types(response: Response) -> list[str]:
 
 
 def to_input(response: Response) -> list[Json]:
-    """The output as a client sends it back."""
+    """Return the output as a client sends it back."""
     dumped: Json = response.model_dump(mode="json", exclude_unset=True)
     for item in dumped["output"]:
         item.pop("parsed_arguments", None)
@@ -71,24 +71,24 @@ def call_output(response: Response, text: str = "0.9") -> list[Json]:
 
 
 @WAYS
-def test_hosted_search_over_functions_completes_a_task(way: Any) -> None:
-    with openai_setup([Turn("I look.", LOOK), Turn(RATE), Turn("0.9 euros.")]) as one:
-        first = way(one)
+def test_hosted_search_over_functions(way: Any) -> None:
+    with openai_setup([Turn("I look.", LOOK), Turn(RATE), Turn("0.9 euros.")]) as setup:
+        first = way(setup)
         assert output_types(first) == [
             "message",
             "tool_search_call",
             "tool_search_output",
             "function_call",
         ]
-        _, asked, found, used = first.output
-        assert asked.type == "tool_search_call" and asked.execution == "server"
-        assert asked.arguments == {"paths": ["get_exchange_rate"]}
+        _, search, found, used = first.output
+        assert search.type == "tool_search_call" and search.execution == "server"
+        assert search.arguments == {"paths": ["get_exchange_rate"]}
         assert found.type == "tool_search_output" and found.tools[0].type == "function"
         assert found.tools[0].defer_loading is True
         assert used.type == "function_call" and used.namespace == "get_exchange_rate"
-        last = way(one, [USER, *to_input(first), *call_output(first)])
+        last = way(setup, [USER, *to_input(first), *call_output(first)])
         assert last.output_text == "0.9 euros."
-        assert [request.tool_names for request in one.requests] == [
+        assert [request.tool_names for request in setup.requests] == [
             ("search_tools",),
             ("search_tools", "get_exchange_rate"),
             ("search_tools", "get_exchange_rate"),
@@ -96,78 +96,78 @@ def test_hosted_search_over_functions_completes_a_task(way: Any) -> None:
 
 
 @WAYS
-def test_hosted_search_over_a_namespace_round_trips_it(way: Any) -> None:
+def test_hosted_search_over_namespace(way: Any) -> None:
     look = ToolCall("search_tools", {"queries": ["crm"]})
     used = ToolCall("crm___list_orders", {"customer": "a"})
-    with openai_setup([Turn(look), Turn(used), Turn("Two orders.")]) as one:
+    with openai_setup([Turn(look), Turn(used), Turn("Two orders.")]) as setup:
         tools = [SEARCH, CRM]
-        first = way(one, tools=tools)
+        first = way(setup, tools=tools)
         found, call = first.output[1], first.output[2]
         assert found.type == "tool_search_output" and found.tools[0].type == "namespace"
         assert [member.name for member in found.tools[0].tools] == ["list_orders", "cancel_order"]
         assert call.type == "function_call"
         assert (call.name, call.namespace) == ("list_orders", "crm")
         history = [USER, *to_input(first), *call_output(first)]
-        assert way(one, history, tools).output_text == "Two orders."
-        assert one.requests[2].body["input"][-2]["name"] == "crm___list_orders"
+        assert way(setup, history, tools).output_text == "Two orders."
+        assert setup.requests[2].body["input"][-2]["name"] == "crm___list_orders"
         for item in history:
             item.pop("namespace", None)
         with pytest.raises(openai.BadRequestError) as raised:
-            way(one, history, tools)
+            way(setup, history, tools)
         assert raised.value.message.count("Missing namespace for function_call 'list_orders'")
         assert raised.value.param == "input[3].namespace"
 
 
 @WAYS
-def test_a_client_that_searches_completes_a_task(way: Any) -> None:
+def test_search_by_client(way: Any) -> None:
     look = ToolCall("tool_search", {"goal": "send a letter"})
     used = ToolCall("send_letter", {})
     new = {"type": "function", "name": "send_letter", "parameters": {}, "defer_loading": True}
-    with openai_setup([Turn(look), Turn(used), Turn("Sent.")]) as one:
-        first = way(one, tools=[CLIENT])
-        (asked,) = first.output
-        assert asked.type == "tool_search_call" and asked.execution == "client"
-        assert asked.arguments == {"goal": "send a letter"}
+    with openai_setup([Turn(look), Turn(used), Turn("Sent.")]) as setup:
+        first = way(setup, tools=[CLIENT])
+        (search,) = first.output
+        assert search.type == "tool_search_call" and search.execution == "client"
+        assert search.arguments == {"goal": "send a letter"}
         output = {
             "type": "tool_search_output",
             "execution": "client",
-            "call_id": asked.call_id,
+            "call_id": search.call_id,
             "status": "completed",
             "tools": [new],
         }
         history = [USER, *to_input(first), output]
-        second = way(one, history, [CLIENT])
+        second = way(setup, history, [CLIENT])
         (call,) = second.output
         assert call.type == "function_call" and call.namespace == "send_letter"
         history += [*to_input(second), *call_output(second)]
-        assert way(one, history, [CLIENT]).output_text == "Sent."
-        assert one.requests[2].tool_names == ("tool_search", "send_letter")
+        assert way(setup, history, [CLIENT]).output_text == "Sent."
+        assert setup.requests[2].tool_names == ("tool_search", "send_letter")
 
 
 @WAYS
-def test_a_client_that_knows_nothing_completes_a_task(way: Any) -> None:
-    with openai_setup([Turn(LOOK), Turn(RATE), Turn("0.9 euros.")], threshold_tools=3) as one:
-        first = way(one, tools=functions())
+def test_transparent_search(way: Any) -> None:
+    with openai_setup([Turn(LOOK), Turn(RATE), Turn("0.9 euros.")], threshold_tools=3) as setup:
+        first = way(setup, tools=functions())
         assert output_types(first) == ["function_call"]
         assert first.usage is not None and first.usage.input_tokens > 300
         history = [USER, *to_input(first), *call_output(first)]
-        assert way(one, history, functions()).output_text == "0.9 euros."
-        before, after = (request.body["input"] for request in one.requests[1:])
+        assert way(setup, history, functions()).output_text == "0.9 euros."
+        before, after = (request.body["input"] for request in setup.requests[1:])
         assert after[: len(before)] == before
 
 
 @WAYS
-def test_history_that_was_trimmed_hides_the_tool_again(way: Any) -> None:
-    with openai_setup([Turn(LOOK), Turn(RATE), Turn("Yes?")]) as one:
-        way(one)
-        way(one, [USER])
-        assert one.requests[-1].tool_names == ("search_tools",)
+def test_trimmed_history_defers_tool_again(way: Any) -> None:
+    with openai_setup([Turn(LOOK), Turn(RATE), Turn("Yes?")]) as setup:
+        way(setup)
+        way(setup, [USER])
+        assert setup.requests[-1].tool_names == ("search_tools",)
 
 
 @WAYS
-def test_deferral_without_tool_search_is_refused_in_the_words_of_the_api(way: Any) -> None:
-    with openai_setup([]) as one, pytest.raises(openai.BadRequestError) as raised:
-        way(one, tools=functions(defer_loading=True))
+def test_deferred_tools_without_tool_search_are_refused(way: Any) -> None:
+    with openai_setup([]) as setup, pytest.raises(openai.BadRequestError) as raised:
+        way(setup, tools=functions(defer_loading=True))
     assert raised.value.body == {
         "message": "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.",
         "type": "invalid_request_error",
@@ -176,7 +176,7 @@ def test_deferral_without_tool_search_is_refused_in_the_words_of_the_api(way: An
     }
 
 
-def test_the_async_client_gets_the_same_streamed_and_not() -> None:
+def test_async_client_gets_same_reply_whole_and_streamed() -> None:
     async def both(url: str) -> list[list[str]]:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="x") as client:
             given: Json = {"model": "m", "input": "A dollar?", "tools": deferred_functions()}
@@ -185,63 +185,63 @@ def test_the_async_client_gets_the_same_streamed_and_not() -> None:
                 streamed = await stream.get_final_response()
             return [output_types(whole), output_types(streamed)]
 
-    with openai_setup([Turn(LOOK), Turn(RATE)] * 2) as one:
-        told = asyncio.run(both(one.url))
-        assert told == [["tool_search_call", "tool_search_output", "function_call"]] * 2
+    with openai_setup([Turn(LOOK), Turn(RATE)] * 2) as setup:
+        types = asyncio.run(both(setup.url))
+        assert types == [["tool_search_call", "tool_search_output", "function_call"]] * 2
 
 
-def test_models_that_search_themselves_are_not_touched() -> None:
-    with openai_setup(lambda request: Turn("Hm.")) as one:
+def test_models_with_native_search_are_not_rewritten() -> None:
+    with openai_setup(lambda request: Turn("Hm.")) as setup:
         for model, header in (("gpt-5.4", ""), ("m", "native")):
             extra = {"x-toolcrib-tool-search": header} if header else {}
-            create(one, model=model, extra_headers=extra)
-            assert one.requests[-1].body["tools"] == deferred_functions()
-        create(one, model="gpt-5.4-nano")
-        assert one.requests[-1].tool_names == ("search_tools",)
+            create(setup, model=model, extra_headers=extra)
+            assert setup.requests[-1].body["tools"] == deferred_functions()
+        create(setup, model="gpt-5.4-nano")
+        assert setup.requests[-1].tool_names == ("search_tools",)
 
 
-def test_what_cannot_run_in_the_background_says_so_and_the_rest_does() -> None:
-    with openai_setup(lambda request: Turn("Hm."), threshold_tools=3) as one:
-        create(one, tools=functions(), background=True)
-        assert len(one.requests[0].body["tools"]) == 6
+def test_background_with_tool_search_is_refused() -> None:
+    with openai_setup(lambda request: Turn("Hm."), threshold_tools=3) as setup:
+        create(setup, tools=functions(), background=True)
+        assert len(setup.requests[0].body["tools"]) == 6
         with pytest.raises(openai.BadRequestError, match="background"):
-            create(one, background=True)
+            create(setup, background=True)
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
-def test_errors_of_the_upstream_come_through_with_status_and_words(status: int) -> None:
-    with openai_setup(lambda request: Failure(status, "so it is")) as one:
+def test_errors_of_upstream_are_forwarded(status: int) -> None:
+    with openai_setup(lambda request: Failure(status, "so it is")) as setup:
         for way in (create, create_streamed):
             with pytest.raises(openai.APIStatusError, match="so it is") as raised:
-                way(one)
+                way(setup)
             assert raised.value.status_code == status
-        assert len(one.requests) == 2
+        assert len(setup.requests) == 2
 
 
-def test_an_error_in_a_later_round_is_the_upstreams_own() -> None:
+def test_error_in_later_round_is_forwarded() -> None:
     for way in (create, create_streamed):
         script: list[Turn | Failure] = [Turn("I look.", LOOK), Failure(400, "no more")]
-        with openai_setup(script) as one, pytest.raises(openai.APIError, match="no more"):
-            way(one)
+        with openai_setup(script) as setup, pytest.raises(openai.APIError, match="no more"):
+            way(setup)
 
 
-def test_the_whole_history_of_a_mixed_turn_is_answered() -> None:
+def test_history_of_mixed_turn_has_all_answers() -> None:
     now = {**functions()[0], "name": "now"}
     both = Turn(ToolCall("now", {"currency": "x"}), LOOK)
     for tools in ([now, *deferred_functions()], [{**now, "defer_loading": False}, *functions()]):
-        with openai_setup([both, Turn("Done.")], {"tool_search": "on"}) as one:
-            first = create(one, tools=tools)
+        with openai_setup([both, Turn("Done.")], {"tool_search": "on"}) as setup:
+            first = create(setup, tools=tools)
             history = [USER, *to_input(first), *call_output(first)]
-            assert create(one, history, tools).output_text == "Done."
-            assert one.requests[1].tool_names == ("now", "search_tools", "get_exchange_rate")
+            assert create(setup, history, tools).output_text == "Done."
+            assert setup.requests[1].tool_names == ("now", "search_tools", "get_exchange_rate")
 
 
-def test_stored_responses_are_asked_for_at_the_upstream() -> None:
-    with openai_setup([]) as one, pytest.raises(openai.APIStatusError):
-        one.client.responses.retrieve("resp_1")
+def test_stored_responses_are_forwarded() -> None:
+    with openai_setup([]) as setup, pytest.raises(openai.APIStatusError):
+        setup.client.responses.retrieve("resp_1")
 
 
-def test_no_secret_of_a_server_comes_back() -> None:
+def test_credentials_of_mcp_servers_are_not_returned() -> None:
     mcp = {
         "type": "mcp",
         "server_label": "wiki",
@@ -250,7 +250,7 @@ def test_no_secret_of_a_server_comes_back() -> None:
         "authorization": "hush",
         "defer_loading": True,
     }
-    with openai_setup([Turn(ToolCall("search_tools", {"query": "wiki"})), Turn("Hm.")]) as one:
-        done = create(one, tools=[SEARCH, mcp])
+    with openai_setup([Turn(ToolCall("search_tools", {"query": "wiki"})), Turn("Hm.")]) as setup:
+        done = create(setup, tools=[SEARCH, mcp])
         assert "hush" not in json.dumps(done.model_dump(mode="json")["output"])
-        assert one.requests[1].body["tools"][1]["authorization"] == "hush"
+        assert setup.requests[1].body["tools"][1]["authorization"] == "hush"

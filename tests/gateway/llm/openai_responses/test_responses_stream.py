@@ -22,7 +22,7 @@ from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
 
 
 def response_events(*items: Json, id: str = "resp_1", status: str = "completed") -> Iterator[Json]:
-    """A response as an upstream streams it."""
+    """Yield the events of a response of an upstream."""
     head: Json = {"id": id, "status": "in_progress", "output": [], "tools": [], "usage": None}
     yield {"type": "response.created", "response": head}
     yield {"type": "response.in_progress", "response": head}
@@ -55,15 +55,15 @@ def handle_events(stream: ResponsesStream, given: Iterable[Json]) -> list[Json]:
 def outline(sent: Iterable[Json]) -> list[tuple[str, Any, str]]:
     return [
         (
-            one["type"].removeprefix("response."),
-            one.get("output_index"),
-            one.get("item", {}).get("type", ""),
+            item["type"].removeprefix("response."),
+            item.get("output_index"),
+            item.get("item", {}).get("type", ""),
         )
-        for one in sent
+        for item in sent
     ]
 
 
-def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
+def test_search_events_come_in_order_of_api() -> None:
     stream = ResponsesStream(build_rewriter())
     sent = handle_events(stream, response_events(search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
@@ -86,7 +86,7 @@ def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
         ("output_item.done", 2, "function_call"),
         ("completed", None, ""),
     ]
-    assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
+    assert [item["sequence_number"] for item in sent] == list(range(len(sent)))
     begun, done, found = sent[2]["item"], sent[3]["item"], sent[4]["item"]
     assert (begun["status"], begun["arguments"]) == ("in_progress", {})
     assert (done["status"], done["arguments"]) == ("completed", {"paths": ["get_exchange_rate"]})
@@ -94,14 +94,14 @@ def test_the_events_of_a_search_come_in_the_order_of_the_api() -> None:
     assert sent[6]["item"]["namespace"] == "get_exchange_rate"
     whole = sent[-1]["response"]
     assert whole["id"] == sent[0]["response"]["id"] == "resp_1"
-    assert whole["output"] == [one["item"] for one in sent if one["type"].endswith("item.done")]
+    assert whole["output"] == [item["item"] for item in sent if item["type"].endswith("item.done")]
     assert whole["usage"]["input_tokens"] == 20
     assert whole["tools"] == deferred_functions()
 
 
-def test_what_the_upstream_stored_is_found_by_the_id_that_the_client_knows() -> None:
-    kept = new_memory()
-    stream = ResponsesStream(build_rewriter(memory=kept))
+def test_streamed_id_leads_to_stored_response() -> None:
+    memory = new_memory()
+    stream = ResponsesStream(build_rewriter(memory=memory))
     handle_events(stream, response_events(search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
     handle_events(
@@ -109,13 +109,13 @@ def test_what_the_upstream_stored_is_found_by_the_id_that_the_client_knows() -> 
     )
     assert stream.finish_round() and stream.is_complete
     later = build_rewriter(
-        "Go on", memory=kept, body={"previous_response_id": "resp_1"}
+        "Go on", memory=memory, body={"previous_response_id": "resp_1"}
     ).next_request()
     assert later["previous_response_id"] == "resp_2"
     assert [tool["name"] for tool in later["tools"]] == ["search_tools", "get_exchange_rate"]
 
 
-def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
+def test_transparent_client_gets_plain_stream() -> None:
     stream = ResponsesStream(build_rewriter(index=transparent_index(), tools=functions()))
     sent = handle_events(stream, response_events(assistant_message("I look."), search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
@@ -138,21 +138,21 @@ def test_a_client_that_knows_nothing_is_streamed_an_ordinary_response() -> None:
     ]
     places = [place for what, place, _ in outline(sent) if what == "output_item.added"]
     assert places == [0, 1, 2]
-    assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
+    assert [item["sequence_number"] for item in sent] == list(range(len(sent)))
     assert "search_tools" not in json.dumps(sent)
 
 
-def test_text_is_not_kept_back_by_a_search_beside_it() -> None:
+def test_text_next_to_search_is_forwarded_immediately() -> None:
     stream = ResponsesStream(build_rewriter(index=transparent_index(), tools=functions()))
     seen = [
-        one["type"]
+        item["type"]
         for event in list(response_events(assistant_message("I look."), search_call()))[:4]
-        for one in stream.handle_event(event)
+        for item in stream.handle_event(event)
     ]
     assert seen[-1] == "response.output_text.delta"
 
 
-def test_a_call_that_is_checked_first_is_streamed_whole() -> None:
+def test_checked_call_is_streamed_whole() -> None:
     stream = ResponsesStream(build_rewriter())
     sent = handle_events(stream, response_events(function_call("book_flight", destination="Rome")))
     assert outline(sent[2:]) == [
@@ -173,7 +173,7 @@ def test_a_call_that_is_checked_first_is_streamed_whole() -> None:
     assert hidden.finish_round() == [] and not hidden.is_complete
 
 
-def test_the_search_of_a_client_is_streamed_to_it() -> None:
+def test_client_search_is_streamed() -> None:
     stream = ResponsesStream(build_rewriter(tools=[CLIENT, *functions(defer_loading=True)]))
     sent = handle_events(stream, response_events(function_call("tool_search", goal="mail")))
     assert outline(sent[2:]) == [
@@ -184,7 +184,7 @@ def test_the_search_of_a_client_is_streamed_to_it() -> None:
     assert stream.finish_round() and stream.is_complete
 
 
-def test_errors_and_what_nobody_knows_go_through_with_their_numbers() -> None:
+def test_errors_and_unknown_events_are_forwarded_with_numbers() -> None:
     stream = ResponsesStream(build_rewriter())
     unknown = {"type": "response.news", "sequence_number": 77}
     assert handle_events(stream, [unknown]) == [{"type": "response.news", "sequence_number": 0}]
@@ -199,12 +199,12 @@ def test_errors_and_what_nobody_knows_go_through_with_their_numbers() -> None:
     assert stream.finish_round() == []
 
 
-def test_a_stream_that_breaks_off_says_so_as_the_api_and_as_its_sdk_read_it() -> None:
+def test_error_event_has_form_of_api_and_sdk() -> None:
     stream = ResponsesStream(build_rewriter())
     broke = stream.encode_error(RequestFailed("gone", 502), None)
     assert broke.startswith(b"event: error\n")
-    told = json.loads(broke.partition(b"data: ")[2])
-    assert told["type"] == "error" and told["message"] == told["error"]["message"] == "gone"
+    error = json.loads(broke.partition(b"data: ")[2])
+    assert error["type"] == "error" and error["message"] == error["error"]["message"] == "gone"
     own = json.loads(
         stream.encode_error(RequestFailed("x"), {"error": {"message": "busy"}}).partition(
             b"data: "
@@ -213,7 +213,7 @@ def test_a_stream_that_breaks_off_says_so_as_the_api_and_as_its_sdk_read_it() ->
     assert own["error"] == {"message": "busy"} and own["sequence_number"] == 1
 
 
-def test_items_that_were_never_begun_are_taken_as_they_end() -> None:
+def test_items_without_start_event_are_streamed() -> None:
     stream = ResponsesStream(build_rewriter())
     done = [
         event
@@ -229,7 +229,7 @@ def test_items_that_were_never_begun_are_taken_as_they_end() -> None:
     ]
 
 
-def test_an_incomplete_response_ends_as_such() -> None:
+def test_incomplete_response_ends_stream() -> None:
     stream = ResponsesStream(build_rewriter())
     sent = handle_events(stream, response_events(assistant_message("I am"), status="incomplete"))
     last = stream.finish_round()

@@ -26,32 +26,32 @@ from toolcrib.gateway.llm.openai_responses.tools import (
 NAMES = [name for name, _, _ in WORDS]
 
 
-def test_deferred_functions_wait_and_are_sent_without_the_field() -> None:
-    rack = build_responses_index(deferred_functions())
-    assert rack.always_sent == () and list(rack.deferred) == NAMES
-    assert rack.uses_tool_search and rack.client_search is None and rack.offers_search
-    ware = rack.deferred["send_email"]
-    assert ware.wire_entry == functions()[1]
-    assert ware.namespace == "send_email"
+def test_deferred_functions_are_sent_without_defer_field() -> None:
+    index = build_responses_index(deferred_functions())
+    assert index.always_sent == () and list(index.deferred) == NAMES
+    assert index.uses_tool_search and index.client_search is None and index.offers_search
+    indexed = index.deferred["send_email"]
+    assert indexed.wire_entry == functions()[1]
+    assert indexed.namespace == "send_email"
 
 
-def test_members_of_a_namespace_are_functions_whose_names_tell_it() -> None:
-    rack = build_responses_index([SEARCH, CRM])
-    assert tool_names({"tools": rack.always_sent}) == ["crm___get_profile"]
-    assert list(rack.deferred) == ["crm___list_orders", "crm___cancel_order"]
-    assert rack.namespaces == {"crm": ["crm___list_orders", "crm___cancel_order"]}
-    assert {ware.namespace for ware in rack.tools.values()} == {"crm"}
-    assert tool_path(rack.deferred["crm___list_orders"]) == "crm.list_orders"
+def test_namespace_members_become_prefixed_functions() -> None:
+    index = build_responses_index([SEARCH, CRM])
+    assert tool_names({"tools": index.always_sent}) == ["crm___get_profile"]
+    assert list(index.deferred) == ["crm___list_orders", "crm___cancel_order"]
+    assert index.namespaces == {"crm": ["crm___list_orders", "crm___cancel_order"]}
+    assert {indexed.namespace for indexed in index.tools.values()} == {"crm"}
+    assert tool_path(index.deferred["crm___list_orders"]) == "crm.list_orders"
 
 
-def test_a_deferred_server_waits_as_one_and_its_secret_is_never_told() -> None:
-    rack = build_responses_index([SEARCH, MCP])
-    ware = rack.deferred["wiki"]
-    assert ware.wire_entry == {name: MCP[name] for name in MCP if name != "defer_loading"}
-    assert "a secret" not in json.dumps(render_found_entries([ware]))
+def test_deferred_mcp_server_is_one_tool_without_credentials() -> None:
+    index = build_responses_index([SEARCH, MCP])
+    indexed = index.deferred["wiki"]
+    assert indexed.wire_entry == {name: MCP[name] for name in MCP if name != "defer_loading"}
+    assert "a secret" not in json.dumps(render_found_entries([indexed]))
 
 
-def test_the_model_is_told_what_there_is_to_search_as_far_as_there_is_room() -> None:
+def test_search_description_lists_sources_up_to_limit() -> None:
     about = build_responses_index([SEARCH, *functions(defer_loading=True), CRM, MCP]).search_entry[
         "description"
     ]
@@ -66,12 +66,12 @@ def test_the_model_is_told_what_there_is_to_search_as_far_as_there_is_room() -> 
     assert about.endswith(f"- and {500 - shown} more")
 
 
-def test_a_client_that_searches_gives_its_own_description_and_parameters() -> None:
-    rack = build_responses_index([CLIENT, *functions(defer_loading=True)])
-    entry = rack.search_entry
+def test_client_search_has_its_own_definition() -> None:
+    index = build_responses_index([CLIENT, *functions(defer_loading=True)])
+    entry = index.search_entry
     assert entry["name"] == "tool_search"
     assert (entry["description"], entry["parameters"]) == ("Find tools", CLIENT["parameters"])
-    assert not rack.offers_search
+    assert not index.offers_search
     mine = {**functions()[0], "name": "tool_search"}
     assert build_responses_index([CLIENT, mine]).search_name == "_tool_search"
 
@@ -121,7 +121,7 @@ def test_a_client_that_searches_gives_its_own_description_and_parameters() -> No
         ),
     ],
 )
-def test_what_the_api_refuses_is_refused_in_its_words(
+def test_invalid_requests_are_refused_with_messages_of_api(
     tools: list[Any], message: str, param: str
 ) -> None:
     with pytest.raises(RequestFailed) as raised:
@@ -131,39 +131,39 @@ def test_what_the_api_refuses_is_refused_in_its_words(
     assert raised.value.param == (param or "tools.defer_loading")
 
 
-def test_a_request_that_asks_for_nothing_has_its_many_tools_held_back() -> None:
+def test_functions_are_deferred_by_disclosure() -> None:
     custom = {"type": "custom", "name": "shell", "description": "x"}
-    rack = transparent_index(
+    index = transparent_index(
         [*functions(), custom, {"type": "web_search"}, {"type": "mcp", "server_label": "w"}]
     )
-    assert tool_names({"tools": rack.always_sent}) == ["shell", "web_search", "mcp"]
-    assert list(rack.deferred) == NAMES
-    assert not rack.uses_tool_search
-    assert {ware.namespace for ware in rack.deferred.values()} == {None}
-    assert rack.search_entry["description"].count("\n") == 0
+    assert tool_names({"tools": index.always_sent}) == ["shell", "web_search", "mcp"]
+    assert list(index.deferred) == NAMES
+    assert not index.uses_tool_search
+    assert {indexed.namespace for indexed in index.deferred.values()} == {None}
+    assert index.search_entry["description"].count("\n") == 0
 
 
-def test_namespaces_work_also_where_nothing_is_searched() -> None:
+def test_namespaces_without_deferred_tools() -> None:
     space = {**CRM, "tools": CRM["tools"][:1]}
     assert uses_tool_search([space]) and not uses_tool_search(functions())
-    rack = build_responses_index([space])
-    assert tool_names({"tools": rack.always_sent}) == ["crm___get_profile"]
-    assert not rack.uses_tool_search and not rack.offers_search
+    index = build_responses_index([space])
+    assert tool_names({"tools": index.always_sent}) == ["crm___get_profile"]
+    assert not index.uses_tool_search and not index.offers_search
 
 
-def test_a_name_that_begins_with_a_digit_is_as_good_as_any_other() -> None:
+def test_names_may_start_with_digit() -> None:
     printing = {"type": "function", "name": "3d_print", "parameters": parameters("body")}
     assert "3d_print" in transparent_index([*functions(), printing]).deferred
     space = {**CRM, "name": "3d", "tools": [{**printing, "defer_loading": True}]}
-    rack = build_responses_index([SEARCH, {**printing, "defer_loading": True}, space])
-    assert {id: ware.wire_entry["name"] for id, ware in rack.deferred.items()} == {
+    index = build_responses_index([SEARCH, {**printing, "defer_loading": True}, space])
+    assert {id: indexed.wire_entry["name"] for id, indexed in index.deferred.items()} == {
         "3d_print": "3d_print",
         "3d___3d_print": "3d___3d_print",
     }
 
 
-def test_names_that_models_do_not_take_are_changed_where_they_wait_and_left_where_not() -> None:
+def test_invalid_names_are_changed_only_for_deferred_tools() -> None:
     odd = {"type": "function", "name": "a.b", "parameters": parameters("x")}
-    rack = build_responses_index([SEARCH, {**odd, "defer_loading": True}, {**odd, "name": "c.d"}])
-    assert rack.deferred["a.b"].wire_entry["name"].startswith("a_b_")
-    assert tool_names({"tools": rack.always_sent}) == ["c.d"]
+    index = build_responses_index([SEARCH, {**odd, "defer_loading": True}, {**odd, "name": "c.d"}])
+    assert index.deferred["a.b"].wire_entry["name"].startswith("a_b_")
+    assert tool_names({"tools": index.always_sent}) == ["c.d"]

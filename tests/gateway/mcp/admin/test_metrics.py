@@ -3,7 +3,6 @@ from __future__ import annotations
 from tests.gateway.mcp.harness import build_config, plain_server
 from toolcrib.gateway.mcp.admin.metrics import GatewayMetrics
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.mcp.server.token_savings import TokenSavings
 from toolcrib.gateway.metrics import MetricsRegistry
 from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.storage import open_store
@@ -18,7 +17,7 @@ def test_calls_of_tools_that_are_gone_are_no_servers() -> None:
     for _ in range(2):
         service.record_call("old___echo", False, 0.5)
     metrics = MetricsRegistry()
-    GatewayMetrics(metrics).refresh(McpRouter(service, TokenSavings(service)))
+    GatewayMetrics(metrics).refresh(McpRouter(service))
     lines = metrics.render().splitlines()
     assert 'toolcrib_calls_total{server="gone"} 1' in lines
     assert 'toolcrib_calls_total{server=""} 2' in lines

@@ -1,4 +1,4 @@
-"""What lies outside a client's profile can't be listed, searched, named, called or heard of."""
+"""A client cannot list, search, name, call or receive anything outside its access profile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from tests.gateway.mcp.harness import (
 )
 from toolcrib.config.settings import AccessProfile, SafetyConfig
 from toolcrib.core import prompts
+from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.hub.hub import Hub
+from toolcrib.storage import open_store
 
 pytestmark = [
     pytest.mark.anyio,
@@ -45,23 +48,23 @@ PROFILES = (
     AccessProfile("echoes", tools=("*___echo",), always_expose=("open___echo",), mode="search"),
     AccessProfile("picky", mode="search", confident_from=1.0),
 )
-BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
+BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[McpRouter]:
-    async with gateway(build_config(OPEN, SHUT, profiles=PROFILES)) as made:
-        yield made
+async def router() -> AsyncIterator[McpRouter]:
+    async with gateway(build_config(OPEN, SHUT, profiles=PROFILES)) as router:
+        yield router
 
 
-@BOTH
-async def test_nothing_of_other_profiles_is_ever_visible(front: McpRouter, era: str) -> None:
+@BOTH_REVISIONS
+async def test_other_profiles_are_never_visible(router: McpRouter, revision: str) -> None:
     PROFILE.set("reader")
-    async with connect_client(front, era) as connected:
-        seen: list[Any] = [
+    async with connect_client(router, revision) as connected:
+        visible: list[Any] = [
             await list_tool_names(connected),
             [prompt.name for prompt in (await connected.list_prompts()).prompts],
-            [str(one.uri) for one in (await connected.list_resources()).resources],
+            [str(resource.uri) for resource in (await connected.list_resources()).resources],
             [
                 t.uri_template
                 for t in (await connected.list_resource_templates()).resource_templates
@@ -70,35 +73,35 @@ async def test_nothing_of_other_profiles_is_ever_visible(front: McpRouter, era: 
         for query in ("secret", "vault", "shut", "log", "everything there is", "*"):
             for tool in ("search_tools", "search_available_tools"):
                 found = await connected.call_tool(tool, {"query": query})
-                seen.append(found.model_dump_json().replace(query, ""))
+                visible.append(found.model_dump_json().replace(query, ""))
         for name in ("shut___secret", "shut___log", "shut__secret"):
-            for tool, given in (
+            for tool, arguments in (
                 (name, {}),
                 ("call_tool", {"name": name, "arguments": {}}),
                 ("describe_tool", {"names": [name]}),
             ):
-                result = await connected.call_tool(tool, given)
+                result = await connected.call_tool(tool, arguments)
                 assert result.is_error
-                seen.append(part_text(result.content[0]).replace(name, ""))
+                visible.append(part_text(result.content[0]).replace(name, ""))
         with pytest.raises(MCPError):
             await connected.get_prompt("shut___password")
         with pytest.raises(MCPError):
             await connected.read_resource("memo://shut")
     PROFILE.set(None)
-    text = json.dumps(seen)
+    text = json.dumps(visible)
     assert "open___echo" in text
     for word in ("shut", "secret", "vault", "password"):
         assert word not in text
 
 
-@BOTH
-async def test_a_profile_of_some_tools_knows_nothing_of_servers_without_them(
-    front: McpRouter, era: str
+@BOTH_REVISIONS
+async def test_tool_filter_hides_servers_without_matching_tools(
+    router: McpRouter, revision: str
 ) -> None:
     token = PROFILE.set("pids")
-    async with connect_client(front, era) as connected:
+    async with connect_client(router, revision) as connected:
         prompts = [prompt.name for prompt in (await connected.list_prompts()).prompts]
-        uris = [str(one.uri) for one in (await connected.list_resources()).resources]
+        uris = [str(resource.uri) for resource in (await connected.list_resources()).resources]
         with pytest.raises(MCPError, match="Unknown prompt"):
             await connected.get_prompt("shut___password")
         with pytest.raises(MCPError):
@@ -107,58 +110,60 @@ async def test_a_profile_of_some_tools_knows_nothing_of_servers_without_them(
     assert (prompts, uris) == (["open___greet"], ["memo://open"])
 
 
-@pytest.mark.parametrize(("profile", "fits"), [("picky", False), ("reader", True), (None, True)])
-async def test_a_profile_says_how_sure_a_search_must_be(
-    front: McpRouter, profile: str | None, fits: bool
+@pytest.mark.parametrize(
+    ("profile", "is_confident"), [("picky", False), ("reader", True), (None, True)]
+)
+async def test_profile_sets_the_confidence_threshold(
+    router: McpRouter, profile: str | None, is_confident: bool
 ) -> None:
     query = {"query": "say back the text that I give you"}
     token = PROFILE.set(profile)
-    async with connect_client(front) as connected:
+    async with connect_client(router) as connected:
         found = await connected.call_tool("search_tools", query)
     PROFILE.reset(token)
     assert found.structured_content is not None
-    assert found.structured_content["confident"] is fits
-    assert (prompts.NO_GOOD_MATCH in part_text(found.content[0])) is not fits
+    assert found.structured_content["confident"] is is_confident
+    assert (prompts.NO_GOOD_MATCH in part_text(found.content[0])) is not is_confident
     assert "open___echo" in part_text(found.content[0])
 
 
-@pytest.mark.parametrize(("profile", "fits"), [(None, False), ("easy", True)])
-async def test_a_gateway_says_how_sure_a_search_must_be_unless_a_profile_does(
-    profile: str | None, fits: bool
+@pytest.mark.parametrize(("profile", "is_confident"), [(None, False), ("easy", True)])
+async def test_profile_threshold_overrides_the_gateway_threshold(
+    profile: str | None, is_confident: bool
 ) -> None:
     easy = AccessProfile("easy", confident_from=0.0)
     config = build_config(OPEN, profiles=[easy], mode="search", confident_from=1.0)
     token = PROFILE.set(profile)
-    async with gateway(config) as front, connect_client(front) as connected:
+    async with gateway(config) as router, connect_client(router) as connected:
         found = await connected.call_tool("search_tools", {"query": "text back"})
     PROFILE.reset(token)
     assert found.structured_content is not None
-    assert found.structured_content["confident"] is fits
+    assert found.structured_content["confident"] is is_confident
 
 
-async def test_a_search_whose_finds_are_all_too_poor_has_found_nothing() -> None:
+async def test_results_below_the_score_threshold_are_dropped() -> None:
     async with (
-        gateway(build_config(OPEN, mode="search", search_threshold=0.95)) as front,
-        connect_client(front) as connected,
+        gateway(build_config(OPEN, mode="search", search_threshold=0.95)) as router,
+        connect_client(router) as connected,
     ):
         found = await connected.call_tool("search_tools", {"query": "say back the text"})
     assert found.structured_content == {"tools": [], "confident": False}
     assert prompts.NO_MATCH in part_text(found.content[0])
 
 
-@BOTH
-async def test_two_profiles_have_prompts_of_one_name_each_its_own(era: str) -> None:
-    """Without prefixes one name is a prompt of several servers, and each profile sees one."""
+@BOTH_REVISIONS
+async def test_same_prompt_name_resolves_per_profile(revision: str) -> None:
+    """Without prefixes, several servers have a prompt of the same name; each profile sees one."""
     servers = [
         plain_server(name, prompts=["greet"], resources=["memo://one"]) for name in ("a", "b")
     ]
     profiles = [AccessProfile(name, servers=(name,)) for name in ("a", "b")]
-    async with gateway(build_config(*servers, profiles=profiles, prefix=False)) as front:
+    async with gateway(build_config(*servers, profiles=profiles, prefix=False)) as router:
         for name in ("a", "b", "a"):
             token = PROFILE.set(name)
-            async with connect_client(front, era) as connected:
+            async with connect_client(router, revision) as connected:
                 await connected.list_resources()
-                got = await connected.get_prompt("greet")
+                prompt = await connected.get_prompt("greet")
                 read = await connected.read_resource("memo://one")
                 completed = await connected.complete(
                     PromptReference(name="greet"), {"name": "who", "value": "Al"}
@@ -166,52 +171,51 @@ async def test_two_profiles_have_prompts_of_one_name_each_its_own(era: str) -> N
                 with pytest.raises(MCPError, match="Unknown prompt"):
                     await connected.get_prompt("b___greet" if name == "a" else "a___greet")
             PROFILE.reset(token)
-            assert part_text(got.messages[0].content) == f"greet of {name}"
+            assert part_text(prompt.messages[0].content) == f"greet of {name}"
             assert read.contents[0].text == f"memo://one of {name}"  # type: ignore[union-attr]
             assert completed.completion.values[1] == "Al"
 
 
-async def test_a_prompt_that_is_gone_cannot_be_had_any_more(front: McpRouter) -> None:
-    async with connect_client(front) as connected:
+async def test_prompt_of_a_removed_server_is_unknown(router: McpRouter) -> None:
+    async with connect_client(router) as connected:
         await connected.list_prompts()
-        front._passthrough._prompts["left"] = {}
-        upstream = front.pool.servers.pop("shut")
+        router.passthrough.prompt_owners["removed"] = {}
+        upstream = router.pool.servers.pop("shut")
         try:
             listed = [prompt.name for prompt in (await connected.list_prompts()).prompts]
             with pytest.raises(MCPError, match="Unknown prompt"):
                 await connected.get_prompt("shut___password")
         finally:
-            front.pool.servers["shut"] = upstream
+            router.pool.servers["shut"] = upstream
     assert listed == ["open___greet"]
-    # Nothing is kept of a profile that there is no more.
-    assert "left" not in front._passthrough._prompts
+    assert "removed" not in router.passthrough.prompt_owners
 
 
-async def test_news_of_a_server_goes_to_those_who_may_know_of_it(front: McpRouter) -> None:
-    heard: list[str] = []
+async def test_notifications_reach_only_profiles_that_see_the_server(router: McpRouter) -> None:
+    received: list[str] = []
 
     async def on_message(message: Any) -> None:
-        heard.append(getattr(message, "method", ""))
+        received.append(getattr(message, "method", ""))
 
     token = PROFILE.set("reader")
-    async with connect_client(front, "legacy", message_handler=on_message) as connected:
+    async with connect_client(router, "legacy", message_handler=on_message) as connected:
         await connected.subscribe_resource("memo://shut")
         PROFILE.reset(token)
         for method in ("prompts/list_changed", "resources/list_changed"):
-            await front._forward_notification("shut", f"notifications/{method}", None)
-        await front._forward_notification(
+            await router.forward_notification("shut", f"notifications/{method}", None)
+        await router.forward_notification(
             "shut", "notifications/resources/updated", {"uri": "memo://shut"}
         )
-        await front._forward_notification("open", "notifications/prompts/list_changed", None)
-        await wait_until(lambda: heard)
-    assert heard == ["notifications/prompts/list_changed"]
+        await router.forward_notification("open", "notifications/prompts/list_changed", None)
+        await wait_until(lambda: received)
+    assert received == ["notifications/prompts/list_changed"]
 
 
-@BOTH
-async def test_a_profile_has_its_own_pins_and_mode(front: McpRouter, era: str) -> None:
+@BOTH_REVISIONS
+async def test_profile_has_its_own_exposed_tools_and_mode(router: McpRouter, revision: str) -> None:
     token = PROFILE.set("echoes")
     try:
-        async with connect_client(front, era) as connected:
+        async with connect_client(router, revision) as connected:
             listed = (await connected.list_tools()).tools
             found = await connected.call_tool("search_tools", {"query": "echo"})
     finally:
@@ -223,46 +227,46 @@ async def test_a_profile_has_its_own_pins_and_mode(front: McpRouter, era: str) -
     assert named == {"open___echo", "shut___echo"}
 
 
-@BOTH
-async def test_a_profile_that_does_not_exist_shows_nothing(front: McpRouter, era: str) -> None:
+@BOTH_REVISIONS
+async def test_unknown_profile_is_an_error(router: McpRouter, revision: str) -> None:
     token = PROFILE.set("nobody")
     try:
-        async with connect_client(front, era) as connected:
+        async with connect_client(router, revision) as connected:
             with pytest.raises(MCPError, match="no profile 'nobody'"):
                 await connected.list_tools()
     finally:
         PROFILE.reset(token)
 
 
-async def test_a_session_stays_with_its_profile(front: McpRouter) -> None:
-    token = PROFILE.set("reader")
-    service = front._get_profile
-    async with connect_client(front, "legacy") as connected:
-        PROFILE.reset(token)
-        front._get_profile = lambda ctx: "echoes"
-        try:
-            with pytest.raises(MCPError, match="another profile's"):
-                await connected.list_tools()
-        finally:
-            front._get_profile = service
+async def test_session_is_bound_to_its_profile() -> None:
+    profile = "reader"
+    hub = Hub(build_config(OPEN, profiles=PROFILES), open_store("sqlite://"))
+    async with (
+        run_gateway(hub, lambda ctx: profile) as router,
+        connect_client(router, "legacy") as connected,
+    ):
+        profile = "echoes"
+        with pytest.raises(MCPError, match="belongs to another profile"):
+            await connected.list_tools()
+    hub.close()
 
 
-async def test_what_waits_for_approval_is_counted_for_those_who_may_know_of_it() -> None:
+async def test_quarantined_tools_are_counted_per_profile() -> None:
     profiles = (AccessProfile("echoes", tools=("*___secret",)), AccessProfile("all"))
     config = build_config(SHUT, profiles=profiles, safety=SafetyConfig(changed="block"))
-    async with gateway(config) as made, connect_client(made) as connected:
+    async with gateway(config) as router, connect_client(router) as connected:
         await call_text(connected, "shut___change", {"description": "Something else now."})
-        await wait_until(lambda: made.hub.directory.servers[0].quarantined)
+        await wait_until(lambda: router.hub.directory.servers[0].quarantined)
         assert "shut___echo" not in await list_tool_names(connected)
-        everybody = await call_text(connected, "search_tools", {"query": "secret"})
+        unfiltered = await call_text(connected, "search_tools", {"query": "secret"})
         token = PROFILE.set("echoes")
-        some = await call_text(connected, "search_tools", {"query": "secret"})
+        filtered = await call_text(connected, "search_tools", {"query": "secret"})
         PROFILE.reset(token)
-        assert "1 tool of shut wait until a person approves them" in everybody
-        assert "wait" not in some
-        # The call is refused too, whatever the client still has in its list.
+        assert "1 tool of shut wait until a person approves them" in unfiltered
+        assert "wait" not in filtered
+        # A call is refused even if the client still has the tool in its list.
         refused = await connected.call_tool("shut___echo", {"text": "x"})
         assert refused.is_error
-        assert made.hub.store.approve("shut") == ["echo"]
-        await wait_until(lambda: not made.hub.directory.servers[0].quarantined)
+        assert router.hub.store.approve("shut") == ["echo"]
+        await wait_until(lambda: not router.hub.directory.servers[0].quarantined)
         assert await call_text(connected, "shut___echo", {"text": "again"}) == "again"

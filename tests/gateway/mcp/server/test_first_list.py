@@ -1,4 +1,4 @@
-"""The first list of a gateway whose servers nobody has seen yet. Some clients never read another."""
+"""The first tool list while servers start, which is the only one that some clients read."""
 
 from __future__ import annotations
 
@@ -30,49 +30,59 @@ GOOD = plain_server("good", ["echo"])
 STALLED = script_server("slow", "faulty.py", "mute", connect_seconds=60)
 GONE = ServerConfig("gone", command="there-is-no-such-program")
 CURSOR = Implementation(name="cursor-vscode", version="1")
-OWN = ["search_tools", "describe_tool", "call_tool"]
+GATEWAY_TOOLS = ["search_tools", "describe_tool", "call_tool"]
 
 
 @pytest.fixture(autouse=True)
-def short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_exit_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
 
 
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_it_waits_for_servers_that_are_only_starting(
-    era: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
+async def test_list_waits_for_starting_servers(
+    revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 60)
     async with (
-        gateway(build_config(GOOD, GONE), wait=False) as front,
-        connect_client(front, era) as connected,
+        gateway(build_config(GOOD, GONE), wait=False) as router,
+        connect_client(router, revision) as connected,
     ):
         assert await list_tool_names(connected) == ["good___echo"]
 
 
-async def test_it_does_not_wait_long_and_then_gives_those_who_read_once_a_search(
+async def test_list_wait_is_limited_and_single_list_clients_get_a_search_tool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 0.1)
-    async with gateway(build_config(GOOD, STALLED), wait=False) as front:
-        await wait_until(lambda: any(one.is_listed for one in upstreams(front)))
-        async with connect_client(front, "legacy") as connected:
+    async with gateway(build_config(GOOD, STALLED), wait=False) as router:
+        await wait_until(lambda: any(server.is_listed for server in upstreams(router)))
+        async with connect_client(router, "legacy") as connected:
             assert await list_tool_names(connected) == ["good___echo"]
             found = await call_text(connected, "search_available_tools", {"query": "zebra quartz"})
             assert found.endswith(
                 "1 server is still starting: slow. Search again in a moment for their tools."
             )
-        async with connect_client(front, "legacy", client_info=CURSOR) as connected:
-            assert await list_tool_names(connected) == [*OWN, "good___echo"]
-            called = {"name": "good___echo", "arguments": {"text": "fine"}}
-            assert await call_text(connected, "call_tool", called) == "fine"
+        async with connect_client(router, "legacy", client_info=CURSOR) as connected:
+            assert await list_tool_names(connected) == [*GATEWAY_TOOLS, "good___echo"]
+            arguments = {"name": "good___echo", "arguments": {"text": "fine"}}
+            assert await call_text(connected, "call_tool", arguments) == "fine"
 
 
-async def test_a_profile_waits_for_its_own_servers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_profile_waits_only_for_its_own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", math.inf)
     config = build_config(GOOD, STALLED, profiles=[AccessProfile("mine", ("good",))])
     token = PROFILE.set("mine")
-    async with gateway(config, wait=False) as front, connect_client(front, "legacy") as connected:
+    async with gateway(config, wait=False) as router, connect_client(router, "legacy") as connected:
         with anyio.fail_after(60):
             assert await list_tool_names(connected) == ["good___echo"]
     PROFILE.reset(token)
+
+
+async def test_search_mode_lists_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", math.inf)
+    config = build_config(STALLED, mode="search")
+    async with gateway(config, wait=False) as router, connect_client(router) as connected:
+        with anyio.fail_after(60):
+            tools = (await connected.list_tools()).tools
+    description = tools[0].description or ""
+    assert description.startswith("Find tools. More come from servers that were not up yet: slow.")

@@ -29,7 +29,6 @@ from toolcrib.gateway.app import build_unprotected_app
 from toolcrib.gateway.metrics import MetricsRegistry
 from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.hub.hub import Hub
-from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.storage import open_store
 
@@ -50,8 +49,8 @@ CONFIG = replace(
         (ApiKey.from_secret("key of all"), ApiKey.from_secret("key of the sea", "wet", "diver"))
     ),
 )
-BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
-# Two hundred sessions take half a minute of one core; the same is tested without HTTP.
+BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
+# Two hundred sessions take half a minute of one core.
 HEAVY = bool(os.environ.get("TOOLCRIB_HEAVY_TESTS"))
 SEARCH = "search_available_tools"
 JSON = {"accept": "application/json, text/event-stream"}
@@ -59,81 +58,80 @@ JSON = {"accept": "application/json, text/event-stream"}
 
 @pytest.fixture(scope="module")
 async def url() -> AsyncIterator[str]:
-    service = Hub(CONFIG, open_store("sqlite://"))
-    service._engine = SearchEngine(service.engine.catalog, {"lexical": LexicalRanker()})
-    app = build_unprotected_app(service, MetricsRegistry())
+    hub = Hub(CONFIG, open_store("sqlite://"), {"lexical": LexicalRanker()})
+    app = build_unprotected_app(hub, MetricsRegistry())
     guarded = SecurityMiddleware(app, CONFIG.http, CONFIG.auth)
 
-    async def either(scope: Any, receive: Any, send: Any) -> None:
-        """With the guard for those who come with a key, without for all others."""
+    async def authenticate_if_key(scope: Any, receive: Any, send: Any) -> None:
+        """Authenticate requests that have a key; let the others through."""
         has_key = any(name == b"authorization" for name, _ in scope.get("headers", ()))
         await (guarded if has_key else app)(scope, receive, send)
 
     try:
-        async with serve_app(either) as address, httpx2.AsyncClient() as http:
+        async with serve_app(authenticate_if_key) as address, httpx2.AsyncClient() as http:
             with anyio.fail_after(60):
                 while (await post(http, address, "tools/list"))["result"]["tools"].__len__() < 4:
                     await anyio.sleep(0.05)
             yield address
     finally:
-        service.close()
+        hub.close()
 
 
 async def post(http: httpx2.AsyncClient, url: str, method: str, **params: Any) -> Any:
-    """A request as curl would send it: no handshake, no session."""
+    """Send a request as `curl` does: without a handshake and without a session."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     response = await http.post(f"{url}/mcp", json=body)
     assert response.status_code == 200
     return response.json()
 
 
-@BOTH
-async def test_the_official_client_lists_searches_and_calls(url: str, era: str) -> None:
-    async with Client(f"{url}/mcp", mode=era) as connected:
+@BOTH_REVISIONS
+async def test_sdk_client_lists_searches_and_calls(url: str, revision: str) -> None:
+    async with Client(f"{url}/mcp", mode=revision) as connected:
         listed = await list_tool_names(connected)
         assert await call_text(connected, "zoo___echo", {"text": "hello"}) == "hello"
         assert "sea___whale" in await call_text(connected, SEARCH, {"query": "whale"})
         after = await list_tool_names(connected)
-    if era == STATELESS:
+    if revision == STATELESS:
         assert listed == after == ["search_tools", "describe_tool", "call_tool"]
     else:
         assert listed[-1] == SEARCH
         assert after == ["sea___whale", SEARCH]
 
 
-async def test_one_session_hears_of_its_search_before_the_result_and_no_other(url: str) -> None:
-    heard: list[str] = []
-    overheard: list[str] = []
+async def test_list_change_reaches_only_the_searching_session_before_the_result(url: str) -> None:
+    received: list[str] = []
+    received_by_other: list[str] = []
 
-    async def hear(message: Any) -> None:
-        heard.append(getattr(message, "method", ""))
+    async def on_message(message: Any) -> None:
+        received.append(getattr(message, "method", ""))
 
-    async def overhear(message: Any) -> None:
-        overheard.append(getattr(message, "method", ""))
+    async def on_other_message(message: Any) -> None:
+        received_by_other.append(getattr(message, "method", ""))
 
     async with (
-        Client(f"{url}/mcp", mode="legacy", message_handler=hear) as one,
-        Client(f"{url}/mcp", mode="legacy", message_handler=overhear) as other,
+        Client(f"{url}/mcp", mode="legacy", message_handler=on_message) as searching,
+        Client(f"{url}/mcp", mode="legacy", message_handler=on_other_message) as other,
     ):
-        await call_text(one, SEARCH, {"query": "squid"})
-        heard.append("result")
-        assert heard == ["notifications/tools/list_changed", "result"]
+        await call_text(searching, SEARCH, {"query": "squid"})
+        received.append("result")
+        assert received == ["notifications/tools/list_changed", "result"]
         assert len(await list_tool_names(other)) == 4
-    assert overheard == []
+    assert received_by_other == []
 
 
-@BOTH
-async def test_a_path_chooses_a_profile(url: str, era: str) -> None:
-    async with Client(f"{url}/mcp/p/wet", mode=era) as connected:
+@BOTH_REVISIONS
+async def test_path_selects_a_profile(url: str, revision: str) -> None:
+    async with Client(f"{url}/mcp/p/wet", mode=revision) as connected:
         assert await list_tool_names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
         assert (await connected.call_tool("zoo___echo", {"text": "x"})).is_error
     with pytest.raises((MCPError, ExceptionGroup)):
-        async with Client(f"{url}/mcp/p/nowhere", mode=era) as connected:
+        async with Client(f"{url}/mcp/p/nowhere", mode=revision) as connected:
             await connected.list_tools()
 
 
 @asynccontextmanager
-async def with_key(url: str, key: str) -> AsyncIterator[Any]:
+async def connect_with_key(url: str, key: str) -> AsyncIterator[Any]:
     headers = {"Authorization": f"Bearer {key}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=30) as http,
@@ -142,23 +140,25 @@ async def with_key(url: str, key: str) -> AsyncIterator[Any]:
         yield streams
 
 
-@BOTH
-async def test_a_key_chooses_a_profile_and_opens_no_other(url: str, era: str) -> None:
-    async with Client(with_key(f"{url}/mcp", "key of the sea"), mode=era) as connected:
+@BOTH_REVISIONS
+async def test_key_selects_its_profile_and_no_other(url: str, revision: str) -> None:
+    async with Client(connect_with_key(f"{url}/mcp", "key of the sea"), mode=revision) as connected:
         assert await list_tool_names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
-    async with Client(with_key(f"{url}/mcp/p/wet", "key of all"), mode=era) as connected:
+    async with Client(
+        connect_with_key(f"{url}/mcp/p/wet", "key of all"), mode=revision
+    ) as connected:
         assert len(await list_tool_names(connected)) == 3
     headers = {"Authorization": "Bearer key of the sea"}
     async with httpx2.AsyncClient(headers=headers) as http:
         refused = await http.post(f"{url}/mcp/p/dry", json={})
         assert refused.status_code == 403
-        assert "does not open this profile" in refused.text
+        assert "does not give access to this profile" in refused.text
     async with httpx2.AsyncClient(headers={"Authorization": "Bearer wrong"}) as http:
         assert (await http.post(f"{url}/mcp", json={})).status_code == 401
 
 
-async def test_a_session_of_one_profile_is_of_no_use_to_another(url: str) -> None:
-    hello = {
+async def test_session_cannot_be_used_with_another_profile(url: str) -> None:
+    initialize = {
         "jsonrpc": "2.0",
         "id": 1,
         "method": "initialize",
@@ -169,7 +169,7 @@ async def test_a_session_of_one_profile_is_of_no_use_to_another(url: str) -> Non
         },
     }
     async with httpx2.AsyncClient(headers=JSON) as http:
-        opened = await http.post(f"{url}/mcp", json=hello)
+        opened = await http.post(f"{url}/mcp", json=initialize)
         session = {"mcp-session-id": opened.headers["mcp-session-id"]}
         ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         await http.post(f"{url}/mcp", json=ready, headers=session)
@@ -198,7 +198,7 @@ async def test_curl_needs_no_handshake(url: str) -> None:
     assert ping["result"] == {}
 
 
-async def test_curl_is_told_in_events_that_the_list_has_changed(url: str) -> None:
+async def test_curl_receives_the_list_change_as_an_event(url: str) -> None:
     body = {
         "jsonrpc": "2.0",
         "id": 5,
@@ -228,7 +228,7 @@ async def test_curl_is_told_in_events_that_the_list_has_changed(url: str) -> Non
         (b'{"x":"' + b"x" * 150_000 + b'"}', 413),
     ],
 )
-async def test_what_is_no_request_is_refused(url: str, body: bytes, status: int) -> None:
+async def test_invalid_request_is_refused(url: str, body: bytes, status: int) -> None:
     async with httpx2.AsyncClient(headers=JSON) as http:
         headers = {"content-type": "application/json"}
         response = await http.post(f"{url}/mcp", content=body, headers=headers)
@@ -236,43 +236,43 @@ async def test_what_is_no_request_is_refused(url: str, body: bytes, status: int)
     assert response.text
 
 
-async def test_odd_parameters_are_answered_with_an_error(url: str) -> None:
+async def test_invalid_parameters_are_an_error(url: str) -> None:
     async with httpx2.AsyncClient() as http:
         for params in ({}, {"name": 7}, {"name": "zoo___echo", "arguments": [1]}):
-            answer = await post(http, url, "tools/call", **params)
-            assert answer["error"]["code"] == -32602
+            response = await post(http, url, "tools/call", **params)
+            assert response["error"]["code"] == -32602
         nothing = await post(http, url, "tools/call", name="zoo___nothing\nx", arguments=None)
     assert nothing["result"]["isError"] is True
 
 
-async def test_it_says_how_it_is(url: str) -> None:
+async def test_health(url: str) -> None:
     async with httpx2.AsyncClient() as http:
         health = await http.get(f"{url}/health")
     assert health.json()["status"] == "ok"
 
 
-async def test_many_sessions_with_lists_of_their_own(url: str) -> None:
-    """Each finds another tool, and sees that one only, whatever all the others do."""
+async def test_sessions_have_independent_tool_lists(url: str) -> None:
+    """Each session searches for another tool and then lists only that one."""
     count = 200 if HEAVY else 12
     animals = ["lion", "bear", "wolf", "whale", "shark", "squid"]
     wrong: list[Any] = []
     ready = 0
-    everybody = anyio.Event()
+    all_ready = anyio.Event()
 
-    async def visit(number: int) -> None:
+    async def run_session(number: int) -> None:
         nonlocal ready
         animal = animals[number % len(animals)]
         transport = streamable_http_client(f"{url}/mcp", http_client=http)
         async with Client(transport, mode="legacy") as connected:
             await call_text(connected, SEARCH, {"query": animal})
-            said = f"{number} was here"
-            echo = await call_text(connected, "zoo___echo", {"text": said})
+            text = f"session {number}"
+            echo = await call_text(connected, "zoo___echo", {"text": text})
             ready += 1
             if ready == count:
-                everybody.set()
-            await everybody.wait()
+                all_ready.set()
+            await all_ready.wait()
             listed = await list_tool_names(connected)
-            if echo != said or [name.partition("___")[2] for name in listed[:-1]] != [animal]:
+            if echo != text or [name.partition("___")[2] for name in listed[:-1]] != [animal]:
                 wrong.append((number, echo, listed))
 
     unlimited = httpx2.Limits(max_connections=None)
@@ -282,5 +282,5 @@ async def test_many_sessions_with_lists_of_their_own(url: str) -> None:
             anyio.create_task_group() as tasks,
         ):
             for number in range(count):
-                tasks.start_soon(visit, number)
+                tasks.start_soon(run_session, number)
     assert wrong == []

@@ -1,9 +1,10 @@
-"""MCProxy's contract, held against its profile wherever the gateway speaks of the same things."""
+"""The gateway behaves as the MCProxy profile where both do the same."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,37 +29,38 @@ pytestmark = pytest.mark.anyio
 SEARCH = "search_available_tools"
 
 
-def servers_of(catalog: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The tools of a recorded catalog by server, under their own names."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def group_by_server(catalog: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the tools of a recorded catalog by server, without their prefixes."""
+    servers: dict[str, list[dict[str, Any]]] = {}
     for tool in catalog:
         server, _, name = tool["name"].partition("___")
-        found.setdefault(server, []).append({**tool, "name": name, "inputSchema": {}})
-    return found
+        servers.setdefault(server, []).append({**tool, "name": name, "inputSchema": {}})
+    return servers
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[McpRouter]:
+async def router() -> AsyncIterator[McpRouter]:
     catalog = load_golden("mcproxy")["catalogs"]["gateway22"]
-    servers = [plain_server(name, tools) for name, tools in servers_of(catalog).items()]
-    async with gateway(build_config(*servers, mode="dynamic")) as made:
-        yield made
+    servers = [plain_server(name, tools) for name, tools in group_by_server(catalog).items()]
+    async with gateway(build_config(*servers, mode="dynamic")) as router:
+        yield router
 
 
-def configured(
-    front: McpRouter, config: dict[str, Any], order: list[str]
+def reconfigure(
+    router: McpRouter, config: dict[str, Any], order: list[str]
 ) -> mcproxy.McproxyToolSearch:
-    """Both under the same configuration, read by each in its own way; gives the profile."""
-    ours = parse_config({"toolSearch": config} if config else {}, {}).tool_search
-    before = front.hub.config
+    """Apply a configuration to the gateway and return the profile with the same configuration."""
+    parsed = parse_config({"toolSearch": config} if config else {}, {}).tool_search
+    before = router.hub.config
     servers = {name: before.servers[name] for name in order or before.servers}
-    changed = with_search_settings(before, **{key: getattr(ours, key) for key in ours.__slots__})
+    changed = with_search_settings(
+        before, **{key: getattr(parsed, key) for key in parsed.__slots__}
+    )
     changed = with_search_settings(changed, mode="dynamic")
-    object.__setattr__(changed, "servers", {**servers, **before.servers})
-    front.hub.config = changed
-    front.hub._rebuild()
+    changed = replace(changed, servers={**servers, **before.servers})
+    router.hub.reconfigure(changed)
     tools = [
-        Tool(entry.name, entry.tool.description, id=entry.name) for entry in front.hub.directory
+        Tool(entry.name, entry.tool.description, id=entry.name) for entry in router.hub.directory
     ]
     return mcproxy.McproxyToolSearch(
         tools, mcproxy.McproxyConfig.from_json(config), servers=list(changed.servers)
@@ -66,10 +68,10 @@ def configured(
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "seed_document", "selection"))
-async def test_the_list_is_cut_as_the_page_says(front: McpRouter, vector: dict[str, Any]) -> None:
-    profile = configured(front, vector["config"], vector.get("server_order", []))
+async def test_list_is_limited_as_documented(router: McpRouter, vector: dict[str, Any]) -> None:
+    profile = reconfigure(router, vector["config"], vector.get("server_order", []))
     expected = profile.list_tools().tools
-    async with connect_client(front, "legacy") as connected:
+    async with connect_client(router, "legacy") as connected:
         listed = (await connected.list_tools()).tools
     assert [tool.name for tool in listed] == [tool.name for tool in expected]
     if expected[-1].name == SEARCH:
@@ -78,17 +80,15 @@ async def test_the_list_is_cut_as_the_page_says(front: McpRouter, vector: dict[s
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "search_vectors"))
-async def test_a_search_answers_as_the_profile_does(
-    front: McpRouter, vector: dict[str, Any]
-) -> None:
+async def test_search_result_equals_the_profile(router: McpRouter, vector: dict[str, Any]) -> None:
     if vector["catalog"] != "gateway22":
         pytest.skip("recorded for another catalog")
     if vector["config"].get("maxToolsLimit") == 0:
-        pytest.skip("where nothing is hidden the gateway finds things all the same")
+        pytest.skip("the gateway searches even if no tool is hidden")
     config = {"maxToolsLimit": 10, **vector["config"]}
-    profile = configured(front, config, [])
+    profile = reconfigure(router, config, [])
     expected = profile.search(vector["arguments"])
-    async with connect_client(front, "legacy") as connected:
+    async with connect_client(router, "legacy") as connected:
         before = await list_tool_names(connected)
         if isinstance(expected, mcproxy.RpcError):
             with pytest.raises(Exception, match=expected.message) as caught:
@@ -105,18 +105,18 @@ async def test_a_search_answers_as_the_profile_does(
     lines = text.split("\n\n")
     assert lines[0] == f"Found {len(after) - 1} matching tools:"
     assert sorted(after[:-1]) == sorted(found)
-    assert lines[1].split("\n")[0] == f"1. {after[0]} - {description(front, after[0])}"
+    assert lines[1].split("\n")[0] == f"1. {after[0]} - {get_description(router, after[0])}"
 
 
-def description(front: McpRouter, name: str) -> str:
-    return str(front.hub.directory.entries[name].tool.description)
+def get_description(router: McpRouter, name: str) -> str:
+    return str(router.hub.directory.entries[name].tool.description)
 
 
-async def test_names_lead_to_tools_by_a_table(front: McpRouter) -> None:
-    configured(front, {}, [])
-    async with connect_client(front, "legacy") as connected:
+async def test_names_are_resolved_by_the_directory(router: McpRouter) -> None:
+    reconfigure(router, {}, [])
+    async with connect_client(router, "legacy") as connected:
         for name in ("files___read_file___x", "___", "nothing", "files___", "unknown___read_file"):
             result = await connected.call_tool(name, {})
             assert result.is_error
-        seen = json.loads(await call_text(connected, "files___read_file"))
-    assert seen["name"] == "read_file"
+        arguments = json.loads(await call_text(connected, "files___read_file"))
+    assert arguments["name"] == "read_file"

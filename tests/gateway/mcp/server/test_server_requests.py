@@ -1,4 +1,4 @@
-"""What servers ask of clients while a call is under way, between the two eras on both sides."""
+"""Requests of servers to clients during a call, for all combinations of protocol revisions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.gateway.mcp.harness import (
     wait_until,
 )
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.mcp.server.server_requests import MAX_INPUT_REQUESTS, _PendingInputCall
+from toolcrib.gateway.mcp.server.server_requests import MAX_INPUT_REQUESTS, PendingInputCall
 
 pytestmark = pytest.mark.anyio
 
@@ -42,72 +42,77 @@ SAMPLING = {
 
 
 @pytest.fixture(scope="module")
-async def front() -> AsyncIterator[McpRouter]:
-    async with gateway(build_config(OLD, NEW)) as made:
-        yield made
+async def router() -> AsyncIterator[McpRouter]:
+    async with gateway(build_config(OLD, NEW)) as router:
+        yield router
 
 
-def asked(front: McpRouter, era: str) -> Client:
-    """A client that answers all that a server may ask."""
+def connect_responding_client(router: McpRouter, revision: str) -> Client:
+    """Return a client that responds to every request a server may send."""
 
     async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"which": params.message})
 
     async def sample(ctx: Any, params: Any) -> types.CreateMessageResult:
-        said = types.TextContent(text="word")
-        return types.CreateMessageResult(role="assistant", content=said, model="scripted")
+        content = types.TextContent(text="word")
+        return types.CreateMessageResult(role="assistant", content=content, model="scripted")
 
-    async def roots(ctx: Any) -> types.ListRootsResult:
+    async def list_roots(ctx: Any) -> types.ListRootsResult:
         return types.ListRootsResult(roots=[types.Root(uri="file:///here")])  # type: ignore[arg-type]
 
     return connect_client(
-        front,
-        era,
+        router,
+        revision,
         elicitation_callback=elicit,
         sampling_callback=sample,
-        list_roots_callback=roots,
+        list_roots_callback=list_roots,
     )
 
 
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
 @pytest.mark.parametrize("server", ["old", "new"])
 @pytest.mark.parametrize(
-    ("method", "params", "answer"),
+    ("method", "params", "response"),
     [
         ("elicitation/create", FORM, {"action": "accept", "content": {"which": "Which one?"}}),
         ("sampling/createMessage", SAMPLING, {"model": "scripted", "role": "assistant"}),
         ("roots/list", {}, {"roots": [{"uri": "file:///here"}]}),
     ],
 )
-async def test_a_server_gets_its_answer_in_all_combinations(
-    front: McpRouter, era: str, server: str, method: str, params: Any, answer: dict[str, Any]
+async def test_server_receives_the_response_in_all_combinations(
+    router: McpRouter,
+    revision: str,
+    server: str,
+    method: str,
+    params: Any,
+    response: dict[str, Any],
 ) -> None:
-    async with asked(front, era) as connected:
-        given = {"method": method, "params": params}
-        text = await call_text(connected, f"{server}___ask", given)
+    async with connect_responding_client(router, revision) as connected:
+        arguments = {"method": method, "params": params}
+        text = await call_text(connected, f"{server}___ask", arguments)
         through = await call_text(
-            connected, "call_tool", {"name": f"{server}___ask", "arguments": given}
+            connected, "call_tool", {"name": f"{server}___ask", "arguments": arguments}
         )
-    for said in (text, through):
-        got = json.loads(said)
-        got = got if server == "old" else got[0]["q"]
-        assert answer.items() <= got.items()
+    for result in (text, through):
+        received = json.loads(result)
+        received = received if server == "old" else received[0]["q"]
+        assert response.items() <= received.items()
 
 
-@pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_a_client_that_cannot_be_asked_is_not(front: McpRouter, era: str) -> None:
-    async with connect_client(front, era) as connected:
-        given = {"method": "elicitation/create", "params": FORM}
-        assert "cannot do elicitation/create" in await call_text(connected, "old___ask", given)
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
+async def test_client_without_the_capability_is_not_asked(router: McpRouter, revision: str) -> None:
+    async with connect_client(router, revision) as connected:
+        arguments = {"method": "elicitation/create", "params": FORM}
+        assert "cannot do elicitation/create" in await call_text(connected, "old___ask", arguments)
 
 
-async def test_a_server_cannot_ask_anything_else(front: McpRouter) -> None:
-    async with asked(front, "legacy") as connected:
+async def test_other_requests_of_a_server_are_refused(router: McpRouter) -> None:
+    async with connect_responding_client(router, "legacy") as connected:
         text = await call_text(connected, "old___ask", {"method": "resources/list", "params": {}})
     assert "cannot do resources/list" in text
 
 
-async def ask_raw(connected: Client, **more: Any) -> dict[str, Any]:
+async def call_ask(connected: Client, **more: Any) -> dict[str, Any]:
     params = {"name": "old___ask", "arguments": {"method": "roots/list"}, **more}
     data: dict[str, Any] = {"method": "tools/call", "params": params}
     opts: Any = {}
@@ -115,89 +120,89 @@ async def ask_raw(connected: Client, **more: Any) -> dict[str, Any]:
     return await connected.session._dispatcher.send_raw_request("tools/call", data["params"], opts)
 
 
-async def test_a_question_can_be_answered_only_once_and_only_about_its_call(
-    front: McpRouter,
+async def test_input_is_accepted_once_and_only_for_its_call(
+    router: McpRouter,
 ) -> None:
-    async with asked(front, STATELESS) as connected:
-        first = await ask_raw(connected)
+    async with connect_responding_client(router, STATELESS) as connected:
+        first = await call_ask(connected)
         assert first["resultType"] == "input_required"
         assert first["inputRequests"] == {"1": {"method": "roots/list"}}
         state = first["requestState"]
         responses: dict[str, Any] = {"1": {"roots": []}}
-        done = await ask_raw(connected, requestState=state, inputResponses=responses)
+        done = await call_ask(connected, requestState=state, inputResponses=responses)
         assert done["resultType"] == "complete"
-        # The token is used up. To call anew would do a second time what was done.
-        with pytest.raises(MCPError, match="no longer open"):
-            await ask_raw(connected, requestState=state, inputResponses=responses)
-        again = await ask_raw(connected)
+        # A used token is refused, because another call could repeat its effect.
+        with pytest.raises(MCPError, match="no longer waits for this input"):
+            await call_ask(connected, requestState=state, inputResponses=responses)
+        again = await call_ask(connected)
         assert again["resultType"] == "input_required"
-        with pytest.raises(MCPError, match="is missing"):
-            await ask_raw(connected, requestState=again["requestState"], inputResponses={})
-    await wait_until(lambda: front.pool.servers["old"].state == "started")
+        with pytest.raises(MCPError, match="lacks the input"):
+            await call_ask(connected, requestState=again["requestState"], inputResponses={})
+    await wait_until(lambda: router.pool.servers["old"].state == "started")
 
 
-async def test_a_question_that_nobody_answers_is_forgotten(
-    front: McpRouter, monkeypatch: pytest.MonkeyPatch
+async def test_unanswered_request_times_out(
+    router: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream = front.pool.servers["old"]
-    monkeypatch.setattr(upstream, "server", plain_server("old", given={"answer_seconds": 0.3}))
-    async with asked(front, STATELESS) as connected:
-        first = await ask_raw(connected)
+    upstream = router.pool.servers["old"]
+    monkeypatch.setattr(upstream, "config", plain_server("old", given={"answer_seconds": 0.3}))
+    async with connect_responding_client(router, STATELESS) as connected:
+        first = await call_ask(connected)
         assert first["resultType"] == "input_required"
-        await wait_until(lambda: not front._passthrough._bridge._pending)
+        await wait_until(lambda: not router.bridge.pending_count)
         assert upstream.state == "started"
 
 
-async def test_the_answer_may_come_from_the_client_that_says_no(front: McpRouter) -> None:
+async def test_client_can_decline(router: McpRouter) -> None:
     async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="decline")
 
-    for era in ("legacy", STATELESS):
-        async with connect_client(front, era, elicitation_callback=elicit) as connected:
+    for revision in ("legacy", STATELESS):
+        async with connect_client(router, revision, elicitation_callback=elicit) as connected:
             for server in ("old", "new"):
-                given = {"method": "elicitation/create", "params": FORM}
-                assert "decline" in await call_text(connected, f"{server}___ask", given)
+                arguments = {"method": "elicitation/create", "params": FORM}
+                assert "decline" in await call_text(connected, f"{server}___ask", arguments)
 
 
-async def test_an_answer_that_comes_too_late_is_not_taken_for_another(front: McpRouter) -> None:
-    """The server gives up on a question and asks the next; then the first is answered."""
-    held = _PendingInputCall(cast(Any, SimpleNamespace(key=1)), (None, "old", "tools/call", "ask"))
+async def test_late_input_is_not_used_for_the_next_request(router: McpRouter) -> None:
+    """The server gives up on a request and sends another; then input for the first arrives."""
+    call = PendingInputCall(cast(Any, SimpleNamespace(key=1)), (None, "old", "tools/call", "ask"))
     try:
         with anyio.move_on_after(0.05):
-            await held.send_request("roots/list", None)
-        first = await held.next_outcome()
+            await call.send_request("roots/list", None)
+        first = await call.next_outcome()
         async with anyio.create_task_group() as tasks:
-            answers: list[Any] = []
+            responses: list[Any] = []
 
-            async def ask() -> None:
-                answers.append(await held.send_request("roots/list", {"second": True}))
+            async def send_second() -> None:
+                responses.append(await call.send_request("roots/list", {"second": True}))
 
-            tasks.start_soon(ask)
-            second = await held.next_outcome()
+            tasks.start_soon(send_second)
+            second = await call.next_outcome()
             assert isinstance(first, tuple)
             assert isinstance(second, tuple)
-            for number, answer in ((first[0], {"to": 1}), (second[0], {"to": 2})):
-                held.open_request = number
-                held.submit_input(held.client, answer)
-        assert answers == [{"to": 2}]
+            for number, response in ((first[0], {"to": 1}), (second[0], {"to": 2})):
+                call.open_request = number
+                call.submit_input(call.client, response)
+        assert responses == [{"to": 2}]
         for _ in range(MAX_INPUT_REQUESTS):
             with anyio.move_on_after(0.02), suppress(MCPError):
-                await held.send_request("roots/list", None)
-        with pytest.raises(MCPError, match="no more than 10 questions"):
-            await held.send_request("roots/list", None)
-        # There is room for the end of the call whatever the server asked.
-        held.finish({})
+                await call.send_request("roots/list", None)
+        with pytest.raises(MCPError, match="at most 10 requests"):
+            await call.send_request("roots/list", None)
+        # The final result fits, however many requests the server has sent.
+        call.finish({})
     finally:
-        held.close()
+        call.close()
 
 
-async def test_what_goes_wrong_in_the_background_ends_nothing_else(
-    front: McpRouter, caplog: pytest.LogCaptureFixture
+async def test_background_failure_is_logged_and_does_not_stop_the_gateway(
+    router: McpRouter, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail() -> None:
         raise RuntimeError("of no importance")
 
-    front.pool.run_in_background(fail)
+    router.pool.run_in_background(fail)
     await wait_until(lambda: "background failed" in caplog.text)
-    async with connect_client(front) as connected:
+    async with connect_client(router) as connected:
         assert await call_text(connected, "old___echo", {"text": "on"}) == "on"

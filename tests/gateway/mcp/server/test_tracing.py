@@ -1,4 +1,4 @@
-"""Traces, in a process of its own: who collects them is decided once for a whole process."""
+"""OpenTelemetry spans, in a separate process because the tracer provider is global."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from toolcrib.config.parser import read
-from toolcrib.gateway.mcp.gateway import running
-from toolcrib.hub.startup import open_service
+from toolcrib.config.parser import parse_config
+from toolcrib.gateway.mcp.gateway import run_gateway
+from toolcrib.hub.startup import open_hub
 
-kept = InMemorySpanExporter()
+exporter = InMemorySpanExporter()
 provider = TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(kept))
+provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
 
 async def main():
-    service = open_service(read(json.loads(sys.argv[1]), {}))
-    async with running(service, lambda ctx: None) as front:
-        while not front.service.directory.entries:
+    hub = open_hub(parse_config(json.loads(sys.argv[1]), {}))
+    async with run_gateway(hub, lambda ctx: None) as router:
+        while not router.hub.directory.entries:
             await anyio.sleep(0.05)
-        async with Client(front.server) as client:
+        async with Client(router.server) as client:
             await client.call_tool("plain___echo", {"text": "hello"})
             await client.call_tool("plain___fail", {})
-    service.close()
-    for span in kept.get_finished_spans():
+    hub.close()
+    for span in exporter.get_finished_spans():
         parent = span.parent and format(span.parent.span_id, "x")
-        told = [span.name, span.kind.name, span.status.status_code.name, dict(span.attributes)]
-        print(json.dumps([*told, format(span.context.span_id, "x"), parent]))
+        fields = [span.name, span.kind.name, span.status.status_code.name, dict(span.attributes)]
+        print(json.dumps([*fields, format(span.context.span_id, "x"), parent]))
 
 anyio.run(main)
 """
 
 
-def test_every_request_is_a_span_and_so_is_its_way_to_the_server() -> None:
+def test_request_and_upstream_call_are_spans() -> None:
     config = {"mcpServers": {"plain": server_entry("echo", "fail")}, "store": "sqlite://"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(config)],
@@ -60,4 +60,4 @@ def test_every_request_is_a_span_and_so_is_its_way_to_the_server() -> None:
     assert attributes["mcp.method.name"] == "tools/call"
     assert served["tools/call plain___fail"][0] == "ERROR"
     outward = [span for span in spans if span[1] == "CLIENT" and span[-1] == id]
-    assert outward, "the call of the server hangs below the request it is made for"
+    assert outward, "the upstream call is a child of the request's span"

@@ -193,8 +193,8 @@ def test_only_so_much_can_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_request_without_a_session_leaves_no_wish_behind(front: McpRouter) -> None:
     before = front.pool.subscriptions.log_level
     async with connect_client(front, "legacy") as connected:
-        connection = next(iter(front._connections.values()))
-        front._passthrough.end_session(connection.state["toolcrib"])
+        connection = next(iter(front.connections.values()))
+        front.passthrough.end_session(connection.state["toolcrib"])
         await connected.subscribe_resource("memo://a")
         await connected.set_logging_level("debug")
         assert front.pool.subscriptions.subscribed_uris("old") == frozenset()

@@ -47,8 +47,8 @@ class Anthropic:
         return tuple(tool["name"] for tool in body.get("tools", []))
 
     def user_text(self, body: Body) -> str:
-        said = [join_texts(one["content"]) for one in body["messages"] if one["role"] == "user"]
-        return next((text for text in reversed(said) if text), "")
+        texts = [join_texts(item["content"]) for item in body["messages"] if item["role"] == "user"]
+        return next((text for text in reversed(texts) if text), "")
 
     def results(self, body: Body) -> tuple[str, ...]:
         content = body["messages"][-1]["content"]
@@ -76,7 +76,7 @@ class Anthropic:
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         yield _event("message_start", message=self._opening(body, number))
         for index, part in enumerate(turn.parts):
-            yield _event("content_block_start", index=index, content_block=_begun(part))
+            yield _event("content_block_start", index=index, content_block=_empty_block(part))
             if index == 0:
                 yield _event("ping")
             for delta in _deltas(part):
@@ -89,8 +89,8 @@ class Anthropic:
 
     def render_error(self, status: int, message: str) -> Body:
         kinds = {401: "authentication_error", 429: "rate_limit_error", 529: "overloaded_error"}
-        kind = kinds.get(status, "api_error" if status >= 500 else "invalid_request_error")
-        return {"type": "error", "error": {"type": kind, "message": message}}
+        block_type = kinds.get(status, "api_error" if status >= 500 else "invalid_request_error")
+        return {"type": "error", "error": {"type": block_type, "message": message}}
 
     def _opening(self, body: Body, number: int) -> Body:
         return {
@@ -105,8 +105,8 @@ class Anthropic:
         }
 
 
-def _event(kind: str, **fields: Any) -> bytes:
-    return format_event({"type": kind, **fields}, kind)
+def _event(block_type: str, **fields: Any) -> bytes:
+    return format_event({"type": block_type, **fields}, block_type)
 
 
 def _stop(turn: Turn) -> str:
@@ -118,11 +118,11 @@ def _block(part: Part) -> Body:
         return dict(part.block)
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
-    return {**_begun(part), "input": dict(part.arguments)}
+    return {**_empty_block(part), "input": dict(part.arguments)}
 
 
-def _begun(part: Part) -> Body:
-    """A block as its first event has it: empty, except for what comes without deltas."""
+def _empty_block(part: Part) -> Body:
+    """Return a block as in its start event: empty, except for fields without deltas."""
     if isinstance(part, Raw):
         return dict(part.block)
     if isinstance(part, Text):
@@ -138,6 +138,6 @@ def _deltas(part: Part) -> Iterator[Body]:
             yield {"type": "input_json_delta", "partial_json": piece}
 
 
-def _ids(message: Body, kind: str, field: str) -> list[str]:
+def _ids(message: Body, block_type: str, field: str) -> list[str]:
     content = message["content"] if isinstance(message["content"], list) else []
-    return [block[field] for block in content if block.get("type") == kind]
+    return [block[field] for block in content if block.get("type") == block_type]

@@ -44,8 +44,10 @@ class Gemini:
         )
 
     def user_text(self, body: Body) -> str:
-        said = [join_texts(one["parts"]) for one in body["contents"] if one.get("role") == "user"]
-        return next((text for text in reversed(said) if text), "")
+        texts = [
+            join_texts(item["parts"]) for item in body["contents"] if item.get("role") == "user"
+        ]
+        return next((text for text in reversed(texts) if text), "")
 
     def results(self, body: Body) -> tuple[str, ...]:
         answers = _parts(body["contents"][-1], "functionResponse")
@@ -62,14 +64,14 @@ class Gemini:
 
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         for part in turn.parts:
-            # Words come piece by piece; a call always comes whole.
+            # Text is streamed in pieces; a call always comes in one chunk.
             whole = [_part(part)]
-            said = (
+            texts = (
                 [{"text": piece} for piece in pieces(part.text)]
                 if isinstance(part, Text)
                 else whole
             )
-            for piece in said:
+            for piece in texts:
                 yield format_event(self._chunk([piece], None, body, number))
         yield format_event(self._chunk([{"text": ""}], turn, body, number))
 
@@ -81,8 +83,8 @@ class Gemini:
 
     def _chunk(self, parts: list[Body], turn: Turn | None, body: Body, number: int) -> Body:
         candidate: Body = {"content": {"role": "model", "parts": parts}, "index": 0}
-        spent = estimate_tokens(body)
-        usage = {"promptTokenCount": spent, "totalTokenCount": spent}
+        usage_counts = estimate_tokens(body)
+        usage = {"promptTokenCount": usage_counts, "totalTokenCount": usage_counts}
         if turn:
             candidate["finishReason"] = turn.stop or "STOP"
             usage["candidatesTokenCount"] = turn.tokens
@@ -103,12 +105,12 @@ def _part(part: Part) -> Body:
     return {"functionCall": {"id": part.id, "name": part.name, "args": dict(part.arguments)}}
 
 
-def _parts(content: Body, kind: str) -> list[Any]:
-    return [part[kind] for part in content.get("parts", []) if kind in part]
+def _parts(content: Body, field: str) -> list[Any]:
+    return [part[field] for part in content.get("parts", []) if field in part]
 
 
 def _result(response: Body) -> str:
-    """A result as a text: by custom it stands under `result`, `output` or `error`."""
+    """Return a result as text: by convention it is under `result`, `output` or `error`."""
     value = next(
         (response[key] for key in ("result", "output", "error") if key in response), response
     )

@@ -46,8 +46,10 @@ class OpenAIChat:
         return tuple(tool["function"]["name"] for tool in body.get("tools", []))
 
     def user_text(self, body: Body) -> str:
-        said = [join_texts(one.get("content")) for one in body["messages"] if one["role"] == "user"]
-        return said[-1] if said else ""
+        texts = [
+            join_texts(item.get("content")) for item in body["messages"] if item["role"] == "user"
+        ]
+        return texts[-1] if texts else ""
 
     def results(self, body: Body) -> tuple[str, ...]:
         found: list[str] = []
@@ -97,14 +99,14 @@ class OpenAIChat:
         yield format_event("[DONE]")
 
     def render_error(self, status: int, message: str) -> Body:
-        kind = "server_error" if status >= 500 else "invalid_request_error"
-        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        object_type = "server_error" if status >= 500 else "invalid_request_error"
+        return {"error": {"message": message, "type": object_type, "param": None, "code": None}}
 
 
-def _opening(body: Body, number: int, kind: str) -> Body:
+def _opening(body: Body, number: int, object_type: str) -> Body:
     return {
         "id": f"chatcmpl-{number:024d}",
-        "object": kind,
+        "object": object_type,
         "created": 1_767_312_000,
         "model": body["model"],
     }
@@ -120,9 +122,9 @@ def _stop(turn: Turn) -> str:
 
 
 def _usage(turn: Turn, body: Body) -> Body:
-    spent = estimate_tokens(body)
+    usage = estimate_tokens(body)
     return {
-        "prompt_tokens": spent,
+        "prompt_tokens": usage,
         "completion_tokens": turn.tokens,
-        "total_tokens": spent + turn.tokens,
+        "total_tokens": usage + turn.tokens,
     }

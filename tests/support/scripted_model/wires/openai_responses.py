@@ -16,7 +16,7 @@ from tests.support.scripted_model.wires.wire import (
 
 
 class OpenAIResponses:
-    """`/v1/responses`, without stored responses: every request brings its whole history."""
+    """`/v1/responses`, without stored responses: every request contains its whole history."""
 
     name = "openai_responses"
 
@@ -28,10 +28,10 @@ class OpenAIResponses:
 
     def find_request_error(self, body: Body) -> str:
         if body.get("previous_response_id"):
-            # The calls are in what the provider has kept.
+            # The provider has stored the calls.
             return ""
-        called = [one["call_id"] for one in _items(body, "function_call")]
-        answered = [one["call_id"] for one in _items(body, "function_call_output")]
+        called = [entry["call_id"] for entry in _items(body, "function_call")]
+        answered = [entry["call_id"] for entry in _items(body, "function_call_output")]
         if lost := describe_unanswered(called, answered):
             return f"No tool output found for function call {lost}."
         return ""
@@ -42,8 +42,10 @@ class OpenAIResponses:
     def user_text(self, body: Body) -> str:
         if isinstance(body["input"], str):
             return body["input"]
-        said = [join_texts(one["content"]) for one in body["input"] if one.get("role") == "user"]
-        return said[-1] if said else ""
+        texts = [
+            join_texts(entry["content"]) for entry in body["input"] if entry.get("role") == "user"
+        ]
+        return texts[-1] if texts else ""
 
     def results(self, body: Body) -> tuple[str, ...]:
         found: list[str] = []
@@ -73,19 +75,21 @@ class OpenAIResponses:
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         answer = self.render_response(turn, body, number)
         story = _events(turn, _opening(body, number), answer)
-        for sequence, (kind, fields) in enumerate(story):
-            yield format_event({"type": kind, "sequence_number": sequence, **fields}, kind)
+        for sequence, (item_type, fields) in enumerate(story):
+            yield format_event(
+                {"type": item_type, "sequence_number": sequence, **fields}, item_type
+            )
 
     def render_error(self, status: int, message: str) -> Body:
-        kind = "server_error" if status >= 500 else "invalid_request_error"
-        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        item_type = "server_error" if status >= 500 else "invalid_request_error"
+        return {"error": {"message": message, "type": item_type, "param": None, "code": None}}
 
 
 def _events(turn: Turn, opening: Body, answer: Body) -> Iterator[tuple[str, Body]]:
     yield "response.created", {"response": opening}
     yield "response.in_progress", {"response": opening}
     for index, (part, item) in enumerate(zip(turn.parts, answer["output"], strict=True)):
-        yield "response.output_item.added", {"output_index": index, "item": _begun(part, item)}
+        yield "response.output_item.added", {"output_index": index, "item": _empty_item(part, item)}
         if isinstance(part, Text):
             yield from _text_events(part, {"item_id": item["id"], "output_index": index})
         elif not isinstance(part, Raw):
@@ -149,8 +153,8 @@ def _item(part: Part, id: str) -> Body:
     }
 
 
-def _begun(part: Part, item: Body) -> Body:
-    """An item as its first event has it."""
+def _empty_item(part: Part, item: Body) -> Body:
+    """Return an item as in its first event."""
     if isinstance(part, Raw):
         return item
     empty: Body = {"content": []} if isinstance(part, Text) else {"arguments": ""}
@@ -161,17 +165,17 @@ def _words(text: str) -> Body:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _items(body: Body, kind: str) -> list[Any]:
+def _items(body: Body, item_type: str) -> list[Any]:
     items = body["input"] if isinstance(body["input"], list) else []
-    return [item for item in items if item.get("type") == kind]
+    return [item for item in items if item.get("type") == item_type]
 
 
 def _usage(turn: Turn, body: Body) -> Body:
-    spent = estimate_tokens(body)
+    usage = estimate_tokens(body)
     return {
-        "input_tokens": spent,
+        "input_tokens": usage,
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens": turn.tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": spent + turn.tokens,
+        "total_tokens": usage + turn.tokens,
     }

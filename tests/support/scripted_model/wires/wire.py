@@ -1,4 +1,4 @@
-"""What the server has to know of an API: how to read a request, and how to write an answer."""
+"""The interface of a scripted API: read a request, render a response."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ Body = dict[str, Any]
 
 
 class Wire(Protocol):
-    """One provider's API. Pure: bodies in, bodies out."""
+    """One provider's API, without I/O."""
 
     name: str
 
     def handles_path(self, path: str) -> bool:
-        """Whether a path belongs to this API."""
+        """Return whether a path belongs to this API."""
 
     def streams(self, path: str, body: Body) -> bool:
-        """Whether the answer is to be streamed."""
+        """Return whether the response has to be streamed."""
 
     def find_request_error(self, body: Body) -> str:
-        """What the real API would refuse about a request; empty if nothing."""
+        """Return why the real API would reject a request; empty if it would not."""
 
     def tool_names(self, body: Body) -> tuple[str, ...]:
-        """The tools the model is offered."""
+        """Return the names of the tools in a request."""
 
     def user_text(self, body: Body) -> str:
-        """The last words of the user."""
+        """Return the text of the last user message."""
 
     def results(self, body: Body) -> tuple[str, ...]:
-        """The results of the last turn's calls."""
+        """Return the results of the last turn's calls."""
 
     def new_id(self, number: int) -> str:
-        """The id of a call."""
+        """Return the id of a call."""
 
     def count_tokens(self, path: str, body: Body) -> Body | None:
-        """The answer to a request that only counts tokens; None if it is none."""
+        """Return the response to a token count request; None for other requests."""
 
     def render_response(self, turn: Turn, body: Body, number: int) -> Body:
-        """A whole answer."""
+        """Return a complete response."""
 
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
-        """The same answer as a stream."""
+        """Return the same response as a stream."""
 
     def render_error(self, status: int, message: str) -> Body:
-        """The body of an error."""
+        """Return the body of an error."""
 
 
 def format_event(data: Mapping[str, Any] | str, name: str = "") -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
 
 def estimate_tokens(body: Body) -> int:
-    """About as many tokens as a request would cost."""
+    """Return the approximate number of tokens of a request."""
     return max(1, len(json.dumps(body, ensure_ascii=False)) // 4)
 
 
 def join_texts(content: object) -> str:
-    """The words of a message, be it a text or a list of blocks."""
+    """Return the text of a message, given as a string or a list of blocks."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
@@ -70,9 +70,9 @@ def join_texts(content: object) -> str:
 
 
 def describe_unanswered(called: list[str], answered: list[str]) -> str:
-    """The calls without a result, and the results without a call."""
+    """Return a text about calls without results and results without calls."""
     return ", ".join(dict.fromkeys([*_less(called, answered), *_less(answered, called)]))
 
 
 def _less(some: list[str], others: list[str]) -> list[str]:
-    return [one for one in some if one not in others]
+    return [item for item in some if item not in others]

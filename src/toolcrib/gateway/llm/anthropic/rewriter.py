@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from toolcrib.adapters.plain_json import dicts_or_empty
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.tool_index import ToolIndex
 from toolcrib.gateway.llm.usage import add_usage, merge_reports
@@ -84,7 +85,7 @@ class MessagesRewriter(ABC):
         """Return whether a reply of the upstream calls a search tool of the gateway."""
         return any(
             block.get("type") == "tool_use" and self.is_search(str(block.get("name")))
-            for block in _blocks(reply)
+            for block in dicts_or_empty(reply.get("content"))
         )
 
     def handle_reply(self, reply: Body) -> Body | None:
@@ -92,7 +93,7 @@ class MessagesRewriter(ABC):
         self._id = self._id or reply.get("id")
         self.add_usage(reply.get("usage"))
         reason = reply.get("stop_reason")
-        blocks = [self.convert_block(block) for block in _blocks(reply)]
+        blocks = [self.convert_block(block) for block in dicts_or_empty(reply.get("content"))]
         _, stop = self.handle_round(blocks, reason if isinstance(reason, str) else None)
         if stop is None:
             return None
@@ -139,10 +140,3 @@ class MessagesRewriter(ABC):
     def add_usage(self, *reports: object) -> None:
         """Add the usage of one round, which may be reported several times."""
         self._usage = add_usage(self._usage, merge_reports(*reports))
-
-
-def _blocks(reply: Body) -> list[Body]:
-    content = reply.get("content")
-    return (
-        [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    )

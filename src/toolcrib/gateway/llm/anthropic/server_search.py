@@ -17,7 +17,8 @@ from toolcrib.core.tool import Tool
 from toolcrib.gateway.llm.anthropic.history import (
     SEARCH_RESULT,
     add_cache_breakpoints,
-    iter_search_uses,
+    is_search_use,
+    iter_blocks,
     make_server_id,
     render_plain_messages,
     strip_server_prefix,
@@ -26,7 +27,7 @@ from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.anthropic.tools import MessagesToolIndex, MessagesTools
 from toolcrib.gateway.llm.anthropic.validation import list_pending_searches
 from toolcrib.gateway.llm.endpoint import Treatment
-from toolcrib.gateway.llm.tool_index import Entry
+from toolcrib.gateway.llm.tool_index import shorten_description
 from toolcrib.profiles.claude import (
     DEFAULT_LIMIT,
     REGEX,
@@ -62,7 +63,11 @@ class ServerSearchRewriter(MessagesRewriter):
         super().__init__(body, index, max_rounds)
         self._tools = tools
         self._ranking = ranking
-        self._used_ids = {str(block.get("id")) for block in iter_search_uses(body.get("messages"))}
+        self._used_ids = {
+            str(block.get("id"))
+            for _, _, block in iter_blocks(body.get("messages"))
+            if is_search_use(block)
+        }
         self._answered_ids: list[str] = []
         self._breakpoints = _count_breakpoints(body)
 
@@ -157,9 +162,9 @@ class ServerSearchRewriter(MessagesRewriter):
             return [*messages[:-1], {**last, "content": [*last["content"], *self.content]}]
         return [*messages, {"role": "assistant", "content": self.content}]
 
-    def _describe(self, name: str) -> Entry | None:
+    def _describe(self, name: str) -> str:
         indexed = self.index.tools.get(name)
-        return indexed.client_entry if indexed else None
+        return shorten_description(indexed.tool.description) if indexed else ""
 
     def _run_search(self, call: Mapping[str, Any], number: int) -> dict[str, Any]:
         if number >= MAX_SEARCHES_PER_ROUND:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from toolcrib.adapters import anthropic
+from toolcrib.adapters.plain_json import dicts_or_empty
+from toolcrib.gateway.llm.anthropic.history import iter_blocks
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.anthropic.tools import index_entries
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
@@ -65,7 +67,7 @@ class TransparentSearchRewriter(MessagesRewriter):
         """Run some searches, reveal what they find, and return their result blocks."""
         wire_calls = anthropic.calls_from_wire({"content": list(calls)})
         turn = self._selection.handle_calls(wire_calls, self.rounds)
-        results: list[Body] = anthropic.answers_to_wire(turn.answers)[0]["content"]
+        results: list[Body] = anthropic.answers_to_wire(turn.replies)[0]["content"]
         return results
 
     def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
@@ -88,12 +90,9 @@ def list_deferrable(body: Mapping[str, Any]) -> list[Entry]:
     Not deferred are tools that the provider defines, tools that set `defer_loading` to false, and
     the tool that the model has to call.
     """
-    tools = body.get("tools")
     choice = body.get("tool_choice")
     forced = choice.get("name") if isinstance(choice, Mapping) else None
-    entries = (
-        [entry for entry in tools if isinstance(entry, Mapping)] if isinstance(tools, list) else []
-    )
+    entries = dicts_or_empty(body.get("tools"))
     names = [str(entry.get("name")) for entry in entries]
     if len(set(names)) != len(names):
         return []
@@ -129,13 +128,10 @@ def _conversation_opening(body: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _called_names(body: Mapping[str, Any]) -> list[str]:
     """Return the names of the tools that were called in the conversation."""
-    messages = body.get("messages")
     return [
         str(block.get("name"))
-        for message in (messages if isinstance(messages, list) else ())
-        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
-        for block in message["content"]
-        if isinstance(block, Mapping) and block.get("type") == "tool_use"
+        for _, _, block in iter_blocks(body.get("messages"))
+        if block.get("type") == "tool_use"
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from toolcrib.core import prompts
@@ -11,8 +11,10 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.history import (
     SEARCH_RESULT,
     SERVER_ID,
+    is_reference,
     is_search_result,
     is_search_use,
+    iter_blocks,
 )
 from toolcrib.gateway.llm.anthropic.tools import MessagesTools
 from toolcrib.gateway.llm.json_body import serialize_json
@@ -89,11 +91,9 @@ def _find_problems(
     yield from _find_tool_problems(tools, max_tools)
     yield from _find_history_problems(body)
     pending = _searches_without_result(body)
-    if pending and not _is_continuation(body):
-        for block in pending.values():
-            yield _refuse_dangling(block, tools)
+    is_continued = not pending or _is_continuation(body["messages"], pending)
     for block in pending.values():
-        if str(block.get("name")) not in tools.search_names:
+        if not is_continued or str(block.get("name")) not in tools.search_names:
             yield _refuse_dangling(block, tools)
 
 
@@ -129,7 +129,7 @@ def check_size(tools: list[Any]) -> None:
 
 def _find_history_problems(body: Mapping[str, Any]) -> Iterator[RequestRefusal]:
     uses: dict[str, Mapping[str, Any]] = {}
-    for at, place, block in _iter_blocks(body):
+    for at, place, block in iter_blocks(body.get("messages")):
         location = {"at": at, "place": place}
         if is_search_use(block):
             uses[str(block.get("id"))] = block
@@ -143,8 +143,7 @@ def _find_history_problems(body: Mapping[str, Any]) -> Iterator[RequestRefusal]:
             id = str(block.get("tool_use_id"))
             if id.startswith(SERVER_ID):
                 yield RequestRefusal(ANSWERED.format(id=id, **location))
-            content = block.get("content")
-            are_references = [_is_reference(part) for part in _as_list(content)]
+            are_references = [is_reference(part) for part in _as_list(block.get("content"))]
             if any(are_references) and not all(are_references):
                 yield RequestRefusal(MIXED.format(**location))
 
@@ -172,7 +171,7 @@ def _refuse_dangling(block: Mapping[str, Any], tools: MessagesTools) -> RequestR
 def _searches_without_result(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the searches of a history that have no result, by id."""
     pending: dict[str, Mapping[str, Any]] = {}
-    for _, _, block in _iter_blocks(body):
+    for _, _, block in iter_blocks(body.get("messages")):
         if is_search_use(block):
             pending[str(block.get("id"))] = block
         elif is_search_result(block):
@@ -180,38 +179,24 @@ def _searches_without_result(body: Mapping[str, Any]) -> dict[str, Mapping[str, 
     return pending
 
 
-def _is_continuation(body: Mapping[str, Any]) -> bool:
+def _is_continuation(messages: list[Any], pending: Collection[str]) -> bool:
     """Return whether the history ends in the turn of the pending searches.
 
     Only results of client tools may follow that turn.
     """
-    messages = body["messages"]
-    last = messages[-1]
-    if _contains_all_pending(body, messages[-1:]):
+    if _block_ids(messages[-1:]).issuperset(pending):
         return True
-    content = last.get("content") if isinstance(last, Mapping) else None
+    content = messages[-1].get("content") if isinstance(messages[-1], Mapping) else None
     return (
         isinstance(content, list)
         and bool(content)
         and all(isinstance(part, Mapping) and part.get("type") == "tool_result" for part in content)
-        and _contains_all_pending(body, messages[-2:-1])
+        and _block_ids(messages[-2:-1]).issuperset(pending)
     )
 
 
-def _contains_all_pending(body: Mapping[str, Any], messages: list[Any]) -> bool:
-    """Return whether all searches without a result are in these messages."""
-    ids = {str(block.get("id")) for _, _, block in _iter_blocks({"messages": messages})}
-    return _searches_without_result(body).keys() <= ids
-
-
-def _iter_blocks(body: Mapping[str, Any]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """Yield every block of a history with the indexes of its message and of itself."""
-    messages = body.get("messages")
-    for at, message in enumerate(messages if isinstance(messages, list) else ()):
-        content = message.get("content") if isinstance(message, Mapping) else None
-        for place, block in enumerate(content if isinstance(content, list) else ()):
-            if isinstance(block, Mapping):
-                yield at, place, block
+def _block_ids(messages: list[Any]) -> set[str]:
+    return {str(block.get("id")) for _, _, block in iter_blocks(messages)}
 
 
 def _prune_references(block: Any, known: set[str]) -> Any:
@@ -231,11 +216,7 @@ def _prune_references(block: Any, known: set[str]) -> Any:
 
 
 def _is_stale(part: Any, known: set[str]) -> bool:
-    return _is_reference(part) and str(part.get("tool_name")) not in known
-
-
-def _is_reference(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == "tool_reference"
+    return is_reference(part) and str(part.get("tool_name")) not in known
 
 
 def _as_list(value: object) -> list[Any]:

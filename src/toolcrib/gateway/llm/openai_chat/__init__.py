@@ -1,1 +1,1 @@
-"""OpenAI's Chat Completions API: requests rewritten, replies and streams read."""
+"""OpenAI's Chat Completions API."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolcrib.adapters.openai_chat import referenced_tool_names, turns_from_wire
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
-from toolcrib.core import prompts
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
-from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.tool_index import ToolIndex, render_loaded_tools
 from toolcrib.session.session import ModelAction
 
 Message = dict[str, Any]
@@ -82,11 +80,10 @@ def _render_message_references(message: Message, index: ToolIndex) -> Message:
     if not names:
         return message
     known = [{"name": name} for name in names if name in index.tools]
-    result = {"found": known, "message": prompts.TOOLS_LOADED if known else prompts.NO_MATCH}
     texts = [
         str_or_empty(part.get("text"))
         for part in dicts_or_empty(message["content"])
         if part.get("type") != "tool_reference"
     ]
-    texts.append(json.dumps(result, ensure_ascii=False, separators=(",", ":")))
+    texts.append(render_loaded_tools(known))
     return {**message, "content": "\n".join(filter(None, texts))}

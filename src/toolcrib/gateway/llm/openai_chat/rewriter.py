@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from toolcrib.adapters.openai_chat import answers_to_wire, calls_from_wire
+from toolcrib.adapters.openai_chat import answers_to_wire, calls_from_wire, tools_to_wire
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
@@ -19,7 +19,6 @@ from toolcrib.gateway.llm.openai_chat.history import (
     render_references,
     restore_hidden_messages,
 )
-from toolcrib.gateway.llm.openai_chat.tools import render_entry
 from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
 from toolcrib.gateway.llm.usage import add_usage
 
@@ -67,7 +66,7 @@ class ChatRewriter:
     def next_request(self) -> Message:
         """Return the body to send to the upstream next."""
         offers_search = self.index.offers_search and self.rounds < self._max_rounds
-        search = [render_entry(self.index.search_tool)] if offers_search else []
+        search = tools_to_wire([self.index.search_tool]) if offers_search else []
         tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
         body = {**self._body, "messages": [*self._messages, *self._hidden], "tools": tools}
         if not tools:
@@ -130,10 +129,10 @@ class ChatRewriter:
         answered = [
             call
             for call, tool_call in zip(intercepted, tool_calls, strict=True)
-            if any(answer.call is tool_call for answer in turn.answers)
+            if any(answer.call is tool_call for answer in turn.replies)
         ]
         visible = exclude_objects(calls, answered)
-        results = answers_to_wire(turn.answers)
+        results = answers_to_wire(turn.replies)
         if visible:
             return self._finish(message, visible, results)
         self._hidden += [{"role": "assistant", **message}, *results]

@@ -1,7 +1,7 @@
 """The `tools` of a chat completion, and their search index.
 
 OpenAI has no tool search in this API. Some servers have an extension, which the gateway supports: a
-tool sets `defer_loading`, beside its function or in it, and a result refers to tools with
+tool sets `defer_loading`, next to its function or inside it, and a result refers to tools with
 `tool_reference` parts.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, Final
 from toolcrib.adapters.openai_chat import tools_from_wire
 from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.core.tool import Tool
-from toolcrib.core.tool_names import public_name
 from toolcrib.errors import InvalidTool
 from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, to_wire_name
 from toolcrib.session.disclosure import Disclosure
@@ -64,16 +63,6 @@ def build_transparent_index(entries: Sequence[Entry], disclosure: Disclosure) ->
     return ToolIndex(*_split_entries(entries, parsed, deferred))
 
 
-def render_entry(tool: Tool) -> Entry:
-    """Return a tool of the gateway as an entry."""
-    function = {
-        "name": public_name(tool),
-        "description": tool.description,
-        "parameters": tool.input_schema,
-    }
-    return {"type": "function", "function": function}
-
-
 def _split_entries(
     entries: Sequence[Entry], parsed: Mapping[int, Tool], deferred: set[int]
 ) -> tuple[list[Entry], list[IndexedTool]]:
@@ -94,7 +83,7 @@ def _split_entries(
 def _parse_entries(entries: Iterable[Entry]) -> Iterator[tuple[int, Tool]]:
     """Yield the tools that can be searched, with the numbers of their entries.
 
-    Entries that are no function, or have an invalid or a duplicate name, are left to the upstream.
+    Entries that are not functions, or have an invalid or duplicate name, are left to the upstream.
     """
     seen: set[str] = set()
     for number, entry in enumerate(entries):

@@ -1,1 +1,1 @@
-"""OpenAI's Responses API: requests rewritten, replies and streams read."""
+"""OpenAI's Responses API."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
-from toolcrib.core import prompts
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.openai_responses.tools import (
@@ -22,8 +21,13 @@ from toolcrib.gateway.llm.openai_responses.tools import (
     render_found_entries,
     tool_path,
 )
-from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection, to_wire_name
-from toolcrib.session.turn import MAX_DESCRIPTION_CHARS
+from toolcrib.gateway.llm.tool_index import (
+    IndexedTool,
+    ToolSelection,
+    render_loaded_tools,
+    shorten_description,
+    to_wire_name,
+)
 
 Item = dict[str, Any]
 
@@ -50,9 +54,11 @@ def make_search_item_id(call_id: str) -> str:
 
 def render_search_output(tools: Sequence[IndexedTool]) -> str:
     """Return the text that tells the model which tools were loaded."""
-    found = [_render_found_tool(indexed) for indexed in tools]
-    return _to_json(
-        {"found": found, "message": prompts.TOOLS_LOADED if found else prompts.NO_MATCH}
+    return render_loaded_tools(
+        [
+            {"name": each.wire_name, "description": shorten_description(each.tool.description)}
+            for each in tools
+        ]
     )
 
 
@@ -213,13 +219,6 @@ def _search_arguments(item: Item) -> str:
         return render_search_arguments(paths)
     arguments = item.get("arguments")
     return arguments if isinstance(arguments, str) else _to_json(arguments or {})
-
-
-def _render_found_tool(indexed: IndexedTool) -> Item:
-    description = indexed.tool.description
-    if len(description) > MAX_DESCRIPTION_CHARS:
-        description = f"{description[: MAX_DESCRIPTION_CHARS - 1]}…"
-    return {"name": indexed.wire_name, "description": description}
 
 
 def _to_json(value: object) -> str:

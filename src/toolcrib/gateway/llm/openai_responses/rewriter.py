@@ -166,7 +166,7 @@ class ResponsesRewriter:
         elif self._may_search:
             outcome = self._handle_search(item)
         else:
-            # The search tool was not offered any more; nobody can answer this call.
+            # The search tool was no longer offered, so the call is dropped.
             outcome = ItemOutcome()
         self.output += outcome.visible
         self._round.merge(outcome)
@@ -319,7 +319,7 @@ class ResponsesRewriter:
             return tools, ""
         arguments = {**(call.arguments or {}), "query": None, "queries": rest}
         search = ToolCall(call.id, call.name, arguments)
-        (answer,) = self._selection.handle_calls([search], self.rounds).answers
+        (answer,) = self._selection.handle_calls([search], self.rounds).replies
         found = [deferred[tool.id] for tool in answer.found_tools if tool.id not in members]
         return [*tools, *found], answer.text
 
@@ -335,7 +335,7 @@ class ResponsesRewriter:
         turn = self._selection.handle_calls([call], self.rounds)
         if turn.tasks:
             return ItemOutcome([self.render_item(item)], [item], needs_client=True)
-        output = make_call_output(call.id, turn.answers[0].text)
+        output = make_call_output(call.id, turn.replies[0].text)
         return ItemOutcome([], [item, output], is_answered=True)
 
     def _render_search_call(self, item: Item, arguments: Item) -> Item:

@@ -90,6 +90,8 @@ class AdminApi:
         limit = _parse_int(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
         result = view.search(query, limit, where)
         explain = request.query_params.get("reasons") == "true"
+        if explain:
+            result = view.engine.with_reasons(result)
         entries = [view.entries[hit.tool.id] for hit in result]
         hits = []
         for hit, entry in zip(result, entries, strict=True):

@@ -19,7 +19,7 @@ from toolcrib.gateway.mcp.upstream.startup import OnServerStart, report_server_s
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.directory import DirectoryEntry, ServerTools
 from toolcrib.hub.hub import Hub
-from toolcrib.safety.pin import Pin
+from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
 
 LARGE_DEFINITION_TOKENS: Final = 10_000

@@ -1,18 +1,16 @@
-"""A client of ours: what it is shown, what it can do, and the way back to it."""
+"""Connected clients: their session state and the channel back to them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.requests import Request
 
-from toolcrib.gateway.mcp.server.session import SessionState, is_single_list_client, log_level_rank
 from toolcrib.gateway.mcp.upstream.log_levels import LOG_LEVELS
 from toolcrib.gateway.mcp.upstream.sdk import (
     RequestContext,
@@ -21,107 +19,134 @@ from toolcrib.gateway.mcp.upstream.sdk import (
     get_stdio_stream,
     strip_connection_keys,
 )
-from toolcrib.gateway.middleware import ANONYMOUS
+from toolcrib.session.session import Session
 
+# Prefixes of the names of clients that read the tool list once and ignore change notifications.
+SINGLE_LIST_CLIENTS: Final = ("claude-code", "cursor", "windsurf", "codex")
 _STATE_KEY: Final = "toolcrib"
+
+
+@dataclass
+class SessionState:
+    """What the gateway remembers of a client for as long as its connection lasts."""
+
+    # Tools that searches have revealed in dynamic mode; None before the first search.
+    tool_session: Session | None = None
+    # Subscribed resource URIs, each with the servers that may own it.
+    subscriptions: dict[str, list[str]] = field(default_factory=dict)
+    # Without a level the client receives every log message.
+    log_level: str | None = None
+    profile: str | None = None
+    has_handshake: bool = False
+    # Identifies the client, also in tables that outlive its connection.
+    key: object = field(default_factory=object)
+    pending_notifications: int = 0
+
+    @property
+    def min_log_level(self) -> str:
+        """The lowest level of log messages that this client receives."""
+        return self.log_level or LOG_LEVELS[0]
+
+    def wants_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Return whether the client has subscribed to this notification."""
+        content = params or {}
+        if method == "notifications/resources/updated":
+            return content.get("uri") in self.subscriptions
+        if method == "notifications/message":
+            return _rank_log_level(content.get("level")) >= _rank_log_level(self.min_log_level)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """The client that made a request, as long as that is being answered."""
+    """The client that sent a request, for as long as the request is handled."""
 
     ctx: RequestContext
     profile: str | None
 
     @property
     def connection(self) -> Connection:
-        """Its connection, which on a handshake outlasts the request."""
+        """The client's connection. After a handshake it outlives the request."""
         return get_connection(self.ctx)
 
     @property
+    def state(self) -> SessionState:
+        """The session state of the client's connection."""
+        return get_session_state(self.connection)
+
+    @property
     def key(self) -> object:
-        """Which client it is."""
-        return get_stdio_stream(self.ctx) or self.state.key if self.is_stateless else self.state.key
+        """A value that identifies the client."""
+        return (get_stdio_stream(self.ctx) if self.is_stateless else None) or self.state.key
 
     @property
     def is_stateless(self) -> bool:
-        """Whether it speaks the protocol without a handshake."""
+        """Whether the client uses the stateless protocol revision."""
         return self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def reads_list_once(self) -> bool:
-        """Whether it is known to read the list of tools only once."""
+        """Whether the client is known to read the tool list only once."""
         params = self.connection.client_params
-        return bool(params and is_single_list_client(params.client_info.name))
-
-    @property
-    def lasts(self) -> bool:
-        """Whether its connection outlasts the request."""
-        return not self.is_stateless and self.connection.client_params is not None
-
-    @property
-    def caller(self) -> str:
-        """Whose key it came with; nobody's where no keys are asked for."""
-        request = self.ctx.request
-        state = request.scope.get("state", {}) if isinstance(request, Request) else {}
-        principal = state.get("principal", ANONYMOUS)
-        return "" if principal is ANONYMOUS else str(principal.name)
-
-    @property
-    def state(self) -> SessionState:
-        """What it has been shown."""
-        return get_session_state(self.connection)
+        return bool(params and params.client_info.name.lower().startswith(SINGLE_LIST_CLIENTS))
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What it can do when a server asks it."""
-        given = self.connection.client_capabilities
-        if given is None:
+        """The capabilities that the client has declared."""
+        capabilities = self.connection.client_capabilities
+        if capabilities is None:
             return {}
-        return given.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
 
-    @property
-    def forwarded_meta(self) -> dict[str, Any]:
-        """What of the `_meta` of its request goes on to a server.
+    def with_meta(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return request parameters with the `_meta` that is forwarded to an upstream server.
 
-        Newer servers log only for requests that ask for it. An older client has asked once for all.
+        Stateless servers only log for requests that ask for it in `_meta`. A client with a
+        handshake sets its level once, so the level is added to each of its requests.
         """
         meta = strip_connection_keys((self.ctx.params or {}).get("_meta"))
-        return meta if self.is_stateless else {LOG_LEVEL_META_KEY: self.state.min_log_level, **meta}
+        if not self.is_stateless:
+            meta = {LOG_LEVEL_META_KEY: self.state.min_log_level, **meta}
+        forwarded = {key: value for key, value in params.items() if key != "_meta"}
+        return {**forwarded, "_meta": meta} if meta else forwarded
 
     async def send_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Ask it what a server wants to know, on the stream of its request."""
+        """Send a request of a server to the client and return the client's result."""
         if self.is_stateless:
             raise MCPError(
                 INVALID_REQUEST,
-                f"this server asks for {method} in the way of older clients, which this one is not",
+                f"the server sent {method} as a request, which stateless clients do not support",
             )
         return await get_client_channel(self.ctx).send_raw_request(method, params)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Tell it something, on the stream of its request."""
+        """Send a notification on the stream of the client's request."""
         if method == "notifications/message" and not self._wants_log_message(params):
             return
         await get_client_channel(self.ctx).notify(method, params)
 
-    def _wants_log_message(self, params: Mapping[str, Any] | None) -> bool:
-        if not self.is_stateless:
-            return self.state.wants_notification("notifications/message", params)
-        # Without a handshake each request says whether it wants to hear anything.
-        meta = (self.ctx.params or {}).get("_meta") or {}
-        least = meta.get(LOG_LEVEL_META_KEY)
-        return least in LOG_LEVELS and log_level_rank(
-            (params or {}).get("level")
-        ) >= log_level_rank(least)
-
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Tell it how far its request has come, if it wants to know."""
+        """Report the progress of the client's request, if the client asked for it."""
         await get_client_channel(self.ctx).progress(progress, total, message)
 
+    def _wants_log_message(self, params: Mapping[str, Any] | None) -> bool:
+        if not self.is_stateless:
+            return self.state.wants_notification("notifications/message", params)
+        # A stateless client asks for log messages in each request.
+        meta = (self.ctx.params or {}).get("_meta") or {}
+        level = meta.get(LOG_LEVEL_META_KEY)
+        if level not in LOG_LEVELS:
+            return False
+        return _rank_log_level((params or {}).get("level")) >= _rank_log_level(level)
 
-def get_session_state(connection: Connection, initial: SessionState | None = None) -> SessionState:
-    """What the client of a connection has been shown; what it was shown `before` there was one."""
-    shown: SessionState = connection.state.setdefault(_STATE_KEY, initial or SessionState())
-    return shown
+
+def get_session_state(connection: Connection) -> SessionState:
+    """Return the session state of a connection, creating it on first use."""
+    state: SessionState = connection.state.setdefault(_STATE_KEY, SessionState())
+    return state
+
+
+def _rank_log_level(level: object) -> int:
+    return LOG_LEVELS.index(level) if level in LOG_LEVELS else len(LOG_LEVELS)

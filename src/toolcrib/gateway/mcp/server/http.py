@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP at `/mcp`, and at `/mcp/p/<profile>` for one profile's tools."""
+"""MCP over streamable HTTP at `/mcp`, and at `/mcp/p/<profile>` for one access profile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EVENT_STREAM: Final = "text/event-stream"
 
 
 class McpEndpoint:
-    """The HTTP side of the MCP gateway."""
+    """The ASGI application of the MCP gateway."""
 
     def __init__(self, router: McpRouter, http: HttpConfig) -> None:
         self._router = router
@@ -37,16 +37,16 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Has to be entered while the routes are used."""
+        """Run the SDK's session manager; the routes work only inside this context."""
         async with self._manager.run():
             yield
 
     def routes(self) -> list[Route]:
-        """The paths of this door."""
+        """Return the routes of this endpoint."""
         return [Route("/mcp", self), Route("/mcp/p/{profile}", self)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request."""
+        """Handle one HTTP request."""
         request = Request(scope, receive)
         profile, refusal = _select_profile(scope)
         if refusal:
@@ -61,30 +61,33 @@ class McpEndpoint:
                 return
             message = _parse_single_request(body, request)
             if message is not None:
-                answers = await handle_single_request(self._router, message, request)
-                await _build_response(answers, request)(scope, receive, send)
+                messages = await handle_single_request(self._router, message, request)
+                await _build_response(messages, request)(scope, receive, send)
                 return
             receive = _replay_body(body, receive)
         await self._manager.handle_request(scope, receive, send)
 
 
 def get_request_profile(ctx: RequestContext) -> str | None:
-    """The profile of the HTTP request that a message came with."""
+    """Return the access profile of the HTTP request that carried an MCP request."""
     return ctx.request.scope.get(PROFILE_SCOPE_KEY) if isinstance(ctx.request, Request) else None
 
 
 def _select_profile(scope: Scope) -> tuple[str | None, str]:
-    """The profile that the address or the key chooses; a key that has one opens no other."""
-    asked = scope.get("path_params", {}).get("profile")
+    """Return the profile of the URL or the API key, or why the request is refused.
+
+    A key that has a profile gives access to no other.
+    """
+    from_url = scope.get("path_params", {}).get("profile")
     principal = scope.get("state", {}).get("principal")
-    of_key = getattr(principal, "profile", None)
-    if asked and of_key and asked != of_key:
-        return None, "this key does not open this profile; use its own"
-    return of_key or asked, ""
+    from_key = getattr(principal, "profile", None)
+    if from_url and from_key and from_url != from_key:
+        return None, "this key does not give access to this profile; use the key's own profile"
+    return from_key or from_url, ""
 
 
 async def _read_body(request: Request, limit: int) -> bytes | None:
-    """A request's body; nothing if it is longer than it may be."""
+    """Return the body of a request, or None if it exceeds the limit."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -94,11 +97,14 @@ async def _read_body(request: Request, limit: int) -> bytes | None:
 
 
 def _parse_single_request(body: bytes, request: Request) -> Mapping[str, Any] | None:
-    """The message of a request that has neither a session nor the marks of the newer protocol."""
+    """Return the JSON-RPC request in a body, or None if the SDK has to handle it.
+
+    Handshakes, notifications and requests with a protocol version header go to the SDK.
+    """
     if request.headers.get("mcp-protocol-version"):
         return None
     try:
-        # Stricter than json.loads: what cannot be written as JSON again is refused here.
+        # Stricter than `json.loads`: NaN and infinity could not be forwarded as JSON.
         message: Any = from_json(body, allow_inf_nan=False)
     except ValueError:
         return None
@@ -107,23 +113,23 @@ def _parse_single_request(body: bytes, request: Request) -> Mapping[str, Any] | 
     return message if "id" in message and message["method"] != "initialize" else None
 
 
-def _build_response(answers: list[dict[str, Any]], request: Request) -> Response:
-    if len(answers) == 1 or _EVENT_STREAM not in request.headers.get("accept", ""):
-        return Response(_encode_json(answers[-1]), media_type="application/json")
-    events = b"".join(b"data: %b\n\n" % _encode_json(answer) for answer in answers)
+def _build_response(messages: list[dict[str, Any]], request: Request) -> Response:
+    if len(messages) == 1 or _EVENT_STREAM not in request.headers.get("accept", ""):
+        return Response(_encode_json(messages[-1]), media_type="application/json")
+    events = b"".join(b"data: %b\n\n" % _encode_json(message) for message in messages)
     return Response(events, media_type=_EVENT_STREAM)
 
 
-def _encode_json(answer: Mapping[str, Any]) -> bytes:
-    # Some servers answer with numbers that JSON does not have.
-    return to_json(answer, inf_nan_mode="null")
+def _encode_json(message: Mapping[str, Any]) -> bytes:
+    # Some servers return NaN or infinity, which JSON does not have.
+    return to_json(message, inf_nan_mode="null")
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """A request's body once more for whoever reads it next."""
-    unread = [{"type": "http.request", "body": body, "more_body": False}]
+    """Return a receive function that yields a body that was already read."""
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        return unread.pop() if unread else await receive()
+        return pending.pop() if pending else await receive()
 
     return replay

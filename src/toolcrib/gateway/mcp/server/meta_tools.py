@@ -1,4 +1,4 @@
-"""The tools that are the gateway's own: search, describe, call."""
+"""Definitions of the gateway's own tools: search, describe and call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolcrib.profiles import mcproxy
 from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
 
 _SEARCH_ANNOTATIONS: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
-# It may call anything, so it says the worst that anything may do.
+# `call_tool` may run any tool, so its hints cover the most dangerous one.
 _CALL_ANNOTATIONS: Final = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
 _STRING: Final = {"type": "string"}
 
@@ -24,20 +24,20 @@ _STRING: Final = {"type": "string"}
 def build_search_tool(
     view: AccessView, unlisted: Iterable[str], *, lists_all: bool = False
 ) -> dict[str, Any]:
-    """The search tool of a list that does not change; it says what is behind it, and will be.
+    """Return the search tool for direct and search mode; its description names the servers.
 
-    `lists_all` says that nothing is behind it yet.
+    `lists_all` means that the list already contains every known tool.
     """
-    behind, names, count = [], list(unlisted), len(view.entries)
+    contents, names, count = [], list(unlisted), len(view.entries)
     if count and not lists_all:
         servers = render_server_counts(view.entries.values())
-        behind.append(prompts.GATEWAY_TOOL_COUNT.format(count=count, servers=servers))
+        contents.append(prompts.GATEWAY_TOOL_COUNT.format(count=count, servers=servers))
     if names:
-        behind.append(prompts.GATEWAY_PENDING_SERVERS.format(servers=join_server_names(names)))
+        contents.append(prompts.GATEWAY_PENDING_SERVERS.format(servers=join_server_names(names)))
     limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=DEFAULT_LIMIT)
     return {
         "name": prompts.SEARCH_NAME,
-        "description": " ".join([prompts.GATEWAY_FIND, *behind, prompts.GATEWAY_SEARCH]),
+        "description": " ".join([prompts.GATEWAY_FIND, *contents, prompts.GATEWAY_SEARCH]),
         "inputSchema": {
             "type": "object",
             "properties": {
@@ -58,7 +58,7 @@ def build_search_tool(
 
 
 def build_dynamic_search_tool(view: AccessView, hidden: int) -> dict[str, Any]:
-    """The search tool of a list that searches change; it says how much is hidden."""
+    """Return MCProxy's search tool for dynamic mode; its description counts the hidden tools."""
     servers = prompts.SERVER_LIST.format(servers=render_server_counts(view.entries.values()))
     return {
         "name": mcproxy.SEARCH_TOOL_NAME,

@@ -1,8 +1,8 @@
-"""What is passed through as it is: prompts, resources, completions and log levels."""
+"""Prompts, resources, completions and log levels: forwarded to upstream servers unchanged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final
@@ -13,202 +13,193 @@ from mcp_types import INVALID_PARAMS
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.core.tool_names import safe_name
 from toolcrib.errors import ServerUnavailable
-from toolcrib.gateway.mcp.server.client import ConnectedClient
+from toolcrib.gateway.mcp.server.client import ConnectedClient, SessionState
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
-from toolcrib.gateway.mcp.server.session import SessionState
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.subscriptions import MAX_SUBSCRIBED_URIS
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
+from toolcrib.hub.directory import build_public_name
 from toolcrib.hub.hub import Hub
 
 MAX_PROMPTS: Final = 50_000
 
 
 class Passthrough:
-    """Hands requests that are not about tools on to the servers they concern."""
+    """Forwards requests that do not concern tools to the servers that own their subject."""
 
-    def __init__(self, fleet: UpstreamPool, service: Hub, bridge: ServerRequestBridge) -> None:
-        self._pool = fleet
+    def __init__(self, pool: UpstreamPool, hub: Hub, bridge: ServerRequestBridge) -> None:
+        self._pool = pool
         self._bridge = bridge
-        self._hub = service
-        # For each profile: whose prompt a public name is, and what it is called there.
-        self._prompts: dict[str | None, dict[str, tuple[str, str]]] = {}
+        self._hub = hub
+        # By profile and public prompt name: the server and the prompt's name there.
+        self.prompt_owners: dict[str | None, dict[str, tuple[str, str]]] = {}
 
     async def list_prompts(
         self, client: ConnectedClient, params: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The prompts of all servers, under public names."""
+        """Return the prompts of all servers under public names."""
         prompts: dict[str, dict[str, Any]] = {}
         owners: dict[str, tuple[str, str]] = {}
         for server, entry in await self._collect("prompts/list", "prompts", client):
-            own = str(entry.get("name", ""))
-            name = self._public_name(server, own)
+            remote_name = str(entry.get("name", ""))
+            name = self._build_prompt_name(server, remote_name)
             if name in prompts:
-                name = safe_name(f"{server}{SERVER_SEPARATOR}{own}")
+                name = safe_name(f"{server}{SERVER_SEPARATOR}{remote_name}")
             if name not in prompts and len(prompts) < MAX_PROMPTS:
-                owners[name] = (server, own)
+                owners[name] = (server, remote_name)
                 prompts[name] = {**entry, "name": name}
-        for gone in self._prompts.keys() - {None, *self._hub.config.profiles}:
-            del self._prompts[gone]
-        self._prompts[client.profile] = owners
+        for removed in self.prompt_owners.keys() - {None, *self._hub.config.profiles}:
+            del self.prompt_owners[removed]
+        self.prompt_owners[client.profile] = owners
         return {"prompts": list(prompts.values())}
 
     async def get_prompt(
         self, client: ConnectedClient, params: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """One prompt, from the server whose it is."""
-        upstream, own = await self._find_prompt(client, str(params["name"]))
-        return await self._forward(upstream, "prompts/get", {**params, "name": own}, client)
+        """Return a prompt from the server that owns it."""
+        server, remote_name = await self._find_prompt(client, str(params["name"]))
+        return await self._forward(server, "prompts/get", {**params, "name": remote_name}, client)
 
     async def list_resources(
         self, client: ConnectedClient, params: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The resources of all servers."""
-        found = await self._collect("resources/list", "resources", client)
-        return {"resources": [entry for _, entry in found]}
+        """Return the resources of all servers."""
+        entries = await self._collect("resources/list", "resources", client)
+        return {"resources": [entry for _, entry in entries]}
 
     async def list_resource_templates(
         self, client: ConnectedClient, params: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The resource templates of all servers."""
-        found = await self._collect("resources/templates/list", "resourceTemplates", client)
-        return {"resourceTemplates": [entry for _, entry in found]}
+        """Return the resource templates of all servers."""
+        entries = await self._collect("resources/templates/list", "resourceTemplates", client)
+        return {"resourceTemplates": [entry for _, entry in entries]}
 
     async def read_resource(
         self, client: ConnectedClient, params: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """A resource, from the server that listed it, or from the first that has it."""
+        """Return a resource from the server that listed it, or from the first that has it."""
         return await self._forward_to_owner(client, "resources/read", params)
 
+    async def complete(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return completions from the server that owns the prompt or resource."""
+        ref = params.get("ref")
+        if isinstance(ref, Mapping) and ref.get("type") == "ref/prompt":
+            server, remote_name = await self._find_prompt(client, str(ref.get("name", "")))
+            params = {**params, "ref": {**ref, "name": remote_name}}
+            return await self._forward(server, "completion/complete", params, client)
+        return await self._forward_to_owner(client, "completion/complete", params)
+
+    async def set_log_level(
+        self, client: ConnectedClient, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Set the lowest level of log messages for a client; servers are updated later."""
+        state, level = client.state, str(params["level"])
+        if state.has_handshake:
+            self._pool.subscriptions.change_log_level(level, old_level=state.log_level)
+        state.log_level = level
+        return {}
+
     async def subscribe(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Have changes of a resource told to this client."""
-        shown, uri = client.state, str(params["uri"])
-        if shown.has_handshake and uri not in shown.subscriptions:
-            if len(shown.subscriptions) >= MAX_SUBSCRIBED_URIS:
+        """Subscribe a client to the changes of a resource."""
+        state, uri = client.state, str(params["uri"])
+        if state.has_handshake and uri not in state.subscriptions:
+            if len(state.subscriptions) >= MAX_SUBSCRIBED_URIS:
                 raise MCPError(
-                    INVALID_PARAMS, f"at most {MAX_SUBSCRIBED_URIS:,} resources can be followed"
+                    INVALID_PARAMS,
+                    f"a client can subscribe to at most {MAX_SUBSCRIBED_URIS:,} resources",
                 )
-            shown.subscriptions[uri] = self._subscribe_owners(client, uri)
+            state.subscriptions[uri] = self._subscribe_owners(client, uri)
         return {}
 
     async def unsubscribe(
         self, client: ConnectedClient, params: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Have them told no more."""
+        """End a client's subscription to a resource."""
         uri = str(params["uri"])
         self._unsubscribe_owners(uri, client.state.subscriptions.pop(uri, []))
         return {}
 
     @contextmanager
     def watch_resources(self, client: ConnectedClient, uris: Iterable[str]) -> Iterator[None]:
-        """While this is open, the servers that may have these resources tell of their changes."""
-        followed = {
+        """Subscribe to resources for as long as the context is open."""
+        watched = {
             uri: self._subscribe_owners(client, uri) for uri in islice(uris, MAX_SUBSCRIBED_URIS)
         }
         try:
             yield
         finally:
-            for uri, servers in followed.items():
+            for uri, servers in watched.items():
                 self._unsubscribe_owners(uri, servers)
 
-    def start_session(self, shown: SessionState) -> None:
-        """A client has begun a session. It may say so again."""
-        if not shown.has_handshake:
-            shown.has_handshake = True
+    def start_session(self, state: SessionState) -> None:
+        """Count a client with a handshake. A repeated handshake has no effect."""
+        if not state.has_handshake:
+            state.has_handshake = True
             self._pool.subscriptions.add_client()
 
-    def end_session(self, shown: SessionState) -> None:
-        """It has ended it, and wants nothing any more."""
-        if not shown.has_handshake:
+    def end_session(self, state: SessionState) -> None:
+        """End all subscriptions of a client."""
+        if not state.has_handshake:
             return
-        self._pool.subscriptions.remove_client(shown.log_level)
-        for uri, servers in shown.subscriptions.items():
+        self._pool.subscriptions.remove_client(state.log_level)
+        for uri, servers in state.subscriptions.items():
             self._unsubscribe_owners(uri, servers)
-        shown.has_handshake, shown.subscriptions = False, {}
+        state.has_handshake, state.subscriptions = False, {}
 
     def _subscribe_owners(self, client: ConnectedClient, uri: str) -> list[str]:
-        wishes = self._pool.subscriptions
-        owners = [upstream.name for upstream in self._find_owners(client, uri)]
-        return [server for server in owners if wishes.subscribe(server, uri)]
+        owners = [server.name for server in self._find_owners(client, uri)]
+        return [name for name in owners if self._pool.subscriptions.subscribe(name, uri)]
 
     def _unsubscribe_owners(self, uri: str, servers: Iterable[str]) -> None:
         for server in servers:
             self._pool.subscriptions.unsubscribe(server, uri)
-
-    async def complete(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Completions for an argument, from the server whose prompt or resource it is about."""
-        ref = params.get("ref")
-        if isinstance(ref, Mapping) and ref.get("type") == "ref/prompt":
-            upstream, own = await self._find_prompt(client, str(ref.get("name", "")))
-            sent = {**params, "ref": {**ref, "name": own}}
-            return await self._forward(upstream, "completion/complete", sent, client)
-        return await self._forward_to_owner(client, "completion/complete", params)
-
-    async def set_log_level(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """From which level on log messages are told to this client. Servers hear of it by and by."""
-        shown, level = client.state, str(params["level"])
-        if shown.has_handshake:
-            self._pool.subscriptions.change_log_level(level, old_level=shown.log_level)
-        shown.log_level = level
-        return {}
 
     async def _forward_to_owner(
         self, client: ConnectedClient, method: str, params: Mapping[str, Any]
     ) -> dict[str, Any]:
         ref = params.get("ref")
         uri = str(ref.get("uri", "") if isinstance(ref, Mapping) else params.get("uri", ""))
-        fault: Exception = MCPError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
-        for upstream in self._find_owners(client, uri):
+        error: Exception = MCPError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        for server in self._find_owners(client, uri):
             try:
-                return await self._forward(upstream, method, params, client)
-            except (MCPError, ServerUnavailable) as refused:
-                fault = refused
-        raise fault if isinstance(fault, MCPError) else MCPError(INVALID_PARAMS, str(fault))
+                return await self._forward(server, method, params, client)
+            except (MCPError, ServerUnavailable) as server_error:
+                error = server_error
+        raise error if isinstance(error, MCPError) else MCPError(INVALID_PARAMS, str(error))
 
     async def _forward(
         self,
-        upstream: UpstreamServer,
+        server: UpstreamServer,
         method: str,
         params: Mapping[str, Any],
         client: ConnectedClient,
     ) -> dict[str, Any]:
-        meta = client.forwarded_meta
-        sent = {key: value for key, value in params.items() if key != "_meta"}
-        return await self._bridge.forward_request(
-            upstream, method, {**sent, "_meta": meta} if meta else sent, client
-        )
+        return await self._bridge.forward_request(server, method, client.with_meta(params), client)
 
     async def _find_prompt(self, client: ConnectedClient, name: str) -> tuple[UpstreamServer, str]:
-        if name not in self._prompts.get(client.profile, ()):
+        if name not in self.prompt_owners.get(client.profile, ()):
             await self.list_prompts(client, {})
-        server, own = self._prompts[client.profile].get(name, ("", ""))
-        upstream = self._pool.servers.get(server)
-        if upstream is None or not self._can_see_server(client, server):
+        server_name, remote_name = self.prompt_owners[client.profile].get(name, ("", ""))
+        server = self._pool.servers.get(server_name)
+        if server is None or not self._get_server_filter(client)(server_name):
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}")
-        return upstream, own
+        return server, remote_name
 
     async def _collect(
         self, method: str, key: str, client: ConnectedClient
     ) -> list[tuple[str, dict[str, Any]]]:
-        sees = self._hub.get_view(client.profile).can_see_server
-        return await self._pool.collect_entries(method, key, sees)
+        return await self._pool.collect_entries(method, key, self._get_server_filter(client))
 
     def _find_owners(self, client: ConnectedClient, uri: str) -> list[UpstreamServer]:
-        owners = self._pool.find_resource_owners(
-            uri, self._hub.get_view(client.profile).can_see_server
-        )
+        owners = self._pool.find_resource_owners(uri, self._get_server_filter(client))
         if len(owners) == 1:
             return owners
-        return [upstream for upstream in owners if upstream.connection or not upstream.is_lazy]
+        return [server for server in owners if server.connection or not server.is_lazy]
 
-    def _can_see_server(self, client: ConnectedClient, server: str) -> bool:
-        return self._hub.get_view(client.profile).can_see_server(server)
+    def _get_server_filter(self, client: ConnectedClient) -> Callable[[str], bool]:
+        return self._hub.get_view(client.profile).can_see_server
 
-    def _public_name(self, server: str, name: str) -> str:
+    def _build_prompt_name(self, server: str, name: str) -> str:
         settings = self._hub.config.tool_search
-        known = self._hub.config.servers.get(server)
-        alias = known.alias if known else ""
-        prefix = f"{alias or server}{SERVER_SEPARATOR}" if settings.prefix else ""
-        return safe_name(f"{prefix}{name}", settings.max_name_chars)
+        config = self._hub.config.servers.get(server)
+        return build_public_name(config.alias or server if config else server, settings, name)

@@ -1,8 +1,9 @@
-"""What a model reads of the tools that a search found, within a limit of size."""
+"""Render search results for a model, within a size limit."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,138 +20,139 @@ MAX_NOTES: Final = 5
 
 
 def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    """A result that is a text."""
+    """Return a tool result that consists of one text."""
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
 @dataclass
 class ResultPage:
-    """Lines for a model, as many as there is room for."""
+    """Renders tools until the character budget is spent; collects them as structured content."""
 
     chars_left: int
     tools: list[dict[str, Any]] = field(default_factory=list)
     shortened_count: int = 0
 
     def render_tool(self, entry: DirectoryEntry, detail: Detail) -> str:
-        """A tool in as much detail as was asked for and as there is room for."""
+        """Return a tool in the requested detail, or in less if the budget does not allow it."""
         for level in reversed(DETAILS[: DETAILS.index(detail) + 1]):
-            text, told = _render_entry(entry, level)
-            # It is told twice, for models and for programs; neither is to be too long.
-            chars = max(len(text), len(json.dumps(told, ensure_ascii=False)))
+            text, structured = _render_entry(entry, level)
+            # The result contains both forms; the longer one counts.
+            chars = max(len(text), len(json.dumps(structured, ensure_ascii=False)))
             if chars <= self.chars_left or level == "names":
                 self.chars_left -= chars
                 self.shortened_count += level != detail
-                self.tools.append(told)
+                self.tools.append(structured)
                 return text
-        raise AssertionError("a name always has room")
+        raise AssertionError("the level `names` always fits")
 
 
 def render_found_tools(
     entries: Sequence[DirectoryEntry], detail: Detail, page: ResultPage, call: str
 ) -> str:
-    """The tools that were found, the best first, those of one server together."""
+    """Return the found tools grouped by server, best server first."""
     by_server: dict[str, list[DirectoryEntry]] = {}
     for entry in entries:
         by_server.setdefault(entry.server, []).append(entry)
     lines = [prompts.GATEWAY_RESULT_COUNT.format(count=format_tool_count(len(entries)), call=call)]
-    for server, of_server in by_server.items():
+    for server, server_entries in by_server.items():
         lines += ["", f"{server}:"]
-        lines += [page.render_tool(entry, detail) for entry in of_server]
+        lines += [page.render_tool(entry, detail) for entry in server_entries]
     return "\n".join(lines)
 
 
 def render_numbered_tools(heading: str, entries: Sequence[DirectoryEntry], page: ResultPage) -> str:
-    """The tools that were found as a numbered list, with their definitions beside it."""
+    """Return the found tools as a numbered list; add their definitions to the page."""
     lines = [heading, ""]
-    room = page.chars_left
+    definition_chars_left = page.chars_left
     for number, entry in enumerate(entries, 1):
-        about = f" - {entry.tool.description}" if entry.tool.description else ""
-        line = f"{number}. {entry.name}{about}"
+        description = f" - {entry.tool.description}" if entry.tool.description else ""
+        line = f"{number}. {entry.name}{description}"
         lines.append(line if len(line) <= page.chars_left else f"{number}. {entry.name}")
         page.chars_left -= len(lines[-1])
         definition = entry.wire_definition
-        # A definition without room is listed all the same, or can be asked for by its name.
+        # A definition that does not fit is still in the tool list, or available by name.
         chars = len(json.dumps(definition, ensure_ascii=False))
-        page.tools.append(definition if chars <= room else {"name": entry.name})
-        room -= min(chars, room)
+        fits = chars <= definition_chars_left
+        page.tools.append(definition if fits else {"name": entry.name})
+        definition_chars_left -= min(chars, definition_chars_left)
     return "\n".join(lines)
 
 
 def render_notes(
-    entries: Iterable[DirectoryEntry],
+    entries: Sequence[DirectoryEntry],
     unreachable: Mapping[str, str],
-    waiting: Mapping[str, int],
-    unseen: Mapping[str, str],
+    quarantined: Mapping[str, int],
+    unlisted: Mapping[str, str],
     unusable: Mapping[str, str],
 ) -> list[str]:
-    """What else is to be said: which tools cannot be called, wait for approval, or look bad, and
-    which servers nobody has seen the tools of, or have some that nobody can use."""
-    found = list(entries)
-    said = render_unlisted_servers(unseen)
+    """Return at most `MAX_NOTES` notes on the servers and tools of a search result.
+
+    The mappings are keyed by server: `quarantined` counts tools, the others give a reason.
+    """
+    notes = render_unlisted_servers(unlisted)
     for server, reason in unreachable.items():
-        count = sum(entry.server == server for entry in found)
-        if count:
-            said.append(
+        if count := sum(entry.server == server for entry in entries):
+            notes.append(
                 prompts.SERVER_UNAVAILABLE.format(
                     count=format_tool_count(count), server=server, reason=reason
                 )
             )
-    for server, count in waiting.items():
-        said.append(prompts.TOOLS_QUARANTINED.format(count=format_tool_count(count), server=server))
-    said += [
-        prompts.TOOLS_UNUSABLE.format(server=name, reason=why) for name, why in unusable.items()
-    ]
-    for entry in found:
-        said += [
-            prompts.SUSPICIOUS_TOOL.format(name=entry.name, kind=finding.category)
-            for finding in entry.findings[:1]
-            if finding.severity == "high"
-        ]
-    return said[:MAX_NOTES]
+    for server, count in quarantined.items():
+        notes.append(
+            prompts.TOOLS_QUARANTINED.format(count=format_tool_count(count), server=server)
+        )
+    for server, reason in unusable.items():
+        notes.append(prompts.TOOLS_UNUSABLE.format(server=server, reason=reason))
+    for entry in entries:
+        if entry.findings and entry.findings[0].severity == "high":
+            category = entry.findings[0].category
+            notes.append(prompts.SUSPICIOUS_TOOL.format(name=entry.name, kind=category))
+    return notes[:MAX_NOTES]
 
 
 def render_server_counts(entries: Iterable[DirectoryEntry]) -> str:
-    """The servers behind a search and how many tools each has, within bounds."""
-    counts: dict[str, int] = {}
-    for entry in entries:
-        counts[entry.server] = counts.get(entry.server, 0) + 1
+    """Return the servers of the given tools, each with its number of tools."""
+    counts = Counter(entry.server for entry in entries)
     return join_server_names([f"{server} ({count})" for server, count in counts.items()])
 
 
-def render_unlisted_servers(unseen: Mapping[str, str]) -> list[str]:
-    """That the tools of these servers are not known, and why; without a reason they still start."""
-    said = []
-    starting = [name for name, why in unseen.items() if not why]
+def render_unlisted_servers(unlisted: Mapping[str, str]) -> list[str]:
+    """Return notes on servers whose tools are unknown; a server without a reason is starting."""
+    notes = []
+    starting = [name for name, reason in unlisted.items() if not reason]
     if starting:
         count = "1 server is" if len(starting) == 1 else f"{len(starting)} servers are"
-        said.append(
-            prompts.SERVERS_STARTING.format(count=count, servers=join_server_names(starting))
-        )
-    return said + [
-        prompts.TOOLS_UNKNOWN.format(server=name, reason=why) for name, why in unseen.items() if why
-    ]
+        servers = join_server_names(starting)
+        notes.append(prompts.SERVERS_STARTING.format(count=count, servers=servers))
+    for name, reason in unlisted.items():
+        if reason:
+            notes.append(prompts.TOOLS_UNKNOWN.format(server=name, reason=reason))
+    return notes
 
 
-def join_server_names(servers: Sequence[str]) -> str:
-    """The names of servers, within bounds."""
-    more = len(servers) - MAX_NAMED_SERVERS
-    return ", ".join([*servers[:MAX_NAMED_SERVERS], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _render_entry(entry: DirectoryEntry, detail: Detail) -> tuple[str, dict[str, Any]]:
-    tool = entry.tool
-    if detail == "names":
-        return f"- {entry.name}", {"name": entry.name}
-    if detail == "summary":
-        about = " ".join(tool.description.split())
-        about = about if len(about) <= SUMMARY_CHARS else f"{about[: SUMMARY_CHARS - 1]}…"
-        line = render_signature(entry.name, tool.input_schema)
-        return f"- {line}: {about}", {"name": entry.name, "signature": line, "description": about}
-    definition = entry.wire_definition
-    schema = json.dumps(definition["inputSchema"], ensure_ascii=False, separators=(",", ":"))
-    return f"- {entry.name}: {tool.description}\n  parameters: {schema}", definition
+def join_server_names(names: Sequence[str]) -> str:
+    """Return at most `MAX_NAMED_SERVERS` names and the number of the rest."""
+    more = len(names) - MAX_NAMED_SERVERS
+    return ", ".join([*names[:MAX_NAMED_SERVERS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def format_tool_count(count: int) -> str:
-    """So many tools, in words."""
+    """Return "1 tool" or "N tools"."""
     return "1 tool" if count == 1 else f"{count} tools"
+
+
+def _render_entry(entry: DirectoryEntry, detail: Detail) -> tuple[str, dict[str, Any]]:
+    """Return a tool as text for the model and as structured content."""
+    tool, name = entry.tool, entry.name
+    if detail == "names":
+        return f"- {name}", {"name": name}
+    if detail == "summary":
+        summary = " ".join(tool.description.split())
+        if len(summary) > SUMMARY_CHARS:
+            summary = f"{summary[: SUMMARY_CHARS - 1]}…"
+        signature = render_signature(name, tool.input_schema)
+        structured = {"name": name, "signature": signature, "description": summary}
+        return f"- {signature}: {summary}", structured
+    definition = entry.wire_definition
+    schema = json.dumps(definition["inputSchema"], ensure_ascii=False, separators=(",", ":"))
+    return f"- {name}: {tool.description}\n  parameters: {schema}", definition

@@ -1,7 +1,7 @@
-"""Between the eras: what a server asks in one way is asked of the client in the other.
+"""Requests of upstream servers to clients, bridged between the two protocol revisions.
 
-Newer servers answer with questions, and are called again with the answers. Older ones ask while a
-call is under way. A client may be of either kind too.
+A stateless server returns an `input_required` result and is called again with the input. A server
+with a handshake sends a request while the call is in flight. The client may use either revision.
 """
 
 from __future__ import annotations
@@ -31,26 +31,30 @@ _CallOutcome = _InputRequest | dict[str, Any] | Exception
 
 
 @dataclass(eq=False)
-class _PendingInputCall:
-    """A call that goes on while its client is away to answer a question of the server's."""
+class PendingInputCall:
+    """A call of a stateless client to a server with a handshake.
+
+    The call stays in flight at the server while the client collects input and sends it in a new
+    request. It is the server's caller, and turns the server's requests into outcomes.
+    """
 
     client: ConnectedClient
     identity: tuple[str | None, str, str, str]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     token: str = ""
-    # The question that the client is away to answer.
+    # The number of the request that the client is collecting input for.
     open_request: int = 0
 
     def __post_init__(self) -> None:
-        # Questions and, if the server did not wait for the answer, the end of the call.
-        self._put, self._take = anyio.create_memory_object_stream[_CallOutcome](
+        # Room for all input requests and, if the server does not wait for input, the final result.
+        self._outcome_sender, self._outcomes = anyio.create_memory_object_stream[_CallOutcome](
             MAX_INPUT_REQUESTS + 1
         )
-        self._answer, self._answers = anyio.create_memory_object_stream[tuple[int, dict[str, Any]]](
-            MAX_INPUT_REQUESTS
-        )
-        self._one = anyio.Lock()
-        self._count = 0
+        self._input_sender, self._inputs = anyio.create_memory_object_stream[
+            tuple[int, dict[str, Any]]
+        ](MAX_INPUT_REQUESTS)
+        self._request_lock = anyio.Lock()
+        self._request_count = 0
         self.key = self.client.key
 
     @property
@@ -58,18 +62,20 @@ class _PendingInputCall:
         return self.client.capabilities
 
     async def send_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        async with self._one:
-            number = self._count = self._count + 1
+        """Publish a request of the server and wait for the client's input."""
+        async with self._request_lock:
+            number = self._request_count = self._request_count + 1
             if number > MAX_INPUT_REQUESTS:
                 raise MCPError(
-                    INVALID_REQUEST, f"no more than {MAX_INPUT_REQUESTS} questions in one call"
+                    INVALID_REQUEST,
+                    f"a server may send at most {MAX_INPUT_REQUESTS} requests during one call",
                 )
-            self._put.send_nowait((number, method, params))
+            self._outcome_sender.send_nowait((number, method, params))
             while True:
-                # A server may have given up on an earlier question, whose answer comes all the same.
-                to, answer = await self._answers.receive()
-                if to == number:
-                    return answer
+                # Input for an earlier request may arrive after the server has given up on it.
+                request_number, response = await self._inputs.receive()
+                if request_number == number:
+                    return response
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         await self.client.notify(method, params)
@@ -79,143 +85,156 @@ class _PendingInputCall:
     ) -> None:
         await self.client.report_progress(progress, total, message)
 
-    def submit_input(self, client: ConnectedClient, answer: dict[str, Any]) -> None:
+    def submit_input(self, client: ConnectedClient, response: dict[str, Any]) -> None:
         self.client = client
-        self._answer.send_nowait((self.open_request, answer))
+        self._input_sender.send_nowait((self.open_request, response))
 
     def finish(self, outcome: _CallOutcome) -> None:
-        self._put.send_nowait(outcome)
+        self._outcome_sender.send_nowait(outcome)
 
     async def next_outcome(self) -> _CallOutcome:
+        """Return the next request of the server or the end of the call; cancelling ends the call."""
         try:
-            return await self._take.receive()
+            return await self._outcomes.receive()
         except BaseException:
             self.scope.cancel()
             raise
 
     def close(self) -> None:
-        for stream in (self._put, self._take, self._answer, self._answers):
+        for stream in (self._outcome_sender, self._outcomes, self._input_sender, self._inputs):
             stream.close()
 
 
 class ServerRequestBridge:
-    """Has requests answered by servers, whatever era they and the client are of."""
+    """Forwards client requests to servers, whichever protocol revision each side uses."""
 
-    def __init__(self, fleet: UpstreamPool) -> None:
-        self._pool = fleet
-        self._pending: dict[str, _PendingInputCall] = {}
+    def __init__(self, pool: UpstreamPool) -> None:
+        self._pool = pool
+        # Calls whose clients are collecting input, by request state token.
+        self._pending: dict[str, PendingInputCall] = {}
+
+    @property
+    def pending_count(self) -> int:
+        """The number of calls whose clients are collecting input."""
+        return len(self._pending)
 
     async def forward_request(
         self,
-        upstream: UpstreamServer,
+        server: UpstreamServer,
         method: str,
         params: Mapping[str, Any],
         client: ConnectedClient,
         *,
         may_repeat: bool = False,
     ) -> dict[str, Any]:
-        """A server's answer to a client's request, with what the server wants to know first."""
+        """Return a server's result, or its request for input in the form the client expects."""
         if not client.is_stateless:
-            return await _forward_for_handshake_client(upstream, method, params, client, may_repeat)
+            return await _forward_for_handshake_client(server, method, params, client, may_repeat)
         name = str(params.get("name") or params.get("uri") or "")
-        about = (client.profile, upstream.name, method, name)
-        held = self._pending.pop(str(params.get("requestState")), None)
-        if held is not None:
-            answers = params.get("inputResponses")
-            answer = answers.get(_INPUT_KEY) if isinstance(answers, Mapping) else None
-            if held.identity != about or not isinstance(answer, dict):
-                held.scope.cancel()
-                raise MCPError(INVALID_PARAMS, "the answer to what the server asked is missing")
-            held.submit_input(client, answer)
-            return await self._await_outcome(held)
-        can_be_asked = not client.capabilities.keys().isdisjoint(REQUIRED_CAPABILITIES.values())
-        if not can_be_asked or (await upstream.wait_connected()).session.is_stateless:
-            return await upstream.request(method, params, client, may_retry=may_repeat)
+        identity = (client.profile, server.name, method, name)
+        call = self._pending.pop(str(params.get("requestState")), None)
+        if call is not None:
+            responses = params.get("inputResponses")
+            response = responses.get(_INPUT_KEY) if isinstance(responses, Mapping) else None
+            if call.identity != identity or not isinstance(response, dict):
+                call.scope.cancel()
+                raise MCPError(
+                    INVALID_PARAMS, "`inputResponses` lacks the input that the server requested"
+                )
+            call.submit_input(client, response)
+            return await self._await_outcome(call)
+        accepts_requests = not client.capabilities.keys().isdisjoint(REQUIRED_CAPABILITIES.values())
+        if not accepts_requests or (await server.wait_connected()).session.is_stateless:
+            return await server.request(method, params, client, may_retry=may_repeat)
         if "requestState" in params:
-            # To begin anew would do a second time what may have been done already.
+            # Starting the call again could repeat an effect that it already had.
             raise MCPError(
                 INVALID_PARAMS,
-                "this question is no longer open; whether the call had an effect is not known",
+                "the server no longer waits for this input; the call may or may not have had an "
+                "effect",
             )
         if len(self._pending) >= MAX_PENDING_CALLS:
-            raise ServerUnavailable("too many calls wait for answers of clients; try again later")
-        held = _PendingInputCall(client, about)
-        sent = {key: value for key, value in params.items() if key not in _RETRY_KEYS}
-        self._pool.run_in_background(self._run_call, held, upstream, method, sent, may_repeat)
-        return await self._await_outcome(held)
+            raise ServerUnavailable("too many calls wait for input from clients; try again later")
+        call = PendingInputCall(client, identity)
+        params = {key: value for key, value in params.items() if key not in _RETRY_KEYS}
+        self._pool.run_in_background(self._run_call, call, server, method, params, may_repeat)
+        return await self._await_outcome(call)
 
     async def _run_call(
         self,
-        held: _PendingInputCall,
-        upstream: UpstreamServer,
+        call: PendingInputCall,
+        server: UpstreamServer,
         method: str,
         params: Mapping[str, Any],
         may_repeat: bool,
     ) -> None:
-        """The call itself, which outlasts the requests of the client."""
+        """Run the call in a background task, because it outlives the client's requests."""
         outcome: _CallOutcome | None = None
         try:
-            with held.scope:
-                outcome = await upstream.request(method, params, held, may_retry=may_repeat)
-        except Exception as fault:
-            outcome = fault
+            with call.scope:
+                outcome = await server.request(method, params, call, may_retry=may_repeat)
+        except Exception as error:
+            outcome = error
         finally:
-            # Whoever waits for the outcome is given it; where nobody does, that was all.
-            if self._pending.pop(held.token, None) or outcome is None:
-                held.close()
+            # A pending call has no request of the client that could receive the outcome.
+            if self._pending.pop(call.token, None) or outcome is None:
+                call.close()
             else:
-                held.finish(outcome)
+                call.finish(outcome)
 
-    async def _await_outcome(self, held: _PendingInputCall) -> dict[str, Any]:
-        """The end of a held call, or the next question of its server."""
-        outcome = await held.next_outcome()
+    async def _await_outcome(self, call: PendingInputCall) -> dict[str, Any]:
+        """Return the result of a call, or an `input_required` result for the server's request."""
+        outcome = await call.next_outcome()
         if isinstance(outcome, tuple):
-            held.open_request, method, params = outcome
-            held.token = secrets.token_urlsafe(24)
-            self._pending[held.token] = held
-            asked = {_INPUT_KEY: {"method": method, **({"params": params} if params else {})}}
+            call.open_request, method, params = outcome
+            call.token = secrets.token_urlsafe(24)
+            self._pending[call.token] = call
+            request = {"method": method, **({"params": params} if params else {})}
             return {
                 "resultType": "input_required",
-                "inputRequests": asked,
-                "requestState": held.token,
+                "inputRequests": {_INPUT_KEY: request},
+                "requestState": call.token,
             }
-        held.close()
+        call.close()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
 
 async def _forward_for_handshake_client(
-    upstream: UpstreamServer,
+    server: UpstreamServer,
     method: str,
     params: Mapping[str, Any],
     client: ConnectedClient,
     may_repeat: bool,
 ) -> dict[str, Any]:
+    """Return a server's result; send each input that it requires as a request to the client."""
     for _ in range(MAX_INPUT_REQUESTS):
-        result = await upstream.request(method, params, client, may_retry=may_repeat)
+        result = await server.request(method, params, client, may_retry=may_repeat)
         if result.get("resultType") != "input_required":
             return result
-        asked = result.get("inputRequests")
-        answers: dict[str, Any] = {}
-        for key, one in (asked if isinstance(asked, Mapping) else {}).items():
-            wanted = one.get("method") if isinstance(one, Mapping) else None
-            if not isinstance(wanted, str) or wanted not in REQUIRED_CAPABILITIES:
-                raise MCPError(INTERNAL_ERROR, f"{upstream.name} asks for something unknown")
-            answers[key] = await _request_input(upstream, client, wanted, one.get("params"))
-        params = {**params, "inputResponses": answers}
+        requests = result.get("inputRequests")
+        responses: dict[str, Any] = {}
+        for key, request in (requests if isinstance(requests, Mapping) else {}).items():
+            request_method = request.get("method") if isinstance(request, Mapping) else None
+            if not isinstance(request_method, str) or request_method not in REQUIRED_CAPABILITIES:
+                raise MCPError(INTERNAL_ERROR, f"{server.name} sent a request of an unknown method")
+            responses[key] = await _request_input(
+                server, client, request_method, request.get("params")
+            )
+        params = {**params, "inputResponses": responses}
         if "requestState" in result:
             params["requestState"] = result["requestState"]
     raise MCPError(
-        INTERNAL_ERROR, f"{upstream.name} asked more than {MAX_INPUT_REQUESTS} times in a row"
+        INTERNAL_ERROR, f"{server.name} requested input more than {MAX_INPUT_REQUESTS} times"
     )
 
 
 async def _request_input(
-    upstream: UpstreamServer, client: ConnectedClient, method: str, params: Mapping[str, Any] | None
+    server: UpstreamServer, client: ConnectedClient, method: str, params: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     try:
-        with anyio.fail_after(upstream.config.answer_seconds):
+        with anyio.fail_after(server.config.answer_seconds):
             return await client.send_request(method, params)
     except TimeoutError:
-        raise MCPError(REQUEST_TIMEOUT, f"the client did not answer {method} in time") from None
+        raise MCPError(REQUEST_TIMEOUT, f"the client did not respond to {method} in time") from None

@@ -1,4 +1,4 @@
-"""One request by itself, without a handshake and without a session: what `curl` sends."""
+"""Single requests without a handshake or a session, such as those that `curl` sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_NOTIFICATIONS: Final = 100
 
 @dataclass
 class _SingleRequestContext:
-    """The way back to a client that waits for one answer: what it is told is kept for that."""
+    """The channel back to the client of a single request; it collects the notifications."""
 
     request_id: str | int | None
     request: Request
@@ -36,47 +36,44 @@ class _SingleRequestContext:
 
     @property
     def message_metadata(self) -> ServerMessageMetadata:
-        """Where the request came from."""
         return ServerMessageMetadata(request_context=self.request)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """There is no way to ask."""
         raise NoBackChannelError(method)
 
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
-        """Kept for the answer, within bounds."""
         if len(self.notifications) >= MAX_NOTIFICATIONS:
             return
-        note: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        self.notifications.append({**note, "params": dict(params)} if params else note)
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        self.notifications.append({**message, "params": dict(params)} if params else message)
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Nobody is waiting for it."""
+        """Ignore progress: the client reads only the final response."""
 
 
 async def handle_single_request(
     router: McpRouter, message: Mapping[str, Any], request: Request
 ) -> list[dict[str, Any]]:
-    """The messages that answer one request: what there was to tell, then the result or the error."""
-    once = _SingleRequestContext(message.get("id"), request)
+    """Handle one request; return its notifications, then its response."""
+    context = _SingleRequestContext(message.get("id"), request)
     params = message.get("params")
-    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id")}
+    response: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id")}
     try:
-        answer["result"] = await serve_one(
+        response["result"] = await serve_one(
             router.server,
-            once,
+            context,
             str(message["method"]),
             params if isinstance(params, Mapping) else None,
             connection=Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None),
             lifespan_state=None,
         )
-    except Exception as fault:
-        error = modern_error_data(fault)
-        answer["error"] = error.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return [*once.notifications, answer]
+    except Exception as exception:
+        error = modern_error_data(exception)
+        response["error"] = error.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return [*context.notifications, response]

@@ -1,10 +1,9 @@
-"""What clients are spared: the tokens they were sent, against those of all tools at once."""
+"""Count the LLM tokens that clients save, compared with a list of all tools."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
@@ -17,36 +16,19 @@ from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView
 from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
 
-# Answers are weighed later, many at once: a client should not wait for our sums.
+# Responses are counted later in batches, so that clients do not wait for it.
 MAX_PENDING_RESPONSES: Final = 1_000
 _SEARCH_TOOL_NAMES: Final = frozenset(
     {prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, SEARCH_TOOL_NAME}
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _SentToolList:
-    """A list that was sent to a client who might have been sent all tools."""
-
-    view: AccessView
-    tools: list[dict[str, Any]]
-
-    @property
-    def tokens(self) -> int:
-        """What was sent."""
-        return sum(map(self._count_tokens, self.tools))
-
-    def _count_tokens(self, listed: Mapping[str, Any]) -> int:
-        entry = self.view.entries.get(listed["name"])
-        return _count_json_tokens(listed) if entry is None else count_tool_tokens(entry.tool)
-
-
 class TokenSavings:
-    """Is told every answer that goes to a client, and counts."""
+    """Records the responses sent to clients and adds their tokens to the hub's counters."""
 
-    def __init__(self, service: Hub) -> None:
-        self._hub = service
-        self._pending_lists: list[_SentToolList] = []
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._pending_lists: list[tuple[AccessView, list[dict[str, Any]]]] = []
         self._pending_results: list[list[Any]] = []
         self._lock = Lock()
 
@@ -57,40 +39,48 @@ class TokenSavings:
         params: Mapping[str, Any],
         result: Mapping[str, Any],
     ) -> None:
-        """Note what was answered, if it was tools."""
+        """Record a response if it contains tools."""
         if method not in ("tools/list", "tools/call"):
             return
         try:
             view = self._hub.get_view(profile)
         except UnknownProfile:
-            # It was taken out of the configuration just now.
+            # A reload has just removed the profile.
             return
         name = params.get("name")
         with self._lock:
             if method == "tools/list":
-                self._pending_lists.append(_SentToolList(view, result["tools"]))
+                self._pending_lists.append((view, result["tools"]))
             elif name in _SEARCH_TOOL_NAMES and name not in view.entries:
                 self._pending_results.append(result.get("content") or [])
         if len(self._pending_lists) + len(self._pending_results) >= MAX_PENDING_RESPONSES:
             await anyio.to_thread.run_sync(self.flush)
 
     def flush(self) -> None:
-        """Weigh what was noted, and add it to the counters. Safe from any thread."""
+        """Count the recorded responses and add them to the hub's counters. Thread-safe."""
         with self._lock:
-            listings, self._pending_lists = self._pending_lists, []
-            finds, self._pending_results = self._pending_results, []
-        if not listings and not finds:
+            lists, self._pending_lists = self._pending_lists, []
+            results, self._pending_results = self._pending_results, []
+        if not lists and not results:
             return
-        everything = sum(one.view.total_tokens for one in listings)
-        listed = sum(one.tokens for one in listings)
-        found = sum(_count_json_tokens(content) for content in finds)
+        total = sum(view.total_tokens for view, _ in lists)
+        listed = sum(_count_list_tokens(view, tools) for view, tools in lists)
+        found = sum(map(_count_json_tokens, results))
         self._hub.add_counts(
-            listings=len(listings),
-            tokens_of_all=everything,
+            listings=len(lists),
+            tokens_of_all=total,
             tokens_listed=listed,
             tokens_found=found,
-            tokens_saved=everything - listed - found,
+            tokens_saved=total - listed - found,
         )
+
+
+def _count_list_tokens(view: AccessView, tools: list[dict[str, Any]]) -> int:
+    entries = ((view.entries.get(tool["name"]), tool) for tool in tools)
+    return sum(
+        count_tool_tokens(entry.tool) if entry else _count_json_tokens(tool)
+        for entry, tool in entries
+    )
 
 
 def _count_json_tokens(value: object) -> int:

@@ -14,7 +14,7 @@ from toolcrib.hub.definitions import (
     limit_problems,
     render_definition,
 )
-from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.hidden_text import escape_invisible
 
 _VERSIONS: Final = (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
 # Without these there is no tool; whatever else is wrong can be left away.

@@ -24,7 +24,7 @@ from pydantic import AnyUrl, ValidationError
 from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import LoginFailed
 from toolcrib.gateway.mcp.upstream.oauth_tokens import OAuthGrant
-from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.hidden_text import escape_invisible
 
 LOGIN_TIMEOUT_SECONDS: Final = 300.0
 _REQUEST_TIMEOUT_SECONDS: Final = 30.0

@@ -1,7 +1,7 @@
-"""What the server has that can do everything: tools, resources and prompts.
+"""The tools, resources and prompts of the conformance server.
 
-The suite names its tools, prompts and resources and says how each behaves. What it asks of the user
-is asked in the way of the connection: by a request on a handshake, by a result to be answered without.
+The suite prescribes their names and behaviour. Questions to the user are sent as requests on
+connections with a handshake, and as results that the client answers on stateless ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Context = ServerRequestContext[Any, Any]
 Result = dict[str, Any]
 Tool = Callable[[Context, types.CallToolRequestParams], Awaitable[Result]]
 
-# The smallest picture and the shortest sound there are.
+# A minimal image and a minimal sound.
 PICTURE: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SOUND: Final = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
 PAUSE: Final = 0.05
@@ -37,25 +37,25 @@ KEY: Final = secrets.token_bytes(32)
 bus = InMemorySubscriptionBus()
 
 
-def said(text: str, **more: Any) -> Result:
-    """An answer in words."""
+def text_result(text: str, **more: Any) -> Result:
+    """Return a result with text content."""
     return {"content": [{"type": "text", "text": text}], **more}
 
 
-def is_modern(ctx: Context) -> bool:
-    """Whether there is no handshake, and so no way to ask but by a result."""
+def is_stateless(ctx: Context) -> bool:
+    """Return whether the connection is stateless, so that questions are sent as results."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def form(message: str, **properties: Mapping[str, Any]) -> Result:
-    """A question to the user with a form to fill in."""
+    """Return a request for the user to fill in a form."""
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     asked = {"message": message, "requestedSchema": schema}
     return {"method": "elicitation/create", "params": asked}
 
 
 def sampling(text: str) -> Result:
-    """A question to the client's model."""
+    """Return a request to the client's model."""
     message = {"role": "user", "content": {"type": "text", "text": text}}
     return {"method": "sampling/createMessage", "params": {"messages": [message], "maxTokens": 100}}
 
@@ -64,54 +64,54 @@ ROOTS: Final[Result] = {"method": "roots/list", "params": {}}
 NAME: Final = {"type": "string"}
 
 
-def sealed(state: str) -> str:
-    """A state that the client keeps for us and cannot change."""
+def seal_state(state: str) -> str:
+    """Return a signed state, which the client stores and cannot change."""
     return f"{state}.{hmac.new(KEY, state.encode(), hashlib.sha256).hexdigest()}"
 
 
-def unsealed(token: str | None) -> str:
-    """The state in it, if it is one of ours."""
+def unseal_state(token: str | None) -> str:
+    """Return the state of a signed token; raise if the signature is wrong."""
     state = (token or "").rpartition(".")[0]
-    if not token or not hmac.compare_digest(sealed(state), token):
+    if not token or not hmac.compare_digest(seal_state(state), token):
         raise MCPError(types.INVALID_PARAMS, "the state is not one that this server gave out")
     return state
 
 
-def answers(params: types.InputResponseRequestParams) -> dict[str, Any]:
-    """What the client has answered so far."""
-    given = params.input_responses or {}
+def input_responses(params: types.InputResponseRequestParams) -> dict[str, Any]:
+    """Return the client's answers so far."""
+    responses = params.input_responses or {}
     return {
-        key: one if isinstance(one, dict) else one.model_dump(by_alias=True, exclude_none=True)
-        for key, one in given.items()
+        key: item if isinstance(item, dict) else item.model_dump(by_alias=True, exclude_none=True)
+        for key, item in responses.items()
     }
 
 
-def wanted(requests: Mapping[str, Any], state: str | None = None) -> Result:
-    """The result that asks."""
+def input_required(requests: Mapping[str, Any], state: str | None = None) -> Result:
+    """Return the result that asks for input."""
     result: Result = {"resultType": "input_required", "inputRequests": dict(requests)}
     return result if state is None else {**result, "requestState": state}
 
 
 def field(answer: Any, name: str) -> Any:
-    """What stands in a field of a filled in form, if it was filled in."""
+    """Return a field of a submitted form; None if it was not filled in."""
     content = answer.get("content") if isinstance(answer, dict) else None
     return content.get(name) if isinstance(content, dict) else None
 
 
-async def asked(
+async def ask_client(
     ctx: Context, params: types.CallToolRequestParams, request: Result
 ) -> tuple[Any, Result | None]:
-    """The client's answer, or the result that asks for it."""
-    if is_modern(ctx):
-        given = answers(params).get("asked")
-        return given, None if given else wanted({"asked": request})
+    """Return the client's answer, or the result that asks for it."""
+    if is_stateless(ctx):
+        responses = input_responses(params).get("asked")
+        return responses, None if responses else input_required({"asked": request})
     channel = ctx.session._request_outbound
     return await channel.send_raw_request(request["method"], request["params"]), None
 
 
-async def told(ctx: Context, text: str) -> None:
-    """Log something to the client, if it wants that."""
-    if is_modern(ctx) and not (ctx.meta or {}).get("io.modelcontextprotocol/logLevel"):
+async def notify_client(ctx: Context, text: str) -> None:
+    """Send a log message to the client, if it wants log messages."""
+    if is_stateless(ctx) and not (ctx.meta or {}).get("io.modelcontextprotocol/logLevel"):
         return
     params = {"level": "info", "data": text, "logger": "everything"}
     await ctx.session._request_outbound.notify("notifications/message", params)
@@ -119,31 +119,31 @@ async def told(ctx: Context, text: str) -> None:
 
 async def logging(ctx: Context, params: types.CallToolRequestParams) -> Result:
     for text in ("started", "processing", "completed"):
-        await told(ctx, f"Tool execution {text}")
+        await notify_client(ctx, f"Tool execution {text}")
         await anyio.sleep(PAUSE)
-    return said("logged three times")
+    return text_result("logged three times")
 
 
 async def progress(ctx: Context, params: types.CallToolRequestParams) -> Result:
     for part in (0, 50, 100):
         await ctx.session.report_progress(part, 100, f"{part} of 100")
         await anyio.sleep(PAUSE)
-    return said("told about progress three times")
+    return text_result("told about progress three times")
 
 
 async def sample(ctx: Context, params: types.CallToolRequestParams) -> Result:
     prompt = str((params.arguments or {}).get("prompt"))
-    answer, question = await asked(ctx, params, sampling(prompt))
-    return question or said(f"LLM response: {answer.get('content')}")
+    answer, question = await ask_client(ctx, params, sampling(prompt))
+    return question or text_result(f"LLM response: {answer.get('content')}")
 
 
 def elicits(message: str | None, **properties: Mapping[str, Any]) -> Tool:
-    """A tool that asks the user to fill in a form."""
+    """Return a tool that asks the user to fill in a form."""
 
     async def elicit(ctx: Context, params: types.CallToolRequestParams) -> Result:
         text = message or str((params.arguments or {}).get("message"))
-        answer, question = await asked(ctx, params, form(text, **properties))
-        return question or said(
+        answer, question = await ask_client(ctx, params, form(text, **properties))
+        return question or text_result(
             f"Elicitation completed: action={answer.get('action')}, "
             f"content={json.dumps(answer.get('content'))}"
         )
@@ -155,37 +155,43 @@ async def reconnection(ctx: Context, params: types.CallToolRequestParams) -> Res
     if ctx.close_sse_stream:
         await ctx.close_sse_stream()
     await anyio.sleep(4 * PAUSE)
-    return said("sent after the stream was closed")
+    return text_result("sent after the stream was closed")
 
 
 async def failing(ctx: Context, params: types.CallToolRequestParams) -> Result:
-    return said("This tool intentionally returns an error for testing", isError=True)
+    return text_result("This tool intentionally returns an error for testing", isError=True)
 
 
 def requires_input(
     requests: Mapping[str, Result], done: Callable[[dict[str, Any]], str | None], state: str = ""
 ) -> Tool:
-    """A tool that is done once its questions are answered, and asks again until then."""
+    """Return a tool that repeats its questions until they are answered."""
 
     async def ask(ctx: Context, params: types.CallToolRequestParams) -> Result:
-        given = answers(params)
-        if given and state:
-            unsealed(params.request_state)
-        text = done(given)
-        return said(text) if text else wanted(requests, sealed(state) if state else None)
+        responses = input_responses(params)
+        if responses and state:
+            unseal_state(params.request_state)
+        text = done(responses)
+        return (
+            text_result(text)
+            if text
+            else input_required(requests, seal_state(state) if state else None)
+        )
 
     return ask
 
 
 async def rounds(ctx: Context, params: types.CallToolRequestParams) -> Result:
     if params.request_state is None:
-        return wanted({"step1": form("Step 1: What is your name?", name=NAME)}, sealed("1"))
-    state, given = unsealed(params.request_state), answers(params)
+        return input_required(
+            {"step1": form("Step 1: What is your name?", name=NAME)}, seal_state("1")
+        )
+    state, responses = unseal_state(params.request_state), input_responses(params)
     if state == "1":
-        name = field(given.get("step1"), "name")
+        name = field(responses.get("step1"), "name")
         question = form("Step 2: What is your favorite color?", color=NAME)
-        return wanted({"step2": question}, sealed(f"2 {name}"))
-    return said(f"{state.removeprefix('2 ')} likes {field(given.get('step2'), 'color')}")
+        return input_required({"step2": question}, seal_state(f"2 {name}"))
+    return text_result(f"{state.removeprefix('2 ')} likes {field(responses.get('step2'), 'color')}")
 
 
 async def capable(ctx: Context, params: types.CallToolRequestParams) -> Result:
@@ -195,7 +201,11 @@ async def capable(ctx: Context, params: types.CallToolRequestParams) -> Result:
         requests["sampled"] = sampling("Say something")
     if can and can.elicitation:
         requests["elicited"] = form("What is your name?", name=NAME)
-    return wanted(requests) if requests and not params.input_responses else said("nothing to ask")
+    return (
+        input_required(requests)
+        if requests and not params.input_responses
+        else text_result("nothing to ask")
+    )
 
 
 async def missing_capability(ctx: Context, params: types.CallToolRequestParams) -> Result:
@@ -206,22 +216,22 @@ async def missing_capability(ctx: Context, params: types.CallToolRequestParams) 
             "this tool needs a client that samples",
             {"requiredCapabilities": {"sampling": {}}},
         )
-    return said("the client can sample")
+    return text_result("the client can sample")
 
 
 async def change_tools(ctx: Context, params: types.CallToolRequestParams) -> Result:
     TOOLS["test_trigger_tool_change"][0]["description"] = f"Changed {secrets.token_hex(4)}"
     await bus.publish(ToolsListChanged())
-    return said("changed")
+    return text_result("changed")
 
 
 async def change_prompts(ctx: Context, params: types.CallToolRequestParams) -> Result:
     await bus.publish(PromptsListChanged())
-    return said("changed")
+    return text_result("changed")
 
 
 def always(*content: Mapping[str, Any]) -> Tool:
-    """A tool that has one answer."""
+    """Return a tool with a fixed answer."""
 
     async def answer(ctx: Context, params: types.CallToolRequestParams) -> Result:
         return {"content": list(content)}
@@ -230,12 +240,12 @@ def always(*content: Mapping[str, Any]) -> Tool:
 
 
 def resource(uri: str, text: str, kind: str = "text/plain") -> Result:
-    """A resource inside of something else."""
+    """Return an embedded resource."""
     return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, "text": text}}
 
 
 def options(*names: str) -> list[Result]:
-    """Choices with titles."""
+    """Return choices with titles."""
     return [{"const": name, "title": name.title()} for name in names]
 
 
@@ -270,7 +280,7 @@ TOOLS: Final[dict[str, tuple[Result, Tool]]] = {}
 
 
 def tool(name: str, about: str, run: Tool, schema: Mapping[str, Any] | None = None) -> None:
-    """Put a tool on the list."""
+    """Add a tool to the list."""
     definition = {
         "name": name,
         "description": about,
@@ -358,9 +368,9 @@ tool(
     "Greets the user",
     requires_input(
         ASK_NAME,
-        lambda given: (
+        lambda responses: (
             f"Hello, {name}!"
-            if isinstance(name := field(given.get("user_name"), "name"), str)
+            if isinstance(name := field(responses.get("user_name"), "name"), str)
             else None
         ),
     ),
@@ -370,9 +380,9 @@ tool(
     "Asks the model for a capital",
     requires_input(
         {"capital_question": sampling("What is the capital of France?")},
-        lambda given: (
-            json.dumps(given["capital_question"].get("content"))
-            if "capital_question" in given
+        lambda responses: (
+            json.dumps(responses["capital_question"].get("content"))
+            if "capital_question" in responses
             else None
         ),
     ),
@@ -382,9 +392,9 @@ tool(
     "Lists the client's roots",
     requires_input(
         {"client_roots": ROOTS},
-        lambda given: (
-            json.dumps(given["client_roots"].get("roots"), default=str)
-            if "client_roots" in given
+        lambda responses: (
+            json.dumps(responses["client_roots"].get("roots"), default=str)
+            if "client_roots" in responses
             else None
         ),
     ),
@@ -392,19 +402,23 @@ tool(
 tool(
     "test_input_required_result_request_state",
     "Has the client keep a state",
-    requires_input(CONFIRM, lambda given: "state-ok" if "confirm" in given else None, "asked"),
+    requires_input(
+        CONFIRM, lambda responses: "state-ok" if "confirm" in responses else None, "asked"
+    ),
 )
 tool(
     "test_input_required_result_tampered_state",
     "Has the client keep a state",
-    requires_input(CONFIRM, lambda given: "state-ok" if "confirm" in given else None, "sealed"),
+    requires_input(
+        CONFIRM, lambda responses: "state-ok" if "confirm" in responses else None, "sealed"
+    ),
 )
 tool(
     "test_input_required_result_multiple_inputs",
     "Asks three questions at once",
     requires_input(
         {**ASK_NAME, "greeting": sampling("Generate a greeting"), "client_roots": ROOTS},
-        lambda given: "all answered" if len(given) >= 3 else None,
+        lambda responses: "all answered" if len(responses) >= 3 else None,
         "three",
     ),
 )
@@ -419,9 +433,9 @@ RESOURCES: Final = (
 
 
 def prompt(name: str, *arguments: str) -> Result:
-    """A prompt as it is listed."""
-    listed = [{"name": argument, "required": True} for argument in arguments]
-    return {"name": name, "description": "For the tests", "arguments": listed}
+    """Return a prompt as it is listed."""
+    entries = [{"name": argument, "required": True} for argument in arguments]
+    return {"name": name, "description": "For the tests", "arguments": entries}
 
 
 PROMPTS: Final = (

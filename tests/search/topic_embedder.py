@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 
-MEANINGS = (
+TOPICS = (
     ("mail", "email", "letter", "post"),
     ("money", "refund", "bill", "invoice", "pay"),
     ("weather", "rain", "sun"),
@@ -17,7 +17,7 @@ MEANINGS = (
 )
 
 
-class Words:
+class TopicEmbedder:
     """Reads tools at once, and counts what it has read."""
 
     def __init__(self) -> None:
@@ -31,15 +31,15 @@ class Words:
         return self.embed_queries(texts)
 
 
-class Slow(Words):
+class ProvisionalTopicEmbedder(TopicEmbedder):
     """Knows nothing of a tool until it has read it."""
 
     def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         # Every tool is a little like everything.
-        return np.full((len(texts), len(MEANINGS)), 0.1, np.float32), np.zeros(len(texts), np.bool_)
+        return np.full((len(texts), len(TOPICS)), 0.1, np.float32), np.zeros(len(texts), np.bool_)
 
 
 def _vector(text: str) -> list[float]:
     lower = text.lower()
-    found = [float(sum(word in lower for word in words)) for words in MEANINGS]
+    found = [float(sum(word in lower for word in words)) for words in TOPICS]
     return found
