@@ -18,7 +18,7 @@ from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from toolcrib.gateway.mcp.upstream.startup import ServerStart
+    from toolcrib.gateway.mcp.upstream.pool import ServerStart
 
 _SERVER_LOGGER_PREFIX: Final = "toolcrib.gateway.mcp.upstream.supervisor."
 json_log_option = click.option(

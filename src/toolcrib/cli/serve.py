@@ -25,7 +25,7 @@ from toolcrib.config.settings import GatewayConfig, HttpConfig
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from toolcrib.gateway.mcp.upstream.startup import ServerStart
+    from toolcrib.gateway.mcp.upstream.pool import ServerStart
 
 # How long a client may leave untaken what it was sent.
 UNACKNOWLEDGED_SECONDS: Final = 180

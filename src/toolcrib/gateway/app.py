@@ -27,7 +27,7 @@ from toolcrib.gateway.mcp.admin.status import list_problems
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.http import McpEndpoint, get_request_profile
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.mcp.upstream.startup import OnServerStart
+from toolcrib.gateway.mcp.upstream.pool import OnServerStart
 from toolcrib.gateway.metrics import CONTENT_TYPE, MetricsRegistry
 from toolcrib.gateway.middleware import ANONYMOUS, SecurityMiddleware
 from toolcrib.gateway.openapi import load_openapi

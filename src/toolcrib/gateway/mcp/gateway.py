@@ -13,7 +13,7 @@ import anyio
 from toolcrib.errors import ToolcribError
 from toolcrib.gateway.mcp.admin.reload import reload_on_change
 from toolcrib.gateway.mcp.server.router import GetProfile, McpRouter
-from toolcrib.gateway.mcp.upstream.startup import OnServerStart, report_server_starts
+from toolcrib.gateway.mcp.upstream.pool import OnServerStart
 from toolcrib.hub.hub import Hub
 
 HOUSEKEEPING_SECONDS: Final = 2.0
@@ -33,7 +33,7 @@ async def run_gateway(
         tasks.start_soon(_warm_up_engine, router)
         tasks.start_soon(reload_on_change, router)
         if on_started is not None:
-            tasks.start_soon(report_server_starts, router.pool, on_started)
+            tasks.start_soon(router.pool.report_starts, on_started)
         try:
             yield router
         finally:

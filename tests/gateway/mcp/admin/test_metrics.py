@@ -1,3 +1,5 @@
+"""Metrics of the MCP gateway."""
+
 from __future__ import annotations
 
 from tests.gateway.mcp.harness import build_config, plain_server
@@ -8,17 +10,17 @@ from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.storage import open_store
 
 
-def test_calls_of_tools_that_are_gone_are_no_servers() -> None:
+def test_calls_of_removed_tools_have_an_empty_server_label() -> None:
     server = plain_server("gone")
-    service = Hub(build_config(server), open_store("sqlite://"))
+    hub = Hub(build_config(server), open_store("sqlite://"))
     echo = {"name": "echo", "inputSchema": {"type": "object"}}
-    service.update_server(server, build_manifest(server, [echo], {}))
-    service.record_call("gone___echo", True, 0.5)
+    hub.update_server(server, build_manifest(server, [echo], {}))
+    hub.record_call("gone___echo", True, 0.5)
     for _ in range(2):
-        service.record_call("old___echo", False, 0.5)
+        hub.record_call("old___echo", False, 0.5)
     metrics = MetricsRegistry()
-    GatewayMetrics(metrics).refresh(McpRouter(service))
+    GatewayMetrics(metrics).refresh(McpRouter(hub))
     lines = metrics.render().splitlines()
     assert 'toolcrib_calls_total{server="gone"} 1' in lines
     assert 'toolcrib_calls_total{server=""} 2' in lines
-    service.close()
+    hub.close()

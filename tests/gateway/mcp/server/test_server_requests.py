@@ -103,13 +103,13 @@ async def test_server_receives_the_response_in_all_combinations(
 async def test_client_without_the_capability_is_not_asked(router: McpRouter, revision: str) -> None:
     async with connect_client(router, revision) as connected:
         arguments = {"method": "elicitation/create", "params": FORM}
-        assert "cannot do elicitation/create" in await call_text(connected, "old___ask", arguments)
+        assert "does not support elicitation/create" in await call_text(connected, "old___ask", arguments)
 
 
 async def test_other_requests_of_a_server_are_refused(router: McpRouter) -> None:
     async with connect_responding_client(router, "legacy") as connected:
         text = await call_text(connected, "old___ask", {"method": "resources/list", "params": {}})
-    assert "cannot do resources/list" in text
+    assert "does not support resources/list" in text
 
 
 async def call_ask(connected: Client, **more: Any) -> dict[str, Any]:
@@ -203,6 +203,6 @@ async def test_background_failure_is_logged_and_does_not_stop_the_gateway(
         raise RuntimeError("of no importance")
 
     router.pool.run_in_background(fail)
-    await wait_until(lambda: "background failed" in caplog.text)
+    await wait_until(lambda: "a background task failed" in caplog.text)
     async with connect_client(router) as connected:
         assert await call_text(connected, "old___echo", {"text": "on"}) == "on"

@@ -76,8 +76,8 @@ async def test_a_server_that_is_killed_in_a_call_is_said_to_be_gone_and_comes_ba
             await wait_until(lambda: front.pool.servers["bad"].state == "in use")
             answers.append(await refused(connected, "bad___die"))
         for answer in answers:
-            assert answer.startswith("bad went away before it answered")
-            assert "not known" in answer
+            assert answer.startswith("bad lost its connection during the call")
+            assert "it is unknown whether the call had an effect" in answer
         await works(connected)
         await wait_until(lambda: front.pool.servers["bad"].connection)
         assert await call_text(connected, "bad___echo", {"text": "back"}) == "back"
@@ -124,7 +124,7 @@ async def test_a_server_that_hangs_is_given_up_after_its_time() -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("exits", "its program ended with exit code 1; it said: no token was given"),
+        ("exits", "its program ended with exit code 1; last line on stderr: no token was given"),
         ("list_fails", "no list today"),
         ("mute", "did not answer in time"),
     ],
@@ -146,7 +146,7 @@ async def test_a_server_that_does_not_come_up_is_named_and_holds_up_nobody(
 
 @pytest.mark.parametrize(
     ("command", "says"),
-    [("toolcrib-no-such-program", "not found"), (__file__, "may not be run")],
+    [("toolcrib-no-such-program", "not found"), (__file__, "cannot be executed")],
 )
 async def test_a_program_that_cannot_be_run_is_said_so(command: str, says: str) -> None:
     async with gateway(build_config(ServerConfig("bad", command=command), GOOD)) as front:
@@ -154,7 +154,7 @@ async def test_a_program_that_cannot_be_run_is_said_so(command: str, says: str) 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such signals")
-@pytest.mark.parametrize(("seconds", "quoted"), [(0, ""), (3600, "; it said: busy")])
+@pytest.mark.parametrize(("seconds", "quoted"), [(0, ""), (3600, "; last line on stderr: busy")])
 async def test_what_ended_a_server_is_told_and_only_its_last_words(
     seconds: float, quoted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +168,7 @@ async def test_what_ended_a_server_is_told_and_only_its_last_words(
         bad.stderr_tail.feed("busy\n")
         os.kill(int(await call_text(connected, "bad___pid")), signal.SIGKILL)
         await wait_until(lambda: bad.error)
-        assert bad.error == f"its program was ended by SIGKILL{quoted}"
+        assert bad.error == f"its program was killed by SIGKILL{quoted}"
 
 
 async def test_a_server_that_nobody_has_seen_is_named_where_nothing_fits() -> None:
@@ -176,11 +176,11 @@ async def test_a_server_that_nobody_has_seen_is_named_where_nothing_fits() -> No
     async with gateway(build_config(missing, GOOD)) as front, connect_client(front) as connected:
         await wait_until(lambda: front.pool.servers["missing"].error)
         text = await call_text(connected, "search_tools", {"query": "play the trombone"})
-        assert "The tools of missing are not known yet: its program or its folder" in text
+        assert "The tools of missing are not known yet: its program or folder" in text
         text = await call_text(connected, "search_tools", {"query": "good___echo"})
         assert "missing" not in text
         text = await refused(connected, "missing___echo")
-        assert text.startswith("The tools of missing are not known yet: its program or its folder")
+        assert text.startswith("The tools of missing are not known yet: its program or folder")
 
 
 async def test_a_server_that_is_down_is_named_in_what_a_search_finds() -> None:
@@ -291,10 +291,12 @@ async def test_one_bad_tool_does_not_spoil_the_list(era: str) -> None:
         assert "tool 1 is not an object" in shelf.problems
         # Parts that strict clients refuse are left away, and that is said too.
         (shown,) = list_server_status(front, front.hub.get_view())
-        assert [one.partition(" is used without its ")[2] for one in shown["altered"]] == [
-            "description: not as MCP has it",
-            "execution, icons: not as MCP has it",
-            "outputSchema: not as MCP has it",
+        assert [
+            repair.partition(" is used without its invalid ")[2] for repair in shown["altered"]
+        ] == [
+            "description",
+            "execution, icons",
+            "outputSchema",
         ]
         assert await call_text(connected, NAMED) == "here"
 

@@ -96,7 +96,9 @@ async def test_two_clients_that_wait_are_not_mixed_up(front: McpRouter) -> None:
     ):
         tasks.start_soon(other.call_tool, "old___hang", {})
         await wait_until(lambda: front.pool.servers["old"].state == "in use")
-        assert "which one is meant" in await call_text(one, "old___ask", {"method": "roots/list"})
+        assert "the addressee is ambiguous" in await call_text(
+            one, "old___ask", {"method": "roots/list"}
+        )
         tasks.cancel_scope.cancel()
 
 
@@ -104,7 +106,7 @@ async def test_a_call_that_was_given_up_speaks_to_nobody_else(front: McpRouter) 
     heard: list[Any] = []
     async with listening(front, []) as one, listening(front, heard) as other:
         await give_up(front, one)
-        assert "was given up" in await call_text(other, "old___speak")
+        assert "an abandoned call of another client" in await call_text(other, "old___speak")
         # It is answered at last, and what it said before that is still nobody's.
         await call_text(other, "old___speak", {"end": True})
         assert heard == []
@@ -145,7 +147,9 @@ async def test_a_new_connection_ends_the_doubt(
             before = await call_text(other, "old___pid")
             await give_up(made, one)
             first = upstream.connection
-            assert "was given up" in await call_text(other, "old___ask", {"method": "roots/list"})
+            assert "an abandoned call of another client" in await call_text(
+                other, "old___ask", {"method": "roots/list"}
+            )
             # Nobody uses it now. Without waiting for the next look at its health:
             assert upstream._should_reconnect()
             assert first is not None
@@ -252,4 +256,4 @@ async def test_a_server_does_not_ask_for_ever(
     monkeypatch.setattr(in_flight, "MAX_SERVER_REQUESTS_PER_CALL", 0)
     async with listening(front, []) as connected:
         said = await call_text(connected, "old___ask", {"method": "roots/list"})
-    assert "no more than 0 questions" in said
+    assert "at most 0 requests to the client" in said

@@ -211,7 +211,7 @@ async def test_a_login_that_comes_to_nothing_says_so(monkeypatch: pytest.MonkeyP
         with pytest.raises(LoginFailed, match="The person said no"):
             await logged_in(server)
         monkeypatch.setattr(logins, "LOGIN_TIMEOUT_SECONDS", 1.0)
-        with pytest.raises(LoginFailed, match="nobody logged in to safe"):
+        with pytest.raises(LoginFailed, match="no login to safe"):
             await login(server, lambda address: None)
     with pytest.raises(LoginFailed, match="could not be reached"):
         await login(server, lambda address: None)

@@ -80,7 +80,7 @@ async def test_a_server_is_asked_for_the_lowest_level_that_anybody_wants(front: 
         # It has left, and with it its wish.
         await becomes(one, lambda now: now["levels"][-1] == "error")
         # A server that was started anew does not know of any of it.
-        assert "went away" in await call_text(one, "old___die")
+        assert "lost its connection" in await call_text(one, "old___die")
         await becomes(one, lambda now: now["levels"] == ["error"])
 
 
@@ -169,7 +169,7 @@ async def test_a_server_that_was_started_anew_is_asked_again(front: McpRouter, s
         await connected.list_resources()
         await connected.subscribe_resource(uri)
         await becomes(connected, lambda now: now["followed"] == [uri], server)
-        assert "went away" in await call_text(connected, f"{server}___die")
+        assert "lost its connection" in await call_text(connected, f"{server}___die")
         await wait_until(lambda: heard == [uri])
         await becomes(connected, lambda now: now["followed"] == [uri], server)
         # One that is reached in another way too.

@@ -1,4 +1,4 @@
-"""What programs and people ask about the gateway itself, as JSON."""
+"""The JSON API of the gateway: servers, tools, search and statistics."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ ApiHandler = Callable[[Request, AccessView], dict[str, Any]]
 
 
 class AdminApi:
-    """Answers `/api`. A caller whose key has a profile sees no more than that profile does."""
+    """Handles `/api`. A caller sees what the access profile of its key allows."""
 
     def __init__(self, get_router: Callable[[], McpRouter]) -> None:
         self._get_router = get_router
 
     def routes(self) -> list[Route]:
-        """The paths."""
-        answers: dict[str, ApiHandler] = {
+        """Return the routes."""
+        handlers: dict[str, ApiHandler] = {
             "/api/servers": self._list_servers,
             "/api/tools": self._list_tools,
             "/api/search": self._search_tools,
             "/api/stats": self._get_stats,
         }
-        return [Route(path, self._make_endpoint(answer)) for path, answer in answers.items()]
+        return [Route(path, self._make_endpoint(handler)) for path, handler in handlers.items()]
 
-    def _make_endpoint(self, answer: ApiHandler) -> Callable[[Request], Any]:
+    def _make_endpoint(self, handler: ApiHandler) -> Callable[[Request], Any]:
         async def respond(request: Request) -> Response:
             principal = request.scope.get("state", {}).get("principal")
             try:
                 view = self._get_router().hub.get_view(getattr(principal, "profile", None))
-                # Counting tokens and reading a query take their time, and others are waiting.
-                said = await anyio.to_thread.run_sync(answer, request, view)
-            except ToolcribError as fault:
-                return JSONResponse({"error": str(fault)}, 400)
-            # Some servers define tools with numbers that JSON does not have.
-            said_in_json = to_json(said, inf_nan_mode="null")
-            return Response(said_in_json, media_type="application/json")
+                # In a thread, because counting tokens and searching would block other requests.
+                content = await anyio.to_thread.run_sync(handler, request, view)
+            except ToolcribError as error:
+                return JSONResponse({"error": str(error)}, 400)
+            # Definitions of some servers contain numbers that JSON does not have.
+            body = to_json(content, inf_nan_mode="null")
+            return Response(body, media_type="application/json")
 
         return respond
 
@@ -63,26 +63,24 @@ class AdminApi:
 
     def _list_tools(self, request: Request, view: AccessView) -> dict[str, Any]:
         server = request.query_params.get("server", "")
-        limit, offset = (
-            _parse_int(request, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE),
-            _parse_int(request, "offset", 0),
-        )
-        found = [entry for entry in view.entries.values() if server in ("", entry.server)]
+        limit = _parse_int(request, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+        offset = _parse_int(request, "offset", 0)
+        entries = [entry for entry in view.entries.values() if server in ("", entry.server)]
         page = [
             {**entry.wire_definition, "server": entry.server}
-            for entry in found[offset : offset + limit]
+            for entry in entries[offset : offset + limit]
         ]
-        return {"tools": page, "total": len(found)}
+        return {"tools": page, "total": len(entries)}
 
     def _resolve_server_id(self, server: str) -> str:
-        """What the engine knows a server by: its alias, where it has one."""
-        known = self._get_router().hub.config.servers.get(server)
-        return known.alias or server if known else server
+        """Return the server id of the search engine: the alias, or the name without one."""
+        config = self._get_router().hub.config.servers.get(server)
+        return config.alias or server if config else server
 
     def _search_tools(self, request: Request, view: AccessView) -> dict[str, Any]:
         query = request.query_params.get("query", "")
         if not query:
-            raise InvalidQuery("say in `query` what is needed")
+            raise InvalidQuery("`query` is missing; describe what is needed")
         where = Where(
             server=self._resolve_server_id(request.query_params.get("server", "")),
             read_only=request.query_params.get("read_only") == "true",
@@ -96,10 +94,10 @@ class AdminApi:
         hits = []
         for hit, entry in zip(result, entries, strict=True):
             tool = {**entry.wire_definition, "server": entry.server}
-            told: dict[str, Any] = {"score": round(hit.score, 6), "tool": tool}
+            rendered: dict[str, Any] = {"score": round(hit.score, 6), "tool": tool}
             if explain:
-                told["reasons"] = [asdict(reason) for reason in hit.reasons]
-            hits.append(told)
+                rendered["reasons"] = [asdict(reason) for reason in hit.reasons]
+            hits.append(rendered)
         return {
             "query": query,
             "confident": result.is_confident,
@@ -111,10 +109,10 @@ class AdminApi:
         }
 
 
-def _parse_int(request: Request, name: str, default: int, most: int = 10**9) -> int:
-    given = request.query_params.get(name)
-    if given is None:
+def _parse_int(request: Request, name: str, default: int, maximum: int = 10**9) -> int:
+    value = request.query_params.get(name)
+    if value is None:
         return default
-    if not given.isascii() or not given.isdigit() or len(given) > 9 or int(given) > most:
-        raise InvalidLimit(f"`{name}` has to be a whole number up to {most:,}")
-    return int(given)
+    if not value.isascii() or not value.isdigit() or len(value) > 9 or int(value) > maximum:
+        raise InvalidLimit(f"`{name}` must be an integer up to {maximum:,}")
+    return int(value)

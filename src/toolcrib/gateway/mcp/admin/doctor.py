@@ -1,9 +1,11 @@
-"""Every server started once and looked at: the half of a diagnosis that needs them to run."""
+"""Start every server once and report its problems, for `toolcrib doctor`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any, Final
 
 import anyio
@@ -12,10 +14,7 @@ import httpx2
 from toolcrib.config.checks import ConfigFinding, Severity
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.core.token_count import count_tool_tokens
-from toolcrib.core.tool import SERVER_SEPARATOR
-from toolcrib.gateway.mcp.admin.diagnosis import diagnose_server
-from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
-from toolcrib.gateway.mcp.upstream.startup import OnServerStart, report_server_starts
+from toolcrib.gateway.mcp.upstream.pool import OnServerStart, UpstreamPool
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.directory import DirectoryEntry, ServerTools
 from toolcrib.hub.hub import Hub
@@ -24,12 +23,42 @@ from toolcrib.storage import open_store
 
 LARGE_DEFINITION_TOKENS: Final = 10_000
 MAX_LISTED_PROBLEMS: Final = 5
+MAX_QUOTED_CHARS: Final = 300
 _PROBE_TIMEOUT_SECONDS: Final = 10.0
+_REPORT_FIX: Final = "report it to the developers of the server"
+
+# Servers that need version 1 of the Python SDK without pinning it are installed with version 2.
+_MCP_2_ERROR = re.compile(
+    r"No module named 'mcp\.(?:server\.fastmcp|types|shared\.\w+)|cannot import name .* from 'mcp\b"
+    r"|'Server' object has no attribute '\w+'|module 'mcp[.\w]*' has no attribute"
+)
+_OLD_NODE_ERROR = re.compile(
+    r"EBADENGINE|Unsupported engine|SyntaxError: Unexpected token|node:\w+'? .*not"
+)
+_UNKNOWN_PACKAGE_ERROR = re.compile(
+    r"(?i)npm (?:ERR!|error) (?:code )?(?:E?404|ETARGET)|not found in the package registry"
+    r"|no matching distribution|No solution found when resolving"
+)
+_NETWORK_ERROR = re.compile(
+    r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|Temporary failure in name|dns error"
+)
+_MISSING_MODULE_ERROR = re.compile(
+    r"No module named '([\w.]+)'|Cannot find (?:module|package) '([^']{1,200})'"
+)
+_MISSING_VARIABLE_ERROR = re.compile(
+    r"(?i)\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,80}"
+    r"(?:required|missing|not set|not found|must be|provide|undefined|unset|empty)"
+    r"|(?:required|missing|must (?:be )?set|provide|set the)[^\n]{0,80}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b"
+)
+_CREDENTIAL_ERROR = re.compile(
+    r"(?i)\b(?:unauthori[sz]ed|forbidden|invalid (?:api[ _-]?key|token)|401|403)\b"
+)
+_USAGE_ERROR = re.compile(r"(?im)^\s*usage:|the following arguments are required|missing argument")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What was seen of one server."""
+    """The state of one server and its problems."""
 
     server: str
     is_running: bool
@@ -52,125 +81,139 @@ class ServerReport:
 async def check_servers(
     config: GatewayConfig, pins: Mapping[str, Iterable[Pin]], on_started: OnServerStart
 ) -> list[ServerReport]:
-    """Start every server of a configuration, see what it says, and stop it again.
+    """Start every server of a configuration, report on it, and stop it.
 
-    Nothing is kept. `pins` are what was approved of the servers' tools so far.
+    Nothing is stored. `pins` are the approved definitions of each server's tools.
     """
     eager = {name: replace(server, start="eager") for name, server in config.servers.items()}
-    service = Hub(replace(config, servers=eager), open_store("sqlite://"))
-    for server, of_server in pins.items():
-        service.store.put_pins(server, of_server)
-    fleet = UpstreamPool(service, _ignore_event, _ignore_event)
+    hub = Hub(replace(config, servers=eager), open_store("sqlite://"))
+    for server, server_pins in pins.items():
+        hub.store.put_pins(server, server_pins)
+    pool = UpstreamPool(hub, _ignore_event, _ignore_event)
     try:
         async with anyio.create_task_group() as tasks:
-            await tasks.start(fleet.run)
-            await report_server_starts(fleet, on_started)
-            reports = await _build_reports(fleet)
+            await tasks.start(pool.run)
+            await pool.report_starts(on_started)
+            reports = await _build_reports(pool)
             tasks.cancel_scope.cancel()
     finally:
-        service.close()
+        hub.close()
     return reports
 
 
-async def _build_reports(fleet: UpstreamPool) -> list[ServerReport]:
-    shelves = {shelf.server.name: shelf for shelf in fleet.hub.directory.servers}
-    claimed = fleet.hub.directory.entries
+async def _ignore_event(*args: Any) -> None:
+    pass
+
+
+async def _build_reports(pool: UpstreamPool) -> list[ServerReport]:
+    listed = {tools.server.name: tools for tools in pool.hub.directory.servers}
     reports: list[ServerReport] = []
-    for name, upstream in fleet.servers.items():
+    for name, upstream in pool.servers.items():
         if upstream.connection is None:
             status = await _fetch_http_status(upstream.config)
-            said = upstream.stderr_tail.lines
-            fault = diagnose_server(upstream.config, upstream.error, said, status)
-            reports.append(ServerReport(name, False, findings=[fault]))
-            continue
-        shelf = shelves.get(name) or ServerTools(upstream.config)
-        reports.append(_build_report(upstream, shelf, claimed))
+            stderr = upstream.stderr_tail.lines
+            finding = diagnose_server(upstream.config, upstream.error, stderr, status)
+            reports.append(ServerReport(name, False, findings=[finding]))
+        else:
+            tools = listed.get(name) or ServerTools(upstream.config)
+            reports.append(_build_report(upstream, tools, pool.hub.directory.entries))
     return reports
 
 
 def _build_report(
-    upstream: UpstreamServer, shelf: ServerTools, claimed: Mapping[str, DirectoryEntry]
+    upstream: UpstreamServer, tools: ServerTools, all_entries: Mapping[str, DirectoryEntry]
 ) -> ServerReport:
-    tokens = sum(count_tool_tokens(entry.tool) for entry in shelf.entries)
+    tokens = sum(count_tool_tokens(entry.tool) for entry in tools.entries)
     protocol = upstream.connection.protocol if upstream.connection else ""
-    found = [
-        *_find_unusable_tools(shelf),
-        *_find_quarantined_tools(shelf),
-        *_find_suspicious_tools(shelf),
-        *_find_name_conflicts(shelf, claimed),
-        *_find_large_definitions(shelf, tokens),
+    findings = [
+        *_find_unusable_tools(tools),
+        *_find_quarantined_tools(tools),
+        *_find_suspicious_tools(tools),
+        *_find_name_conflicts(tools, all_entries),
+        *_find_large_definitions(tools, tokens),
     ]
-    return ServerReport(upstream.name, True, protocol, len(shelf.entries), tokens, found)
+    return ServerReport(upstream.name, True, protocol, len(tools.entries), tokens, findings)
 
 
-def _find_unusable_tools(shelf: ServerTools) -> Iterable[ConfigFinding]:
-    name = shelf.server.name
-    if not shelf.entries and not shelf.quarantined and not shelf.problems:
-        cure = "check `toolsAllowed` and `toolsBlocked`, or remove the server"
-        yield ConfigFinding("warning", "it has no tools", cure, name)
-    for fault in shelf.problems[:MAX_LISTED_PROBLEMS]:
-        yield ConfigFinding("warning", fault, "tell its makers; the other tools are used", name)
-    if (more := len(shelf.problems) - MAX_LISTED_PROBLEMS) > 0:
-        yield ConfigFinding("warning", f"{more} more tools cannot be used", "tell its makers", name)
-    if shelf.repaired_tools:
-        more = len(shelf.repaired_tools) - 1
-        also = f", and so are {more} more" if more else ""
-        yield ConfigFinding("note", f"{shelf.repaired_tools[0]}{also}", "tell its makers", name)
+def _find_unusable_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
+    name = tools.server.name
+    if not tools.entries and not tools.quarantined and not tools.problems:
+        fix = "check `toolsAllowed` and `toolsBlocked`, or remove the server"
+        yield ConfigFinding("warning", "it has no tools", fix, name)
+    for problem in tools.problems[:MAX_LISTED_PROBLEMS]:
+        yield ConfigFinding("warning", problem, f"{_REPORT_FIX}; its other tools work", name)
+    if (more := len(tools.problems) - MAX_LISTED_PROBLEMS) > 0:
+        yield ConfigFinding("warning", f"{more} more tools cannot be used", _REPORT_FIX, name)
+    if tools.repaired_tools:
+        more = len(tools.repaired_tools) - 1
+        others = f" ({more} more tools are repaired like this)" if more else ""
+        yield ConfigFinding("note", f"{tools.repaired_tools[0]}{others}", _REPORT_FIX, name)
 
 
-def _find_quarantined_tools(shelf: ServerTools) -> Iterable[ConfigFinding]:
-    if shelf.quarantined:
-        what = f"{_join_with_verb(shelf.quarantined)} held back until a person has approved the definition"
-        cure = f"look at the change and approve it: toolcrib approve {shelf.server.name}"
-        yield ConfigFinding("warning", what, cure, shelf.server.name)
+def _find_quarantined_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
+    if tools.quarantined:
+        names = list(tools.quarantined)
+        verb = "is" if len(names) == 1 else "are"
+        problem = f"{_join_names(names)} {verb} quarantined until the definition is approved"
+        fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
+        yield ConfigFinding("warning", problem, fix, tools.server.name)
 
 
-def _find_suspicious_tools(shelf: ServerTools) -> Iterable[ConfigFinding]:
-    for entry in shelf.entries:
-        for found in entry.findings[:1]:
-            severity: Severity = "warning" if found.severity == "high" else "note"
-            what = f"{entry.remote_name}, {found.location}: {found.message}"
-            cure = 'read the definition; `"toolsBlocked"` keeps a tool out'
-            yield ConfigFinding(severity, what, cure, shelf.server.name)
+def _find_suspicious_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
+    for entry in tools.entries:
+        for finding in entry.findings[:1]:
+            severity: Severity = "warning" if finding.severity == "high" else "note"
+            problem = f"{entry.remote_name}, {finding.location}: {finding.message}"
+            fix = 'read the definition; exclude the tool with "toolsBlocked" if it is malicious'
+            yield ConfigFinding(severity, problem, fix, tools.server.name)
 
 
 def _find_name_conflicts(
-    shelf: ServerTools, claimed: Mapping[str, DirectoryEntry]
-) -> Iterable[ConfigFinding]:
-    server = shelf.server
-    prefix = f"{server.alias or server.name}{SERVER_SEPARATOR}"
-    cut = [one.name for one in shelf.entries if not one.name.endswith(one.remote_name)]
-    if cut:
-        what = f"the names of {len(cut)} tools are too long or unusual, and are changed: "
-        cure = f'give it a shorter "alias" than {prefix.removesuffix(SERVER_SEPARATOR)}'
-        yield ConfigFinding("note", what + _join_names(cut), cure, server.name)
-    taken = [one.name for one in shelf.entries if claimed.get(one.name, one).server != server.name]
+    tools: ServerTools, all_entries: Mapping[str, DirectoryEntry]
+) -> Iterator[ConfigFinding]:
+    server = tools.server
+    changed = [entry.name for entry in tools.entries if not entry.name.endswith(entry.remote_name)]
+    if changed:
+        names = _join_names(changed)
+        problem = f"the names of {len(changed)} tools are too long or invalid, and changed: {names}"
+        fix = f'give it a shorter "alias" than {server.alias or server.name}'
+        yield ConfigFinding("note", problem, fix, server.name)
+    taken = [
+        entry.name
+        for entry in tools.entries
+        if all_entries.get(entry.name, entry).server != server.name
+    ]
     if taken:
-        what = (
-            f"the names of {len(taken)} tools are taken by an earlier server: {_join_names(taken)}"
-        )
-        yield ConfigFinding("warning", what, 'give it an "alias" of its own', server.name)
+        names = _join_names(taken)
+        problem = f"the names of {len(taken)} tools are used by an earlier server: {names}"
+        yield ConfigFinding("warning", problem, 'give it its own "alias"', server.name)
 
 
-def _find_large_definitions(shelf: ServerTools, tokens: int) -> Iterable[ConfigFinding]:
+def _find_large_definitions(tools: ServerTools, tokens: int) -> Iterator[ConfigFinding]:
     if tokens >= LARGE_DEFINITION_TOKENS:
-        what = f"its definitions weigh about {tokens:,} tokens"
-        cure = 'leave them to the search ("mode": "search"), or narrow them with "toolsAllowed"'
-        yield ConfigFinding("note", what, cure, shelf.server.name)
+        problem = f"its definitions have about {tokens:,} tokens"
+        fix = 'use "mode": "search", or select tools with "toolsAllowed"'
+        yield ConfigFinding("note", problem, fix, tools.server.name)
+
+
+def _join_names(names: list[str]) -> str:
+    more = len(names) - MAX_LISTED_PROBLEMS
+    listed = ", ".join(names[:MAX_LISTED_PROBLEMS])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 async def _fetch_http_status(server: ServerConfig) -> int | None:
-    """What the address of a server answers to a first message, if it is one and answers at all."""
+    """Return the status of the server's response to a ping, or None without a response."""
     if not server.url:
         return None
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    accept = {"Accept": "application/json, text/event-stream", **server.headers}
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    headers = {"Accept": "application/json, text/event-stream", **server.headers}
     try:
         async with httpx2.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS) as client:
             if server.transport == "sse":
-                request = client.build_request("GET", server.url, headers=accept)
+                request = client.build_request("GET", server.url, headers=headers)
             else:
-                request = client.build_request("POST", server.url, json=hello, headers=accept)
+                request = client.build_request("POST", server.url, json=ping, headers=headers)
             response = await client.send(request, stream=True)
             await response.aclose()
             return response.status_code
@@ -178,16 +221,90 @@ async def _fetch_http_status(server: ServerConfig) -> int | None:
         return None
 
 
-def _join_with_verb(names: Iterable[str]) -> str:
-    names = list(names)
-    return f"{_join_names(names)} {'is' if len(names) == 1 else 'are'}"
+def diagnose_server(
+    server: ServerConfig, error: str, stderr_lines: Sequence[str], http_status: int | None = None
+) -> ConfigFinding:
+    """Return why a server did not start and how to fix it.
+
+    `stderr_lines` are its last lines on stderr; `http_status` is the status of a ping to its URL.
+    """
+    stderr = "\n".join(stderr_lines)
+    fix = (
+        _check_http_status(server, http_status)
+        or _check_python_sdk(server, stderr)
+        or _check_packages(server, stderr)
+        or _check_settings(stderr)
+        or _suggest_default_fix(server, error)
+    )
+    problem = f"it does not start: {error[:MAX_QUOTED_CHARS]}"
+    if http_status is not None and http_status >= 400 and "HTTP" not in error:
+        problem = f"it does not start: it answered with HTTP {http_status}"
+    return ConfigFinding("error", problem, fix, server.name)
 
 
-def _join_names(names: list[str]) -> str:
-    more = len(names) - MAX_LISTED_PROBLEMS
-    shown = ", ".join(names[:MAX_LISTED_PROBLEMS])
-    return f"{shown} and {more} more" if more > 0 else shown
+def _check_http_status(server: ServerConfig, status: int | None) -> str:
+    if status is None:
+        return ""
+    if status in (401, 403):
+        header = '"headers": {"Authorization": "Bearer ${ITS_TOKEN}"}'
+        if status == 401 and not server.headers:
+            return f"log in: toolcrib login {server.name}; or add a token: {header}"
+        reason = (
+            "it rejects the token in its `headers`" if server.headers else "it requires a token"
+        )
+        return f"{reason}: {header}, and set that variable"
+    if status in (404, 405, 410):
+        return 'correct its `url`; many end in /mcp. An older server may need "type": "sse"'
+    if status >= 500:
+        return "the server itself fails; check its logs, or try again later"
+    if status < 400:
+        return "a web server answers, but not with MCP; correct its `url`"
+    return ""
 
 
-async def _ignore_event(*what: Any) -> None:
-    """Nobody is there to be told."""
+def _check_python_sdk(server: ServerConfig, stderr: str) -> str:
+    if not _MCP_2_ERROR.search(stderr):
+        return ""
+    program = PurePath(server.command).name
+    if program in ("uvx", "uv"):
+        args = '["--with", "mcp<2", …]' if program == "uvx" else '["run", "--with", "mcp<2", …]'
+        fix = f'use "args": {args}'
+    elif program == "pipx":
+        fix = 'start it with uvx: "command": "uvx", "args": ["--with", "mcp<2", …]'
+    else:
+        fix = f"{server.command} -m pip install 'mcp<2'"
+    return f"it needs version 1 of the Python package mcp; {fix}"
+
+
+def _check_packages(server: ServerConfig, stderr: str) -> str:
+    if _OLD_NODE_ERROR.search(stderr):
+        return "it needs a newer Node.js; install the current version (https://nodejs.org)"
+    if _UNKNOWN_PACKAGE_ERROR.search(stderr):
+        return "there is no such package or version; correct its name in `args`"
+    if match := _MISSING_MODULE_ERROR.search(stderr):
+        return f"install {match[1] or match[2]} in the environment of {server.command}"
+    if _NETWORK_ERROR.search(stderr):
+        return "it could not reach the network; check the connection or the proxy"
+    return ""
+
+
+def _check_settings(stderr: str) -> str:
+    if match := _MISSING_VARIABLE_ERROR.search(stderr):
+        name = match[1] or match[2]
+        return f'it requires {name}: "env": {{"{name}": "${{{name}}}"}}, and set that variable'
+    if _CREDENTIAL_ERROR.search(stderr):
+        return "its token or key was rejected; renew the one in its `env`"
+    if _USAGE_ERROR.search(stderr):
+        return "it requires other arguments; see its documentation and correct `args`"
+    return ""
+
+
+def _suggest_default_fix(server: ServerConfig, error: str) -> str:
+    if "in time" in error:
+        return (
+            "the first start may include a download: try again, or raise its `connectSeconds` "
+            f"(now {server.connect_seconds:g})"
+        )
+    if server.url:
+        return "check its `url`, and whether the server is running"
+    return "run its command by hand and check its output"

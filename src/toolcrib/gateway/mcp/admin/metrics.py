@@ -1,4 +1,4 @@
-"""The MCP gateway in figures for Prometheus, brought up to date when they are asked for."""
+"""Prometheus metrics of the MCP gateway, updated on each scrape."""
 
 from __future__ import annotations
 
@@ -7,81 +7,77 @@ from threading import Lock
 from typing import Final
 
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.metrics import Counter as Growing
+from toolcrib.gateway.metrics import Counter as CounterMetric
 from toolcrib.gateway.metrics import MetricsRegistry
 
 _STATES: Final = ("configured", "known", "started", "in use")
-# Tools that are called no more, as their server is gone from the configuration. No server has this
-# name, and Prometheus takes it for none.
+# The label for tools of removed servers. Prometheus treats an empty label as a missing one.
 _REMOVED_SERVER: Final = ""
 
 
 class GatewayMetrics:
-    """What is told of servers, tools, calls, searches, sessions and tokens."""
+    """Metrics of servers, tools, calls, searches, sessions and tokens."""
 
     def __init__(self, metrics: MetricsRegistry) -> None:
         self._lock = Lock()
         self._reported: dict[tuple[str, str | None], float] = {}
         self._servers = metrics.gauge("toolcrib_servers", "Servers by state.", "state")
-        self._unreachable = metrics.gauge("toolcrib_servers_unreachable", "Servers in trouble.")
-        self._tools = metrics.gauge("toolcrib_tools", "Tools to be had, by server.", "server")
+        self._unreachable = metrics.gauge("toolcrib_servers_unreachable", "Unreachable servers.")
+        self._tools = metrics.gauge("toolcrib_tools", "Available tools by server.", "server")
         self._quarantined = metrics.gauge("toolcrib_tools_held", "Tools that wait for approval.")
-        self._sessions = metrics.gauge("toolcrib_mcp_sessions", "MCP sessions that are open.")
+        self._sessions = metrics.gauge("toolcrib_mcp_sessions", "Open MCP sessions.")
         self._all_tokens = metrics.gauge(
-            "toolcrib_tokens_of_all", "Tokens of all definitions, about."
+            "toolcrib_tokens_of_all", "Estimated tokens of all definitions."
         )
-        self._saved = metrics.gauge("toolcrib_tokens_saved", "Tokens clients were spared, about.")
+        self._saved = metrics.gauge("toolcrib_tokens_saved", "Estimated tokens saved for clients.")
         self._searches = metrics.counter("toolcrib_searches_total", "Searches by MCP clients.")
-        self._lists = metrics.counter("toolcrib_listings_total", "Lists of tools that were sent.")
-        self._calls = metrics.counter("toolcrib_calls_total", "Calls of tools.", "server")
+        self._lists = metrics.counter("toolcrib_listings_total", "Tool lists sent.")
+        self._calls = metrics.counter("toolcrib_calls_total", "Tool calls.", "server")
         self._failures = metrics.counter(
-            "toolcrib_call_failures_total", "Calls that failed or gave an error.", "server"
+            "toolcrib_call_failures_total", "Tool calls that failed or returned an error.", "server"
         )
         self._seconds = metrics.counter(
-            "toolcrib_call_seconds_total", "Time that calls took.", "server"
+            "toolcrib_call_seconds_total", "Total duration of tool calls.", "server"
         )
 
-    def refresh(self, front: McpRouter) -> None:
-        """Take the figures of this moment. Safe from any thread, though it may wait for the disk."""
-        service = front.hub
-        service.flush()
+    def refresh(self, router: McpRouter) -> None:
+        """Update all metrics. It is thread-safe, and may wait for the disk."""
+        hub = router.hub
+        hub.flush()
         with self._lock:
-            upstreams = list(front.pool.servers.values())
-            states = Counter(upstream.state for upstream in upstreams)
+            states = Counter(upstream.state for upstream in list(router.pool.servers.values()))
             for state in _STATES:
                 self._servers.set(states.get(state, 0), state=state)
-            self._unreachable.set(len(front.pool.unreachable_servers()))
+            self._unreachable.set(len(router.pool.unreachable_servers()))
             self._tools.clear()
-            for shelf in service.directory.servers:
-                self._tools.set(len(shelf.entries), server=shelf.server.name)
-            self._quarantined.set(
-                sum(len(shelf.quarantined) for shelf in service.directory.servers)
-            )
-            self._sessions.set(front.client_count)
-            self._all_tokens.set(service.get_view().total_tokens)
-            counts = service.get_stats()
+            for tools in hub.directory.servers:
+                self._tools.set(len(tools.entries), server=tools.server.name)
+            self._quarantined.set(sum(len(tools.quarantined) for tools in hub.directory.servers))
+            self._sessions.set(router.client_count)
+            self._all_tokens.set(hub.get_view().total_tokens)
+            counts = hub.get_stats()
             self._saved.set(counts.get("tokens_saved", 0))
             self._increase_to(self._searches, counts.get("searches", 0))
             self._increase_to(self._lists, counts.get("listings", 0))
-            self._update_by_server(front)
+            self._update_by_server(router)
 
-    def _update_by_server(self, front: McpRouter) -> None:
-        entries = front.hub.directory.entries
+    def _update_by_server(self, router: McpRouter) -> None:
+        entries = router.hub.directory.entries
         calls: Counter[str] = Counter()
         failures: Counter[str] = Counter()
         seconds: dict[str, float] = {}
-        for tool, used in front.hub.store.get_usage().items():
+        for tool, usage in router.hub.store.get_usage().items():
             server = entries[tool].server if tool in entries else _REMOVED_SERVER
-            calls[server] += used.calls
-            failures[server] += used.failures
-            seconds[server] = seconds.get(server, 0.0) + used.seconds
+            calls[server] += usage.calls
+            failures[server] += usage.failures
+            seconds[server] = seconds.get(server, 0.0) + usage.seconds
         for server in calls:
             self._increase_to(self._calls, calls[server], server)
             self._increase_to(self._failures, failures[server], server)
             self._increase_to(self._seconds, seconds[server], server)
 
-    def _increase_to(self, counter: Growing, total: float, server: str | None = None) -> None:
-        """Add what has come since the figures were last told."""
+    def _increase_to(self, counter: CounterMetric, total: float, server: str | None = None) -> None:
+        """Increase a counter to a total. A total that decreased is ignored."""
         before = self._reported.get((counter.name, server), 0.0)
         if total >= before:
             labels = {} if server is None else {"server": server}

@@ -1,4 +1,4 @@
-"""How the gateway is doing, told for a person or a program to read."""
+"""The state of the gateway, for its API, health check and console."""
 
 from __future__ import annotations
 
@@ -11,58 +11,60 @@ from toolcrib.hub.directory import ServerTools
 from toolcrib.hub.view import AccessView
 
 
-def list_server_status(front: McpRouter, view: AccessView) -> list[dict[str, Any]]:
-    """The servers that a profile may know of, each with its state and its tools."""
-    shelves = {shelf.server.name: shelf for shelf in view.directory.servers}
+def list_server_status(router: McpRouter, view: AccessView) -> list[dict[str, Any]]:
+    """Return the state and the tools of each server that the view may see."""
+    listed = {tools.server.name: tools for tools in view.directory.servers}
     return [
-        _server_status(upstream, shelves.get(name) or ServerTools(upstream.config), view)
-        for name, upstream in list(front.pool.servers.items())
+        _server_status(upstream, listed.get(name) or ServerTools(upstream.config), view)
+        for name, upstream in list(router.pool.servers.items())
         if view.can_see_server(name)
     ]
 
 
-def collect_stats(front: McpRouter, view: AccessView) -> dict[str, Any]:
-    """What there is, what it would cost to show all of it, and what has been done so far."""
+def collect_stats(router: McpRouter, view: AccessView) -> dict[str, Any]:
+    """Return the number of servers, tools, tokens and sessions, and the counters."""
     return {
-        "servers": sum(map(view.can_see_server, front.pool.servers)),
+        "servers": sum(map(view.can_see_server, router.pool.servers)),
         "tools": len(view.entries),
         "tokens": view.total_tokens,
-        "sessions": front.client_count,
-        "counts": front.hub.get_stats(),
-        "notices": _list_notices(front, view),
+        "sessions": router.client_count,
+        "counts": router.hub.get_stats(),
+        "notices": _list_notices(router, view),
     }
 
 
-def list_problems(front: McpRouter, view: AccessView) -> list[str]:
-    """Why not everything is well, as far as a profile may know of it; empty if it is."""
-    says = [
-        f"{name} is not reachable: {why}"
-        for name, why in front.pool.unreachable_servers().items()
+def list_problems(router: McpRouter, view: AccessView) -> list[str]:
+    """Return the problems of the gateway that the view may see."""
+    problems = [
+        f"{name} is not reachable: {error}"
+        for name, error in router.pool.unreachable_servers().items()
         if view.can_see_server(name)
     ]
-    says += [
-        f"{len(held)} tools of {shelf.server.name} wait for `toolcrib approve`"
-        for shelf in front.hub.directory.servers
-        if (held := view.list_quarantined(shelf))
+    problems += [
+        f"{len(names)} tools of {tools.server.name} wait for `toolcrib approve`"
+        for tools in router.hub.directory.servers
+        if (names := view.list_quarantined(tools))
     ]
-    fault = front.hub.embedder_error
-    if fault and not view.profile.name:
-        says.append(f"the embedder is down, and ours stands in for it: {fault}")
-    return [*says, *_list_notices(front, view)]
+    error = router.hub.embedder_error
+    if error and not view.profile.name:
+        problems.append(f"the embedder is down, and the built-in encoder replaces it: {error}")
+    return [*problems, *_list_notices(router, view)]
 
 
-def _list_notices(front: McpRouter, view: AccessView) -> list[str]:
-    """What is to be known of the gateway itself, by whoever may see all of it."""
+def _list_notices(router: McpRouter, view: AccessView) -> list[str]:
+    """Return the notices of the gateway, for a view with full access only."""
     if view.profile.name:
         return []
-    said = [front.hub.store.notice, *front.hub.notices.values()]
-    return [notice for notice in said if notice]
+    notices = [router.hub.store.notice, *router.hub.notices.values()]
+    return [notice for notice in notices if notice]
 
 
 def _server_status(
-    upstream: UpstreamServer, shelf: ServerTools, view: AccessView
+    upstream: UpstreamServer, tools: ServerTools, view: AccessView
 ) -> dict[str, Any]:
-    entries = [entry for entry in shelf.entries if entry.name in view.entries]
+    entries = [entry for entry in tools.entries if entry.name in view.entries]
+    # Problems name tools, and a profile with a tool filter must not learn other names.
+    may_see_problems = view.profile.tools is None
     return {
         "name": upstream.name,
         "state": upstream.state,
@@ -71,10 +73,9 @@ def _server_status(
         "tools": len(entries),
         "tokens": sum(count_tool_tokens(entry.tool) for entry in entries),
         "flagged": [entry.name for entry in entries if entry.findings],
-        "waiting": view.list_quarantined(shelf),
-        # They name tools, and nobody can tell which of them the profile would let through.
-        "faults": list(shelf.problems) if view.profile.tools is None else [],
-        "altered": list(shelf.repaired_tools) if view.profile.tools is None else [],
+        "waiting": view.list_quarantined(tools),
+        "faults": list(tools.problems) if may_see_problems else [],
+        "altered": list(tools.repaired_tools) if may_see_problems else [],
         "calls": upstream.call_count,
         "trouble": "" if upstream.connection else upstream.error,
     }

@@ -1,4 +1,7 @@
-"""The processes we have started, so that none is left behind when we end."""
+"""Track the child processes of the gateway, so that none survives it.
+
+This module must not import the MCP SDK: `toolcrib stdio` needs it before the SDK is loaded.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from typing import Final
 import anyio
 import anyio.abc
 
-# What a client or a server says in one line.
+# The maximum size of a message on standard input and output.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 RUNNING_PROCESSES: Final[dict[int, anyio.abc.Process]] = {}
-# Those that are being started: they may run already, and nobody knows them yet.
+# Starts whose process may be running but is not in `RUNNING_PROCESSES` yet.
 _PENDING_STARTS: Final[set[object]] = set()
 _POLL_SECONDS: Final = 0.01
 
 
 async def start_process(open_process: Awaitable[anyio.abc.Process]) -> anyio.abc.Process:
-    """A process that is known from its very start on."""
+    """Return a started process, which is tracked from the beginning."""
     _PENDING_STARTS.add(open_process)
     try:
         process = await open_process
@@ -32,21 +35,21 @@ async def start_process(open_process: Awaitable[anyio.abc.Process]) -> anyio.abc
         _PENDING_STARTS.discard(open_process)
 
 
-async def wait_for_pending_starts(seconds: float) -> None:
-    """Wait until no process is being started, for so long at most."""
-    with anyio.move_on_after(seconds):
+async def wait_for_pending_starts(timeout_seconds: float) -> None:
+    """Wait until no process is being started, up to a timeout."""
+    with anyio.move_on_after(timeout_seconds):
         while _PENDING_STARTS:
             await anyio.sleep(_POLL_SECONDS)
 
 
 def kill_all_processes() -> None:
-    """End all servers and all they started, at once: for when there is no time to ask them."""
+    """Kill all processes and their children, without a grace period."""
     for process in list(RUNNING_PROCESSES.values()):
         send_signal(process, "SIGKILL")
 
 
 def send_signal(process: anyio.abc.Process, name: str) -> None:
-    """Send a signal to a process and all it started."""
+    """Send a signal to a process and its children."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             process.kill()

@@ -1,9 +1,9 @@
-"""One connection to one server, from its start to its end."""
+"""One connection to one upstream server."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,62 +38,59 @@ MAX_LIST_ENTRIES: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConnection:
-    """A connection that stands: ask, tell, and know when it has ended."""
+    """An open connection to a server; `closed` is set when it ends."""
 
     session: RawSession
     closed: anyio.Event
-    # Why the server does not let us in, if it does not.
+    # Returns what to do if the server requires a login, otherwise an empty string.
     login_hint: Callable[[], str] = lambda: ""
 
     @property
     def protocol(self) -> str:
-        """The version of the protocol that is spoken."""
+        """The protocol revision in use."""
         return self.session.protocol_version or ""
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What the server says it can do."""
+        """The capabilities that the server declares."""
         return _dump_model(self.session.server_capabilities)
 
     @property
     def server_info(self) -> dict[str, Any]:
-        """Who the server says it is. Nobody vouches for that."""
+        """The name and version that the server declares. They are not verified."""
         return _dump_model(self.session.server_info)
 
     @property
     def instructions(self) -> str:
-        """What the server says about itself to whoever uses it."""
+        """The instructions of the server for its users."""
         return self.session.instructions or ""
 
-    async def request_list(self, method: str, key: str, timeout: float) -> list[Any]:
-        """All entries of a list that comes in pages, as they came."""
+    async def request_list(self, method: str, key: str, timeout_seconds: float) -> list[Any]:
+        """Return all entries of a paginated list."""
         entries: list[Any] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             params = {"cursor": cursor} if cursor is not None else None
-            answer = await self.session.raw_request(method, params, timeout=timeout)
-            page = answer.get(key)
+            result = await self.session.raw_request(method, params, timeout=timeout_seconds)
+            page = result.get(key)
             entries += page if isinstance(page, list) else []
-            following = answer.get("nextCursor")
-            if (
-                not isinstance(following, str)
-                or following == cursor
-                or len(entries) > MAX_LIST_ENTRIES
-            ):
+            next_cursor = result.get("nextCursor")
+            has_more = isinstance(next_cursor, str) and next_cursor != cursor
+            if not has_more or len(entries) > MAX_LIST_ENTRIES:
                 break
-            cursor = following
+            cursor = next_cursor
         return entries[:MAX_LIST_ENTRIES]
 
     async def watch_list_changes(self, on_notify: OnNotify) -> bool:
-        """On the protocol without a handshake, ask to be told of changes, and pass them on.
+        """Forward the list changes of a stateless server until it ends the subscription.
 
-        Ends when the server ends it, and says whether there was anything to be told of.
+        Returns False if the server does not announce changes.
         """
         if not self.session.is_stateless:
             return False
-        changes = self.capabilities
+        capabilities = self.capabilities
         tools, prompts, resources = (
-            bool(_get_capability(changes, kind, "listChanged"))
+            isinstance(capabilities.get(kind), dict) and bool(capabilities[kind].get("listChanged"))
             for kind in ("tools", "prompts", "resources")
         )
         if not (tools or prompts or resources):
@@ -105,7 +102,8 @@ class UpstreamConnection:
             resources_list_changed=resources,
         ) as subscription:
             async for event in subscription:
-                await on_notify(_notification_method(event), None)
+                kind = type(event).__name__.removesuffix("ListChanged").lower()
+                await on_notify(f"notifications/{kind}/list_changed", None)
         return True
 
 
@@ -119,39 +117,39 @@ async def open_connection(
     stderr_tail: StderrTail,
     token_folder: Path | None = None,
 ) -> AsyncIterator[UpstreamConnection]:
-    """Start or reach a server and agree on a protocol with it.
-
-    `tokens` is the folder with the tokens of servers that a person has logged in to.
-    """
-    door = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, token_folder))
+    """Start or reach a server and negotiate the protocol revision."""
+    watch = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, token_folder))
     try:
-        async with _open_transport(server, stderr_tail, door) as streams:
-            session = open_raw_session(
+        async with (
+            _open_transport(server, stderr_tail, watch) as streams,
+            open_raw_session(
                 streams,
                 CLIENT_INFO,
                 use_handshake=use_handshake,
                 on_request=on_request,
                 on_notify=on_notify,
-                closed=door.closed,
+                closed=watch.closed,
+            ) as session,
+        ):
+            if watch.is_unauthorized:
+                # A later request of this start succeeded after a login; start again with its token.
+                raise ServerUnavailable(_explain_unauthorized(server))
+            yield UpstreamConnection(
+                session,
+                watch.closed,
+                lambda: _explain_unauthorized(server) if watch.is_unauthorized else "",
             )
-            async with session as raw:
-                if door.is_unauthorized:
-                    # Somebody logged in between two requests of this start; it counts as over.
-                    raise ServerUnavailable(_explain_unauthorized(server))
-                yield UpstreamConnection(
-                    raw,
-                    door.closed,
-                    lambda: _explain_unauthorized(server) if door.is_unauthorized else "",
-                )
-    except Exception as fault:
-        if door.is_unauthorized or _find_http_status(fault) == 401:
+    except Exception as error:
+        cause = _first_cause(error)
+        is_401 = isinstance(cause, httpx2.HTTPStatusError) and cause.response.status_code == 401
+        if watch.is_unauthorized or is_401:
             raise ServerUnavailable(_explain_unauthorized(server)) from None
         raise
 
 
 @dataclass
 class _HttpStatusWatch:
-    """What is known of a connection by HTTP, beside what it carries."""
+    """Closes an HTTP connection when a response shows that it is over."""
 
     closed: anyio.Event
     auth: TokenAuth | None
@@ -162,64 +160,65 @@ class _HttpStatusWatch:
             self.auth.on_response_status = self.record_status
 
     def record_status(self, status: int) -> None:
-        """A server that wants to know who we are is begun with anew: somebody may have logged in."""
+        """Close the connection on HTTP 401; the next attempt uses the token of a new login."""
         if status == 401:
             self.is_unauthorized = True
             self.closed.set()
 
     async def check_response(self, response: httpx2.Response) -> None:
-        """See whether the answer means that the connection is over."""
+        """Close the connection if the response means that it is over."""
         if self.auth is None:
             self.record_status(response.status_code)
-        # A server that was started anew does not know its sessions any more; ours is over.
+        # A restarted server does not know the session any more.
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             self.closed.set()
 
 
-def _build_token_auth(server: ServerConfig, tokens: Path | None) -> TokenAuth | None:
-    is_given = any(name.lower() == "authorization" for name in server.headers)
-    if tokens is None or not server.url or is_given:
+def _has_authorization(server: ServerConfig) -> bool:
+    return any(name.lower() == "authorization" for name in server.headers)
+
+
+def _build_token_auth(server: ServerConfig, token_folder: Path | None) -> TokenAuth | None:
+    if token_folder is None or not server.url or _has_authorization(server):
         return None
-    return TokenAuth(TokenFile(tokens, server))
+    return TokenAuth(TokenFile(token_folder, server))
 
 
 def _explain_unauthorized(server: ServerConfig) -> str:
-    if any(name.lower() == "authorization" for name in server.headers):
-        return "it does not accept the token in its `headers` (HTTP 401); renew it"
+    if _has_authorization(server):
+        return "it rejects the token in its `headers` (HTTP 401); renew the token"
     return (
-        f"it wants to know who you are (HTTP 401): run `toolcrib login {server.name}`, or give it a "
-        "token in its `headers`"
+        f"it requires a login (HTTP 401): run `toolcrib login {server.name}`, or add a token to its "
+        "`headers`"
     )
 
 
 def _open_transport(
-    server: ServerConfig, complaints: StderrTail, door: _HttpStatusWatch
+    server: ServerConfig, stderr_tail: StderrTail, watch: _HttpStatusWatch
 ) -> AbstractAsyncContextManager[Any]:
     if server.transport == "stdio":
         return run_child_process(
-            server.command, server.args, env=server.env, cwd=server.cwd, stderr_tail=complaints
+            server.command, server.args, env=server.env, cwd=server.cwd, stderr_tail=stderr_tail
         )
     if server.transport == "sse":
+        read_timeout = _read_timeout_seconds(server)
+        headers = dict(server.headers)
         return sse_client(
-            server.url,
-            dict(server.headers),
-            server.connect_seconds,
-            _read_timeout_seconds(server),
-            auth=door.auth,
+            server.url, headers, server.connect_seconds, read_timeout, auth=watch.auth
         )
-    return _open_streamable_http(server, door)
+    return _open_streamable_http(server, watch)
 
 
 @asynccontextmanager
-async def _open_streamable_http(server: ServerConfig, door: _HttpStatusWatch) -> AsyncIterator[Any]:
-    timeout = httpx2.Timeout(server.connect_seconds, read=_read_timeout_seconds(server))
-    hooks = {"response": [door.check_response]}
+async def _open_streamable_http(
+    server: ServerConfig, watch: _HttpStatusWatch
+) -> AsyncIterator[Any]:
     async with (
         httpx2.AsyncClient(
             headers=dict(server.headers),
-            auth=door.auth,
-            timeout=timeout,
-            event_hooks=hooks,
+            auth=watch.auth,
+            timeout=httpx2.Timeout(server.connect_seconds, read=_read_timeout_seconds(server)),
+            event_hooks={"response": [watch.check_response]},
             transport=_BoundedTransport(httpx2.AsyncHTTPTransport()),
         ) as client,
         streamable_http_client(
@@ -230,21 +229,19 @@ async def _open_streamable_http(server: ServerConfig, door: _HttpStatusWatch) ->
 
 
 class _BoundedTransport(httpx2.AsyncBaseTransport):
-    """HTTP whose answers end somewhere. Those that are streams of events have limits of their own."""
+    """Limits the size of responses, except event streams, which have their own limit."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer, whose body fails where it goes on for too long."""
         response = await self._inner.handle_async_request(request)
-        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        if not is_stream and isinstance(response.stream, httpx2.AsyncByteStream):
+        is_event_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        if not is_event_stream and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _BoundedBody(response.stream)
         return response
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
         await self._inner.aclose()
 
 
@@ -253,11 +250,11 @@ class _BoundedBody(httpx2.AsyncByteStream):
         self._body = body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        count = 0
+        size = 0
         async for chunk in self._body:
-            count += len(chunk)
-            if count > MAX_LINE_BYTES:
-                raise httpx2.ReadError(f"the answer has more than {MAX_LINE_BYTES:,} bytes")
+            size += len(chunk)
+            if size > MAX_LINE_BYTES:
+                raise httpx2.ReadError(f"the response has more than {MAX_LINE_BYTES:,} bytes")
             yield chunk
 
     async def aclose(self) -> None:
@@ -265,60 +262,48 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 def _read_timeout_seconds(server: ServerConfig) -> float:
-    """How long nothing may come: a call takes its time, and so may a person who is asked."""
+    # During a call, the server may wait for the client's answer.
     return server.call_seconds + server.answer_seconds
 
 
-def _find_http_status(fault: BaseException) -> int | None:
-    while isinstance(fault, BaseExceptionGroup):
-        fault = fault.exceptions[0]
-    return fault.response.status_code if isinstance(fault, httpx2.HTTPStatusError) else None
+def _first_cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
-def describe_error(fault: BaseException) -> str:
-    """Why a connection failed, in one line, without what may be secret."""
-    while isinstance(fault, BaseExceptionGroup):
-        fault = fault.exceptions[0]
-    if isinstance(fault, FileNotFoundError):
-        return "its program or its folder was not found; install it, or mend `command` or `cwd`"
-    if isinstance(fault, PermissionError):
-        return "its program may not be run; mend its rights, or `command`"
-    if isinstance(fault, TimeoutError | httpx2.TimeoutException):
-        return "it did not answer in time; raise `connectSeconds` if it is only slow"
-    if isinstance(fault, ServerUnavailable):
-        return str(fault)
-    if isinstance(fault, httpx2.HTTPStatusError):
-        return f"it answered with HTTP {fault.response.status_code}"
-    if isinstance(fault, httpx2.TransportError):
+def describe_error(error: BaseException) -> str:
+    """Return why a connection failed, in one line without secrets."""
+    error = _first_cause(error)
+    if isinstance(error, FileNotFoundError):
+        return "its program or folder was not found; install it, or correct `command` or `cwd`"
+    if isinstance(error, PermissionError):
+        return "its program cannot be executed; correct its permissions, or `command`"
+    if isinstance(error, TimeoutError | httpx2.TimeoutException):
+        return "it did not answer in time; raise `connectSeconds` if it is slow"
+    if isinstance(error, ServerUnavailable):
+        return str(error)
+    if isinstance(error, httpx2.HTTPStatusError):
+        return f"it answered with HTTP {error.response.status_code}"
+    if isinstance(error, httpx2.TransportError):
         return "it could not be reached"
-    if isinstance(fault, MCPError):
-        if fault.error.message == CONNECTION_CLOSED_MESSAGE:
+    if isinstance(error, MCPError):
+        if error.error.message == CONNECTION_CLOSED_MESSAGE:
             return "its connection ended"
-        return f"it answered with an error: {fault.error.message[:200]}"
-    # Nobody foresaw it, so that its kind may be all there is to know.
-    return f"an unforeseen fault ({type(fault).__name__}: {str(fault)[:200]})"
+        return f"it answered with an error: {error.error.message[:200]}"
+    return f"an unexpected error ({type(error).__name__}: {str(error)[:200]})"
 
 
 def describe_exit(exit_code: int) -> str:
-    """How a program ended, in words."""
+    """Return how a program ended."""
     if exit_code >= 0:
         return f"its program ended with exit code {exit_code}"
     try:
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
-    return f"its program was ended by {name}"
+    return f"its program was killed by {name}"
 
 
 def _dump_model(model: Any) -> dict[str, Any]:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True) if model else {}
-
-
-def _get_capability(capabilities: Mapping[str, Any], kind: str, what: str) -> object:
-    of_kind = capabilities.get(kind)
-    return of_kind.get(what) if isinstance(of_kind, Mapping) else None
-
-
-def _notification_method(event: object) -> str:
-    kind = type(event).__name__.removesuffix("ListChanged").lower()
-    return f"notifications/{kind}/list_changed"

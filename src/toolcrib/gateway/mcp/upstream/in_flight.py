@@ -1,8 +1,8 @@
-"""Those who wait for the answers of one server, and which of them it means when it speaks by itself.
+"""In-flight calls of one upstream server; maps its requests and log messages back to clients.
 
-Servers do not say whose call a question or a line of the log is about. It is passed on only where
-there is no doubt: to ask or tell the wrong one would show one client's affairs to another. A call
-that was given up goes on at the server for all we know, so it counts until it has been answered.
+A server does not say to which call a request or a log message belongs. It is forwarded only if a
+single client has calls in flight; otherwise one client could see the data of another. An abandoned
+call may still run on the server, so it counts until the server has answered it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 MAX_ABANDONED_CALLS: Final = 1_000
 MAX_SERVER_REQUESTS_PER_CALL: Final = 100
-# What is told while clients are slow to listen is dropped beyond this.
+# More notifications are dropped while clients are slow.
 MAX_FORWARDED_NOTIFICATIONS: Final = 256
-# On the protocol without a handshake a server that was told to stop may say no more about a call.
-# So long it may take to hear of that.
+# On the stateless protocol a cancelled call sends no more messages. A server has this long to stop.
 ABANDONED_CALL_SECONDS: Final = 30.0
 
-# What a server may ask of a client, and what the client has to be able to do for that.
+# The client capability that each request of a server requires.
 REQUIRED_CAPABILITIES: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
@@ -34,53 +33,52 @@ REQUIRED_CAPABILITIES: Final[Mapping[str, str]] = {
 
 
 class InFlightCaller(Protocol):
-    """The client on whose behalf a server is asked something."""
+    """The client on whose behalf a call is made."""
 
     @property
     def key(self) -> object:
-        """Which client it is. It is kept for longer than the client, so it should be small."""
+        """Identifies the client. It outlives the client, so it should be small."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the client can do when a server asks it."""
+        """The capabilities of the client."""
 
     async def send_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Ask the client what the server wants to know."""
+        """Send a request of the server to the client and return the result."""
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Tell the client something about the request it waits for."""
+        """Send a notification about the client's call."""
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Tell the client how far its request has come."""
+        """Report the progress of the client's call."""
 
 
 @dataclass(eq=False)
 class _AbandonedCalls:
-    """The calls of one connection that nobody waits for any more, and that may still go on."""
+    """The calls of one connection that have no caller any more but may still run."""
 
-    # Until when each counts, and whose it was.
+    # The expiry time and the caller's key of each call.
     calls: dict[object, tuple[float, object]] = field(default_factory=dict)
     expire_seconds: float = math.inf
 
     def active_keys(self) -> set[object]:
         now = anyio.current_time()
-        return {key for until, key in self.calls.values() if until > now}
+        return {key for expires, key in self.calls.values() if expires > now}
 
     def add(self, call: InFlightCall) -> None:
         now = anyio.current_time()
-        for one in [one for one, (until, _) in self.calls.items() if until <= now]:
-            del self.calls[one]
-        # Where there are too many, the last place is nobody's, and stays taken.
+        self.calls = {old: entry for old, entry in self.calls.items() if entry[0] > now}
+        # When the table is full, one entry that belongs to no client stands for all further calls.
         is_full = len(self.calls) >= MAX_ABANDONED_CALLS
-        whose = (self, self) if is_full else (call, call.caller.key)
-        self.calls[whose[0]] = (now + self.expire_seconds, whose[1])
+        owner, key = (self, self) if is_full else (call, call.caller.key)
+        self.calls[owner] = (now + self.expire_seconds, key)
 
 
 @dataclass(eq=False)
 class InFlightCall:
-    """A call under way. Its time does not run while its server waits for an answer of a client."""
+    """A call with a timeout that is paused while the server waits for the client."""
 
     caller: InFlightCaller
     remaining_seconds: float
@@ -94,13 +92,13 @@ class InFlightCall:
         self.scope.deadline = anyio.current_time() + self.remaining_seconds
 
     def mark_answered(self) -> None:
-        """The server has answered, be it that nobody waits for it any more."""
+        """Record that the server answered, even if the caller has given up."""
         self.is_answered = True
         self.abandoned.calls.pop(self, None)
 
     @contextmanager
     def pause_deadline(self) -> Iterator[None]:
-        """While this is open, the client is being asked something."""
+        """Pause the timeout while the client handles a request of the server."""
         self.server_requests += 1
         if not self._open_requests:
             self.remaining_seconds = self.scope.deadline - anyio.current_time()
@@ -115,29 +113,28 @@ class InFlightCall:
 
 
 class InFlightCalls:
-    """The calls that one server has to answer, on the connection of the moment."""
+    """The calls in flight on the current connection of one server."""
 
     def __init__(self) -> None:
         self._calls: dict[InFlightCall, None] = {}
         self._abandoned = _AbandonedCalls()
         self._forwarding = 0
-        # Set where a client could not be asked because of a call that was given up.
+        # Set when an abandoned call of another client prevents forwarding a request.
         self.needs_reconnect = False
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def reset(self, *, is_stateless: bool) -> None:
-        """There is a new connection: what was given up on the one before is over."""
-        self._abandoned = _AbandonedCalls(
-            expire_seconds=ABANDONED_CALL_SECONDS if is_stateless else math.inf
-        )
+        """Forget the abandoned calls of the previous connection."""
+        expire_seconds = ABANDONED_CALL_SECONDS if is_stateless else math.inf
+        self._abandoned = _AbandonedCalls(expire_seconds=expire_seconds)
         self.needs_reconnect = False
 
     @contextmanager
-    def track_call(self, caller: InFlightCaller, seconds: float) -> Iterator[InFlightCall]:
-        """A call while it is under way; raises TimeoutError when its time is up."""
-        call = InFlightCall(caller, seconds, self._abandoned)
+    def track_call(self, caller: InFlightCaller, timeout_seconds: float) -> Iterator[InFlightCall]:
+        """Track a call while it is in flight; raise TimeoutError when its time is up."""
+        call = InFlightCall(caller, timeout_seconds, self._abandoned)
         self._calls[call] = None
         try:
             with call.scope:
@@ -150,62 +147,63 @@ class InFlightCalls:
             raise TimeoutError
 
     async def forward_log(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Tell a line of the log to whose it is, if that is known; False where it is nobody's."""
-        is_about_a_call = bool(self._calls or self._abandoned.active_keys())
-        if meant := self._find_addressed_calls():
-            await self.drop_when_busy(meant[0].caller.notify)(method, params)
-        return is_about_a_call
+        """Forward a log message to its client, if that is certain.
+
+        Returns False if no call is in flight, so that the message belongs to no client.
+        """
+        belongs_to_call = bool(self._calls or self._abandoned.active_keys())
+        if calls := self._find_addressed_calls():
+            await self.drop_when_busy(calls[0].caller.notify)(method, params)
+        return belongs_to_call
 
     async def forward_request(
-        self, method: str, params: Mapping[str, Any] | None, seconds: float
+        self, method: str, params: Mapping[str, Any] | None, timeout_seconds: float
     ) -> dict[str, Any]:
-        """Ask the client that the server means. It may take so long to answer."""
-        meant = self._find_addressed_calls()
-        if not meant:
+        """Forward a request of the server to its client and return the result."""
+        calls = self._find_addressed_calls()
+        if not calls:
             raise MCPError(INVALID_REQUEST, self._explain_no_caller())
-        caller = meant[0].caller
+        caller = calls[0].caller
         if REQUIRED_CAPABILITIES.get(method) not in caller.capabilities:
-            raise MCPError(METHOD_NOT_FOUND, f"the client cannot do {method}")
-        if max(call.server_requests for call in meant) >= MAX_SERVER_REQUESTS_PER_CALL:
-            raise MCPError(
-                INVALID_REQUEST,
-                f"no more than {MAX_SERVER_REQUESTS_PER_CALL} questions in one call",
-            )
+            raise MCPError(METHOD_NOT_FOUND, f"the client does not support {method}")
+        if max(call.server_requests for call in calls) >= MAX_SERVER_REQUESTS_PER_CALL:
+            reason = f"a call allows at most {MAX_SERVER_REQUESTS_PER_CALL} requests to the client"
+            raise MCPError(INVALID_REQUEST, reason)
         try:
-            with ExitStack() as stopped:
-                for call in meant:
-                    stopped.enter_context(call.pause_deadline())
-                with anyio.fail_after(seconds):
+            with ExitStack() as paused:
+                for call in calls:
+                    paused.enter_context(call.pause_deadline())
+                with anyio.fail_after(timeout_seconds):
                     return await caller.send_request(method, params)
         except TimeoutError:
             raise MCPError(REQUEST_TIMEOUT, f"the client did not answer {method} in time") from None
 
-    def drop_when_busy(self, tell: Callable[..., Awaitable[None]]) -> Any:
-        """The same, but nothing is told where too much is being told already."""
+    def drop_when_busy(self, send: Callable[..., Awaitable[None]]) -> Any:
+        """Return a function that calls `send`, or does nothing while too many are pending."""
 
-        async def told(*about: Any) -> None:
+        async def send_or_drop(*args: Any) -> None:
             if self._forwarding >= MAX_FORWARDED_NOTIFICATIONS:
                 return
             self._forwarding += 1
             try:
-                await tell(*about)
+                await send(*args)
             finally:
                 self._forwarding -= 1
 
-        return told
+        return send_or_drop
 
     def _find_addressed_calls(self) -> list[InFlightCall]:
-        """The calls of the one client that waits; none where others may be meant as well."""
+        """Return the calls of the only client, or nothing if several clients are possible."""
         keys = {call.caller.key for call in self._calls} | self._abandoned.active_keys()
         return list(self._calls) if len(keys) == 1 else []
 
     def _explain_no_caller(self) -> str:
         if not self._calls:
-            return "no client is waiting for this server"
+            return "no client has a call in flight on this server"
         if len({call.caller.key for call in self._calls}) > 1:
-            return "several clients are waiting for this server; which one is meant cannot be told"
+            return "several clients have calls in flight on this server; the addressee is ambiguous"
         self.needs_reconnect = True
         return (
-            "a call of another client was given up and may still be the one that asks; this server "
-            "is connected to anew when nobody uses it. Try again then"
+            "an abandoned call of another client may have sent this request; the gateway reconnects "
+            "to the server when it is idle. Try again then"
         )

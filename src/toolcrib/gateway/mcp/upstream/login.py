@@ -1,5 +1,4 @@
-"""Logging in to a server in a person's browser: OAuth, as the protocol has it, and a page to come
-back to on this machine."""
+"""Log in to a server with OAuth in the user's browser, with a callback page on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import anyio
@@ -29,6 +28,7 @@ from toolcrib.safety.hidden_text import escape_invisible
 LOGIN_TIMEOUT_SECONDS: Final = 300.0
 _REQUEST_TIMEOUT_SECONDS: Final = 30.0
 _MAX_HEAD_BYTES: Final = 16 * 1024
+_MAX_QUOTED_CHARS: Final = 200
 _CALLBACK_PATH: Final = "/callback"
 _PING_REQUEST: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT_HEADERS: Final = {"Accept": "application/json, text/event-stream"}
@@ -39,47 +39,47 @@ _REFUSED_TEXT: Final = "The login was refused. You can close this page."
 async def login(
     server: ServerConfig, show_url: Callable[[str], None], port: int = 0
 ) -> OAuthGrant | None:
-    """What a person's login to a server gives; None where the server asks for none.
+    """Return the grant of a user's login, or None if the server requires no login.
 
-    `show` is given the address that the person has to go to.
+    `show_url` receives the URL that the user has to open.
     """
     try:
         with anyio.fail_after(LOGIN_TIMEOUT_SECONDS):
-            async with _serve_callback_page(port) as way:
-                return await _run_oauth_flow(server, show_url, way)
+            async with _serve_callback_page(port) as page:
+                return await _run_oauth_flow(server, show_url, page)
     except TimeoutError:
         raise LoginFailed(
-            f"nobody logged in to {server.name} within {LOGIN_TIMEOUT_SECONDS:g} seconds; try again"
+            f"no login to {server.name} within {LOGIN_TIMEOUT_SECONDS:g} seconds; try again"
         ) from None
-    except OAuthRegistrationError as fault:
+    except OAuthRegistrationError as error:
         raise LoginFailed(
-            f"{server.name} does not let us register ourselves ({_format_error(fault)}); register a client "
-            "with its makers and set its `oauthClientId`, or give it a token in its `headers`"
+            f"{server.name} does not allow client registration ({_format_error(error)}); register "
+            "a client with its provider and set its `oauthClientId`, or add a token to its `headers`"
         ) from None
-    except (OAuthFlowError, ValidationError) as fault:
+    except (OAuthFlowError, ValidationError) as error:
         raise LoginFailed(
-            f"the login to {server.name} failed: {_format_error(fault)}; try again, or give it a token in "
-            "its `headers`"
+            f"the login to {server.name} failed: {_format_error(error)}; try again, or add a token "
+            "to its `headers`"
         ) from None
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as fault:
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         raise LoginFailed(
-            f"{server.name} could not be reached ({type(fault).__name__}); check its `url`"
+            f"{server.name} could not be reached ({type(error).__name__}); check its `url`"
         ) from None
 
 
 async def _run_oauth_flow(
-    server: ServerConfig, show: Callable[[str], None], way: _CallbackPage
+    server: ServerConfig, show_url: Callable[[str], None], page: _CallbackPage
 ) -> OAuthGrant | None:
-    async def redirect(address: str) -> None:
-        way.expect_state_of(address)
-        show(address)
+    async def redirect(url: str) -> None:
+        page.expect_state_of(url)
+        show_url(url)
 
     provider = OAuthClientProvider(
         server.url,
-        OAuthClientMetadata(client_name="Toolcrib", redirect_uris=[AnyUrl(way.url)]),
-        _LoginStorage(server, way.url),
+        OAuthClientMetadata(client_name="Toolcrib", redirect_uris=[AnyUrl(page.url)]),
+        _LoginStorage(server, page.url),
         redirect,
-        way.wait_for_result,
+        page.wait_for_result,
     )
     async with httpx2.AsyncClient(
         auth=provider, headers=dict(server.headers), timeout=_REQUEST_TIMEOUT_SECONDS
@@ -102,11 +102,11 @@ def _build_grant(provider: OAuthClientProvider) -> OAuthGrant | None:
     tokens, client, metadata = context.current_tokens, context.client_info, context.oauth_metadata
     if tokens is None or client is None:
         return None
-    beside = urljoin(context.get_authorization_base_url(context.server_url), "/token")
+    default_endpoint = urljoin(context.get_authorization_base_url(context.server_url), "/token")
     has_resource = context.should_include_resource_param(context.protocol_version)
     return OAuthGrant(
         tokens.access_token,
-        str(metadata.token_endpoint) if metadata else beside,
+        str(metadata.token_endpoint) if metadata else default_endpoint,
         client.client_id,
         client.client_secret or "",
         client.token_endpoint_auth_method or "",
@@ -118,9 +118,9 @@ def _build_grant(provider: OAuthClientProvider) -> OAuthGrant | None:
 
 
 class _LoginStorage:
-    """What the SDK keeps in the course of one login."""
+    """The SDK's storage for one login. The result is read from the provider's context instead."""
 
-    def __init__(self, server: ServerConfig, address: str) -> None:
+    def __init__(self, server: ServerConfig, callback_url: str) -> None:
         self._client: OAuthClientInformationFull | None = None
         if server.oauth_client_id:
             secret = server.oauth_client_secret or None
@@ -128,50 +128,49 @@ class _LoginStorage:
                 client_id=server.oauth_client_id,
                 client_secret=secret,
                 token_endpoint_auth_method="client_secret_post" if secret else "none",
-                redirect_uris=[AnyUrl(address)],
+                redirect_uris=[AnyUrl(callback_url)],
             )
 
     async def get_tokens(self) -> OAuthToken | None:
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """It is taken from the SDK at the end."""
+        pass
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """It is taken from the SDK at the end."""
+        pass
 
 
 class _CallbackPage:
-    """A page on this machine that a browser is sent back to, with the outcome."""
+    """The page on this machine to which the browser returns with the result."""
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}{_CALLBACK_PATH}"
+    def __init__(self) -> None:
+        self.url = ""
         self._state = ""
-        self._outcome: dict[str, str] = {}
+        self._result: dict[str, str] = {}
         self._received = anyio.Event()
 
-    def expect_state_of(self, address: str) -> None:
-        """Only the answer to this is taken: other pages may call us too."""
-        self._state = parse_qs(urlsplit(address).query).get("state", [""])[0]
+    def expect_state_of(self, url: str) -> None:
+        """Accept only the response to this authorization URL; other pages may send requests too."""
+        self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
 
     async def wait_for_result(self) -> AuthorizationCodeResult:
+        """Return the authorization code, or raise `OAuthFlowError` if the login was refused."""
         await self._received.wait()
-        if "code" not in self._outcome:
-            why = self._outcome.get("error_description") or self._outcome.get("error") or "no code"
-            raise OAuthFlowError(escape_invisible(why, 200))
+        if "code" not in self._result:
+            reason = self._result.get("error_description") or self._result.get("error") or "no code"
+            raise OAuthFlowError(escape_invisible(reason, _MAX_QUOTED_CHARS))
         return AuthorizationCodeResult(
-            code=self._outcome["code"],
-            state=self._outcome.get("state"),
-            iss=self._outcome.get("iss"),
+            code=self._result["code"], state=self._result.get("state"), iss=self._result.get("iss")
         )
 
     async def handle_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answer one request of a browser's."""
+        """Answer one request of a browser."""
         try:
             with suppress(TimeoutError, OSError, ValueError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
@@ -190,34 +189,33 @@ class _CallbackPage:
             writer.close()
 
     def _handle_request_line(self, line: str) -> tuple[str, str]:
+        """Return the status and the text of the response."""
         method, _, rest = line.partition(" ")
-        asked = urlsplit(rest.partition(" ")[0])
-        given = {name: values[0] for name, values in parse_qs(asked.query).items()}
-        is_ours = method == "GET" and asked.path == _CALLBACK_PATH
-        if not is_ours or not self._state or given.get("state") != self._state:
+        target = urlsplit(rest.partition(" ")[0])
+        query = {name: values[0] for name, values in parse_qs(target.query).items()}
+        is_callback = method == "GET" and target.path == _CALLBACK_PATH
+        if not is_callback or not self._state or query.get("state") != self._state:
             return "404 Not Found", "There is nothing here."
         if not self._received.is_set():
-            self._outcome = given
+            self._result = query
             self._received.set()
-        return "200 OK", _SUCCESS_TEXT if "code" in self._outcome else _REFUSED_TEXT
+        return "200 OK", _SUCCESS_TEXT if "code" in self._result else _REFUSED_TEXT
 
 
 @asynccontextmanager
 async def _serve_callback_page(port: int) -> AsyncIterator[_CallbackPage]:
-    ways: list[_CallbackPage] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await ways[0].handle_connection(reader, writer)
-
-    listener = await asyncio.start_server(serve, "127.0.0.1", port, limit=_MAX_HEAD_BYTES)
-    ways.append(_CallbackPage(listener.sockets[0].getsockname()[1]))
+    page = _CallbackPage()
+    listener = await asyncio.start_server(
+        page.handle_connection, "127.0.0.1", port, limit=_MAX_HEAD_BYTES
+    )
+    page.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}{_CALLBACK_PATH}"
     try:
-        yield ways[0]
-        # The browser is still being told that all is well.
+        yield page
+        # Let the response to the browser be sent.
         await asyncio.sleep(0)
     finally:
         listener.close()
 
 
-def _format_error(fault: Any) -> str:
-    return escape_invisible(str(fault), 200)
+def _format_error(error: Exception) -> str:
+    return escape_invisible(str(error), _MAX_QUOTED_CHARS)

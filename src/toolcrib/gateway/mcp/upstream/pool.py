@@ -1,59 +1,86 @@
-"""All servers together: started and stopped with the gateway, asked all at once or one by one."""
+"""All upstream servers: started and stopped with the gateway, queried together or one by one."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
 import anyio.abc
 from mcp.shared.exceptions import MCPError
+from mcp_types import methods as mcp_methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from pydantic import ValidationError
 
 from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.watch import diff_configs
 from toolcrib.errors import ServerUnavailable
-from toolcrib.gateway.mcp.upstream.definition_repair import remove_invalid_fields
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
+from toolcrib.hub.definitions import (
+    MAX_DISPLAYED_NAME_CHARS,
+    describe_tool,
+    limit_problems,
+    render_definition,
+)
 from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.hub.paths import resolve_token_folder
+from toolcrib.safety.display import escape_invisible
 
 MAX_CONCURRENT_STARTS: Final = 4
 MAX_RESOURCE_OWNERS: Final = 50_000
-# How long a list of what all servers have waits for the slow ones.
 COLLECT_TIMEOUT_SECONDS: Final = 10.0
-# How long after the start a list of tools waits for servers that nobody has ever seen. Some clients
-# give a server ten seconds for all of its start.
+# How long the first tool lists wait for servers whose tools are not known from an earlier run. Some
+# clients allow ten seconds for the whole start.
 FIRST_LIST_WAIT_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.1
+_PROTOCOL_VERSIONS: Final = (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
+_REQUIRED_FIELDS: Final = frozenset({"name", "inputSchema"})
 
 _log = logging.getLogger(__name__)
 OnChanged = Callable[[], Awaitable[None]]
 
 
-class UpstreamPool:
-    """The servers of a configuration, each looked after by a task of its own."""
+@dataclass(frozen=True, slots=True)
+class ServerStart:
+    """The outcome of a server's first start, and how many of all servers have started so far."""
 
-    def __init__(self, hub: Hub, on_changed: OnChanged, on_news: OnNotification) -> None:
+    server: str
+    tools: int
+    protocol: str
+    error: str
+    number: int
+    total: int
+
+
+OnServerStart = Callable[[ServerStart], None]
+
+
+class UpstreamPool:
+    """The enabled servers of a configuration, each supervised by its own task."""
+
+    def __init__(self, hub: Hub, on_changed: OnChanged, on_notification: OnNotification) -> None:
         self.hub = hub
         self.servers: dict[str, UpstreamServer] = {}
-        # Of servers by name, so that they outlast the way in which one is reached.
+        # Kept by server name, so that subscriptions survive a change of the server's configuration.
         self.subscriptions = Subscriptions()
         self._on_changed = on_changed
-        self._on_notification = on_news
+        self._on_notification = on_notification
         self._start_limiter = anyio.CapacityLimiter(MAX_CONCURRENT_STARTS)
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._first_list_deadline = -math.inf
-        # Whose resource an address is, as far as lists have told.
+        # The servers that listed a resource, by URI.
         self._owners: dict[str, list[str]] = {}
 
     async def run(
         self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        """Look after all servers until cancelled."""
+        """Supervise all servers until cancelled."""
         self._first_list_deadline = anyio.current_time() + FIRST_LIST_WAIT_SECONDS
         async with anyio.create_task_group() as self._tasks:
             for server in self.hub.config.servers.values():
@@ -62,29 +89,30 @@ class UpstreamPool:
             await anyio.sleep_forever()
 
     async def reconfigure(self, config: GatewayConfig) -> None:
-        """Start what is new, stop what is gone, and start anew what is reached in another way."""
-        before = {name: upstream.config for name, upstream in self.servers.items()}
+        """Start the added servers, stop the removed ones, and restart the changed ones."""
+        difference = diff_configs(self.hub.config, config)
         await anyio.to_thread.run_sync(self.hub.reconfigure, config)
-        for name, server in before.items():
-            if config.servers.get(name) != server:
-                self._remove(name)
+        for name in (*difference.removed, *(server.name for server in difference.changed)):
+            if name in self.servers:
+                del self.servers[name]
+                self._scopes.pop(name).cancel()
         for name, server in config.servers.items():
             if name not in self.servers:
                 self._add(server)
         await self._on_changed()
 
     def relist(self, names: Iterable[str]) -> None:
-        """Have these say again what they have."""
+        """Have these servers list their tools again."""
         for upstream in filter(None, map(self.servers.get, names)):
             upstream.relist()
 
-    def run_in_background(self, act: Callable[..., Awaitable[None]], *given: Any) -> None:
-        """Do something that goes on as long as it takes, or until the servers are left."""
+    def run_in_background(self, action: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run an action in the task group of the pool; log its errors."""
         if self._tasks is not None:
-            self._tasks.start_soon(_run_and_log_errors, act, *given)
+            self._tasks.start_soon(_run_and_log_errors, action, *args)
 
     def unreachable_servers(self) -> dict[str, str]:
-        """The servers that cannot be reached, and why."""
+        """Return the error of each server that cannot be reached."""
         return {
             name: upstream.error
             for name, upstream in list(self.servers.items())
@@ -92,7 +120,7 @@ class UpstreamPool:
         }
 
     def unlisted_servers(self) -> dict[str, str]:
-        """The servers whose tools nobody has seen yet, and why; no reason while they start."""
+        """Return the error of each server whose tools are unknown; it is empty while one starts."""
         return {
             name: upstream.error
             for name, upstream in list(self.servers.items())
@@ -100,53 +128,79 @@ class UpstreamPool:
         }
 
     async def wait_until_listed(self, names: Iterable[str]) -> None:
-        """Wait until these have told their tools or have failed; only in the first seconds."""
+        """Wait until these servers have listed their tools or failed, in the first seconds only."""
         with anyio.CancelScope(deadline=self._first_list_deadline):
             for upstream in filter(None, map(self.servers.get, names)):
                 await upstream.wait_until_listed()
 
+    async def report_starts(self, report: OnServerStart) -> None:
+        """Report each server once, when it is connected or has failed; return after the last."""
+        pending = dict(self.servers)
+        total = len(pending)
+        while pending:
+            for name, upstream in list(pending.items()):
+                if self.servers.get(name) is not upstream:
+                    del pending[name]
+                elif upstream.is_start_finished:
+                    del pending[name]
+                    report(self._describe_start(upstream, total - len(pending), total))
+            await anyio.sleep(_POLL_SECONDS if pending else 0)
+
+    def _describe_start(self, upstream: UpstreamServer, number: int, total: int) -> ServerStart:
+        listed = {tools.server.name: tools for tools in self.hub.directory.servers}
+        tools = listed.get(upstream.name)
+        return ServerStart(
+            upstream.name,
+            len(tools.entries) if tools else 0,
+            upstream.connection.protocol if upstream.connection else "",
+            "" if upstream.connection else upstream.error,
+            number,
+            total,
+        )
+
     async def collect_entries(
         self, method: str, key: str, is_visible: Callable[[str], bool]
     ) -> list[tuple[str, dict[str, Any]]]:
-        """The entries that all servers together have of something, with whose each is.
+        """Return the entries of a list request to all visible servers, each with its server's name.
 
-        A server that cannot say is passed over: the others are not to suffer for it.
+        A server that fails or takes too long is left out.
         """
-        kind = method.partition("/")[0]
-        told: dict[str, list[dict[str, Any]]] = {}
+        capability = method.partition("/")[0]
+        by_server: dict[str, list[dict[str, Any]]] = {}
 
-        async def ask(name: str, upstream: UpstreamServer) -> None:
+        async def request_entries(name: str, upstream: UpstreamServer) -> None:
             with suppress(MCPError, ServerUnavailable):
-                link = await upstream.wait_connected()
-                if kind in link.capabilities:
-                    pages = await link.request_list(method, key, upstream.config.connect_seconds)
-                    told[name] = [entry for entry in pages if isinstance(entry, dict)]
+                connection = await upstream.wait_connected()
+                if capability in connection.capabilities:
+                    timeout = upstream.config.connect_seconds
+                    entries = await connection.request_list(method, key, timeout)
+                    by_server[name] = [entry for entry in entries if isinstance(entry, dict)]
 
         with anyio.move_on_after(COLLECT_TIMEOUT_SECONDS):
             async with anyio.create_task_group() as tasks:
                 for name, upstream in self.servers.items():
                     if is_visible(name) and (upstream.connection or not upstream.is_lazy):
-                        tasks.start_soon(ask, name, upstream)
-        found = [(name, entry) for name in self.servers for entry in told.get(name, ())]
-        for name, entry in found:
+                        tasks.start_soon(request_entries, name, upstream)
+        collected = [(name, entry) for name in self.servers for entry in by_server.get(name, ())]
+        for name, entry in collected:
             if isinstance(uri := entry.get("uri"), str):
                 self._record_owner(uri, name)
-        return found
+        return collected
 
     def find_resource_owners(
         self, uri: str, is_visible: Callable[[str], bool]
     ) -> list[UpstreamServer]:
-        """Who may have the resource of this address: those that listed it, or else all."""
-        seen = [name for name in self.servers if is_visible(name)]
-        listed = [name for name in self._owners.get(uri, ()) if name in seen]
-        return [self.servers[name] for name in listed or seen]
+        """Return the visible servers that listed a resource, or all visible ones if none did."""
+        visible = [name for name in self.servers if is_visible(name)]
+        owners = [name for name in self._owners.get(uri, ()) if name in visible]
+        return [self.servers[name] for name in owners or visible]
 
     def _record_owner(self, uri: str, name: str) -> None:
         if uri not in self._owners and len(self._owners) >= MAX_RESOURCE_OWNERS:
             del self._owners[next(iter(self._owners))]
-        of_uri = self._owners.setdefault(uri, [])
-        if name not in of_uri:
-            of_uri.append(name)
+        owners = self._owners.setdefault(uri, [])
+        if name not in owners:
+            owners.append(name)
 
     def _add(self, server: ServerConfig) -> None:
         if not server.enabled or self._tasks is None:
@@ -163,39 +217,69 @@ class UpstreamPool:
         self.servers[server.name] = upstream
         scope = self._scopes[server.name] = anyio.CancelScope()
 
-        async def look_after() -> None:
+        async def supervise() -> None:
             with scope:
                 await upstream.run()
 
-        self._tasks.start_soon(look_after)
-
-    def _remove(self, name: str) -> None:
-        del self.servers[name]
-        self._scopes.pop(name).cancel()
+        self._tasks.start_soon(supervise)
 
     async def _store_listing(self, server: ServerConfig, listing: ServerListing) -> None:
-        said: Mapping[str, Any] = {
+        details = {
             "instructions": listing.instructions,
             "protocol": listing.protocol,
             "info": dict(listing.info),
         }
 
-        def learn() -> tuple[bool, int]:
-            manifest = build_manifest(server, listing.tools, said)
-            tools, altered = remove_invalid_fields(manifest.tools)
-            manifest = replace(manifest, tools=tools, repaired_tools=altered)
+        def update_hub() -> tuple[bool, int]:
+            manifest = build_manifest(server, listing.tools, details)
+            tools, repairs = _remove_invalid_fields(manifest.tools)
+            manifest = replace(manifest, tools=tools, repaired_tools=repairs)
             return self.hub.update_server(server, manifest), len(manifest.tools)
 
-        changed, count = await anyio.to_thread.run_sync(learn)
-        if changed:
+        is_changed, count = await anyio.to_thread.run_sync(update_hub)
+        if is_changed:
             _log.info("%s has %d tools", server.name, count)
-            # A client that is slow to hear of it does not hold up the server.
+            # In the background, so that a slow client does not delay the server.
             self.run_in_background(self._on_changed)
 
 
-async def _run_and_log_errors(act: Callable[..., Awaitable[None]], *given: Any) -> None:
+async def _run_and_log_errors(action: Callable[..., Awaitable[None]], *args: Any) -> None:
     try:
-        await act(*given)
+        await action(*args)
     except Exception:
-        # It is beside the point of everything else that goes on here, and must not end that.
-        _log.exception("something done in the background failed")
+        # An exception would end the task group, and with it all servers.
+        _log.exception("a background task failed")
+
+
+def _remove_invalid_fields(
+    tools: tuple[dict[str, Any], ...],
+) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """Return the tools without optional fields that violate MCP, and a description of each repair.
+
+    A strict client rejects a whole list because of one invalid field.
+    """
+    if not _find_invalid_fields([render_definition(tool, "tool") for tool in tools]):
+        return tools, ()
+    repaired: list[dict[str, Any]] = []
+    repairs: list[str] = []
+    for number, tool in enumerate(tools, 1):
+        invalid = _find_invalid_fields([render_definition(tool, "tool")])
+        if not invalid or invalid & _REQUIRED_FIELDS:
+            # An invalid name or schema is reported when the definition is parsed.
+            repaired.append(tool)
+            continue
+        repaired.append({key: value for key, value in tool.items() if key not in invalid})
+        names = escape_invisible(", ".join(sorted(invalid)), MAX_DISPLAYED_NAME_CHARS)
+        repairs.append(f"{describe_tool(tool, number)} is used without its invalid {names}")
+    return tuple(repaired), limit_problems(repairs)
+
+
+def _find_invalid_fields(tools: list[dict[str, Any]]) -> set[str]:
+    result = {"tools": tools, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    invalid: set[str] = set()
+    for version in _PROTOCOL_VERSIONS:
+        try:
+            mcp_methods.validate_server_result("tools/list", version, result)
+        except ValidationError as error:
+            invalid |= {str(item["loc"][2]) for item in error.errors() if len(item["loc"]) > 2}
+    return invalid

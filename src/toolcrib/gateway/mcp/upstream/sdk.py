@@ -1,7 +1,7 @@
-"""The one place that touches what the MCP SDK keeps private; a contract test holds it to that.
+"""The only module that uses private parts of the MCP SDK; a contract test checks them.
 
-The SDK's typed calls drop the fields they do not know and refuse what does not fit their models. A
-gateway has to hand on what it was given, so it speaks to both sides in plain dicts.
+The typed calls of the SDK drop unknown fields and reject what does not fit their models. A gateway
+must forward messages unchanged, so it exchanges plain dicts with both sides.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ OnNotify = Callable[[str, Params], Awaitable[None]]
 OnResponse = Callable[[], None]
 RequestContext = ServerRequestContext[Any, Any]
 
-# Requests that a server has not answered, and may never. What is known of older ones is given up.
+# A server may never answer some requests, so the oldest callbacks are dropped.
 MAX_RESPONSE_CALLBACKS: Final = 10_000
 
-# What marks a notice as part of a stream of changes.
+# Marks a notification of a subscription stream.
 SUBSCRIPTION_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 
-# What is said about a connection in `_meta`, and is therefore never handed on to another one.
+# Keys of `_meta` that describe one connection and must not be forwarded to another.
 CONNECTION_META_KEYS: Final = frozenset(
     {
         types.PROTOCOL_VERSION_META_KEY,
@@ -47,29 +47,30 @@ CONNECTION_META_KEYS: Final = frozenset(
     }
 )
 
-
-# What the SDK answers in place of a server that answered with an HTTP error.
+# The SDK's error message for a server that answered with an HTTP error.
 HTTP_ERROR_MESSAGE: Final = "Server returned an error response"
-# What it answers in place of a server whose connection has ended. Servers use the same code.
+# The SDK's error message for a closed connection. Servers use its error code for other errors.
 CONNECTION_CLOSED_MESSAGE: Final = "Connection closed"
 
 
 class RawSession(ClientSession):
-    """A client's session whose requests, results and notifications are plain dicts."""
+    """A client session whose requests, results and notifications are plain dicts."""
 
     def __init__(
         self,
         dispatcher: JSONRPCDispatcher[TransportContext],
         info: types.Implementation,
-        **given: Any,
+        *,
+        on_request: OnRequest,
+        on_notify: OnNotify,
     ) -> None:
         super().__init__(dispatcher=dispatcher, client_info=info)
-        self._handle_server_request: OnRequest = given["on_request"]
-        self._handle_notification: OnNotify = given["on_notify"]
+        self._handle_server_request = on_request
+        self._handle_notification = on_notify
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server speaks the protocol without a handshake."""
+        """Whether the server uses the stateless protocol, without a handshake."""
         return self.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def raw_request(
@@ -82,10 +83,10 @@ class RawSession(ClientSession):
         on_progress: ProgressFnT | None = None,
         on_response: OnResponse | None = None,
     ) -> dict[str, Any]:
-        """Ask the server. `capabilities` are those of the client on whose behalf this is.
+        """Send a request and return the result; `capabilities` are those of the gateway's client.
 
-        `on_answered` is called when an answer comes, also when nobody waits for it any more, and
-        after everything that came before it.
+        `on_response` is called when the response arrives, even if the caller has given up, and after
+        all messages before it were handled.
         """
         data: dict[str, Any] = {"method": method, "params": _copy_params(params)}
         opts: CallOptions = {}
@@ -103,24 +104,24 @@ class RawSession(ClientSession):
         return await self._dispatcher.send_raw_request(method, data["params"], opts)
 
     async def raw_notify(self, method: str, params: Params) -> None:
-        """Tell the server something."""
+        """Send a notification."""
         data: dict[str, Any] = {"method": method, "params": _copy_params(params)}
         opts: CallOptions = {}
         self._stamp(data, opts)
         await self._dispatcher.notify(method, data["params"] or None, opts)
 
     def set_header_arguments(self, tools: Iterable[object]) -> None:
-        """Send in headers too what of their arguments these tools ask to have there."""
+        """Send the arguments that these tools mark with `x-mcp-header` in HTTP headers too."""
         maps = {
             str(tool.get("name")): x_mcp_header_map(tool.get("inputSchema"))
             for tool in tools
             if isinstance(tool, Mapping)
         }
-        self._x_mcp_header_maps = {name: of_tool for name, of_tool in maps.items() if of_tool}
+        self._x_mcp_header_maps = {name: headers for name, headers in maps.items() if headers}
 
     def _build_capabilities(self, version: str) -> types.ClientCapabilities:
-        # On a handshake we answer for every client to come; what one of them cannot do is refused
-        # when it is asked of it.
+        # One handshake serves all clients. A request that a client does not support is rejected
+        # later.
         if version in MODERN_PROTOCOL_VERSIONS:
             return types.ClientCapabilities()
         return types.ClientCapabilities(
@@ -141,40 +142,39 @@ class RawSession(ClientSession):
     ) -> None:
         meta = (params or {}).get("_meta")
         if isinstance(meta, Mapping) and SUBSCRIPTION_KEY in meta:
-            # It belongs to a stream of changes, whose reader is given it by the SDK.
+            # The SDK delivers it to the reader of the subscription.
             return
         await self._handle_notification(method, params)
 
 
 class _WatchedDispatcher(JSONRPCDispatcher[TransportContext]):
-    """A dispatcher that says when its connection has ended."""
+    """A dispatcher that reports responses and the end of its connection."""
 
-    closed: anyio.Event
-
-    def __init__(self, *streams: Any) -> None:
+    def __init__(self, streams: tuple[Any, Any], closed: anyio.Event) -> None:
         super().__init__(*streams)
+        self._closed_event = closed
         self._response_callbacks: dict[types.RequestId, OnResponse] = {}
 
-    def register_callback(self, on_answered: OnResponse) -> types.RequestId:
-        """The id for a request whose answer is to be told of, whenever it comes."""
+    def register_callback(self, on_response: OnResponse) -> types.RequestId:
+        """Return a new request id; `on_response` is called when its response arrives."""
         id = self._allocate_id()
-        self._response_callbacks[id] = on_answered
+        self._response_callbacks[id] = on_response
         while len(self._response_callbacks) > MAX_RESPONSE_CALLBACKS:
             del self._response_callbacks[next(iter(self._response_callbacks))]
         return id
 
-    async def run(self, *args: Any, **given: Any) -> None:
+    async def run(self, *args: Any, **kwargs: Any) -> None:
         try:
-            await super().run(*args, **given)
+            await super().run(*args, **kwargs)
         finally:
-            self.closed.set()
+            self._closed_event.set()
             self._response_callbacks.clear()
 
     def _resolve_pending(self, request_id: Any, outcome: Any) -> None:
-        on_answered = self._response_callbacks.pop(coerce_request_id(request_id), None)
-        if on_answered is not None:
-            # What came before is dealt with in tasks of its own, which have not begun yet.
-            asyncio.get_running_loop().call_soon(on_answered)
+        on_response = self._response_callbacks.pop(coerce_request_id(request_id), None)
+        if on_response is not None:
+            # Earlier messages are handled in tasks that have not started yet.
+            asyncio.get_running_loop().call_soon(on_response)
         super()._resolve_pending(request_id, outcome)
 
 
@@ -188,9 +188,8 @@ async def open_raw_session(
     on_notify: OnNotify,
     closed: anyio.Event,
 ) -> AsyncIterator[RawSession]:
-    """A session over a transport's streams, in the era the server speaks; `closed` is set at its end."""
-    dispatcher = _WatchedDispatcher(*streams)
-    dispatcher.closed = closed
+    """Open a session over a transport's streams; `closed` is set when it ends."""
+    dispatcher = _WatchedDispatcher(streams, closed)
     session = RawSession(dispatcher, info, on_request=on_request, on_notify=on_notify)
     async with session:
         if use_handshake:
@@ -201,33 +200,33 @@ async def open_raw_session(
 
 
 def get_connection(ctx: RequestContext) -> Connection:
-    """The connection a request came on; on a handshake it is the same for all of a client's."""
+    """Return the connection of a request. After a handshake, a client has one for all requests."""
     return ctx.session._connection
 
 
 def get_client_channel(ctx: RequestContext) -> DispatchContext[Any]:
-    """The way back to the client while its request is being answered."""
+    """Return the channel to the client for the duration of its request."""
     return ctx.session._request_outbound
 
 
 def get_stdio_stream(ctx: RequestContext) -> object | None:
-    """What all requests of one client by standard input have in common, also without a handshake.
+    """Return an object that all requests of a client on standard input share.
 
-    By HTTP, requests without a handshake have nothing in common that could be relied on.
+    Stateless requests over HTTP share nothing reliable, so the result is None for them.
     """
     channel = get_client_channel(ctx)
     return getattr(getattr(channel, "_inner", channel), "_dispatcher", None)
 
 
 def strip_connection_keys(meta: object) -> dict[str, Any]:
-    """What of a request's `_meta` goes on to the server."""
+    """Return the part of a request's `_meta` that is forwarded to the server."""
     if not isinstance(meta, Mapping):
         return {}
     return {key: value for key, value in meta.items() if key not in CONNECTION_META_KEYS}
 
 
 def _copy_params(params: Params) -> dict[str, Any]:
-    copied = dict(params or {})
-    if isinstance(copied.get("_meta"), Mapping):
-        copied["_meta"] = dict(copied["_meta"])
-    return copied
+    copy = dict(params or {})
+    if isinstance(copy.get("_meta"), Mapping):
+        copy["_meta"] = dict(copy["_meta"])
+    return copy

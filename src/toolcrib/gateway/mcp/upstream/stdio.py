@@ -1,8 +1,7 @@
-"""A server that is a child process, spoken to by its standard input and output.
+"""Run a server as a child process and exchange messages on its standard input and output.
 
-The SDK has such a transport too, but it holds a line of any length in memory, and a server that
-never ends its line would take it all. Here a line has a limit, and what a server says on standard
-error is kept, so that whoever asks why it failed can be told.
+The SDK's transport has no limit for the length of a line, so a server that never ends its line would
+exhaust the memory. This one limits lines, and keeps the last lines on stderr for error messages.
 """
 
 from __future__ import annotations
@@ -31,10 +30,9 @@ from toolcrib.gateway.mcp.upstream.child_processes import (
 
 MAX_STDERR_LINES: Final = 200
 MAX_STDERR_LINE_CHARS: Final = 2_000
-# How long a server may take to leave by itself, and then after it was asked to.
+# How long a server may take to exit after its input is closed, and again after SIGTERM.
 EXIT_GRACE_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
-# Messages between reading and handling: a few, so that the two need not take turns for each.
 _BUFFERED_MESSAGES: Final = 16
 
 _PIPE_ERRORS = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError, OSError)
@@ -44,19 +42,19 @@ MessageStreams = tuple[
 
 
 class StderrTail:
-    """The last lines that a server wrote to standard error, and how it ended."""
+    """The last lines that a server wrote to stderr, and its exit code."""
 
-    def __init__(self, tell: Callable[[str], None] = lambda line: None) -> None:
-        # Each with the moment when it came.
+    def __init__(self, on_line: Callable[[str], None] = lambda line: None) -> None:
+        # Each line with the time of its arrival.
         self._lines: deque[tuple[float, str]] = deque(maxlen=MAX_STDERR_LINES)
-        self._on_line = tell
+        self._on_line = on_line
         self._partial_line = ""
         self._received_at = -math.inf
-        # What its program ended with, if it did so by itself.
+        # Set if the program exited by itself.
         self.exit_code: int | None = None
 
     def feed(self, text: str) -> None:
-        """Take in what came, be it parts of lines or many."""
+        """Add output, which may contain many lines or a part of one."""
         self._received_at = time.monotonic()
         *lines, rest = (self._partial_line + text).split("\n")
         self._partial_line = rest[:MAX_STDERR_LINE_CHARS]
@@ -68,13 +66,13 @@ class StderrTail:
 
     @property
     def lines(self) -> list[str]:
-        """What was said, oldest first."""
+        """All lines, oldest first."""
         return self.lines_since(-math.inf)
 
     def lines_since(self, moment: float) -> list[str]:
-        """What was said since a moment of the monotonic clock, oldest first."""
-        rest = [(self._received_at, self._partial_line)] if self._partial_line.strip() else []
-        return [line for heard, line in (*self._lines, *rest) if heard >= moment]
+        """Return the lines since a moment of the monotonic clock, oldest first."""
+        partial = [(self._received_at, self._partial_line)] if self._partial_line.strip() else []
+        return [line for received, line in (*self._lines, *partial) if received >= moment]
 
 
 @asynccontextmanager
@@ -86,113 +84,115 @@ async def run_child_process(
     cwd: str | None,
     stderr_tail: StderrTail,
 ) -> AsyncIterator[MessageStreams]:
-    """Start a server and speak with it; when this ends, so does the server and all it started."""
+    """Start a server and yield its message streams; stop it and its children at the end."""
     stderr_tail.exit_code = None
     opening = anyio.open_process(
         [command, *args],
-        # Python servers that join a set into a text would otherwise change with every start.
+        # Without a fixed seed, Python servers that join a set would change their descriptions.
         env={"PYTHONHASHSEED": "0", **get_default_environment(), **env},
         cwd=cwd,
         start_new_session=sys.platform != "win32",
     )
     process = await start_process(opening)
-    # No awaiting from here until the tasks run, or a cancelled start would leave the child behind.
-    heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
-    write, said = anyio.create_memory_object_stream[SessionMessage](_BUFFERED_MESSAGES)
-    left = anyio.Event()
+    # No await before the tasks start: a cancellation there would leave the child running.
+    received, read = anyio.create_memory_object_stream[SessionMessage | Exception](
+        _BUFFERED_MESSAGES
+    )
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](_BUFFERED_MESSAGES)
+    ended = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_read_stdout, process, heard, left)
-        tasks.start_soon(_write_stdin, process, said, heard, left)
+        tasks.start_soon(_read_stdout, process, received, ended)
+        tasks.start_soon(_write_stdin, process, outgoing, received, ended)
         tasks.start_soon(_read_stderr, process, stderr_tail)
         try:
             yield read, write
         finally:
-            has_left = left.is_set() or process.returncode is not None
+            has_ended = ended.is_set() or process.returncode is not None
             with anyio.CancelScope(shield=True):
-                if await _stop_process(process) and has_left:
+                if await _stop_process(process) and has_ended:
                     stderr_tail.exit_code = process.returncode
             RUNNING_PROCESSES.pop(process.pid, None)
-            for stream in (heard, read, write, said):
+            for stream in (received, read, write, outgoing):
                 stream.close()
             tasks.cancel_scope.cancel()
 
 
 async def _read_stdout(
     process: anyio.abc.Process,
-    heard: MemoryObjectSendStream[SessionMessage | Exception],
-    left: anyio.Event,
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    ended: anyio.Event,
 ) -> None:
     assert process.stdout
     line = bytearray()
-    with heard, suppress(*_PIPE_ERRORS):
+    with received, suppress(*_PIPE_ERRORS):
         async for chunk in process.stdout:
-            *whole, rest = chunk.split(b"\n")
-            for part in whole:
+            *complete, rest = chunk.split(b"\n")
+            for part in complete:
                 line += part
-                await heard.send(_parse_message(bytes(line)))
+                await received.send(_parse_message(bytes(line)))
                 line.clear()
             line += rest
             if len(line) > MAX_LINE_BYTES:
-                # Nothing that follows can be made sense of; the connection ends here.
+                # The rest of the stream cannot be parsed, so the connection ends.
                 return
-        left.set()
+        ended.set()
 
 
 async def _write_stdin(
     process: anyio.abc.Process,
-    said: MemoryObjectReceiveStream[SessionMessage],
-    heard: MemoryObjectSendStream[SessionMessage | Exception],
-    left: anyio.Event,
+    outgoing: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    ended: anyio.Event,
 ) -> None:
     assert process.stdin
-    with said:
+    with outgoing:
         try:
-            async for message in said:
+            async for message in outgoing:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.stdin.send(text.encode() + b"\n")
         except _PIPE_ERRORS:
-            left.set()
-            # Ends the connection as seen from the other side, so that nobody waits for an answer.
-            heard.close()
+            ended.set()
+            # Ends the session, so that no request waits for a response.
+            received.close()
 
 
-async def _read_stderr(process: anyio.abc.Process, complaints: StderrTail) -> None:
+async def _read_stderr(process: anyio.abc.Process, stderr_tail: StderrTail) -> None:
     assert process.stderr
     with suppress(*_PIPE_ERRORS):
         async for chunk in process.stderr:
-            complaints.feed(chunk.decode(errors="replace"))
+            stderr_tail.feed(chunk.decode(errors="replace"))
 
 
 def _parse_message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as fault:
-        return fault
+    except ValueError as error:
+        return error
 
 
 async def _stop_process(process: anyio.abc.Process) -> bool:
-    """Close its input, wait; ask it to end, wait; kill it. All it started goes with it.
+    """Close the input, then send SIGTERM, then SIGKILL, each after a grace period.
 
-    Says whether it left before it was asked to.
+    Returns whether the process exited without a signal.
     """
     assert process.stdin
     with suppress(*_PIPE_ERRORS):
         await process.stdin.aclose()
-    leaves = await _wait_for_exit(process)
-    if not leaves:
+    exited = await _wait_for_exit(process)
+    if not exited:
         send_signal(process, "SIGTERM")
         if not await _wait_for_exit(process):
             send_signal(process, "SIGKILL")
             await _wait_for_exit(process)
-    # A server that left by itself may have left others behind.
+    # Also kill children that outlive the process.
     send_signal(process, "SIGKILL")
     with suppress(*_PIPE_ERRORS):
         await process.aclose()
-    return leaves
+    return exited
 
 
 async def _wait_for_exit(process: anyio.abc.Process) -> bool:
-    # Not process.wait(): that waits for the pipes too, which a grandchild may hold open.
+    # `process.wait()` would also wait for the pipes, which a grandchild may keep open.
     with anyio.move_on_after(EXIT_GRACE_SECONDS):
         while process.returncode is None:
             await anyio.sleep(_POLL_SECONDS)

@@ -1,13 +1,13 @@
-"""What clients want to be told by servers, besides answers: changes of resources, and the log.
+"""What clients subscribe to on upstream servers: resource updates and log messages.
 
-Wishes are counted. A server is asked for each once, however many clients have it, again when it was
-started anew, and no longer than anybody has it.
+Subscriptions are counted. A server receives one subscription per resource, however many clients
+have it, again after a reconnect, and it is cancelled with the last client.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -24,14 +24,14 @@ MAX_SUBSCRIBED_URIS: Final = 1_000
 MIN_RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 60.0
 RESOURCE_UPDATED: Final = "notifications/resources/updated"
-# What a client that has named no level is taken to want where another has.
+# The level of a client that set none, once another client has set one.
 DEFAULT_LOG_LEVEL: Final = "info"
 
 Notify = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 
 
 class Subscriptions:
-    """How many clients want what of which server."""
+    """Counts the clients per log level, and per resource of each server."""
 
     def __init__(self) -> None:
         self._levels: Counter[str | None] = Counter()
@@ -41,40 +41,40 @@ class Subscriptions:
 
     @property
     def log_level(self) -> str | None:
-        """The lowest level of the log that anybody wants; None while no client has named one."""
+        """The lowest log level of all clients; None while no client has set one."""
         if not self._is_level_set or not self._levels.total():
             return None
         return min((level or DEFAULT_LOG_LEVEL for level in +self._levels), key=LOG_LEVELS.index)
 
     def subscribed_uris(self, server: str) -> frozenset[str]:
-        """The resources of a server that are followed."""
+        """Return the resources of a server that clients subscribe to."""
         return frozenset(self._subscribed.get(server, ()))
 
     def subscribe(self, server: str, uri: str) -> bool:
-        """One more wants to know of changes; False where too many are followed already."""
-        of_server = self._subscribed.setdefault(server, Counter())
-        if uri not in of_server and len(of_server) >= MAX_SUBSCRIBED_URIS:
+        """Add a client's subscription to a resource; return False if there are too many resources."""
+        counts = self._subscribed.setdefault(server, Counter())
+        if uri not in counts and len(counts) >= MAX_SUBSCRIBED_URIS:
             return False
-        of_server[uri] += 1
-        if of_server[uri] == 1:
+        counts[uri] += 1
+        if counts[uri] == 1:
             self._signal_change(server)
         return True
 
     def unsubscribe(self, server: str, uri: str) -> None:
-        """One fewer does."""
-        of_server = self._subscribed.get(server, Counter())
-        of_server[uri] -= 1
-        if of_server[uri] <= 0:
-            del of_server[uri]
+        """Remove a client's subscription to a resource."""
+        counts = self._subscribed.get(server, Counter())
+        counts[uri] -= 1
+        if counts[uri] <= 0:
+            del counts[uri]
             self._signal_change(server)
 
     def change_log_level(self, level: str | None, old_level: str | None) -> None:
-        """A client that wanted one level wants another now."""
+        """Replace the log level of a client."""
         self._levels[old_level] -= 1
         self.add_client(level)
 
     def add_client(self, level: str | None = None) -> None:
-        """One more client may be told of the log."""
+        """Add a client that receives log messages."""
         self._is_level_set = self._is_level_set or level is not None
         before = self.log_level
         self._levels[level] += 1
@@ -82,12 +82,12 @@ class Subscriptions:
             self._signal_change(*list(self._changes))
 
     def remove_client(self, level: str | None) -> None:
-        """One fewer does."""
+        """Remove a client that received log messages."""
         self._levels[level] -= 1
         self._signal_change(*list(self._changes))
 
     def change_event(self, server: str) -> anyio.Event:
-        """Set when something else is wanted of a server."""
+        """Return an event that is set when the subscriptions of a server change."""
         return self._changes.setdefault(server, anyio.Event())
 
     def _signal_change(self, *servers: str) -> None:
@@ -97,111 +97,122 @@ class Subscriptions:
 
 
 async def sync_subscriptions(
-    link: UpstreamConnection, server: ServerConfig, wishes: Subscriptions, tell: Notify
+    connection: UpstreamConnection,
+    server: ServerConfig,
+    subscriptions: Subscriptions,
+    notify: Notify,
 ) -> None:
-    """Have a server tell what is wanted of it, as long as its connection stands."""
-    is_modern = link.session.is_stateless
+    """Keep the subscriptions of a server equal to those of the clients, while it is connected."""
+    is_stateless = connection.session.is_stateless
     async with anyio.create_task_group() as tasks:
-        if "logging" in link.capabilities and not is_modern:
-            # Newer servers are told with each request what is wanted of their logs.
-            tasks.start_soon(_sync_log_level, link, server, wishes)
-        if "resources" in link.capabilities:
-            keep = _sync_by_stream if is_modern else _sync_by_request
-            tasks.start_soon(keep, link, server, wishes, tell)
+        # A stateless server receives the log level with each request.
+        if "logging" in connection.capabilities and not is_stateless:
+            tasks.start_soon(_sync_log_level, connection, server, subscriptions)
+        if "resources" in connection.capabilities:
+            sync = _sync_by_stream if is_stateless else _sync_by_request
+            tasks.start_soon(sync, connection, server, subscriptions, notify)
 
 
 async def _sync_log_level(
-    link: UpstreamConnection, server: ServerConfig, wishes: Subscriptions
+    connection: UpstreamConnection, server: ServerConfig, subscriptions: Subscriptions
 ) -> None:
     sent: str | None = None
     while True:
-        change = wishes.change_event(server.name)
-        wanted = wishes.log_level
-        if wanted not in (None, sent):
-            sent = wanted
-            await _try_request(link, server, "logging/setLevel", {"level": wanted})
+        change = subscriptions.change_event(server.name)
+        level = subscriptions.log_level
+        if level not in (None, sent):
+            sent = level
+            await _try_request(connection, server, "logging/setLevel", {"level": level})
         await change.wait()
 
 
 async def _sync_by_request(
-    link: UpstreamConnection, server: ServerConfig, wishes: Subscriptions, tell: Notify
+    connection: UpstreamConnection,
+    server: ServerConfig,
+    subscriptions: Subscriptions,
+    notify: Notify,
 ) -> None:
-    asked: set[str] = set()
-    # Followed since before this connection: nobody has told what changed in between.
-    missed = wishes.subscribed_uris(server.name)
+    current: set[str] = set()
+    # These may have changed before this connection, without a notification.
+    missed = subscriptions.subscribed_uris(server.name)
     while True:
-        change = wishes.change_event(server.name)
-        wanted = wishes.subscribed_uris(server.name)
-        for uri in sorted(wanted - asked):
-            asked.add(uri)
-            await _try_request(link, server, "resources/subscribe", {"uri": uri})
-        for uri in sorted(asked - wanted):
-            asked.discard(uri)
-            await _try_request(link, server, "resources/unsubscribe", {"uri": uri})
-        await _notify_updated(missed & asked, tell)
+        change = subscriptions.change_event(server.name)
+        wanted = subscriptions.subscribed_uris(server.name)
+        for uri in sorted(wanted - current):
+            current.add(uri)
+            await _try_request(connection, server, "resources/subscribe", {"uri": uri})
+        for uri in sorted(current - wanted):
+            current.discard(uri)
+            await _try_request(connection, server, "resources/unsubscribe", {"uri": uri})
+        await _notify_updated(missed & current, notify)
         missed = frozenset()
         await change.wait()
 
 
 async def _sync_by_stream(
-    link: UpstreamConnection, server: ServerConfig, wishes: Subscriptions, tell: Notify
+    connection: UpstreamConnection,
+    server: ServerConfig,
+    subscriptions: Subscriptions,
+    notify: Notify,
 ) -> None:
-    missed = wishes.subscribed_uris(server.name)
-    before = anyio.CancelScope()
+    missed = subscriptions.subscribed_uris(server.name)
+    previous = anyio.CancelScope()
     async with anyio.create_task_group() as tasks:
         while True:
-            change = wishes.change_event(server.name)
-            wanted = wishes.subscribed_uris(server.name)
-            scope, heard = anyio.CancelScope(), anyio.Event()
+            change = subscriptions.change_event(server.name)
+            wanted = subscriptions.subscribed_uris(server.name)
+            scope, opened = anyio.CancelScope(), anyio.Event()
             if wanted:
-                tasks.start_soon(_forward_stream, link, wanted, missed, tell, scope, heard)
-                # The earlier stream ends only when there is the next, so that nothing is missed.
+                tasks.start_soon(_forward_stream, connection, wanted, missed, notify, scope, opened)
+                # The previous stream ends after the new one is open, so that no update is lost.
                 with anyio.move_on_after(server.connect_seconds):
-                    await heard.wait()
-            before.cancel()
-            before, missed = scope, frozenset()
+                    await opened.wait()
+            previous.cancel()
+            previous, missed = scope, frozenset()
             await change.wait()
 
 
 async def _forward_stream(
-    link: UpstreamConnection,
+    connection: UpstreamConnection,
     uris: frozenset[str],
     missed: frozenset[str],
-    tell: Notify,
+    notify: Notify,
     scope: anyio.CancelScope,
-    heard: anyio.Event,
+    opened: anyio.Event,
 ) -> None:
-    """Pass on what changes; a stream that is lost is opened again, and all may have changed."""
+    """Forward resource updates; reopen a lost stream and report all its resources as updated."""
     pause = MIN_RETRY_SECONDS
     with scope:
         while True:
             try:
-                async with listen(link.session, resource_subscriptions=sorted(uris)) as changes:
-                    heard.set()
-                    await _notify_updated(missed & uris, tell)
-                    async for change in changes:
+                async with listen(
+                    connection.session, resource_subscriptions=sorted(uris)
+                ) as updates:
+                    opened.set()
+                    await _notify_updated(missed & uris, notify)
+                    async for update in updates:
                         pause = MIN_RETRY_SECONDS
-                        await tell(RESOURCE_UPDATED, {"uri": getattr(change, "uri", None)})
-            except MCPError as fault:
-                if fault.error.code == METHOD_NOT_FOUND:
-                    heard.set()
+                        await notify(RESOURCE_UPDATED, {"uri": getattr(update, "uri", None)})
+            except MCPError as error:
+                if error.error.code == METHOD_NOT_FOUND:
+                    opened.set()
                     return
             except SubscriptionLost:
                 pass
-            heard.set()
+            opened.set()
             await anyio.sleep(pause)
             pause = min(pause * 2, MAX_RETRY_SECONDS)
             missed = uris
 
 
-async def _notify_updated(uris: frozenset[str] | set[str], tell: Notify) -> None:
+async def _notify_updated(uris: Iterable[str], notify: Notify) -> None:
     for uri in sorted(uris):
-        await tell(RESOURCE_UPDATED, {"uri": uri})
+        await notify(RESOURCE_UPDATED, {"uri": uri})
 
 
 async def _try_request(
-    link: UpstreamConnection, server: ServerConfig, method: str, params: Mapping[str, Any]
+    connection: UpstreamConnection, server: ServerConfig, method: str, params: Mapping[str, Any]
 ) -> None:
-    # A server that cannot do it is not asked again until it is started anew.
+    # A server without support for the method is asked again after a reconnect.
     with suppress(MCPError):
-        await link.session.raw_request(method, params, timeout=server.connect_seconds)
+        await connection.session.raw_request(method, params, timeout=server.connect_seconds)

@@ -1,7 +1,8 @@
-"""A server we draw tools from, kept in order by one task of its own.
+"""One upstream server and the task that supervises it.
 
-It is started, listed, watched, started again when it fails, for ever and ever more slowly, and
-stopped when nobody needs it. Whatever it does, it delays and breaks nobody else.
+The task starts the server, lists its tools, watches the connection, restarts it with exponential
+backoff and without a retry limit, and stops a lazy server that is idle. A server that crashes or
+hangs does not affect the others.
 """
 
 from __future__ import annotations
@@ -33,22 +34,25 @@ from toolcrib.gateway.mcp.upstream.connection import (
 from toolcrib.gateway.mcp.upstream.in_flight import InFlightCaller, InFlightCalls
 from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERROR_MESSAGE
 from toolcrib.gateway.mcp.upstream.stdio import StderrTail
-from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions, sync_subscriptions
+from toolcrib.gateway.mcp.upstream.subscriptions import (
+    MAX_RETRY_SECONDS,
+    MIN_RETRY_SECONDS,
+    Subscriptions,
+    sync_subscriptions,
+)
 from toolcrib.gateway.secrets import collect_server_secrets
 from toolcrib.hub.definitions import MAX_DEFINITION_BYTES, exceeds_size
 
 UpstreamState = Literal["configured", "known", "started", "in use"]
 
-MIN_RETRY_SECONDS: Final = 1.0
-MAX_RETRY_SECONDS: Final = 60.0
 HEALTH_CHECK_SECONDS: Final = 30.0
 STDERR_TAIL_SECONDS: Final = 5.0
 RELIST_DELAY_SECONDS: Final = 0.2
-# The costly part of a start; one that takes longer is waiting for something, and lets others start.
+# A start that takes longer waits for something else than the CPU, so other servers may start.
 START_SLOT_SECONDS: Final = 5.0
 MAX_IN_FLIGHT_CALLS: Final = 1_000
 
-# What a server may tell clients. Anything else it says is between it and us.
+# Notifications that are forwarded to clients.
 _FORWARDED_NOTIFICATIONS: Final = frozenset(
     {
         "notifications/message",
@@ -64,7 +68,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerListing:
-    """What a server says it has."""
+    """The tools and the description that a server returned."""
 
     tools: tuple[Any, ...]
     instructions: str
@@ -78,16 +82,17 @@ OnNotification = Callable[[str, str, Mapping[str, Any] | None], Awaitable[None]]
 
 @dataclass(eq=False)
 class UpstreamServer:
-    """One server, its connection, and those who wait for its answers."""
+    """One server, its connection and its in-flight calls."""
 
     config: ServerConfig
     on_listed: OnListed
     on_notification: OnNotification
-    # Starting is what costs; only so many servers start at the same time.
+    # Limits how many servers start at the same time.
     start_limiter: anyio.CapacityLimiter
     subscriptions: Subscriptions
-    # The folder with the tokens of servers that a person has logged in to.
+    # The folder with the OAuth tokens of servers.
     token_folder: Path | None = None
+    # Whether the tools of the server are known, from this run or an earlier one.
     is_listed: bool = False
     error: str = ""
     failures: int = 0
@@ -96,18 +101,18 @@ class UpstreamServer:
     stderr_tail: StderrTail = field(init=False)
 
     def __post_init__(self) -> None:
-        told = logging.getLogger(f"{__name__}.{self.config.name}")
-        # Why it failed is told to clients too, and it may have said what it was given in confidence.
+        server_log = logging.getLogger(f"{__name__}.{self.config.name}")
+        # Error messages reach clients, and a server may print its secrets.
         self._redact = Redactor(collect_server_secrets(self.config))
-        self.stderr_tail = StderrTail(lambda line: told.info("%s", self._redact(line)))
+        self.stderr_tail = StderrTail(lambda line: server_log.info("%s", self._redact(line)))
         self.in_flight = InFlightCalls()
         self._last_used = time.monotonic()
         self._use_handshake = self.config.protocol == "legacy"
         self._was_connected = False
         self._attempt_started = self._connected_at = math.inf
-        # Failures of late, also of connections that stood for a while; so are the pauses.
+        # Determines the backoff. Unlike `failures`, it also counts connections that ended soon.
         self._recent_failures = 0
-        # A lazy server that nobody has asked for since it was last up.
+        # Whether this is a lazy server that was not needed since it last ran.
         self._is_stopped = False
         self._start_requested = anyio.Event()
         self._relist_requested = anyio.Event()
@@ -115,23 +120,28 @@ class UpstreamServer:
 
     @property
     def name(self) -> str:
-        """What the configuration calls it."""
+        """The name of the server in the configuration."""
         return self.config.name
 
     @property
     def state(self) -> UpstreamState:
-        """How far it has come."""
+        """The state of the server."""
         if self.connection is not None:
             return "in use" if self.in_flight else "started"
         return "known" if self.is_listed else "configured"
 
     @property
     def is_lazy(self) -> bool:
-        """Whether it is left alone until it is needed. One never seen has to be seen once."""
+        """Whether the server starts on demand. Its tools must be listed once before that."""
         return self.config.start == "lazy" and self.is_listed
 
+    @property
+    def is_start_finished(self) -> bool:
+        """Whether the server is connected, has failed, or starts on demand."""
+        return self.connection is not None or bool(self.failures) or self.is_lazy
+
     async def run(self) -> None:
-        """Look after the server until cancelled."""
+        """Supervise the server until cancelled."""
         while True:
             if self.is_lazy and not self._start_requested.is_set():
                 self._is_stopped = True
@@ -140,10 +150,10 @@ class UpstreamServer:
             try:
                 await self._connect()
                 self.failures = 0
-            except Exception as fault:
+            except Exception as error:
                 if self._fall_back_to_handshake():
                     continue
-                self._record_failure(fault)
+                self._record_failure(error)
                 await self._back_off()
 
     async def request(
@@ -154,17 +164,22 @@ class UpstreamServer:
         *,
         may_retry: bool = False,
     ) -> dict[str, Any]:
-        """Ask the server on behalf of a client. An error of the server's own is raised as it is."""
+        """Send a request on behalf of a client and return the result.
+
+        Raises the error of the server unchanged, or `ServerUnavailable`. With `may_retry`, a request
+        is sent once more if the connection is lost.
+        """
         if len(self.in_flight) >= MAX_IN_FLIGHT_CALLS:
             raise ServerUnavailable(
-                f"{self.name} has {MAX_IN_FLIGHT_CALLS:,} calls to answer already; try again later"
+                f"{self.name} already has {MAX_IN_FLIGHT_CALLS:,} calls in flight; try again later"
             )
-        for last in (not may_retry, True):
-            link = await self.wait_connected(tolerated_failures=1 if last and may_retry else 0)
+        for is_last in (not may_retry, True):
+            is_retry = is_last and may_retry
+            connection = await self.wait_connected(tolerated_failures=1 if is_retry else 0)
             self.call_count += 1
             try:
                 with self.in_flight.track_call(caller, self.config.call_seconds) as call:
-                    return await link.session.raw_request(
+                    return await connection.session.raw_request(
                         method,
                         params,
                         capabilities=caller.capabilities,
@@ -174,33 +189,27 @@ class UpstreamServer:
             except TimeoutError:
                 raise ServerUnavailable(
                     f"{self.name} did not answer within {self.config.call_seconds:g} seconds; "
-                    "raise its `callSeconds` if it is only slow"
+                    "raise its `callSeconds` if it is slow"
                 ) from None
-            except MCPError as fault:
-                if refusal := link.login_hint():
-                    raise ServerUnavailable(f"{self.name} is not reachable: {refusal}") from None
-                if fault.error.message == HTTP_ERROR_MESSAGE:
-                    raise ServerUnavailable(
-                        f"{self.name} is not reachable: it answered with an HTTP error"
-                    ) from None
-                if not await self._is_connection_lost(link, fault):
-                    raise
-                if self.connection is link:
+            except MCPError as error:
+                await self._check_connection_lost(connection, error)
+                if self.connection is connection:
                     self.connection = None
-                if last:
+                if is_last:
                     raise ServerUnavailable(
-                        f"{self.name} went away before it answered; it is being started again. "
-                        "Whether the call had an effect is not known"
+                        f"{self.name} lost its connection during the call and is being restarted; "
+                        "it is unknown whether the call had an effect"
                     ) from None
             finally:
                 self._last_used = time.monotonic()
         raise AssertionError("the last attempt returns or raises")
 
     async def wait_connected(self, tolerated_failures: int = 0) -> UpstreamConnection:
-        """The connection, once it stands. If it failed just now, that is said at once.
+        """Return the connection, waiting for it if the server is starting.
 
-        `patience` is how many failures in a row are waited out.
+        Raises `ServerUnavailable` after more than `tolerated_failures` failed attempts in a row.
         """
+        # The failures of a stopped server are from an earlier run.
         allowed = max(self.failures, tolerated_failures) if self._is_stopped else tolerated_failures
         if self.connection is None:
             self._start_requested.set()
@@ -214,16 +223,16 @@ class UpstreamServer:
         return self.connection
 
     def relist(self) -> None:
-        """Have it listed soon; one that rests is started for that."""
+        """List the tools soon; a stopped server is started for it."""
         (self._start_requested if self.connection is None else self._relist_requested).set()
 
     async def wait_until_listed(self) -> None:
-        """Wait until its tools have been listed, now or earlier, or until it has failed."""
+        """Wait until the tools are known or a start has failed."""
         while not (self.is_listed or self.failures):
             await self._attempt_finished.wait()
 
     async def _connect(self) -> None:
-        """One connection, from its start until it ends or is no longer needed."""
+        """Run one connection until it ends or is no longer needed."""
         self._was_connected = False
         self._attempt_started = time.monotonic()
         await self.start_limiter.acquire_on_behalf_of(self)
@@ -243,139 +252,149 @@ class UpstreamServer:
             raise ServerUnavailable("its connection ended")
 
     async def _run_connection(self, scope: anyio.CancelScope) -> None:
-        opened = open_connection(
+        async with open_connection(
             self.config,
             use_handshake=self._use_handshake,
             on_request=self._handle_request,
             on_notify=self._handle_notification,
             stderr_tail=self.stderr_tail,
             token_folder=self.token_folder,
-        )
-        async with opened as link:
-            await self._fetch_tools(link)
+        ) as connection:
+            await self._fetch_tools(connection)
             scope.deadline = math.inf
             self._release_start_slot()
-            self._mark_connected(link)
+            self._mark_connected(connection)
             try:
-                await self._supervise(link)
+                await self._supervise(connection)
             finally:
-                # Before it is taken down, which takes its time: nobody is to be sent there now.
+                # Before closing, which takes a while, so that no new call uses the connection.
                 self.connection = None
 
     async def _release_slot_later(self) -> None:
         await anyio.sleep(START_SLOT_SECONDS)
         self._release_start_slot()
 
-    def _fall_back_to_handshake(self) -> bool:
-        """Whether to start over with the handshake: its absence is too much for some servers."""
-        tries = not (self._was_connected or self._use_handshake) and self.config.protocol == "auto"
-        self._use_handshake = (
-            tries
-            or (self._was_connected and self._use_handshake)
-            or self.config.protocol == "legacy"
-        )
-        return tries
-
     def _release_start_slot(self) -> None:
         with suppress(RuntimeError):
             self.start_limiter.release_on_behalf_of(self)
 
-    def _mark_connected(self, link: UpstreamConnection) -> None:
-        self.connection, self.error, self.failures, self._was_connected = link, "", 0, True
+    def _fall_back_to_handshake(self) -> bool:
+        """Return whether to retry at once with a handshake; some servers fail without it."""
+        falls_back = not (self._was_connected or self._use_handshake)
+        falls_back = falls_back and self.config.protocol == "auto"
+        self._use_handshake = (
+            falls_back
+            or (self._was_connected and self._use_handshake)
+            or self.config.protocol == "legacy"
+        )
+        return falls_back
+
+    def _mark_connected(self, connection: UpstreamConnection) -> None:
+        self.connection, self.error, self.failures = connection, "", 0
+        self._was_connected = True
         self._last_used = self._connected_at = time.monotonic()
         self._start_requested = anyio.Event()
-        self.in_flight.reset(is_stateless=link.session.is_stateless)
+        self.in_flight.reset(is_stateless=connection.session.is_stateless)
         self._notify_waiters()
-        _log.info("%s is started (%s)", self.name, link.protocol)
+        _log.info("%s is started (%s)", self.name, connection.protocol)
 
-    def _record_failure(self, fault: BaseException) -> None:
+    def _record_failure(self, error: BaseException) -> None:
         self.failures += 1
-        has_proved = (
+        was_stable = (
             self._was_connected and time.monotonic() - self._connected_at > MAX_RETRY_SECONDS
         )
-        self._recent_failures = 1 if has_proved else self._recent_failures + 1
-        code = self.stderr_tail.exit_code
-        # What it said long before has nothing to do with its end.
-        since = (
-            time.monotonic() - STDERR_TAIL_SECONDS if self._was_connected else self._attempt_started
-        )
-        said = self.stderr_tail.lines_since(since)[-1:]
-        reason = describe_error(fault) if code is None else describe_exit(code)
-        why = self._redact("; it said: ".join([reason, *said]))
-        before, self.error = self.error, why
+        self._recent_failures = 1 if was_stable else self._recent_failures + 1
+        exit_code = self.stderr_tail.exit_code
+        reason = describe_error(error) if exit_code is None else describe_exit(exit_code)
+        # Older lines on stderr are unrelated to the failure.
+        since = self._attempt_started
+        if self._was_connected:
+            since = time.monotonic() - STDERR_TAIL_SECONDS
+        last_lines = self.stderr_tail.lines_since(since)[-1:]
+        message = self._redact("; last line on stderr: ".join([reason, *last_lines]))
+        is_new, self.error = message != self.error, message
         self._start_requested = anyio.Event()
         self._notify_waiters()
-        if self.error != before:
+        if is_new:
             _log.warning("%s is not reachable: %s", self.name, self.error)
 
     def _notify_waiters(self) -> None:
-        """Wake those who wait to hear whether it stands."""
-        settled, self._attempt_finished = self._attempt_finished, anyio.Event()
-        settled.set()
+        finished, self._attempt_finished = self._attempt_finished, anyio.Event()
+        finished.set()
 
     async def _back_off(self) -> None:
-        # Not in step: servers that failed together should not all come back together.
-        longest = min(
+        # With jitter, so that servers that failed together do not restart together.
+        seconds = min(
             MIN_RETRY_SECONDS * 2 ** min(self._recent_failures - 1, 16), MAX_RETRY_SECONDS
         )
-        await anyio.sleep(longest * random.uniform(0.8, 1.2))
+        await anyio.sleep(seconds * random.uniform(0.8, 1.2))
 
-    async def _is_connection_lost(self, link: UpstreamConnection, fault: MCPError) -> bool:
-        if fault.error.code == CONNECTION_CLOSED:
+    async def _check_connection_lost(self, connection: UpstreamConnection, error: MCPError) -> None:
+        """Return if the error means that the connection was lost; otherwise raise the error."""
+        if hint := connection.login_hint():
+            raise ServerUnavailable(f"{self.name} is not reachable: {hint}") from None
+        if error.error.message == HTTP_ERROR_MESSAGE:
+            raise ServerUnavailable(
+                f"{self.name} is not reachable: it answered with an HTTP error"
+            ) from None
+        if error.error.code == CONNECTION_CLOSED:
             with anyio.move_on_after(1):
-                await link.closed.wait()
-        return link.closed.is_set()
+                await connection.closed.wait()
+        if not connection.closed.is_set():
+            raise error
 
-    async def _fetch_tools(self, link: UpstreamConnection) -> None:
-        tools = await link.request_list("tools/list", "tools", self.config.connect_seconds)
-        if link.session.is_stateless and self.config.transport == "http":
+    async def _fetch_tools(self, connection: UpstreamConnection) -> None:
+        tools = await connection.request_list("tools/list", "tools", self.config.connect_seconds)
+        if connection.session.is_stateless and self.config.transport == "http":
             usable = (tool for tool in tools if not exceeds_size(tool, MAX_DEFINITION_BYTES))
-            link.session.set_header_arguments(usable)
-        await self.on_listed(
-            self.config,
-            ServerListing(tuple(tools), link.instructions, link.protocol, link.server_info),
+            connection.session.set_header_arguments(usable)
+        listing = ServerListing(
+            tuple(tools), connection.instructions, connection.protocol, connection.server_info
         )
+        await self.on_listed(self.config, listing)
         self.is_listed = True
 
-    async def _supervise(self, link: UpstreamConnection) -> None:
-        """Watch over a standing connection until it ends or is no longer needed."""
-        pause = (
-            min(HEALTH_CHECK_SECONDS, self.config.idle_seconds)
-            if self.is_lazy
-            else HEALTH_CHECK_SECONDS
-        )
+    async def _supervise(self, connection: UpstreamConnection) -> None:
+        """Watch a connection until it ends or is no longer needed."""
+        interval = HEALTH_CHECK_SECONDS
+        if self.is_lazy:
+            interval = min(interval, self.config.idle_seconds)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch_list_changes, link)
-            tasks.start_soon(self._relist_on_change, link)
+            tasks.start_soon(self._watch_list_changes, connection)
+            tasks.start_soon(self._relist_on_change, connection)
             tasks.start_soon(
-                sync_subscriptions, link, self.config, self.subscriptions, self._handle_notification
+                sync_subscriptions,
+                connection,
+                self.config,
+                self.subscriptions,
+                self._handle_notification,
             )
-            while not (link.closed.is_set() or self._is_idle() or self._should_reconnect()):
-                with anyio.move_on_after(pause):
-                    await link.closed.wait()
-                if not link.closed.is_set() and not self.in_flight and not await _is_healthy(link):
+            closed = connection.closed
+            while not (closed.is_set() or self._is_idle() or self._should_reconnect()):
+                with anyio.move_on_after(interval):
+                    await closed.wait()
+                if not (closed.is_set() or self.in_flight or await _is_healthy(connection)):
                     raise ServerUnavailable("it no longer answers")
             tasks.cancel_scope.cancel()
-        if self._is_idle() and not link.closed.is_set():
-            _log.info("%s is stopped: nobody needs it", self.name)
+        if self._is_idle() and not closed.is_set():
+            _log.info("%s is stopped: it was idle", self.name)
 
     def _is_idle(self) -> bool:
-        idle = time.monotonic() - self._last_used >= self.config.idle_seconds
-        return self.is_lazy and idle and not self.in_flight
+        is_expired = time.monotonic() - self._last_used >= self.config.idle_seconds
+        return self.is_lazy and is_expired and not self.in_flight
 
     def _should_reconnect(self) -> bool:
-        """Whether only a new connection tells whose its questions are, and nobody uses this one."""
         return self.in_flight.needs_reconnect and not self.in_flight
 
-    async def _watch_list_changes(self, link: UpstreamConnection) -> None:
-        """Hear of changes. When the hearing is lost, some may have been missed, so it lists anew."""
+    async def _watch_list_changes(self, connection: UpstreamConnection) -> None:
+        """Forward list changes of a stateless server; relist after a lost subscription."""
         pause = MIN_RETRY_SECONDS
-        while not link.closed.is_set():
+        while not connection.closed.is_set():
             try:
-                if not await link.watch_list_changes(self._handle_notification):
+                if not await connection.watch_list_changes(self._handle_notification):
                     return
-            except MCPError as fault:
-                if fault.error.code == METHOD_NOT_FOUND:
+            except MCPError as error:
+                if error.error.code == METHOD_NOT_FOUND:
                     return
             except SubscriptionLost:
                 pass
@@ -383,31 +402,32 @@ class UpstreamServer:
             pause = min(pause * 2, MAX_RETRY_SECONDS)
             self._relist_requested.set()
 
-    async def _relist_on_change(self, link: UpstreamConnection) -> None:
-        """List anew after a change; many changes at once are one, and one that never ends is slow."""
+    async def _relist_on_change(self, connection: UpstreamConnection) -> None:
+        """List the tools after a change. Frequent changes are combined with growing delays."""
         pause = RELIST_DELAY_SECONDS
         while True:
-            with anyio.move_on_after(max(MIN_RETRY_SECONDS, 4 * pause)) as quiet:
+            with anyio.move_on_after(max(MIN_RETRY_SECONDS, 4 * pause)) as quiet_period:
                 await self._relist_requested.wait()
-            if quiet.cancelled_caught:
+            if quiet_period.cancelled_caught:
                 pause = RELIST_DELAY_SECONDS
                 continue
             await anyio.sleep(pause)
             pause = min(pause * 2, MAX_RETRY_SECONDS)
             self._relist_requested = anyio.Event()
             try:
-                await self._fetch_tools(link)
-            except (MCPError, ToolcribError) as fault:
-                _log.warning("%s could not be listed anew: %s", self.name, describe_error(fault))
+                await self._fetch_tools(connection)
+            except (MCPError, ToolcribError) as error:
+                _log.warning("%s: listing tools failed: %s", self.name, describe_error(error))
 
     async def _handle_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method == "notifications/tools/list_changed":
             self._relist_requested.set()
         elif method == "notifications/message" and await self.in_flight.forward_log(method, params):
-            # It is about a call, and no affair of anybody else's.
+            # It belongs to a call, so other clients must not see it.
             return
         elif method in _FORWARDED_NOTIFICATIONS:
-            await self.in_flight.drop_when_busy(self.on_notification)(self.name, method, params)
+            forward = self.in_flight.drop_when_busy(self.on_notification)
+            await forward(self.name, method, params)
 
     async def _handle_request(
         self, method: str, params: Mapping[str, Any] | None
@@ -415,11 +435,11 @@ class UpstreamServer:
         return await self.in_flight.forward_request(method, params, self.config.answer_seconds)
 
 
-async def _is_healthy(link: UpstreamConnection) -> bool:
-    method = "server/discover" if link.session.is_stateless else "ping"
+async def _is_healthy(connection: UpstreamConnection) -> bool:
+    method = "server/discover" if connection.session.is_stateless else "ping"
     try:
-        await link.session.raw_request(method, None, timeout=HEALTH_CHECK_SECONDS)
-    except MCPError as fault:
-        # Some servers know no ping. An answer is an answer.
-        return fault.error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+        await connection.session.raw_request(method, None, timeout=HEALTH_CHECK_SECONDS)
+    except MCPError as error:
+        # Some servers do not implement ping, but any response shows that they are alive.
+        return error.error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
     return True
