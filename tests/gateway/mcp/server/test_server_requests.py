@@ -103,7 +103,9 @@ async def test_server_receives_the_response_in_all_combinations(
 async def test_client_without_the_capability_is_not_asked(router: McpRouter, revision: str) -> None:
     async with connect_client(router, revision) as connected:
         arguments = {"method": "elicitation/create", "params": FORM}
-        assert "does not support elicitation/create" in await call_text(connected, "old___ask", arguments)
+        assert "does not support elicitation/create" in await call_text(
+            connected, "old___ask", arguments
+        )
 
 
 async def test_other_requests_of_a_server_are_refused(router: McpRouter) -> None:

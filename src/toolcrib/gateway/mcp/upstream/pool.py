@@ -29,7 +29,7 @@ from toolcrib.hub.definitions import (
 )
 from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.hub.paths import resolve_token_folder
-from toolcrib.safety.display import escape_invisible
+from toolcrib.safety.hidden_text import escape_invisible
 
 MAX_CONCURRENT_STARTS: Final = 4
 MAX_RESOURCE_OWNERS: Final = 50_000
