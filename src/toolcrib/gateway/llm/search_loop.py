@@ -222,6 +222,8 @@ class _SearchLoop:
         if response.is_success and response.is_event_stream:
             if not self._exchange.has_started:
                 headers = [*response.forwarded_headers(), *self._added_headers.render()]
+                if not any(name.lower() == "cache-control" for name, _ in headers):
+                    headers.append(("cache-control", "no-cache"))
                 await self._exchange.start_response(response.status, headers)
                 self._exchange.ping = stream.ping
             return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -75,6 +75,26 @@ class IndexedTool:
     client_entry: Entry
     namespace: str | None = None
     is_deferred: bool = False
+
+
+def split_entries(
+    entries: Iterable[tuple[Any, IndexedTool | None]], deferred_ids: Collection[str]
+) -> tuple[list[Any], list[IndexedTool]]:
+    """Return the entries that are always sent, and all tools, of which some become deferred.
+
+    The tool of an entry is None if the entry is not a tool that can be deferred.
+    """
+    always_sent: list[Any] = []
+    tools: list[IndexedTool] = []
+    for entry, indexed in entries:
+        if indexed is None:
+            always_sent.append(entry)
+            continue
+        is_deferred = indexed.tool.id in deferred_ids
+        tools.append(replace(indexed, is_deferred=is_deferred))
+        if not is_deferred:
+            always_sent.append(indexed.wire_entry)
+    return always_sent, tools
 
 
 class ToolIndex:

@@ -38,6 +38,7 @@ def stream_events(conversation: Conversation, **more: Any) -> list[tuple[str, di
     answer = httpx2.post(f"{conversation.server.url}/v1/messages", json=body, timeout=30)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-cache"
     pairs = []
     for part in answer.text.strip().split("\n\n"):
         name, data = part.split("\n")

@@ -8,14 +8,20 @@ tool sets `defer_loading`, next to its function or inside it, and a result refer
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from toolcrib.adapters.openai_chat import tools_from_wire
 from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, to_wire_name
+from toolcrib.gateway.llm.tool_index import (
+    Entry,
+    IndexedTool,
+    ToolIndex,
+    split_entries,
+    to_wire_name,
+)
 from toolcrib.session.disclosure import Disclosure
 
 _DEFER_FIELD: Final = "defer_loading"
@@ -48,8 +54,9 @@ def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> Too
 
     The gateway searches, unless the client has loaded tools (`client_loads`) or has a search tool.
     """
-    deferred = {number for number, entry in enumerate(entries) if is_deferred_entry(entry)}
-    always_sent, tools = _split_entries(entries, dict(_parse_entries(entries)), deferred)
+    parsed = list(_parse_entries(entries))
+    deferred = {each.tool.id for _, each in parsed if each and is_deferred_entry(each.client_entry)}
+    always_sent, tools = split_entries(parsed, deferred)
     client_searches = client_loads or any(map(_CLIENT_SEARCH_NAME.search, map(_name, always_sent)))
     offers_search = any(map(is_search_entry, entries)) or not client_searches
     return ToolIndex(always_sent, tools, offers_search=offers_search)
@@ -57,45 +64,37 @@ def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> Too
 
 def build_transparent_index(entries: Sequence[Entry], disclosure: Disclosure) -> ToolIndex:
     """Build the index of a request that does not know tool search."""
-    parsed = dict(_parse_entries(entries))
-    deferred_ids = {tool.id for tool in disclosure.plan(parsed.values()).deferred_tools}
-    deferred = {number for number, tool in parsed.items() if tool.id in deferred_ids}
-    return ToolIndex(*_split_entries(entries, parsed, deferred))
+    parsed = list(_parse_entries(entries))
+    plan = disclosure.plan(each.tool for _, each in parsed if each)
+    return ToolIndex(*split_entries(parsed, {tool.id for tool in plan.deferred_tools}))
 
 
-def _split_entries(
-    entries: Sequence[Entry], parsed: Mapping[int, Tool], deferred: set[int]
-) -> tuple[list[Entry], list[IndexedTool]]:
-    """Return the entries that are always sent, and the tools that could be parsed."""
-    always_sent: list[Entry] = []
-    tools: list[IndexedTool] = []
-    for number, entry in enumerate(entries):
-        sent = _without_deferral(entry)
-        tool = parsed.get(number)
-        is_deferred = tool is not None and number in deferred
-        if tool is not None:
-            tools.append(IndexedTool(tool, tool.id, sent, entry, is_deferred=is_deferred))
-        if not is_deferred and not is_search_entry(entry):
-            always_sent.append(sent)
-    return always_sent, tools
-
-
-def _parse_entries(entries: Iterable[Entry]) -> Iterator[tuple[int, Tool]]:
-    """Yield the tools that can be searched, with the numbers of their entries.
+def _parse_entries(entries: Iterable[Entry]) -> Iterator[tuple[Entry, IndexedTool | None]]:
+    """Yield the entries with their tools, without search tools.
 
     Entries that are not functions, or have an invalid or duplicate name, are left to the upstream.
     """
     seen: set[str] = set()
-    for number, entry in enumerate(entries):
-        if entry.get("type") != "function" or not isinstance(entry.get("function"), dict):
+    for entry in entries:
+        if is_search_entry(entry):
             continue
-        try:
-            (tool,) = tools_from_wire(entry)
-        except InvalidTool:
+        sent = _without_deferral(entry)
+        tool = _parse_function(entry)
+        if tool is None or tool.id in seen or to_wire_name(tool.id) != tool.id:
+            yield sent, None
             continue
-        if tool.id not in seen and to_wire_name(tool.id) == tool.id:
-            seen.add(tool.id)
-            yield number, tool
+        seen.add(tool.id)
+        yield sent, IndexedTool(tool, tool.id, sent, entry)
+
+
+def _parse_function(entry: Entry) -> Tool | None:
+    if entry.get("type") != "function" or not isinstance(entry.get("function"), dict):
+        return None
+    try:
+        (tool,) = tools_from_wire(entry)
+    except InvalidTool:
+        return None
+    return tool
 
 
 def _without_deferral(entry: Entry) -> Entry:

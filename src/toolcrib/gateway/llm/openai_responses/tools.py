@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,7 +17,13 @@ from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, to_wire_name
+from toolcrib.gateway.llm.tool_index import (
+    Entry,
+    IndexedTool,
+    ToolIndex,
+    split_entries,
+    to_wire_name,
+)
 from toolcrib.session.disclosure import Disclosure
 
 NO_SEARCH: Final = "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
@@ -161,18 +167,13 @@ def build_responses_index(
     client_search = _parse_client_search(search) if search else None
     parsed = list(_parse_entries(locations, is_asked))
     deferred = _choose_deferred(parsed, None if is_asked else disclosure)
-    always_sent: list[Entry] = []
-    tools: list[IndexedTool] = []
-    for location, indexed in parsed:
-        if indexed is None:
-            always_sent.append(_without_field(location.entry, _DEFER_FIELD))
-            continue
-        is_deferred = indexed.tool.id in deferred
-        tools.append(replace(indexed, is_deferred=is_deferred))
-        if not is_deferred:
-            always_sent.append(indexed.wire_entry)
+    entries_with_tools = (
+        (_without_field(location.entry, _DEFER_FIELD), indexed) for location, indexed in parsed
+    )
     return ResponsesToolIndex(
-        always_sent, tools, client_search=client_search, uses_tool_search=is_asked
+        *split_entries(entries_with_tools, deferred),
+        client_search=client_search,
+        uses_tool_search=is_asked,
     )
 
 
