@@ -32,16 +32,12 @@ class SseParser:
         self._data: list[bytes] = []
         self._size = 0
         self._at_start = True
-        # Whether the last bytes were one event, with nothing before or after it.
-        self.is_single_event = False
 
     def parse_chunk(self, chunk: bytes) -> list[SseEvent]:
         """The events that are complete with these bytes."""
-        self.is_single_event = False
         if not (self._pieces or self._data or self._name or self._at_start):
             whole = _whole_event(chunk)
             if whole is not None:
-                self.is_single_event = True
                 return [whole]
         self._size += len(chunk)
         if b"\n" not in chunk and b"\r" not in chunk:

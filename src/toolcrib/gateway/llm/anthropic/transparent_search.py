@@ -45,7 +45,8 @@ class TransparentSearchRewriter(MessagesRewriter):
 
     def next_request(self) -> Body:
         """Return the request with the revealed tools and the messages of this reply."""
-        search = [] if self.rounds >= self._max_rounds else [self._search_entry]
+        offers_search = self.index.offers_search and self.rounds < self._max_rounds
+        search = [self._search_entry] if offers_search else []
         # The tools that never change come first, which keeps the prompt cache valid.
         tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
         messages = _append_to_history(self._body.get("messages"), self._added)
