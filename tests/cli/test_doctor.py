@@ -1,5 +1,3 @@
-"""`toolcrib doctor`, as far as it looks at the configuration."""
-
 from __future__ import annotations
 
 import json
@@ -22,37 +20,37 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "toolcrib.json"
 
 
-def test_nothing_wrong_is_said_too(path: Path) -> None:
-    done = _run(path, '{"mcpServers": {"a": {"url": "https://example.com/mcp"}}}')
-    assert (done.exit_code, done.stdout) == (0, f"Nothing is wrong with {path}.\n")
+def test_no_problems(path: Path) -> None:
+    result = _run(path, '{"mcpServers": {"a": {"url": "https://example.com/mcp"}}}')
+    assert (result.exit_code, result.stdout) == (0, f"No problems in {path}.\n")
 
 
-def test_what_is_wrong_is_told_with_the_cure(path: Path) -> None:
+def test_problems_are_printed_with_their_fixes(path: Path) -> None:
     text = """{"mcpServers": {
       "a": {"command": "no-such-program", "args": ["--token=hush"], "env": {"T": "${NOT_SET_HERE}"}}
     }}"""
-    done = _run(path, text)
-    assert done.exit_code == 1
-    assert done.stdout == (
+    result = _run(path, text)
+    assert result.exit_code == 1
+    assert result.stdout == (
         "error: a: the environment variable NOT_SET_HERE is not set\n"
         "  set it, or add a default: ${NOT_SET_HERE:-…}\n"
         "error: a: the program 'no-such-program' was not found\n"
         "  install it, or use its full path as the command\n"
         "warning: a: argument 1 looks like a secret, and other processes can read it\n"
         "  pass it in env, if the program supports that\n"
-        f"3 found in {path}, 2 of them errors.\n"
+        f"3 problems in {path}, 2 errors.\n"
     )
 
 
-def test_one_error_is_not_many(path: Path) -> None:
-    done = _run(path, '{"mcpServers": {"a": {"command": "no-such-program"}}}')
-    assert done.stdout.endswith(f"1 found in {path}, 1 of them an error.\n")
+def test_singular_counts(path: Path) -> None:
+    result = _run(path, '{"mcpServers": {"a": {"command": "no-such-program"}}}')
+    assert result.stdout.endswith(f"1 problem in {path}, 1 error.\n")
 
 
-def test_findings_are_printed_for_programs(path: Path) -> None:
-    done = _run(path, '{"mcpServers": {"a": {"url": "http://example.com"}}}', "--json")
-    assert done.exit_code == 0
-    assert json.loads(done.stdout) == {
+def test_json_output(path: Path) -> None:
+    result = _run(path, '{"mcpServers": {"a": {"url": "http://example.com"}}}', "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {
         "config": str(path),
         "findings": [
             {
@@ -65,13 +63,13 @@ def test_findings_are_printed_for_programs(path: Path) -> None:
     }
 
 
-def test_a_variable_that_nothing_can_stand_in_for_is_told_by_itself(path: Path) -> None:
-    done = _run(path, '{"http": {"port": "${NOT_SET_HERE}"}}')
-    assert done.exit_code == 1
-    assert "the environment variable NOT_SET_HERE is not set" in done.stdout
+def test_unset_variable_without_a_placeholder_is_reported_alone(path: Path) -> None:
+    result = _run(path, '{"http": {"port": "${NOT_SET_HERE}"}}')
+    assert result.exit_code == 1
+    assert "the environment variable NOT_SET_HERE is not set" in result.stdout
 
 
-def test_a_file_that_cannot_be_read_says_why(path: Path) -> None:
-    done = _run(path, '{"htp": {"port": "${SET_HERE}"}}')
-    assert done.exit_code == 1
-    assert done.stderr == f'Error: {path}, line 1: htp: unknown key; did you mean "http"?\n'
+def test_invalid_file_is_reported(path: Path) -> None:
+    result = _run(path, '{"htp": {"port": "${SET_HERE}"}}')
+    assert result.exit_code == 1
+    assert result.stderr == f'Error: {path}, line 1: htp: unknown key; did you mean "http"?\n'

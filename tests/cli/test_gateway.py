@@ -1,4 +1,4 @@
-"""The commands around a gateway, as processes."""
+"""The commands of a gateway, run as processes."""
 
 from __future__ import annotations
 
@@ -31,96 +31,94 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway as it is on a fresh machine."""
+    """A gateway without a configuration."""
     with running_gateway(tmp_path_factory.mktemp("fresh")) as gateway:
         wait_until(lambda: gateway.servers()["demo"]["state"] == "started")
         yield gateway
 
 
-def test_without_a_configuration_the_demo_is_served_and_what_to_paste_is_printed(
+def test_serve_without_configuration_runs_the_demo_server(
     served: GatewayProcess,
 ) -> None:
     text = served.stdout[served.stdout.index("{") : served.stdout.rindex("}") + 1]
-    pasted = json.loads(text)["mcpServers"]["toolcrib"]
-    assert pasted == {"type": "http", "url": f"{served.url}/mcp"}
+    entry = json.loads(text)["mcpServers"]["toolcrib"]
+    assert entry == {"type": "http", "url": f"{served.url}/mcp"}
     assert f"claude mcp add --transport http toolcrib {served.url}/mcp" in served.stdout
-    assert "this is a demo server" in " ".join(served.read_log().split())
-    assert not list(served.log.parent.glob("*.db")), "nothing of the demo is kept"
+    assert "so this is a demo server" in " ".join(served.read_log().split())
+    assert not list(served.log.parent.glob("*.db")), "the demo must not create files"
 
 
-def test_the_demo_shows_search_at_work(served: GatewayProcess) -> None:
-    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    listed = served.request("/mcp", body=ask).json["result"]["tools"]
-    assert len(listed) < served.servers()["demo"]["tools"]
+def test_demo_server_works(served: GatewayProcess) -> None:
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    tools = served.request("/mcp", body=request).json["result"]["tools"]
+    assert len(tools) < served.servers()["demo"]["tools"]
     params = {"name": "demo___date_of_easter", "arguments": {"year": 2026}}
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
     assert served.request("/mcp", body=call).json["result"]["content"][0]["text"] == "2026-04-05"
     assert served.request("/health").json == {"status": "ok", "reasons": []}
 
 
-def test_status_tells_servers_tools_calls_and_what_was_spared(
-    served: GatewayProcess, tmp_path: Path
-) -> None:
-    done = run(tmp_path, "status", "--url", served.url)
-    assert done.returncode == 0, done.stderr
-    line = next(line for line in done.stdout.splitlines() if line.startswith("demo"))
+def test_status_of_a_running_gateway(served: GatewayProcess, tmp_path: Path) -> None:
+    result = run(tmp_path, "status", "--url", served.url)
+    assert result.returncode == 0, result.stderr
+    line = next(line for line in result.stdout.splitlines() if line.startswith("demo"))
     assert "started" in line and "tools" in line and "calls" in line
-    assert "so far spared clients" in done.stdout
-    told = json.loads(run(tmp_path, "status", "--url", served.url, "--json").stdout)
-    assert told["status"] == "ok"
-    assert told["servers"][0]["name"] == "demo"
-    assert told["stats"]["tools"] == told["servers"][0]["tools"]
+    assert "saved MCP clients" in result.stdout
+    document = json.loads(run(tmp_path, "status", "--url", served.url, "--json").stdout)
+    assert document["status"] == "ok"
+    assert document["servers"][0]["name"] == "demo"
+    assert document["stats"]["tools"] == document["servers"][0]["tools"]
 
 
-def test_a_port_that_is_taken_is_said_plainly(served: GatewayProcess, tmp_path: Path) -> None:
-    done = run(tmp_path, "serve", "--port", served.url.rpartition(":")[2])
-    assert done.returncode == 1
-    assert "is a gateway running already?" in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+def test_port_in_use_is_reported(served: GatewayProcess, tmp_path: Path) -> None:
+    result = run(tmp_path, "serve", "--port", served.url.rpartition(":")[2])
+    assert result.returncode == 1
+    assert "whether a gateway is already running" in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
 
 
-def test_status_says_so_when_no_gateway_is_running(tmp_path: Path) -> None:
+def test_status_without_a_running_gateway(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         free = listener.getsockname()[1]
     config = write_json(tmp_path / "toolcrib.json", {"http": {"port": free}})
-    done = run(tmp_path, "status", "--config", str(config))
-    assert done.returncode == 1
-    assert done.stderr == (
+    result = run(tmp_path, "status", "--config", str(config))
+    assert result.returncode == 1
+    assert result.stderr == (
         f"Error: no gateway is running at http://127.0.0.1:{free}; start one with `toolcrib serve`, "
-        "or say where it is with --url\n"
+        "or pass its URL with --url\n"
     )
 
 
-def test_others_are_not_let_in_without_a_key(tmp_path: Path) -> None:
-    done = run(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")
-    assert done.returncode == 1
-    assert "without keys" in done.stderr
-    assert done.stdout == ""
+def test_public_address_needs_keys(tmp_path: Path) -> None:
+    result = run(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")
+    assert result.returncode == 1
+    assert "without keys" in result.stderr
+    assert result.stdout == ""
 
 
-def test_stdio_says_nothing_but_mcp(tmp_path: Path) -> None:
+def test_stdio_prints_only_mcp(tmp_path: Path) -> None:
     config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"one": server_entry("echo")}})
-    hello = {
+    params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
     }
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-    done = subprocess.run(
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    result = subprocess.run(
         [*COMMAND, "stdio", "--config", str(config)],
-        input=json.dumps(asked) + "\n",
+        input=json.dumps(request) + "\n",
         env=environment(),
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert answers[0]["result"]["serverInfo"]["name"] == "toolcrib"
+    assert result.returncode == 0, result.stderr
+    messages = [json.loads(line) for line in result.stdout.splitlines()]
+    assert messages[0]["result"]["serverInfo"]["name"] == "toolcrib"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted as Linux tells them")
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
 @pytest.mark.parametrize("command", ["serve", "stdio", "doctor"])
-def test_a_search_has_no_threads_that_the_start_of_a_server_would_stop(command: str) -> None:
+def test_gateway_commands_use_one_numpy_thread(command: str) -> None:
     script = (
         "import os, sys, click\n"
         "from toolcrib.cli.main import toolcrib\n"
@@ -130,17 +128,17 @@ def test_a_search_has_no_threads_that_the_start_of_a_server_would_stop(command: 
         "one @ one\n"
         "print(len(os.listdir('/proc/self/task')))\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, command],
         env=environment(),
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "1\n", done.stderr
+    assert result.stdout == "1\n", result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["search", "refund", "--mode", "lexical"]])
-def test_what_needs_no_gateway_imports_none_of_it(arguments: list[str]) -> None:
+def test_other_commands_do_not_import_gateway_libraries(arguments: list[str]) -> None:
     script = (
         "import sys\n"
         "from toolcrib.cli.main import main\n"
@@ -148,13 +146,13 @@ def test_what_needs_no_gateway_imports_none_of_it(arguments: list[str]) -> None:
         "except SystemExit: pass\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         env=environment(),
         capture_output=True,
         text=True,
     )
-    imported = set(done.stderr.splitlines()[-1].split())
+    imported = set(result.stderr.splitlines()[-1].split())
     assert "click" in imported
     assert not imported & {"mcp", "mcp_types", "starlette", "uvicorn", "httpx2", "anyio"}
 
@@ -170,7 +168,7 @@ POISON = {
 
 
 @pytest.fixture(scope="module")
-def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("ill")
     python = sys.executable
     servers = {
@@ -188,16 +186,16 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "off": {"command": "no-such-program-anywhere", "enabled": False},
     }
     config = write_json(folder / "toolcrib.json", {"mcpServers": servers})
-    done = run(folder, "doctor", "--config", str(config), "--json")
-    assert done.returncode == 1, done.stderr
-    assert not list(folder.glob("*.db")), "a diagnosis keeps nothing"
-    document: dict[str, Any] = json.loads(done.stdout)
+    result = run(folder, "doctor", "--config", str(config), "--json")
+    assert result.returncode == 1, result.stderr
+    assert not list(folder.glob("*.db")), "doctor must not create files"
+    document: dict[str, Any] = json.loads(result.stdout)
     return document
 
 
-def test_doctor_tells_which_servers_work_and_what_they_weigh(examined: dict[str, Any]) -> None:
-    up = {one["server"]: one["is_up"] for one in examined["servers"]}
-    assert up == {
+def test_doctor_reports_running_servers_and_tokens(diagnosis: dict[str, Any]) -> None:
+    running = {server["server"]: server["is_up"] for server in diagnosis["servers"]}
+    assert running == {
         "well": True,
         "twin": True,
         "strange": True,
@@ -205,12 +203,12 @@ def test_doctor_tells_which_servers_work_and_what_they_weigh(examined: dict[str,
         "old": False,
         "away": False,
     }
-    well = examined["servers"][0]
+    well = diagnosis["servers"][0]
     assert well["tools"] == 1 and well["tokens"] > 0
 
 
 @pytest.mark.parametrize(
-    ("server", "severity", "what", "cure"),
+    ("server", "severity", "problem", "fix"),
     [
         ("twin", "warning", "the same server as well", "remove one"),
         ("strange", "warning", "weather", "read the definition"),
@@ -228,32 +226,32 @@ def test_doctor_tells_which_servers_work_and_what_they_weigh(examined: dict[str,
         ("away", "error", "could not be reached", "`url`"),
     ],
 )
-def test_doctor_tells_what_is_wrong_and_the_cure(
-    examined: dict[str, Any], server: str, severity: str, what: str, cure: str
+def test_doctor_reports_problems_with_fixes(
+    diagnosis: dict[str, Any], server: str, severity: str, problem: str, fix: str
 ) -> None:
-    found = [one for one in examined["findings"] if one["server"] == server]
-    fitting = [one for one in found if what in one["what"] and cure in one["cure"]]
-    assert [one["severity"] for one in fitting] == [severity], found
-    assert len([one for one in found if one["severity"] == "error"]) <= 1
+    findings = [item for item in diagnosis["findings"] if item["server"] == server]
+    matches = [item for item in findings if problem in item["what"] and fix in item["cure"]]
+    assert [item["severity"] for item in matches] == [severity], findings
+    assert len([item for item in findings if item["severity"] == "error"]) <= 1
 
 
-def test_doctor_names_every_variable_that_is_missing(tmp_path: Path) -> None:
+def test_doctor_reports_all_unset_variables(tmp_path: Path) -> None:
     servers = {name: {"command": "x", "env": {"T": f"${{{name}}}"}} for name in ("NO_A", "NO_B")}
     config = write_json(tmp_path / "toolcrib.json", {"mcpServers": servers})
-    done = run(tmp_path, "doctor", "--config", str(config))
-    assert done.returncode == 1
-    assert "NO_A is not set" in done.stdout and "NO_B is not set" in done.stdout
+    result = run(tmp_path, "doctor", "--config", str(config))
+    assert result.returncode == 1
+    assert "NO_A is not set" in result.stdout and "NO_B is not set" in result.stdout
 
 
-def test_doctor_finds_nothing_wrong_where_all_is_well(tmp_path: Path) -> None:
+def test_doctor_without_problems(tmp_path: Path) -> None:
     config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"well": server_entry("echo")}})
-    done = run(tmp_path, "doctor", "--config", str(config))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("✓ well: 1 tool, about ")
-    assert done.stdout.endswith(f"Nothing is wrong with {config}.\n")
+    result = run(tmp_path, "doctor", "--config", str(config))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("✓ well: 1 tool, about ")
+    assert result.stdout.endswith(f"No problems in {config}.\n")
 
 
-def test_numpy_is_not_loaded_before_its_threads_are_held_to_one() -> None:
+def test_gateway_commands_do_not_import_numpy_early() -> None:
     script = "import sys, toolcrib.cli.stdio, toolcrib.cli.serve; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == "False\n", done.stderr
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stdout == "False\n", result.stderr

@@ -1,5 +1,3 @@
-"""`toolcrib login`, as far as it needs no server."""
-
 from __future__ import annotations
 
 import json
@@ -12,21 +10,21 @@ from toolcrib.cli.main import toolcrib
 
 
 @pytest.mark.parametrize(
-    ("servers", "told"),
+    ("servers", "message"),
     [
-        (["github", "files"], "in {path}; there are: github, files"),
+        (["github", "files"], "in {path}; known servers: github, files"),
         (["github", "nope-2"], "in {path}; did you mean nope-2?"),
-        ([], "in {path}; there is none at all; bring some with `toolcrib import`"),
+        ([], "in {path}; there are no servers; add some with `toolcrib import`"),
         ([f"s{number}" for number in range(20)], "s10, s11, …"),
     ],
 )
-def test_a_server_that_is_not_configured_is_told_with_those_that_are(
-    tmp_path: Path, servers: list[str], told: str
+def test_unknown_server_lists_the_known_ones(
+    tmp_path: Path, servers: list[str], message: str
 ) -> None:
     path = tmp_path / "toolcrib.json"
     entries = {name: {"url": "https://example.com/mcp"} for name in servers}
     path.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
-    done = CliRunner().invoke(toolcrib, ["login", "nope", "--config", str(path)])
-    assert done.exit_code == 1
-    assert done.stderr.startswith("Error: there is no server 'nope' in ")
-    assert done.stderr.endswith(f"{told.format(path=path)}\n")
+    result = CliRunner().invoke(toolcrib, ["login", "nope", "--config", str(path)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: there is no server 'nope' in ")
+    assert result.stderr.endswith(f"{message.format(path=path)}\n")

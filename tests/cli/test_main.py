@@ -37,7 +37,7 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     )
 
 
-def test_help_lists_every_command_with_the_first_line_of_its_own_help() -> None:
+def test_help_lists_all_commands() -> None:
     answer = CliRunner().invoke(toolcrib, ["--help"]).output
     with toolcrib.make_context("toolcrib", ["demo"]) as context:
         names = toolcrib.list_commands(context)
@@ -48,7 +48,7 @@ def test_help_lists_every_command_with_the_first_line_of_its_own_help() -> None:
             assert f"{name.ljust(width)}{command.get_short_help_str(100)}\n" in answer
 
 
-def test_help_loads_nothing_heavy() -> None:
+def test_help_does_not_import_heavy_modules() -> None:
     script = (
         "import sys\n"
         "from toolcrib.cli.main import main\n"
@@ -57,11 +57,11 @@ def test_help_loads_nothing_heavy() -> None:
         "print(sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\n"
         "print([name for name in sys.modules if 'toolcrib.core' in name], file=sys.stderr)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, "--help"], capture_output=True, env=environment(), text=True
     )
-    assert "Commands:" in done.stdout
-    top, core = done.stderr.splitlines()
+    assert "Commands:" in result.stdout
+    top, core = result.stderr.splitlines()
     assert "'numpy'" not in top
     assert "'rich'" not in top
     assert core == "[]"
@@ -82,27 +82,27 @@ def test_help_loads_nothing_heavy() -> None:
         (["guess"], 2),
     ],
 )
-def test_exit_codes_tell_a_fault_from_wrong_usage(arguments: list[str], status: int) -> None:
-    done = run(*arguments)
-    assert done.returncode == status
-    assert b"Traceback" not in done.stderr
-    assert bool(done.stdout) == (status == 0)
+def test_exit_codes(arguments: list[str], status: int) -> None:
+    result = run(*arguments)
+    assert result.returncode == status
+    assert b"Traceback" not in result.stderr
+    assert bool(result.stdout) == (status == 0)
 
 
-def test_an_error_is_one_line_on_standard_error() -> None:
-    done = run("tools", "--catalog", "-", stdin=b'[\n{"name": 7}]')
-    assert done.stdout == b""
-    assert done.stderr.decode() == (
+def test_error_is_one_line_on_standard_error() -> None:
+    result = run("tools", "--catalog", "-", stdin=b'[\n{"name": 7}]')
+    assert result.stdout == b""
+    assert result.stderr.decode() == (
         "Error: standard input, line 2: an object with name: name must be text, not a number\n"
     )
 
 
-def test_an_error_cannot_paint_the_terminal() -> None:
+def test_error_cannot_control_the_terminal() -> None:
     answer = CliRunner().invoke(toolcrib, ["tools", "--catalog", "\x1b[31mred\x1b[0m.json"])
     assert answer.output == "Error: red.json: there is no such file; check the path\n"
 
 
-def test_a_reader_that_goes_away_is_no_fault() -> None:
+def test_closed_pipe_is_not_an_error() -> None:
     catalog = b"\n".join(b'{"name": "tool_%d"}' % number for number in range(20_000))
     with start("tools", "--catalog", "-") as process:
         assert process.stdin and process.stdout and process.stderr
@@ -113,17 +113,17 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
         assert process.stderr.read() == b""
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there, no signal reaches just one process")
-def test_an_interrupt_ends_quietly_with_130() -> None:
-    # Tests that run in the background of a shell hand on that interrupts are to be ignored.
-    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with start("tools", "--catalog", "-", preexec_fn=heed) as process:
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot send a signal to one process")
+def test_interrupt_exits_with_130() -> None:
+    # A shell in the background may have set interrupts to be ignored.
+    enable_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with start("tools", "--catalog", "-", preexec_fn=enable_interrupts) as process:
         assert process.stdin and process.stderr
-        # Once it has taken in more than a pipe holds, it is reading, hence past its start.
+        # A pipe holds less than this, so afterwards the process is reading its input.
         process.stdin.write(b" " * 1_000_000)
         process.stdin.flush()
         while process.poll() is None:
-            # A signal that comes just before a blocking read is seen with the next one only.
+            # A signal just before a blocking read is handled only with the next signal.
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=2)
@@ -131,50 +131,50 @@ def test_an_interrupt_ends_quietly_with_130() -> None:
         assert process.stderr.read() == b""
 
 
-def test_an_interrupt_anywhere_in_a_command_gives_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_inside_a_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolcrib.cli.tools.opened_catalog", interrupt)
+    monkeypatch.setattr("toolcrib.cli.tools.open_catalog", interrupt)
     assert CliRunner().invoke(toolcrib, ["tools"]).exit_code == 130
 
 
-def test_a_terminal_that_knows_few_characters_still_gets_an_answer() -> None:
-    done = run("search", "refund", PYTHONIOENCODING="latin-1")
-    assert done.returncode == 0
-    assert b"?" in done.stdout
+def test_characters_that_the_terminal_does_not_support() -> None:
+    result = run("search", "refund", PYTHONIOENCODING="latin-1")
+    assert result.returncode == 0
+    assert b"?" in result.stdout
     assert run("search", "refund", "--json", PYTHONIOENCODING="latin-1").stdout.decode("utf-8")
 
 
-def test_colour_is_for_terminals_and_never_when_it_is_unwanted() -> None:
+def test_colours_only_on_terminals_and_without_no_color() -> None:
     arguments = ["search", "refund"]
     assert "\x1b" not in CliRunner().invoke(toolcrib, arguments).stdout
     assert "\x1b" in CliRunner().invoke(toolcrib, arguments, color=True).stdout
-    unwanted = CliRunner(env={"NO_COLOR": "1"})
-    assert "\x1b" not in unwanted.invoke(toolcrib, arguments, color=True).stdout
+    no_color = CliRunner(env={"NO_COLOR": "1"})
+    assert "\x1b" not in no_color.invoke(toolcrib, arguments, color=True).stdout
 
 
-def test_an_unknown_command_is_wrong_usage() -> None:
+def test_unknown_command() -> None:
     answer = CliRunner().invoke(toolcrib, ["guess"])
     assert answer.exit_code == 2
     assert "No such command 'guess'" in answer.stderr
 
 
-def test_output_may_be_taken_by_something_that_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = io.StringIO()
+def test_stdout_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
     monkeypatch.setattr("sys.argv", ["toolcrib", "--help"])
-    monkeypatch.setattr("sys.stdout", taken)
+    monkeypatch.setattr("sys.stdout", output)
     with pytest.raises(SystemExit):
         main()
-    assert taken.getvalue().startswith("Usage: toolcrib")
+    assert output.getvalue().startswith("Usage: toolcrib")
 
 
-def test_the_version_is_told() -> None:
+def test_version() -> None:
     answer = CliRunner().invoke(toolcrib, ["--version"], prog_name="toolcrib")
     assert answer.stdout == f"toolcrib {__version__}\n"
 
 
-def test_main_is_the_command(
+def test_main_runs_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["toolcrib", "--help"])

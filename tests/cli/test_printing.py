@@ -9,7 +9,7 @@ from toolcrib.cli.printing import ToolTable, sanitize, truncate, wrap
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("two  words\n and\ta third", "two words and a third"),
         ("\x1b[1;31mred\x1b[0m", "red"),
@@ -22,20 +22,20 @@ from toolcrib.cli.printing import ToolTable, sanitize, truncate, wrap
         ("café 天気 🙂", "café 天気 🙂"),
     ],
 )
-def test_what_a_terminal_would_obey_is_taken_out(text: str, shown: str) -> None:
-    assert sanitize(text) == shown
+def test_terminal_control_is_removed(text: str, expected: str) -> None:
+    assert sanitize(text) == expected
 
 
 @given(st.text())
-def test_a_plain_text_is_one_printable_line_of_utf_8(text: str) -> None:
-    shown = sanitize(text)
-    assert not set(shown) & set(map(chr, [*range(32), *range(127, 160), 0x202E]))
-    assert shown.encode().decode() == shown
-    assert sanitize(shown) == shown
+def test_sanitized_text_is_one_line_of_utf_8(text: str) -> None:
+    line = sanitize(text)
+    assert not set(line) & set(map(chr, [*range(32), *range(127, 160), 0x202E]))
+    assert line.encode().decode() == line
+    assert sanitize(line) == line
 
 
 @pytest.mark.parametrize(
-    ("text", "columns", "shown"),
+    ("text", "columns", "expected"),
     [
         ("short", 5, "short"),
         ("too long", 5, "too…"),
@@ -45,23 +45,23 @@ def test_a_plain_text_is_one_printable_line_of_utf_8(text: str) -> None:
         ("e\u0301te\u0301", 3, "e\u0301te\u0301"),
     ],
 )
-def test_a_text_is_cut_to_the_columns_it_takes(text: str, columns: int, shown: str) -> None:
-    assert truncate(text, columns) == shown
+def test_truncate_counts_display_columns(text: str, columns: int, expected: str) -> None:
+    assert truncate(text, columns) == expected
 
 
-def test_columns_line_up_whatever_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_aligned_for_wide_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     table = ToolTable.for_ids(["天気", "weather"], lead_columns=6)
     rows = [click.unstyle(table.format_row("1.00", id, "text")) for id in ("天気", "weather")]
     assert rows == ["1.00  天気     text", "1.00  weather  text"]
 
 
-def test_ids_stay_whole_where_lines_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrap_does_not_break_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     assert wrap("mail 12, a-hyphenated-server 3") == "mail 12,\na-hyphenated-server\n3"
 
 
-def test_a_long_id_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_id_is_not_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     id = "a_very_long_identifier_of_a_tool"
     row = ToolTable.for_ids([id], lead_columns=6).format_row("1.00", id, "")

@@ -39,35 +39,35 @@ def search(*arguments: str, columns: int = 100) -> Result:
     return CliRunner(env={"COLUMNS": str(columns)}).invoke(toolcrib, ["search", *arguments])
 
 
-def ids(answer: Result) -> list[str]:
-    return [hit["tool"]["id"] for hit in json.loads(answer.stdout)["hits"]]
+def ids(result: Result) -> list[str]:
+    return [hit["tool"]["id"] for hit in json.loads(result.stdout)["hits"]]
 
 
-def test_hits_are_rows_of_score_id_and_description(catalog: str) -> None:
-    answer = search("refund", "--catalog", catalog)
-    assert answer.exit_code == 0
-    assert answer.stderr == ""
-    score, id, description = answer.stdout.rstrip().split("  ")
+def test_rows_have_score_id_and_description(catalog: str) -> None:
+    result = search("refund", "--catalog", catalog)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    score, id, description = result.stdout.rstrip().split("  ")
     assert 0 < float(score) <= 1
     assert (id, description) == ("payments___refund_charge", "Give the money of a charge back.")
 
 
-def test_a_narrow_terminal_gets_two_lines_a_hit_and_no_line_too_wide(catalog: str) -> None:
-    answer = search("charge", "--catalog", catalog, "--explain", "--why", "send_mail", columns=40)
-    lines = answer.stdout.splitlines()
+def test_narrow_terminal_has_two_lines_per_hit(catalog: str) -> None:
+    result = search("charge", "--catalog", catalog, "--explain", "--why", "send_mail", columns=40)
+    lines = result.stdout.splitlines()
     assert all(len(line) <= 40 for line in lines)
     assert "      Give the money of a charge back." in lines
 
 
-def test_without_a_catalog_the_demo_is_searched_and_that_is_said() -> None:
-    answer = search("refund a charge", "--limit", "1")
-    assert answer.stderr == "No --catalog given: this is the demo catalog.\n"
-    assert "payments___refund_charge" in answer.stdout
+def test_demo_catalog_is_the_default() -> None:
+    result = search("refund a charge", "--limit", "1")
+    assert result.stderr == "No --catalog given, so this is the demo catalog.\n"
+    assert "payments___refund_charge" in result.stdout
 
 
-def test_one_json_document_has_everything(catalog: str) -> None:
-    answer = search("charge", "--catalog", catalog, "--json", "--limit", "1")
-    document = json.loads(answer.stdout)
+def test_json_output(catalog: str) -> None:
+    result = search("charge", "--catalog", catalog, "--json", "--limit", "1")
+    document = json.loads(result.stdout)
     assert list(document) == [
         "query",
         "mode",
@@ -87,7 +87,7 @@ def test_one_json_document_has_everything(catalog: str) -> None:
     assert hit["tool"]["name"] in ("refund_charge", "list_charges")
 
 
-def test_the_same_question_gives_the_same_bytes(catalog: str) -> None:
+def test_output_is_deterministic(catalog: str) -> None:
     first, second = (search("charge", "--catalog", catalog, "--json") for _ in range(2))
     assert first.stdout_bytes == second.stdout_bytes
 
@@ -102,7 +102,7 @@ def test_the_same_question_gives_the_same_bytes(catalog: str) -> None:
         (["--read-only"], ["payments___list_charges"]),
     ],
 )
-def test_filters_narrow_the_search(catalog: str, filters: list[str], expected: list[str]) -> None:
+def test_filters(catalog: str, filters: list[str], expected: list[str]) -> None:
     assert sorted(ids(search("charge", "--catalog", catalog, "--json", *filters))) == expected
 
 
@@ -113,13 +113,13 @@ def test_every_mode_finds_a_word(catalog: str, mode: str) -> None:
     )
 
 
-def test_a_pattern_minds_case_unless_told_otherwise(catalog: str) -> None:
+def test_patterns_are_case_sensitive_by_default(catalog: str) -> None:
     pattern = ["REFUND", "--catalog", catalog, "--mode", "regex"]
     assert "try --ignore-case" in search(*pattern).stdout
     assert ids(search(*pattern, "--ignore-case", "--json")) == ["payments___refund_charge"]
 
 
-def test_a_malformed_query_is_an_error_or_with_lenient_plain_words(catalog: str) -> None:
+def test_malformed_query_is_an_error_unless_lenient(catalog: str) -> None:
     strict = search("(refund", "--catalog", catalog, "--mode", "lexical")
     assert strict.exit_code == 1
     assert strict.stderr.startswith("Error: ")
@@ -129,14 +129,14 @@ def test_a_malformed_query_is_an_error_or_with_lenient_plain_words(catalog: str)
 
 
 @pytest.mark.parametrize("switch", [["--ignore-case"], ["--lenient", "--mode", "regex"]])
-def test_a_switch_of_another_mode_is_wrong_usage(switch: list[str]) -> None:
+def test_option_of_another_mode_is_wrong_usage(switch: list[str]) -> None:
     assert search("refund", *switch).exit_code == 2
 
 
-def test_pages_follow_one_another(catalog: str) -> None:
+def test_pages(catalog: str) -> None:
     browse = ["", "--catalog", catalog, "--limit", "2"]
     first, second = search(*browse), search(*browse, "--offset", "2")
-    assert first.stdout.endswith("There are more: add --offset 2.\n")
+    assert first.stdout.endswith("There are more tools: add --offset 2.\n")
     assert "send_mail" in second.stdout
     assert "There are more" not in second.stdout
     assert "try a smaller --offset" in search(*browse, "--offset", "3").stdout
@@ -147,98 +147,94 @@ def test_pages_follow_one_another(catalog: str) -> None:
     [
         (["zzqx"], "or --mode fuzzy"),
         (["zzqx", "--mode", "fuzzy"], "Try other words; `toolcrib tools`"),
-        (["refund", "--server", "mail"], "Try it without the filters."),
+        (["refund", "--server", "mail"], "Try again without the filters."),
         (["zzqx", "--mode", "regex", "--ignore-case"], "Try other words"),
     ],
 )
-def test_nothing_found_is_an_answer_with_a_hint(
-    catalog: str, arguments: list[str], hint: str
-) -> None:
-    answer = search(*arguments, "--catalog", catalog)
-    assert answer.exit_code == 0
-    assert answer.stdout.startswith(f"Nothing found for '{arguments[0]}'.")
-    assert hint in answer.stdout
+def test_nothing_found_prints_a_hint(catalog: str, arguments: list[str], hint: str) -> None:
+    result = search(*arguments, "--catalog", catalog)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"No tools found for '{arguments[0]}'.")
+    assert hint in result.stdout
 
 
-def test_a_poor_fit_is_called_the_nearest_there_is() -> None:
+def test_poor_matches_are_marked() -> None:
     query = "translate the annual tax statement of a moon colony into whale song by service"
-    found = search(query, "--mode", "lexical")
-    assert "Nothing fits well; these are the nearest." in found.stdout
+    result = search(query, "--mode", "lexical")
+    assert "No tool fits well. The nearest are:" in result.stdout
 
 
-def test_reasons_say_which_word_hit_which_field(catalog: str) -> None:
-    assert "for refund (name " in search("refund", "--catalog", catalog, "--explain").stdout
+def test_explain_prints_matched_words_and_fields(catalog: str) -> None:
+    assert "matched refund (name " in search("refund", "--catalog", catalog, "--explain").stdout
 
 
-def test_why_tells_a_hit_from_a_miss(catalog: str) -> None:
-    asked = ["refund", "--catalog", catalog]
-    found = search(*asked, "--why", "payments___refund_charge").stdout
-    assert "Why payments___refund_charge?\n  Returned: number 1" in found
-    assert "from refund (name " in found
-    missed = search(*asked, "--why", "send_mail", "--json").stdout
-    why = json.loads(missed)["why"]
+def test_why_explains_hits_and_misses(catalog: str) -> None:
+    arguments = ["refund", "--catalog", catalog]
+    hit = search(*arguments, "--why", "payments___refund_charge").stdout
+    assert "Why payments___refund_charge?\n  Returned: number 1" in hit
+    assert "from refund (name " in hit
+    miss = search(*arguments, "--why", "send_mail", "--json").stdout
+    why = json.loads(miss)["why"]
     assert list(why) == ["id", "returned", "rank", "score", "verdict", "reasons"]
     assert (why["id"], why["returned"], why["rank"]) == ("send_mail", False, None)
-    assert "Why send_mail?" in search(*asked, "--why", "send_mail").stdout
+    assert "Why send_mail?" in search(*arguments, "--why", "send_mail").stdout
 
 
-def test_why_of_a_tool_that_does_not_exist_is_an_error(catalog: str) -> None:
-    answer = search("refund", "--catalog", catalog, "--why", "nope")
-    assert answer.exit_code == 1
-    assert "no tool 'nope'" in answer.stderr
+def test_why_of_an_unknown_tool_is_an_error(catalog: str) -> None:
+    result = search("refund", "--catalog", catalog, "--why", "nope")
+    assert result.exit_code == 1
+    assert "no tool 'nope'" in result.stderr
 
 
-def test_several_words_are_one_query(catalog: str) -> None:
-    answer = search("refund", "the", "charge", "--catalog", catalog, "--json")
-    assert json.loads(answer.stdout)["query"] == "refund the charge"
+def test_words_are_joined_to_one_query(catalog: str) -> None:
+    result = search("refund", "the", "charge", "--catalog", catalog, "--json")
+    assert json.loads(result.stdout)["query"] == "refund the charge"
 
 
-def test_a_query_that_begins_with_a_minus_is_told_where_it_goes(catalog: str) -> None:
-    answer = search("-email send", "--catalog", catalog)
-    assert answer.exit_code == 2
-    assert "comes last, behind --" in " ".join(answer.stderr.split())
-    told = search("--json", "--catalog", catalog, "--", "-email send")
-    assert json.loads(told.stdout)["query"] == "-email send"
-    assert "behind --" not in search("x", "--limt", "3").stderr
+def test_query_that_starts_with_a_minus(catalog: str) -> None:
+    result = search("-email send", "--catalog", catalog)
+    assert result.exit_code == 2
+    assert "last, after --" in " ".join(result.stderr.split())
+    result = search("--json", "--catalog", catalog, "--", "-email send")
+    assert json.loads(result.stdout)["query"] == "-email send"
+    assert "after --" not in search("x", "--limt", "3").stderr
 
 
-def test_several_files_are_searched_together(catalog: str, tmp_path: Path) -> None:
+def test_several_catalog_files(catalog: str, tmp_path: Path) -> None:
     more = tmp_path / "more.json"
     more.write_text('{"name": "refund_all", "description": "Refund everything."}')
-    answer = search("refund", "--catalog", catalog, "--catalog", str(more), "--json")
-    assert {"refund_all", "payments___refund_charge"} <= set(ids(answer))
+    result = search("refund", "--catalog", catalog, "--catalog", str(more), "--json")
+    assert {"refund_all", "payments___refund_charge"} <= set(ids(result))
 
 
-def test_what_does_the_same_on_another_server_is_told_below_a_hit(tmp_path: Path) -> None:
+def test_similar_tools_of_other_servers_are_grouped(tmp_path: Path) -> None:
     about = "Send an email to people."
     names = ("gmail", "outlook")
     twins = [{"name": "send_email", "server": name, "description": about} for name in names]
     path = tmp_path / "tools.json"
     path.write_text(json.dumps([*twins, {"name": "pay", "description": "Pay a bill."}]))
-    asked = ("email people", "--catalog", str(path), "--limit", "2")
-    best, other = ids(search(*asked, "--json"))
+    arguments = ("email people", "--catalog", str(path), "--limit", "2")
+    best, other = ids(search(*arguments, "--json"))
     assert {best, other} == {"gmail___send_email", "outlook___send_email"}
-    assert json.loads(search(*asked, "--json").stdout)["groups"] == [[best, other]]
-    row, below, *_ = search(*asked).stdout.splitlines()
+    assert json.loads(search(*arguments, "--json").stdout)["groups"] == [[best, other]]
+    row, below, *_ = search(*arguments).stdout.splitlines()
     assert best in row
     assert below == f"      also: {other}"
-    # Words do not know what means the same.
-    by_words = json.loads(search(*asked, "--mode", "lexical", "--json").stdout)
+    # Lexical search does not group similar tools.
+    by_words = json.loads(search(*arguments, "--mode", "lexical", "--json").stdout)
     assert sorted(by_words["groups"]) == sorted([[best], [other]])
 
 
-def test_more_hits_than_anybody_reads_are_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolcrib.cli.search._MAX_GROUPED_HITS", 1)
+def test_many_hits_are_not_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.cli.search.MAX_GROUPED_HITS", 1)
     twins = [{"name": "pay", "server": name, "description": "Pay a bill."} for name in "ab"]
     path = tmp_path / "tools.json"
     path.write_text(json.dumps(twins))
-    answer = search("pay a bill", "--catalog", str(path), "--json")
-    assert json.loads(answer.stdout)["groups"] == [["a___pay"], ["b___pay"]]
+    result = search("pay a bill", "--catalog", str(path), "--json")
+    assert json.loads(result.stdout)["groups"] == [["a___pay"], ["b___pay"]]
 
 
-def test_a_need_that_nothing_serves_is_told(catalog: str) -> None:
-    asked = ("send a mail and play the trombone", "--catalog", catalog)
-    assert search(*asked).stdout.splitlines()[-1] == "Nothing fits: play the trombone"
-    assert json.loads(search(*asked, "--json").stdout)["unserved"] == ["play the trombone"]
+def test_uncovered_part_of_a_query_is_printed(catalog: str) -> None:
+    arguments = ("send a mail and play the trombone", "--catalog", catalog)
+    assert search(*arguments).stdout.splitlines()[-1] == "No tool fits: play the trombone"
+    assert json.loads(search(*arguments, "--json").stdout)["unserved"] == ["play the trombone"]

@@ -1,32 +1,38 @@
-"""`toolcrib approve`: see what has changed, and trust it."""
+"""`toolcrib approve`: list quarantined tools and approve them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
-from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import format_count, print_json
-from toolcrib.cli.store import find_store_url, open_existing_store, store_option
+from toolcrib.cli.gateway import config_option
+from toolcrib.cli.printing import format_count, json_option, print_json
+from toolcrib.config.loader import find_config_path, load_config
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.core.tool import SERVER_SEPARATOR
-from toolcrib.errors import UnknownTool
+from toolcrib.errors import InvalidStore, UnknownTool
+from toolcrib.hub.paths import resolve_store_url
 from toolcrib.safety.definition_diff import render_definition_diff
 from toolcrib.safety.finding import SafetyFinding
 from toolcrib.safety.hidden_text import escape_invisible
 from toolcrib.safety.pinning import Pin
 from toolcrib.safety.scan import scan_definition
+from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 
-_MAX_NAMED = 12
-_COLOURS = {"-": "red", "+": "green"}
+_MAX_LISTED_NAMES: Final = 12
+_COLOURS: Final = {"-": "red", "+": "green"}
+_SQLITE_PREFIX: Final = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True)
-class _PendingTool:
-    """A tool that waits for approval."""
+class PendingTool:
+    """A quarantined tool."""
 
     server: str
     pin: Pin
@@ -47,141 +53,157 @@ class _PendingTool:
     def state(self) -> str:
         return "changed" if self.pin.fingerprint else "never trusted"
 
+    def approve(self, store: Store) -> bool:
+        """Approve this definition, and return whether it is still the current one."""
+        fingerprint = self.pin.candidate_fingerprint
+        return bool(store.approve(self.server, self.pin.tool, fingerprint=fingerprint))
+
 
 @click.command("approve")
 @click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Trust everything that waits.")
-@click.option("--forget", metavar="SERVER", help="Trust a server anew on its next start.")
+@click.option("--all", "approve_all", is_flag=True, help="Approve all quarantined tools.")
+@click.option("--forget", metavar="SERVER", help="Trust a server again at its next start.")
 @config_option
-@store_option
+@click.option("--store", "url", metavar="URL", help="Use this store, not the configured one.")
 @json_option
 def command(
     names: tuple[str, ...],
-    everything: bool,
+    approve_all: bool,
     forget: str | None,
     config_file: str | None,
     url: str | None,
     as_json: bool,
 ) -> None:
-    """See what has changed in tools, and trust it.
+    """List changed tools and approve them.
 
-    Without NAMES it lists the tools that are held back, with what is new in them. A name is that of
-    a tool, such as github___create_issue, or of a server, whose tools are then all trusted. A
-    gateway that is running takes notice by itself.
+    Without NAMES, list the quarantined tools with their changes. A name is that of a tool, such as
+    github___create_issue, or of a server, which approves all its tools. A running gateway applies
+    approvals automatically.
     """
-    with open_existing_store(url or find_store_url(config_file)) as store:
-        # Every name is looked at before anything is done, so that nothing is half done.
-        waiting = [one for one in _list_pending(store) if one.server != forget]
-        chosen = waiting if everything else _select(waiting, names)
+    with _open_existing_store(url or _find_store_url(config_file)) as store:
+        # Check every name first, so that an unknown name changes nothing.
+        pending = [tool for tool in list_pending_tools(store) if tool.server != forget]
+        selected = pending if approve_all else _select(pending, names)
         if forget is not None:
             _forget(store, forget)
-        approved = [one for one in chosen if _approve(store, one)]
-    missed = [one.id for one in chosen if one not in approved]
-    rest = [one for one in waiting if one not in approved]
+        approved = [tool for tool in selected if tool.approve(store)]
+    missed = [tool.id for tool in selected if tool not in approved]
+    remaining = [tool for tool in pending if tool not in approved]
     if as_json:
         print_json(
             {
-                "waiting": [_tool_to_json(one) for one in rest],
-                "approved": [_tool_to_json(one) for one in approved],
+                "waiting": [_tool_to_json(tool) for tool in remaining],
+                "approved": [_tool_to_json(tool) for tool in approved],
                 "missed": missed,
             }
         )
     else:
-        _print(approved, rest, is_listing=not chosen, forgotten=forget)
+        if forget is not None:
+            click.echo(
+                f"Forgot {escape_invisible(forget)}. Its tools are trusted again on first use."
+            )
+        _print_tools(approved, remaining, is_listing=not selected)
     if missed:
         raise UnknownTool(
-            f"changed again while you looked, so not approved: {', '.join(map(escape_invisible, missed))}; "
-            "look at what waits now with toolcrib approve"
+            f"changed again in the meantime, so not approved: "
+            f"{', '.join(map(escape_invisible, missed))}; "
+            "run `toolcrib approve` to see the current definitions"
         )
 
 
-def _list_pending(store: Store) -> list[_PendingTool]:
+def _find_store_url(config_file: str | None) -> str:
+    path = find_config_path(config_file)
+    return resolve_store_url(load_config(path) if path is not None else GatewayConfig())
+
+
+@contextmanager
+def _open_existing_store(url: str) -> Iterator[Store]:
+    """Open a store. A SQLite file that does not exist is an error, because it would be empty."""
+    path = Path(url.removeprefix(_SQLITE_PREFIX)).expanduser()
+    if url.startswith(_SQLITE_PREFIX) and not path.exists():
+        raise InvalidStore(
+            f"{path}: there is no such file; start the gateway once, or set its store with --store"
+        )
+    store = open_store(url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def list_pending_tools(store: Store) -> list[PendingTool]:
+    """Return all quarantined tools."""
     return [
-        _PendingTool(server, pin)
+        PendingTool(server, pin)
         for server, pins in store.list_quarantined().items()
         for pin in pins.values()
     ]
 
 
-def _select(waiting: Sequence[_PendingTool], names: Sequence[str]) -> list[_PendingTool]:
-    chosen: dict[str, _PendingTool] = {}
+def _select(pending: Sequence[PendingTool], names: Sequence[str]) -> list[PendingTool]:
+    selected: dict[str, PendingTool] = {}
     for name in names:
-        found = [one for one in waiting if name in (one.id, one.server)]
-        if not found:
-            known = ", ".join(escape_invisible(one.id) for one in waiting[:_MAX_NAMED])
+        matches = [tool for tool in pending if name in (tool.id, tool.server)]
+        if not matches:
+            known = ", ".join(escape_invisible(tool.id) for tool in pending[:_MAX_LISTED_NAMES])
             raise UnknownTool(
-                f"no tool or server {escape_invisible(name)!r} waits for approval; "
-                + (f"what waits: {known}" if known else "nothing does")
+                f"no tool or server {escape_invisible(name)!r} is quarantined; "
+                + (f"quarantined tools: {known}" if known else "there are no quarantined tools")
             )
-        chosen.update((one.id, one) for one in found)
-    return list(chosen.values())
+        selected.update((tool.id, tool) for tool in matches)
+    return list(selected.values())
 
 
 def _forget(store: Store, server: str) -> None:
     if not store.get_pins(server) and store.get_manifest(server) is None:
         known = sorted({*store.list_manifests(), *store.list_quarantined()})
-        names = ", ".join(escape_invisible(name) for name in known[:_MAX_NAMED])
+        names = ", ".join(escape_invisible(name) for name in known[:_MAX_LISTED_NAMES])
         raise UnknownTool(
-            f"nothing is kept of a server {escape_invisible(server)!r}; "
-            + (f"something is of {names}" if names else "nothing is of any")
+            f"the store has no server {escape_invisible(server)!r}; "
+            + (f"it has {names}" if names else "it has no servers")
         )
     store.forget_server(server)
 
 
-def _approve(store: Store, one: _PendingTool) -> bool:
-    """Trust what was read, not what may have taken its place since."""
-    seen = one.pin.candidate_fingerprint
-    return bool(store.approve(one.server, one.pin.tool, fingerprint=seen))
-
-
-def _tool_to_json(one: _PendingTool) -> dict[str, Any]:
+def _tool_to_json(tool: PendingTool) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "server": one.server,
-        "tool": one.pin.tool,
-        "state": one.state,
-        "fingerprint": one.pin.candidate_fingerprint,
-        "difference": one.difference,
+        "id": tool.id,
+        "server": tool.server,
+        "tool": tool.pin.tool,
+        "state": tool.state,
+        "fingerprint": tool.pin.candidate_fingerprint,
+        "difference": tool.difference,
         "findings": [
             {
-                "kind": found.category,
-                "where": found.location,
-                "text": found.message,
-                "severity": found.severity,
+                "kind": finding.category,
+                "where": finding.location,
+                "text": finding.message,
+                "severity": finding.severity,
             }
-            for found in one.findings
+            for finding in tool.findings
         ],
     }
 
 
-def _print(
-    approved: Sequence[_PendingTool],
-    rest: Sequence[_PendingTool],
-    *,
-    is_listing: bool,
-    forgotten: str | None,
+def _print_tools(
+    approved: Sequence[PendingTool], remaining: Sequence[PendingTool], *, is_listing: bool
 ) -> None:
-    if forgotten is not None:
-        click.echo(
-            f"Forgotten: {escape_invisible(forgotten)}. Its tools are trusted anew on first use."
-        )
-    for one in rest if is_listing else approved:
-        _print_tool(one)
+    for tool in remaining if is_listing else approved:
+        _print_tool(tool)
     if approved:
-        click.secho(f"{format_count(len(approved), 'tool')} trusted.", bold=True)
-    if rest:
-        verb = "waits" if len(rest) == 1 else "wait"
-        click.secho(f"{format_count(len(rest), 'tool')} {verb} for approval.", bold=True)
+        click.secho(f"{format_count(len(approved), 'tool')} approved.", bold=True)
+    if remaining:
+        click.secho(f"{format_count(len(remaining), 'tool')} quarantined.", bold=True)
         if is_listing:
-            click.echo(f"Trust one with: toolcrib approve {escape_invisible(rest[0].id)}")
+            click.echo(f"Approve one with: toolcrib approve {escape_invisible(remaining[0].id)}")
     elif is_listing:
-        click.echo("Nothing waits for approval.")
+        click.echo("No tools are quarantined.")
 
 
-def _print_tool(one: _PendingTool) -> None:
-    click.echo(f"{click.style(escape_invisible(one.id), fg='cyan', bold=True)}  {one.state}")
-    for found in one.findings:
-        colour = "red" if found.severity == "high" else "yellow"
-        click.secho(f"  ! {found.location}: {found.message}", fg=colour)
-    for line in one.difference.split("\n"):
+def _print_tool(tool: PendingTool) -> None:
+    click.echo(f"{click.style(escape_invisible(tool.id), fg='cyan', bold=True)}  {tool.state}")
+    for finding in tool.findings:
+        colour = "red" if finding.severity == "high" else "yellow"
+        click.secho(f"  ! {finding.location}: {finding.message}", fg=colour)
+    for line in tool.difference.split("\n"):
         click.secho(f"  {line}", fg=_COLOURS.get(line.strip()[:1]) if line[:1] == " " else None)

@@ -1,11 +1,11 @@
-"""`toolcrib config`: where the configuration is, what it says, and its schema."""
+"""`toolcrib config`: find and check the configuration, and print its schema."""
 
 from __future__ import annotations
 
 import click
 
-from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import format_count, print_json, sanitize, wrap
+from toolcrib.cli.gateway import config_option
+from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
 from toolcrib.config.loader import (
     CONFIG_VARIABLE,
     list_config_paths,
@@ -24,27 +24,27 @@ def command() -> None:
 @config_option
 @json_option
 def path(config_file: str | None, as_json: bool) -> None:
-    """Say where the configuration is looked for, and which file is used."""
+    """Print the possible configuration files, and which one is used."""
     candidates = list_config_paths(config_file)
-    used = next((one for one in candidates if one.is_file()), None)
+    used = next((candidate for candidate in candidates if candidate.is_file()), None)
     if as_json:
         document = {
             "used": str(used.absolute()) if used else None,
-            "places": [str(one.absolute()) for one in candidates],
+            "places": [str(candidate.absolute()) for candidate in candidates],
             "variable": CONFIG_VARIABLE,
         }
         print_json(document)
         return
-    for one in candidates:
-        mark = "used" if one == used else "there" if one.is_file() else "not there"
-        click.echo(f"{mark:<10}{sanitize(str(one.absolute()))}")
+    for candidate in candidates:
+        state = "used" if candidate == used else "exists" if candidate.is_file() else "missing"
+        click.echo(f"{state:<10}{sanitize(str(candidate.absolute()))}")
 
 
 @command.command("check")
 @config_option
 @json_option
 def check(config_file: str | None, as_json: bool) -> None:
-    """Read the configuration and say what it configures, or what is wrong with it."""
+    """Check the configuration and print a summary."""
     used = require_config_path(config_file)
     config = load_config(used)
     if as_json:
@@ -61,18 +61,19 @@ def check(config_file: str | None, as_json: bool) -> None:
         }
         print_json(document)
         return
-    off = sum(not server.enabled for server in config.servers.values())
+    disabled = sum(not server.enabled for server in config.servers.values())
     counts = (
-        f"{format_count(len(config.servers), 'server')} ({off} switched off), "
+        f"{format_count(len(config.servers), 'server')} ({disabled} disabled), "
         f"{format_count(len(config.profiles), 'profile')}, "
-        f"{format_count(len(config.llm_gateway.upstreams), 'model')}, {format_count(len(config.auth.keys), 'key')}"
+        f"{format_count(len(config.llm_gateway.upstreams), 'model')}, "
+        f"{format_count(len(config.auth.keys), 'key')}"
     )
-    click.echo(wrap(f"{sanitize(str(used))} is fine: {counts}."))
+    click.echo(wrap(f"{sanitize(str(used))} is valid: {counts}."))
     for text in config.notes:
         click.echo(wrap(sanitize(text), "  "))
 
 
 @command.command("schema")
 def schema() -> None:
-    """Print the JSON Schema, with which editors complete and check the file."""
+    """Print the JSON Schema, which editors use to complete and check the file."""
     print_json(build_config_schema())

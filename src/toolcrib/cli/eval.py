@@ -20,9 +20,9 @@ from toolcrib.cli.eval_report import (
     result_to_json,
     summary_to_json,
 )
-from toolcrib.cli.options import json_option
 from toolcrib.cli.printing import (
     format_count,
+    json_option,
     print_json,
     print_note,
     sanitize,

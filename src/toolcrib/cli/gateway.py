@@ -1,5 +1,4 @@
-"""What the commands around a gateway have in common: the configuration, or the demo in its absence,
-the log, and its address."""
+"""Configuration, logging and address of a gateway, for the commands that need them."""
 
 from __future__ import annotations
 
@@ -21,43 +20,54 @@ if TYPE_CHECKING:
     from toolcrib.gateway.mcp.upstream.pool import ServerStart
 
 _SERVER_LOGGER_PREFIX: Final = "toolcrib.gateway.mcp.upstream.supervisor."
+
+config_option = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Configuration file.  [default: $TOOLCRIB_CONFIG, ./toolcrib.json or "
+    "~/.config/toolcrib/toolcrib.json]",
+)
 json_log_option = click.option(
-    "--json-log", is_flag=True, help="Log in JSON, one line for each event and each request."
+    "--json-log", is_flag=True, help="Log as JSON, one line per event and request."
 )
 
 
 def load_config_or_demo(config_file: str | None) -> GatewayConfig:
-    """The configuration that was asked for or found, or one with a small server to try it on."""
+    """Return the configuration, or one with a demo server if there is no file."""
     path = find_config_path(config_file)
     if path is not None:
         return load_config(path)
-    looked = " and ".join(str(place) for place in list_config_paths(config_file))
-    print_note(f"No configuration in {looked}: this is a demo server. `toolcrib import` makes one.")
+    paths = " or ".join(str(path) for path in list_config_paths(config_file))
+    print_note(
+        f"There is no {paths}, so this is a demo server. Create a configuration with "
+        "`toolcrib import`."
+    )
     return build_demo_config()
 
 
 def build_demo_config() -> GatewayConfig:
-    """A configuration whose one server comes with Toolcrib; nothing of it is kept."""
-    # A server is started without our environment; where Toolcrib is found by it, the demo needs it.
+    """Return a configuration with the demo server and a store in memory."""
+    # Servers do not inherit the environment, but the demo server must find the package.
     env = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     args = ("-m", "toolcrib.demo")
-    # Nobody configured it, so nobody could raise its limit on a slow machine.
+    # A long timeout for slow machines, because the user cannot configure it.
     demo = ServerConfig("demo", command=sys.executable, args=args, env=env, connect_seconds=300)
     return GatewayConfig(servers={"demo": demo}, store="sqlite://")
 
 
 def require_gateway() -> None:
-    """Say what to install where the gateways' libraries are missing."""
-    # Looked for, not loaded: that takes longer than the first answers do.
+    """Raise if the libraries of the gateway are not installed."""
+    # find_spec does not import the libraries, which would be slow.
     missing = [name for name in ("mcp", "uvicorn") if find_spec(name) is None]
     if missing:
         raise InvalidConfig(
-            f"the gateways need {missing[0]}; install them with pip install 'toolcrib[gateway]'"
+            f"the gateway needs {missing[0]}; install it with pip install 'toolcrib[gateway]'"
         )
 
 
 def override_address(config: GatewayConfig, host: str | None, port: int | None) -> GatewayConfig:
-    """The configuration with what the command line says about listening."""
+    """Return the configuration with the host and port of the command line."""
     http = config.http
     http = replace(http, host=http.host if host is None else host)
     http = replace(http, port=http.port if port is None else port)
@@ -65,25 +75,25 @@ def override_address(config: GatewayConfig, host: str | None, port: int | None) 
 
 
 def build_base_url(host: str, port: int) -> str:
-    """The address a client on this machine reaches a gateway by that listens there."""
+    """Return the URL for clients on this machine, given the address a gateway listens on."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def print_started(started: ServerStart) -> None:
-    """Say that a server has come up, or has not."""
+    """Print whether a server has started."""
     tools = format_count(started.tools, "tool")
-    so_far = f"({started.number} of {started.total})"
+    progress = f"({started.number} of {started.total})"
     if started.error:
-        print_note(f"✗ {started.server} is not reachable: {started.error} {so_far}")
+        print_note(f"✗ {started.server} failed to start: {started.error} {progress}")
     elif started.protocol:
-        print_note(f"✓ {started.server}: {tools} {so_far}")
+        print_note(f"✓ {started.server}: {tools} {progress}")
     else:
-        print_note(f"· {started.server}: {tools}, started when needed {so_far}")
+        print_note(f"· {started.server}: {tools}, starts on first use {progress}")
 
 
 class _ServerNameFilter(logging.Filter):
-    """Says of what a server wrote to standard error which one it was."""
+    """Adds the name of the server to records of its standard error output."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.startswith(_SERVER_LOGGER_PREFIX):
@@ -92,16 +102,16 @@ class _ServerNameFilter(logging.Filter):
 
 
 def should_show_progress(verbose: bool, json_log: bool) -> bool:
-    """Whether somebody is looking, and is told in a few lines how the servers come up."""
+    """Return whether to print one line per started server instead of log records."""
     return sys.stderr.isatty() and not verbose and not json_log
 
 
 def configure_logging(
     config: GatewayConfig | None = None, *, verbose: bool = False, as_json: bool = False
 ) -> None:
-    """Log to standard error, without secrets: standard output may be the client's.
+    """Log to standard error, with the secrets of the configuration removed.
 
-    Without a configuration, nothing is logged but what nobody foresaw.
+    Without a configuration, only errors are logged.
     """
     from toolcrib.gateway.logs import start_logging
     from toolcrib.gateway.secrets import collect_config_secrets
@@ -114,10 +124,9 @@ def configure_logging(
     )
     handler.addFilter(_ServerNameFilter())
     levels = {"toolcrib": logging.DEBUG if verbose else logging.INFO if config else logging.ERROR}
-    # What goes wrong in a login is told by us, in a line.
+    # Toolcrib reports login errors itself.
     levels["mcp.client.auth"] = logging.CRITICAL
     if not verbose and not as_json:
-        # A line for each request is for programs, or for whoever asks for it.
         levels["toolcrib.access"] = logging.WARNING
     if config and should_show_progress(verbose, as_json):
         levels |= {"toolcrib.gateway.mcp.upstream.supervisor": logging.WARNING}

@@ -1,4 +1,4 @@
-"""`toolcrib import`: bring the servers of MCP clients behind one counter."""
+"""`toolcrib import`: import the servers of MCP clients into the configuration."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import ToolTable, print_json, print_note, sanitize, wrap
+from toolcrib.cli.gateway import config_option
+from toolcrib.cli.printing import ToolTable, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.config.clients.file_writes import check_writable, replace_file
 from toolcrib.config.clients.importing import (
     ImportedServer,
@@ -35,8 +35,20 @@ from toolcrib.config.loader import find_config_path, user_config_path
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import JsonPath
 
-# A client's file with our entry, and where a copy of what it was is kept, once it is written.
-_Written = tuple[RewritePlan, Path | None]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ImportOptions:
+    clients: tuple[str, ...]
+    config_file: str | None
+    all_projects: bool
+    write_back: bool
+    undo: bool
+    dry_run: bool
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        if self.undo and (self.write_back or self.all_projects):
+            raise click.UsageError("--undo can only be used with --from, --dry-run and --json.")
 
 
 @click.command("import")
@@ -45,243 +57,229 @@ _Written = tuple[RewritePlan, Path | None]
     "clients",
     type=click.Choice(list(CLIENTS)),
     multiple=True,
-    help="Only this client's servers; may be repeated.",
+    help="Import only from this client; may be repeated.",
 )
 @config_option
-@click.option("--all-projects", is_flag=True, help="Servers of all folders Claude Code knows.")
+@click.option(
+    "--all-projects", is_flag=True, help="Import from all project folders of Claude Code."
+)
 @click.option(
     "--write-back",
     is_flag=True,
-    help="Put Toolcrib into the clients' files in place of the servers, and keep copies.",
+    help="Replace the servers in the clients' files by Toolcrib, and keep backups.",
 )
-@click.option("--undo", "undoing", is_flag=True, help="Put the clients' servers back as they were.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--undo", is_flag=True, help="Restore the servers in the clients' files.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
 @json_option
-def command(
-    clients: tuple[str, ...],
-    config_file: str | None,
-    all_projects: bool,
-    write_back: bool,
-    undoing: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Bring the servers of your MCP clients into toolcrib.json.
+def command(**options: Any) -> None:
+    """Import the servers of your MCP clients into toolcrib.json.
 
-    They are found in the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and
-    Gemini CLI, for you and for this folder. With --write-back each client then has one entry,
-    Toolcrib; --undo takes it out again.
+    Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and Gemini CLI,
+    for your user and for this folder. With --write-back, each client then has Toolcrib as its only
+    server; --undo restores the others.
     """
-    if undoing and (write_back or all_projects):
-        raise click.UsageError("--undo goes with --from, --dry-run and --json only.")
-    machine = detect_machine()
-    if undoing:
-        _undo(machine, clients, dry_run, as_json)
+    request = _ImportOptions(**options)
+    system = _detect_system()
+    if request.undo:
+        _undo(system, request)
         return
-    path = (find_config_path(config_file) or user_config_path(os.environ)).absolute()
-    discovery = discover_servers(machine, clients, all_projects)
-    merger = plan_import(path, discovery.servers, machine.environment)
-    faults = list(discovery.errors)
-    rewrites = _plan_rewrites(machine, merger, path, faults) if write_back else []
-    written = _write(merger, rewrites, faults, dry_run)
-    report = _ImportReport(merger, written, faults, dry_run)
-    if as_json:
+    path = (find_config_path(request.config_file) or user_config_path(os.environ)).absolute()
+    discovery = discover_servers(system, request.clients, request.all_projects)
+    plan = plan_import(path, discovery.servers, system.environment)
+    report = _ImportReport(plan, request.dry_run, errors=list(discovery.errors))
+    rewrites = _plan_rewrites(system, plan, report.errors) if request.write_back else []
+    _write_config(plan, request.dry_run)
+    report.apply_rewrites(rewrites)
+    if request.as_json:
         print_json(report.to_json())
     else:
-        report.print(len(discovery.files))
-    if faults:
+        report.print(has_files=bool(discovery.files))
+    if report.errors:
         raise SystemExit(1)
 
 
-def detect_machine() -> HostSystem:
-    """The machine this runs on."""
-    system: Literal["darwin", "win32", "linux"] = "linux"
+def _detect_system() -> HostSystem:
+    platform: Literal["darwin", "win32", "linux"] = "linux"
     if sys.platform in ("darwin", "win32"):
-        system = "darwin" if sys.platform == "darwin" else "win32"
-    return HostSystem(system, Path.home(), os.environ, Path.cwd())
+        platform = "darwin" if sys.platform == "darwin" else "win32"
+    return HostSystem(platform, Path.home(), os.environ, Path.cwd())
 
 
-def build_gateway_command(config: Path) -> list[str]:
-    """What a client has to start. Clients know few folders of programs, so the path is whole."""
+def _build_gateway_command(config: Path) -> list[str]:
+    """Return the command for a client, with full paths: clients often have a short PATH."""
     program = shutil.which("toolcrib")
     start = [program] if program else [sys.executable, "-m", "toolcrib"]
     return [*start, "stdio", "--config", str(config)]
 
 
-def _plan_rewrites(
-    machine: HostSystem, merger: ImportPlan, path: Path, faults: list[str]
-) -> list[RewritePlan]:
-    """What to do with each client's file; why one has to be left as it is goes to the faults."""
-    taken: dict[Path, dict[JsonPath, list[str]]] = {}
-    for brought in merger.servers:
-        if brought.outcome != "skipped":
-            place = brought.server.source
-            sections = taken.setdefault(place.path, {})
-            sections.setdefault(place.section, []).append(brought.server.name)
+def _plan_rewrites(system: HostSystem, plan: ImportPlan, errors: list[str]) -> list[RewritePlan]:
+    """Return a plan for each client's file; append an error for each that cannot be rewritten."""
+    imported: dict[Path, dict[JsonPath, list[str]]] = {}
+    for item in plan.servers:
+        if item.outcome != "skipped":
+            source = item.server.source
+            sections = imported.setdefault(source.path, {})
+            sections.setdefault(source.section, []).append(item.server.name)
     rewrites: list[RewritePlan] = []
-    for place in _list_main_locations(machine):
-        if place.path in taken and place.scope == "user":
+    for file in _list_main_files(system):
+        if file.path in imported and file.scope == "user":
             try:
-                rewrites.append(plan_rewrite(place, taken[place.path], build_gateway_command(path)))
-            except InvalidConfig as fault:
-                faults.append(str(fault))
+                gateway_command = _build_gateway_command(plan.path)
+                rewrites.append(plan_rewrite(file, imported[file.path], gateway_command))
+            except InvalidConfig as error:
+                errors.append(str(error))
     return rewrites
 
 
-def _list_main_locations(machine: HostSystem) -> list[ClientFile]:
-    """One place for each file: the section of the user, where it has more than one."""
-    first: dict[Path, ClientFile] = {}
-    for place in list_client_files(machine):
-        first.setdefault(place.path, place)
-    return list(first.values())
+def _list_main_files(system: HostSystem) -> list[ClientFile]:
+    """Return one entry per file: its user section, if the file has several sections."""
+    files: dict[Path, ClientFile] = {}
+    for file in list_client_files(system):
+        files.setdefault(file.path, file)
+    return list(files.values())
 
 
-def _write(
-    merger: ImportPlan, rewrites: Sequence[RewritePlan], faults: list[str], dry_run: bool
-) -> list[_Written]:
-    """Our own file first: a client must not lose a server that we do not have yet.
+def _write_config(plan: ImportPlan, dry_run: bool) -> None:
+    """Write toolcrib.json; a dry run only raises the errors of a write.
 
-    A dry run refuses what would be refused, and writes nothing.
+    This happens before the clients' files are rewritten, so that no server is lost.
     """
-    if merger.after != merger.before and any(one.outcome == "added" for one in merger.servers):
-        if dry_run:
-            check_writable(merger.path, merger.before)
-        else:
-            replace_file(merger.path, merger.after, merger.before)
-    written: list[_Written] = []
-    for planned in rewrites:
-        try:
-            if dry_run:
-                check_rewrite(planned)
-            written.append((planned, None if dry_run else apply_rewrite(planned)))
-        except InvalidConfig as fault:
-            faults.append(str(fault))
-    return written
-
-
-def _undo(machine: HostSystem, clients: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    restored: list[dict[str, Any]] = []
-    faults: list[str] = []
-    for place in _list_main_locations(machine):
-        if clients and place.client not in clients:
-            continue
-        others: list[JsonPath] = []
-        if place.client == "claude-code" and place.scope == "user":
-            folders = list_claude_code_projects(place.path)
-            others = [("projects", folder, *place.section) for folder in folders]
-        try:
-            planned = plan_restore(place, others)
-            if planned is None:
-                continue
-            if not dry_run:
-                apply_restore(planned)
-        except InvalidConfig as fault:
-            faults.append(str(fault))
-            continue
-        restored.append(
-            {"client": place.client, "file": str(place.path), "whole": planned.is_exact}
-        )
-    if as_json:
-        print_json({"dryRun": dry_run, "restored": restored, "faults": faults})
+    if plan.after == plan.before or not any(item.outcome == "added" for item in plan.servers):
+        return
+    if dry_run:
+        check_writable(plan.path, plan.before)
     else:
-        _print_restored(restored, faults, dry_run)
-    if faults:
+        replace_file(plan.path, plan.after, plan.before)
+
+
+def _undo(system: HostSystem, request: _ImportOptions) -> None:
+    restored: list[dict[str, Any]] = []
+    errors: list[str] = []
+    for file in _list_main_files(system):
+        if request.clients and file.client not in request.clients:
+            continue
+        sections: list[JsonPath] = []
+        if file.client == "claude-code" and file.scope == "user":
+            folders = list_claude_code_projects(file.path)
+            sections = [("projects", folder, *file.section) for folder in folders]
+        try:
+            plan = plan_restore(file, sections)
+            if plan is None:
+                continue
+            if not request.dry_run:
+                apply_restore(plan)
+        except InvalidConfig as error:
+            errors.append(str(error))
+            continue
+        restored.append({"client": file.client, "file": str(file.path), "whole": plan.is_exact})
+    if request.as_json:
+        print_json({"dryRun": request.dry_run, "restored": restored, "faults": errors})
+    else:
+        _print_restored(restored, errors, request.dry_run)
+    if errors:
         raise SystemExit(1)
 
 
 def _print_restored(
-    restored: Sequence[Mapping[str, Any]], faults: Sequence[str], dry_run: bool
+    restored: Sequence[Mapping[str, Any]], errors: Sequence[str], dry_run: bool
 ) -> None:
-    for one in restored:
-        verb = "would be restored" if dry_run else "restored"
-        if not one["whole"]:
-            verb = "would have its servers back" if dry_run else "has its servers back"
-            verb += "; what else was changed in it since is kept"
-        click.echo(f"{CLIENTS[one['client']]}: {sanitize(one['file'])} {verb}")
-    _print_errors(faults)
-    if not restored and not faults:
-        click.echo("There is nothing to undo: no client's file has a copy kept beside it.")
+    verb = "would be restored" if dry_run else "restored"
+    for item in restored:
+        note = "" if item["whole"] else "; other changes since then are kept"
+        click.echo(f"{CLIENTS[item['client']]}: {sanitize(item['file'])} {verb}{note}")
+    _print_errors(errors)
+    if not restored and not errors:
+        click.echo("Nothing to undo: there are no backups of clients' files.")
     elif restored and not dry_run:
-        print_note("Restart the clients. toolcrib.json keeps its servers.")
+        print_note("Restart the clients. The servers also stay in toolcrib.json.")
 
 
 @dataclass(frozen=True, slots=True)
 class _ImportReport:
-    """What was done, or would be."""
+    """What was imported, or would be imported in a dry run."""
 
-    merger: ImportPlan
-    written: Sequence[_Written]
-    faults: Sequence[str]
+    plan: ImportPlan
     dry_run: bool
+    errors: list[str]
+    # The rewritten files of clients, with the path of the backup except in a dry run.
+    rewritten: list[tuple[RewritePlan, Path | None]] = field(default_factory=list)
+
+    def apply_rewrites(self, rewrites: Sequence[RewritePlan]) -> None:
+        """Rewrite the clients' files; a dry run only checks whether it is possible."""
+        for rewrite in rewrites:
+            try:
+                if self.dry_run:
+                    check_rewrite(rewrite)
+                self.rewritten.append((rewrite, None if self.dry_run else apply_rewrite(rewrite)))
+            except InvalidConfig as error:
+                self.errors.append(str(error))
 
     def to_json(self) -> dict[str, Any]:
-        """As one JSON value."""
+        """Return the report as a JSON document."""
         return {
-            "config": str(self.merger.path),
+            "config": str(self.plan.path),
             "dryRun": self.dry_run,
             "servers": [
                 {
-                    "client": one.server.source.client,
-                    "file": str(one.server.source.path),
-                    "scope": one.server.source.scope,
-                    "name": one.server.name,
-                    "outcome": one.outcome,
-                    "as": one.name or None,
-                    "why": one.server.error or None,
-                    "notes": list(one.server.notes),
+                    "client": item.server.source.client,
+                    "file": str(item.server.source.path),
+                    "scope": item.server.source.scope,
+                    "name": item.server.name,
+                    "outcome": item.outcome,
+                    "as": item.name or None,
+                    "why": item.server.error or None,
+                    "notes": list(item.server.notes),
                 }
-                for one in self.merger.servers
+                for item in self.plan.servers
             ],
             "writtenBack": [
                 {
-                    "client": planned.source.client,
-                    "file": str(planned.source.path),
-                    "removed": list(planned.removed),
+                    "client": rewrite.source.client,
+                    "file": str(rewrite.source.path),
+                    "removed": list(rewrite.removed),
                     "backup": str(backup) if backup else None,
                 }
-                for planned, backup in self.written
+                for rewrite, backup in self.rewritten
             ],
-            "faults": list(self.faults),
+            "faults": list(self.errors),
         }
 
-    def print(self, files: int) -> None:
-        """For people."""
-        brought = self.merger.servers
-        titles = [one.server.source.title for one in brought]
-        table = ToolTable.for_ids(
-            (one.server.name for one in brought), max(map(len, titles), default=0) + 2
-        )
-        for title, one in zip(titles, brought, strict=True):
-            click.echo(table.format_row(title, one.server.name, _describe_outcome(one)))
-            for text in one.server.notes:
+    def print(self, *, has_files: bool) -> None:
+        """Print the report as a table."""
+        items = self.plan.servers
+        titles = [item.server.source.title for item in items]
+        lead_columns = max(map(len, titles), default=0) + 2
+        table = ToolTable.for_ids((item.server.name for item in items), lead_columns)
+        for title, item in zip(titles, items, strict=True):
+            click.echo(table.format_row(title, item.server.name, _describe_outcome(item)))
+            for text in item.server.notes:
                 click.echo(table.format_detail(sanitize(text)))
-        _print_errors(self.faults)
-        added = sum(one.outcome == "added" for one in brought)
+        _print_errors(self.errors)
+        added = sum(item.outcome == "added" for item in items)
         would = "would be " if self.dry_run else ""
-        if not files:
-            click.echo("No client's file was found on this machine.")
+        if not has_files:
+            click.echo("No files of MCP clients were found.")
         elif added:
-            click.secho(f"{added} {would}added to {sanitize(str(self.merger.path))}", bold=True)
+            click.secho(f"{added} {would}added to {sanitize(str(self.plan.path))}", bold=True)
         else:
-            click.secho("Nothing new to add.", bold=True)
-        for planned, backup in self.written:
-            count = len(planned.removed)
-            text = f"{planned.source.title}: {count} {would}taken out, Toolcrib {would}put in"
-            kept = f"; as it was: {backup}" if backup else ""
-            click.echo(wrap(sanitize(f"{text} ({planned.source.path}{kept})")))
-        if self.written and not self.dry_run:
-            print_note("Restart the clients. To go back: toolcrib import --undo")
+            click.secho("No new servers.", bold=True)
+        for rewrite, backup in self.rewritten:
+            text = f"{rewrite.source.title}: {len(rewrite.removed)} {would}replaced by Toolcrib"
+            note = f"; backup: {backup}" if backup else ""
+            click.echo(wrap(sanitize(f"{text} ({rewrite.source.path}{note})")))
+        if self.rewritten and not self.dry_run:
+            print_note("Restart the clients. To undo this, run: toolcrib import --undo")
 
 
-def _print_errors(faults: Sequence[str]) -> None:
-    for fault in faults:
-        click.secho(wrap(sanitize(fault)), fg="red", err=True)
+def _print_errors(errors: Sequence[str]) -> None:
+    for error in errors:
+        click.secho(wrap(sanitize(error)), fg="red", err=True)
 
 
-def _describe_outcome(one: ImportedServer) -> str:
-    if one.outcome == "skipped":
-        return f"skipped: {one.server.error}"
-    if one.name == one.server.name:
-        return one.outcome
-    taken = ", as its name was taken" if one.outcome == "added" else ""
-    return f"{one.outcome} as {one.name}{taken}"
+def _describe_outcome(item: ImportedServer) -> str:
+    if item.outcome == "skipped":
+        return f"skipped: {item.server.error}"
+    if item.name == item.server.name:
+        return item.outcome
+    reason = ", because the name is already used" if item.outcome == "added" else ""
+    return f"{item.outcome} as {item.name}{reason}"

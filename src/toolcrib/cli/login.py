@@ -1,4 +1,4 @@
-"""`toolcrib login`: log in to a server on HTTP that asks for it."""
+"""`toolcrib login`: log in to a server that uses OAuth."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Final
 
 import click
 
-from toolcrib.cli.gateway import configure_logging, require_gateway
-from toolcrib.cli.options import config_option
+from toolcrib.cli.gateway import config_option, configure_logging, require_gateway
 from toolcrib.cli.printing import print_note
 from toolcrib.config.loader import load_config, require_config_path
 from toolcrib.config.problems import find_nearest_name
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig, InvalidStore
 
-_MAX_NAMED: Final = 12
+_MAX_LISTED_NAMES: Final = 12
 
 
 @click.command("login")
@@ -26,15 +25,15 @@ _MAX_NAMED: Final = 12
     type=click.IntRange(0, 65_535),
     default=0,
     metavar="N",
-    help="The port of this machine that the browser comes back to; any that is free, if not given.",
+    help="Local port that the browser is redirected to.  [default: any free port]",
 )
-@click.option("--no-browser", is_flag=True, help="Only print the address to go to.")
-@click.option("--forget", is_flag=True, help="Drop the token that is kept for the server.")
+@click.option("--no-browser", is_flag=True, help="Print the URL; do not open a browser.")
+@click.option("--forget", is_flag=True, help="Delete the stored token of the server.")
 def command(name: str, config_file: str | None, port: int, no_browser: bool, forget: bool) -> None:
-    """Log in to a server on HTTP that asks for it.
+    """Log in to a server that uses OAuth.
 
-    Your browser is opened at the page where you say yes. The token is kept beside the store, in a
-    file that only you may read, and is renewed by itself.
+    Opens your browser at the server's login page. The token is stored next to the store, in a file
+    that only you can read, and is refreshed automatically.
     """
     require_gateway()
     config = load_config(require_config_path(config_file))
@@ -48,23 +47,24 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
 
     folder = resolve_token_folder(config)
     if folder is None:
-        raise InvalidStore('a token has to be kept; configure a "store" that is a file')
+        raise InvalidStore('tokens need a "store" that is a file; configure one')
     file = TokenFile(folder, server)
     if forget:
-        click.echo(f"Forgotten: {name}." if file.delete() else f"There was no token of {name}.")
+        deleted = file.delete()
+        click.echo(f"Deleted the token of {name}." if deleted else f"{name} has no token.")
         return
 
-    def show(address: str) -> None:
-        print_note(f"Go to this page and say yes:\n\n{address}\n")
+    def show_login_page(url: str) -> None:
+        print_note(f"Log in on this page:\n\n{url}\n")
         if not no_browser:
-            webbrowser.open(address)
+            webbrowser.open(url)
 
-    grant = anyio.run(login, server, show, port)
+    grant = anyio.run(login, server, show_login_page, port)
     if grant is None:
-        click.echo(f"{name} asks for no login.")
+        click.echo(f"{name} does not need a login.")
         return
     file.save(grant)
-    click.echo(f"Logged in to {name}. A gateway that is running uses it within a minute.")
+    click.echo(f"Logged in to {name}. A running gateway uses the token within a minute.")
 
 
 def _find_server(config: GatewayConfig, name: str) -> ServerConfig:
@@ -75,16 +75,16 @@ def _find_server(config: GatewayConfig, name: str) -> ServerConfig:
         )
     if not server.url:
         raise InvalidConfig(
-            f"{name} is a program, and is logged in to by its own means; see its `env`"
+            f"{name} is a local program, which cannot be logged in to; set its credentials in `env`"
         )
     return server
 
 
 def _suggest_server(config: GatewayConfig, name: str) -> str:
-    if near := find_nearest_name(name, config.servers):
-        return f"did you mean {near}?"
+    if nearest := find_nearest_name(name, config.servers):
+        return f"did you mean {nearest}?"
     known = list(config.servers)
     if not known:
-        return "there is none at all; bring some with `toolcrib import`"
-    more = ", …" if len(known) > _MAX_NAMED else ""
-    return f"there are: {', '.join(known[:_MAX_NAMED])}{more}"
+        return "there are no servers; add some with `toolcrib import`"
+    more = ", …" if len(known) > _MAX_LISTED_NAMES else ""
+    return f"known servers: {', '.join(known[:_MAX_LISTED_NAMES])}{more}"

@@ -1,4 +1,4 @@
-"""The `toolcrib` command: a table of contents; each command is loaded when it is called."""
+"""The `toolcrib` command. Each subcommand is imported when it is called."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from toolcrib import __version__
 from toolcrib.cli.printing import sanitize
 from toolcrib.errors import ToolcribError
 
-# Name to module and first line of help. The help stands here so that listing the commands does
-# not import them; a test holds it equal to what each command says itself.
+# The module and the first line of the help text of each command. The help texts are repeated here so
+# that `toolcrib --help` does not import all commands; a test compares them.
 _COMMANDS = {
-    "approve": ("toolcrib.cli.approve", "See what has changed in tools, and trust it."),
+    "approve": ("toolcrib.cli.approve", "List changed tools and approve them."),
     "config": ("toolcrib.cli.config", "Find, check and describe toolcrib.json."),
-    "demo": ("toolcrib.cli.demo", "See tool search at work on a small catalog."),
-    "doctor": ("toolcrib.cli.doctor", "Say what is wrong with toolcrib.json, and the cure."),
+    "demo": ("toolcrib.cli.demo", "Show tool search on a small catalog."),
+    "doctor": ("toolcrib.cli.doctor", "Find problems in toolcrib.json and suggest fixes."),
     "eval": ("toolcrib.cli.eval", "Measure how well search finds the right tools."),
     "import": (
         "toolcrib.cli.import_servers",
-        "Bring the servers of your MCP clients into toolcrib.json.",
+        "Import the servers of your MCP clients into toolcrib.json.",
     ),
-    "login": ("toolcrib.cli.login", "Log in to a server on HTTP that asks for it."),
-    "search": ("toolcrib.cli.search", "Find the tools that serve a need."),
-    "serve": ("toolcrib.cli.serve", "Serve MCP and the model APIs over HTTP."),
-    "status": ("toolcrib.cli.status", "See how a running gateway is doing."),
+    "login": ("toolcrib.cli.login", "Log in to a server that uses OAuth."),
+    "search": ("toolcrib.cli.search", "Search for tools."),
+    "serve": ("toolcrib.cli.serve", "Serve MCP and the LLM APIs over HTTP."),
+    "status": ("toolcrib.cli.status", "Show the state of a running gateway."),
     "stdio": ("toolcrib.cli.stdio", "Serve MCP on standard input and output."),
     "tools": ("toolcrib.cli.tools", "List the tools of a catalog."),
 }
 _EXIT_INTERRUPTED = 130
-# They start servers while they search.
+# Commands that start child processes while they search.
 _GATEWAY_COMMANDS = frozenset({"doctor", "serve", "stdio"})
 
 
 class _LazyGroup(click.Group):
-    """A group that imports a command only to run it, and gives every error its exit code."""
+    """Imports commands on demand, and turns errors into messages with an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -48,9 +48,9 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         if cmd_name in _GATEWAY_COMMANDS:
-            # Has to be said before numpy is loaded. A process that starts another one stops the
-            # threads of numpy's matrices, and a search that is using them would wait for ever.
-            # They are of no use either: on small matrices their waiting costs more than they do.
+            # Must be set before numpy is imported. Starting a child process stops the threads of
+            # OpenBLAS, and a search that uses them would hang. For matrices this small, threads
+            # are slower anyway.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
         return command
@@ -62,13 +62,13 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except ToolcribError as fault:
-            raise click.ClickException(sanitize(str(fault))) from fault
+        except ToolcribError as error:
+            raise click.ClickException(sanitize(str(error))) from error
         except BrokenPipeError:
             raise
-        except OSError as fault:
-            # Such as a full disk behind standard output.
-            raise click.ClickException(sanitize(str(fault))) from fault
+        except OSError as error:
+            # For example, standard output is redirected to a full disk.
+            raise click.ClickException(sanitize(str(error))) from error
         except KeyboardInterrupt:
             raise SystemExit(_EXIT_INTERRUPTED) from None
 
@@ -77,18 +77,18 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
 def toolcrib(context: click.Context) -> None:
-    """Tool search for LLM agents: the few tools a task needs, out of thousands.
+    """Tool search for LLM agents.
 
-    New here? Run `toolcrib demo`: it needs no key and no network.
+    Start with `toolcrib demo`, which needs no API key and no network.
     """
     if os.environ.get("NO_COLOR"):
         context.color = False
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line interface."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A terminal that knows few characters gets question marks, not a traceback.
+            # Characters that the terminal does not support become question marks.
             stream.reconfigure(errors="replace")
     toolcrib(prog_name="toolcrib")

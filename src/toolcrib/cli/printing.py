@@ -1,4 +1,4 @@
-"""How commands print: tables for people, one JSON document for programs."""
+"""Output of the commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import re
 import shutil
 import textwrap
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from toolcrib.search.ranker import MatchReason
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 FILE_COLUMNS = 100
 _MIN_DESCRIPTION_COLUMNS = 30
 
-# Descriptions come from strangers. Whatever could move the cursor, set colours or the window's
-# title, reorder the line or hide in it is taken out before it reaches a terminal.
+# Descriptions come from third parties. These patterns match everything that could move the cursor,
+# change colours or the window title, reorder the line, or be invisible.
 _ESCAPE = re.compile(
     r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
@@ -29,18 +35,18 @@ _HIDDEN = re.compile(
 
 
 def sanitize(text: str) -> str:
-    """A text as one line that a terminal shows and does not obey."""
+    """Return a text on one line, without characters that control a terminal."""
     text = _CONTROL.sub(" ", _ESCAPE.sub("", text))
     return " ".join(_HIDDEN.sub("", text).split())
 
 
 def format_count(count: int, singular: str, plural: str = "") -> str:
-    """How many of something, such as `1 tool` or `2,000 tools`."""
+    """Return a number with its noun, such as `1 tool` or `2,000 tools`."""
     return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def truncate(text: str, columns: int) -> str:
-    """A text cut to so many columns, with a sign that it was cut."""
+    """Cut a text to a number of columns, with an ellipsis."""
     if _display_width(text) <= columns:
         return text
     end, room = 0, columns - 1
@@ -51,20 +57,20 @@ def truncate(text: str, columns: int) -> str:
 
 
 def pad(text: str, columns: int) -> str:
-    """A text, and as many spaces as it takes to fill so many columns."""
+    """Append spaces up to a number of columns."""
     return text + " " * (columns - _display_width(text))
 
 
 def terminal_width() -> int:
-    """How many columns there are; a file has a fixed number."""
+    """Return the columns of the terminal, or a fixed number if the output is not a terminal."""
     return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns
 
 
 @dataclass(frozen=True, slots=True)
 class ToolTable:
-    """Rows of a lead, an id and a description: side by side, or in two lines where that is tight.
+    """Rows of a lead, an id and a description, in two lines if the terminal is narrow.
 
-    Ids are never cut, so that they can be copied.
+    Ids are never truncated, so that they can be copied.
     """
 
     id_columns: int
@@ -72,23 +78,23 @@ class ToolTable:
 
     @classmethod
     def for_ids(cls, ids: Iterable[str], lead_columns: int) -> ToolTable:
-        """A table wide enough for these ids."""
+        """Return a table that is wide enough for these ids."""
         return cls(max((_display_width(sanitize(id)) for id in ids), default=0), lead_columns)
 
     def format_row(self, lead: str, id: str, description: str) -> str:
-        """One row."""
+        """Return one row of the table."""
         name, text = sanitize(id), sanitize(description)
         start = lead.ljust(self.lead_columns)
-        shown = click.style(start, fg="green") + click.style(name, fg="cyan", bold=True)
+        head = click.style(start, fg="green") + click.style(name, fg="cyan", bold=True)
         room = terminal_width() - self.lead_columns - self.id_columns - 2
         if room >= _MIN_DESCRIPTION_COLUMNS:
             gap = " " * (self.id_columns - _display_width(name) + 2)
-            return f"{shown}{gap}{truncate(text, room)}".rstrip()
+            return f"{head}{gap}{truncate(text, room)}".rstrip()
         below = truncate(text, terminal_width() - len(self._indent))
-        return f"{shown}\n{self._indent}{below}".rstrip()
+        return f"{head}\n{self._indent}{below}".rstrip()
 
     def format_detail(self, text: str) -> str:
-        """More about the row above, indented below it."""
+        """Return a text that is indented below a row."""
         return wrap(text, self._indent)
 
     @property
@@ -97,7 +103,7 @@ class ToolTable:
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """A text in as many lines as it takes; ids stay whole, so that they can be copied."""
+    """Wrap a text to the width of the terminal without breaking ids."""
     return textwrap.fill(
         text,
         max(terminal_width(), 20),
@@ -108,23 +114,32 @@ def wrap(text: str, indent: str = "") -> str:
     )
 
 
+def format_reasons(reasons: Sequence[MatchReason]) -> str:
+    """Return match reasons by term, such as `refund (name 40%, title 12%), money (description 9%)`."""
+    fields: dict[str, list[str]] = {}
+    for reason in reasons:
+        field = f"{reason.field.replace('_', ' ')} {reason.share:.0%}"
+        fields.setdefault(sanitize(reason.term), []).append(field)
+    return ", ".join(f"{term} ({', '.join(matches)})" for term, matches in fields.items())
+
+
 def print_note(text: str) -> None:
-    """Say something that is not the answer: on standard error."""
+    """Print a message to standard error."""
     click.secho(wrap(sanitize(text)), err=True, dim=True)
 
 
 def print_json(document: object) -> None:
-    """One JSON document in UTF-8."""
+    """Print one JSON document in UTF-8."""
     text = json.dumps(document, ensure_ascii=False, indent=2)
-    # Half a character, which UTF-8 has no bytes for, becomes the escape JSON has for it.
+    # Unpaired surrogates cannot be encoded; write them as JSON escapes.
     click.echo(text.encode("utf-8", "backslashreplace"))
 
 
 def _display_width(text: str) -> int:
-    """How many columns a terminal gives a text: two for a Chinese character, none for an accent."""
+    """Return the columns of a text: two per wide character, none per combining mark."""
     if text.isascii():
         return len(text)
     return sum(
-        2 if unicodedata.east_asian_width(one) in "WF" else not unicodedata.combining(one)
-        for one in text
+        2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char)
+        for char in text
     )

@@ -1,30 +1,78 @@
-"""`toolcrib search`: find the tools that serve a need."""
+"""`toolcrib search`: search a catalog. Also the options that all catalog commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from importlib.resources import as_file, files
 from typing import Any, Final
 
 import click
 
-from toolcrib.cli.match_reasons import format_reasons, reasons_to_json
-from toolcrib.cli.options import (
-    catalog_option,
+from toolcrib.cli.printing import (
+    ToolTable,
+    format_reasons,
     json_option,
-    offset_option,
-    open_catalog,
-    where_options,
+    print_json,
+    print_note,
+    sanitize,
+    wrap,
 )
-from toolcrib.cli.printing import ToolTable, print_json, sanitize, wrap
+from toolcrib.core.catalog import Catalog
+from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
 from toolcrib.search.filters import Where
 from toolcrib.search.lexical.ranker import LexicalRanker
-from toolcrib.search.ranker import Ranker
+from toolcrib.search.ranker import MatchReason, Ranker
 from toolcrib.search.regex import RegexRanker
 from toolcrib.search.results import Explanation, HitGroup, SearchResult
 
-_MAX_GROUPED_HITS: Final = 200
+# Grouping compares every pair of hits, which takes too long for thousands.
+MAX_GROUPED_HITS: Final = 200
+
+catalog_option = click.option(
+    "--catalog",
+    "catalog_files",
+    multiple=True,
+    metavar="FILE",
+    help="JSON or JSON Lines file with tools in any supported format, or - for standard input; "
+    "may be repeated.  [default: the demo catalog]",
+)
+offset_option = click.option(
+    "--offset", default=0, type=click.IntRange(min=0), metavar="N", help="Skip the first N tools."
+)
+
+
+def where_options(callback: Callable[..., None]) -> Callable[..., None]:
+    """Add the filter options to a command, which gets them as one `where` argument."""
+
+    @click.option("--server", default="", metavar="NAME", help="Only tools of this server.")
+    @click.option("--category", default="", metavar="NAME", help="Only tools of this category.")
+    @click.option("--tag", "tags", multiple=True, help="Only tools with this tag; may be repeated.")
+    @click.option("--read-only", is_flag=True, help="Only tools that are marked as read-only.")
+    @wraps(callback)
+    def build_where(
+        server: str, category: str, tags: tuple[str, ...], read_only: bool, **others: Any
+    ) -> None:
+        where = Where(server=server, category=category, tags=tags, read_only=read_only)
+        callback(where=where, **others)
+
+    return build_where
+
+
+def open_catalog(catalog_files: Sequence[str]) -> Catalog:
+    """Return the catalog of the files, or the demo catalog if there are none."""
+    if catalog_files:
+        return read_catalog_file(*catalog_files)
+    print_note("No --catalog given, so this is the demo catalog.")
+    return load_demo_catalog()
+
+
+def load_demo_catalog() -> Catalog:
+    """Return the demo catalog, which is part of the package."""
+    with as_file(files("toolcrib.demo") / "tools.jsonl") as path:
+        return read_catalog_file(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +91,14 @@ class _SearchOptions:
 
     def __post_init__(self) -> None:
         if self.ignore_case and self.mode != "regex":
-            raise click.UsageError("--ignore-case is for --mode regex; other modes do so anyway.")
+            raise click.UsageError(
+                "--ignore-case needs --mode regex; all other modes ignore case anyway."
+            )
         if self.lenient and self.mode != "lexical":
-            raise click.UsageError("--lenient is for --mode lexical.")
+            raise click.UsageError("--lenient needs --mode lexical.")
 
-    def rankers(self) -> Mapping[str, Ranker]:
-        """The engine's rankers, set as was asked."""
+    def build_rankers(self) -> Mapping[str, Ranker]:
+        """Return the rankers of the engine with these options."""
         return {
             **RANKERS,
             "lexical": LexicalRanker(syntax="lenient" if self.lenient else "strict"),
@@ -57,19 +107,19 @@ class _SearchOptions:
 
 
 class _SearchCommand(click.Command):
-    """A command whose argument may well begin with a minus, as a word to leave out does."""
+    """A command that explains how to pass a query that starts with a minus."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption as fault:
-            if fault.option_name.startswith("--"):
+        except click.NoSuchOption as error:
+            if error.option_name.startswith("--"):
                 raise
             raise click.UsageError(
-                f"No such option: {fault.option_name}. A query that begins with a minus comes last, "
-                "behind --, such as: toolcrib search --limit 3 -- '-email send'",
+                f"No such option: {error.option_name}. Put a query that starts with a minus last, "
+                "after --, for example: toolcrib search --limit 3 -- '-email send'",
                 ctx,
-            ) from fault
+            ) from error
 
 
 def _join_words(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
@@ -84,67 +134,64 @@ def _join_words(context: click.Context, parameter: click.Parameter, words: tuple
     default=5,
     type=click.IntRange(1, MAX_LIMIT),
     metavar="N",
-    help="How many tools at most.  [default: 5]",
+    help="Maximum number of tools.  [default: 5]",
 )
 @offset_option
 @click.option(
     "--mode",
     default="hybrid",
     type=click.Choice(tuple(RANKERS)),
-    help="How to read QUERY.  [default: hybrid]",
+    help="Search mode.  [default: hybrid]",
 )
 @where_options
+@click.option("--ignore-case", is_flag=True, help="Ignore case in regex mode.")
 @click.option(
-    "--ignore-case", is_flag=True, help="In regex mode, do not mind upper and lower case."
+    "--lenient", is_flag=True, help="In lexical mode, search a malformed query as plain words."
 )
-@click.option(
-    "--lenient", is_flag=True, help="In lexical mode, read a malformed query as plain words."
-)
-@click.option("--explain", is_flag=True, help="Say which words hit which fields.")
-@click.option("--why", metavar="ID", help="Say why this one tool was found, or was not.")
+@click.option("--explain", is_flag=True, help="Print which words matched which fields.")
+@click.option("--why", metavar="ID", help="Explain why this tool was or was not found.")
 @json_option
 def command(**options: Any) -> None:
-    """Find the tools that serve a need.
+    """Search for tools.
 
-    QUERY says what is needed, in your own words; or it is a tool's name, or any of:
-    "a phrase", prefix*, field:word, +must, -not, AND, OR, NOT and ( ).
+    QUERY describes what you need, in your own words. It may also be the name of a tool, or use
+    this syntax: "a phrase", prefix*, field:word, +must, -not, AND, OR, NOT and ( ).
     """
-    question = _SearchOptions(**options)
-    engine = SearchEngine(open_catalog(question.catalog_files), question.rankers())
+    request = _SearchOptions(**options)
+    engine = SearchEngine(open_catalog(request.catalog_files), request.build_rankers())
     result = engine.search(
-        question.query,
-        limit=question.limit,
-        offset=question.offset,
-        mode=question.mode,
-        where=question.where,
+        request.query,
+        limit=request.limit,
+        offset=request.offset,
+        mode=request.mode,
+        where=request.where,
     )
-    if question.as_json or question.explain:
+    if request.as_json or request.explain:
         result = engine.with_reasons(result)
-    why = None
-    if question.why is not None:
-        why = engine.explain(
-            question.query,
-            question.why,
-            limit=min(question.offset + question.limit, MAX_LIMIT),
-            mode=question.mode,
-            where=question.where,
+    explanation = None
+    if request.why is not None:
+        explanation = engine.explain(
+            request.query,
+            request.why,
+            limit=min(request.offset + request.limit, MAX_LIMIT),
+            mode=request.mode,
+            where=request.where,
         )
-    # Each is compared with each, which is too much to ask of thousands.
-    few = len(result) <= _MAX_GROUPED_HITS
-    groups = engine.group_hits(result) if few else tuple(map(HitGroup, result))
-    if question.as_json:
-        print_json(_result_to_json(result, groups, why))
+    can_group = len(result) <= MAX_GROUPED_HITS
+    groups = engine.group_hits(result) if can_group else tuple(map(HitGroup, result))
+    if request.as_json:
+        print_json(_result_to_json(result, groups, explanation))
         return
-    _print_hits(question, result, groups)
-    if why is not None:
-        _print_explanation(why)
+    _print_hits(request, result, groups)
+    if explanation is not None:
+        _print_explanation(explanation)
 
 
 def _result_to_json(
-    result: SearchResult, groups: Sequence[HitGroup], why: Explanation | None
+    result: SearchResult, groups: Sequence[HitGroup], explanation: Explanation | None
 ) -> dict[str, Any]:
     hits = [
-        {"score": hit.score, "reasons": reasons_to_json(hit.reasons), "tool": hit.tool.to_dict()}
+        {"score": hit.score, "reasons": _reasons_to_json(hit.reasons), "tool": hit.tool.to_dict()}
         for hit in result.hits
     ]
     document: dict[str, Any] = {
@@ -158,62 +205,68 @@ def _result_to_json(
         "unserved": list(result.uncovered),
         "notes": list(result.notes),
     }
-    if why is not None:
+    if explanation is not None:
         document["why"] = {
-            "id": why.tool.id,
-            "returned": why.is_returned,
-            "rank": why.rank,
-            "score": why.score,
-            "verdict": why.verdict,
-            "reasons": reasons_to_json(why.reasons),
+            "id": explanation.tool.id,
+            "returned": explanation.is_returned,
+            "rank": explanation.rank,
+            "score": explanation.score,
+            "verdict": explanation.verdict,
+            "reasons": _reasons_to_json(explanation.reasons),
         }
     return document
 
 
-def _print_hits(question: _SearchOptions, result: SearchResult, groups: Sequence[HitGroup]) -> None:
+def _reasons_to_json(reasons: Sequence[MatchReason]) -> list[dict[str, Any]]:
+    return [
+        {"term": reason.term, "field": reason.field, "share": round(reason.share, 6)}
+        for reason in reasons
+    ]
+
+
+def _print_hits(request: _SearchOptions, result: SearchResult, groups: Sequence[HitGroup]) -> None:
     if not result.hits:
-        click.echo(wrap(_nothing_found_message(question)))
+        click.echo(wrap(_nothing_found_message(request)))
     elif not result.is_confident:
-        click.echo(wrap("Nothing fits well; these are the nearest."))
+        click.echo(wrap("No tool fits well. The nearest are:"))
     table = ToolTable.for_ids((group.best.tool.id for group in groups), lead_columns=6)
     for group in groups:
         hit = group.best
         click.echo(table.format_row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
-        reasons = format_reasons(hit.reasons) if question.explain else ""
+        reasons = format_reasons(hit.reasons) if request.explain else ""
         if reasons:
-            click.secho(table.format_detail(f"for {reasons}"), fg="yellow")
+            click.secho(table.format_detail(f"matched {reasons}"), fg="yellow")
         if group.others:
             others = ", ".join(sanitize(other.tool.id) for other in group.others)
             click.echo(table.format_detail(f"also: {others}"))
-    for need in result.uncovered:
-        click.echo(wrap(f"Nothing fits: {sanitize(need)}"))
+    for segment in result.uncovered:
+        click.echo(wrap(f"No tool fits: {sanitize(segment)}"))
     for text in result.notes:
         click.secho(wrap(f"Note: {sanitize(text)}"), dim=True)
     if result.has_more:
-        following = question.offset + question.limit
-        click.secho(f"There are more: add --offset {following}.", dim=True)
+        next_offset = request.offset + request.limit
+        click.secho(f"There are more tools: add --offset {next_offset}.", dim=True)
 
 
-def _nothing_found_message(question: _SearchOptions) -> str:
-    """That nothing was found, and what to try next."""
-    if question.offset:
-        return "Nothing so far down; try a smaller --offset."
-    if question.where != Where():
-        hint = "Try it without the filters."
-    elif question.mode == "regex" and not question.ignore_case:
-        hint = "Patterns mind upper and lower case: try --ignore-case."
-    elif question.mode == "fuzzy":
-        hint = "Try other words; `toolcrib tools` lists what there is."
+def _nothing_found_message(request: _SearchOptions) -> str:
+    if request.offset:
+        return "No more tools; try a smaller --offset."
+    if request.where != Where():
+        hint = "Try again without the filters."
+    elif request.mode == "regex" and not request.ignore_case:
+        hint = "Patterns are case-sensitive: try --ignore-case."
+    elif request.mode == "fuzzy":
+        hint = "Try other words; `toolcrib tools` lists all tools."
     else:
-        hint = "Try other words, or --mode fuzzy; `toolcrib tools` lists what there is."
-    return f"Nothing found for {sanitize(question.query)!r}. {hint}"
+        hint = "Try other words or --mode fuzzy; `toolcrib tools` lists all tools."
+    return f"No tools found for {sanitize(request.query)!r}. {hint}"
 
 
-def _print_explanation(why: Explanation) -> None:
+def _print_explanation(explanation: Explanation) -> None:
     click.echo()
-    click.secho(f"Why {sanitize(why.tool.id)}?", bold=True)
-    verdict = sanitize(why.verdict)
+    click.secho(f"Why {sanitize(explanation.tool.id)}?", bold=True)
+    verdict = sanitize(explanation.verdict)
     click.echo(wrap(f"{verdict[:1].upper()}{verdict[1:]}.", "  "))
-    if why.reasons:
-        score = f"Score {why.score:.2f} from {format_reasons(why.reasons)}."
-        click.echo(wrap(score, "  "))
+    if explanation.reasons:
+        reasons = format_reasons(explanation.reasons)
+        click.echo(wrap(f"Score {explanation.score:.2f} from {reasons}.", "  "))

@@ -1,4 +1,4 @@
-"""`toolcrib serve`: every door that is reached by HTTP."""
+"""`toolcrib serve`: the gateway over HTTP."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from toolcrib.cli.gateway import (
     build_base_url,
+    config_option,
     configure_logging,
     json_log_option,
     load_config_or_demo,
@@ -20,16 +21,15 @@ from toolcrib.cli.gateway import (
     require_gateway,
     should_show_progress,
 )
-from toolcrib.cli.options import config_option
 from toolcrib.config.settings import GatewayConfig, HttpConfig
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from toolcrib.gateway.mcp.upstream.pool import ServerStart
 
-# How long a client may leave untaken what it was sent.
+# After this time without an acknowledgement, the kernel closes a connection.
 UNACKNOWLEDGED_SECONDS: Final = 180
-# Where SDKs look for the address of each API.
+# The environment variables with which SDKs are pointed to each API.
 _VARIABLES: Final = {
     "messages": "ANTHROPIC_BASE_URL={}",
     "openai": "OPENAI_BASE_URL={}/v1",
@@ -38,16 +38,20 @@ _VARIABLES: Final = {
 
 @click.command("serve")
 @config_option
-@click.option("--host", metavar="ADDRESS", help="Listen here; 127.0.0.1 unless configured.")
-@click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="Listen on this port.")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Address to listen on.  [default: as configured, or 127.0.0.1]",
+)
+@click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="Port to listen on.")
 @json_log_option
 @click.option("--verbose", is_flag=True, help="Log more.")
 def command(
     config_file: str | None, host: str | None, port: int | None, json_log: bool, verbose: bool
 ) -> None:
-    """Serve MCP and the model APIs over HTTP.
+    """Serve MCP and the LLM APIs over HTTP.
 
-    Without a configuration it starts a small server to try it on.
+    Without a configuration, serves the tools of a demo server.
     """
     require_gateway()
     config = override_address(load_config_or_demo(config_file), host, port)
@@ -57,77 +61,75 @@ def command(
     from toolcrib.gateway.app import build_http_app
     from toolcrib.hub.startup import open_hub
 
-    service = open_hub(config)
+    hub = open_hub(config)
     try:
-        tell = _print_if_started if should_show_progress(verbose, json_log) else None
+        on_started = _print_if_started if should_show_progress(verbose, json_log) else None
         settings = uvicorn.Config(
-            build_http_app(service, tell),
+            build_http_app(hub, on_started),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=5,
             lifespan="on",
         )
-        with _bind_socket(config.http) as listener:
-            _print_client_setup(config, listener.getsockname()[1])
+        with bind_socket(config.http) as listener:
+            print_client_setup(config, listener.getsockname()[1])
             uvicorn.Server(settings).run(sockets=[listener])
     finally:
-        service.close()
+        hub.close()
 
 
 def _print_if_started(started: ServerStart) -> None:
-    """Say that a server has come up; the log says when one has not."""
+    """Print that a server has started. Failures are logged elsewhere."""
     if not started.error:
         print_started(started)
 
 
-def _bind_socket(http: HttpConfig) -> socket.socket:
-    """The socket to listen on. Bound here, so that a port that is taken is said plainly."""
+def bind_socket(http: HttpConfig) -> socket.socket:
+    """Return a bound socket, or raise an error that says why the address cannot be used."""
     family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if sys.platform == "linux":
-            # Connections inherit it: a client that takes nothing is let go by the kernel as well,
-            # which would otherwise keep what is still to be sent to it.
+            # Inherited by connections: frees the send buffers of clients that stopped reading.
             milliseconds = UNACKNOWLEDGED_SECONDS * 1_000
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listener.bind((http.host, http.port))
-    except (OSError, UnicodeError) as fault:
+    except (OSError, UnicodeError) as error:
         listener.close()
-        why = (getattr(fault, "strerror", None) or str(fault)).lower()
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise InvalidConfig(
-            f"cannot listen on {http.host!r:.100} port {http.port} ({why}); {_suggest_fix(fault)}"
+            f"cannot listen on {http.host!r:.100} port {http.port} ({reason}); {_suggest_fix(error)}"
         ) from None
     return listener
 
 
-def _suggest_fix(fault: OSError | UnicodeError) -> str:
-    """What to do where we cannot listen."""
-    if not isinstance(fault, OSError) or isinstance(fault, socket.gaierror):
-        return "it is no name of a machine: correct --host, or http.host in the configuration"
-    if fault.errno == errno.EADDRNOTAVAIL:
-        return "it is no address of this machine: correct --host, or http.host in the configuration"
-    if fault.errno == errno.EACCES:
-        return "choose a port from 1024 on with --port: the lower ones are for administrators"
-    return "is a gateway running already? `toolcrib status` tells; or choose another with --port"
+def _suggest_fix(error: OSError | UnicodeError) -> str:
+    if not isinstance(error, OSError) or isinstance(error, socket.gaierror):
+        return "there is no such host; check --host, or http.host in the configuration"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine does not have that address; check --host, or http.host in the configuration"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 need administrator rights; choose another with --port"
+    return "check with `toolcrib status` whether a gateway is already running, or choose another port with --port"
 
 
-def _print_client_setup(config: GatewayConfig, port: int) -> None:
-    """What to paste into a client."""
+def print_client_setup(config: GatewayConfig, port: int) -> None:
+    """Print what to add to the configuration of a client."""
     base = build_base_url(config.http.host, port)
-    address = f"{base}/mcp"
-    entry: dict[str, object] = {"type": "http", "url": address}
-    command = f"claude mcp add --transport http toolcrib {address}"
+    url = f"{base}/mcp"
+    entry: dict[str, object] = {"type": "http", "url": url}
+    command = f"claude mcp add --transport http toolcrib {url}"
     if config.auth.keys:
         entry["headers"] = {"Authorization": "Bearer YOUR_KEY"}
         command += ' --header "Authorization: Bearer YOUR_KEY"'
-    click.echo(f"MCP is served at {address}. Paste this into your client's configuration:\n")
+    click.echo(f"MCP server: {url}. Add this to your client's configuration:\n")
     click.echo(json.dumps({"mcpServers": {"toolcrib": entry}}, indent=2))
-    click.echo(f"\nor, for Claude Code: {command}\n")
+    click.echo(f"\nFor Claude Code: {command}\n")
     apis = {upstream.api for upstream in config.llm_gateway.upstreams}
     if apis:
-        click.echo(f"Models are served at {base}. Tell it to your client or SDK:\n")
+        click.echo(f"LLM gateway: {base}. Set this for your client or SDK:\n")
         for api in sorted(apis):
             click.echo(_VARIABLES[api].format(base))
         click.echo()

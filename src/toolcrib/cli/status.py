@@ -1,26 +1,37 @@
-"""`toolcrib status`: how a running gateway is doing."""
+"""`toolcrib status`: the state of a running gateway."""
 
 from __future__ import annotations
 
+import json
+import socket
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 
-from toolcrib.cli.gateway import build_base_url
-from toolcrib.cli.gateway_client import GatewayClient
-from toolcrib.cli.options import config_option, json_option
-from toolcrib.cli.printing import format_count, print_json, sanitize, wrap
+from toolcrib.cli.gateway import build_base_url, config_option
+from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
 from toolcrib.config.loader import find_config_path, load_config
+from toolcrib.config.server_entry import check_url
 from toolcrib.config.settings import HttpConfig
+from toolcrib.errors import GatewayUnreachable, InvalidConfig
+from toolcrib.gateway.hosts import is_loopback
 
+EXAMPLE_URL: Final = "http://127.0.0.1:8787"
+TIMEOUT_SECONDS: Final = 10
+_MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 _STATE_COLOURS: Final = {
     "started": "green",
     "in use": "green",
     "known": "yellow",
     "configured": "yellow",
 }
-# What a gateway tells, of what is printed.
+# The fields of the gateway's answers that are printed, with their types.
 _SERVER_FIELDS: Final = {
     **dict.fromkeys(("name", "state", "trouble"), str),
     **dict.fromkeys(("tools", "tokens", "calls"), int),
@@ -31,102 +42,166 @@ _STATS_FIELDS: Final = {
     **{"counts": dict, "notices": list},
 }
 _SERVER_NOTES: Final = {
-    "waiting": "held back; see toolcrib approve",
+    "waiting": "quarantined; see toolcrib approve",
     "flagged": "flagged as suspicious; see toolcrib doctor",
-    "faults": "left out as unusable; see toolcrib doctor",
-    "altered": "used without a part that is wrong; see toolcrib doctor",
+    "faults": "left out as invalid; see toolcrib doctor",
+    "altered": "used without an invalid part; see toolcrib doctor",
 }
 
 
 @click.command("status")
 @config_option
-@click.option(
-    "--url", metavar="URL", help="Where the gateway is; without it, where it is configured."
-)
-@click.option(
-    "--key", envvar="TOOLCRIB_KEY", metavar="KEY", help="An API key; or set TOOLCRIB_KEY."
-)
+@click.option("--url", metavar="URL", help="URL of the gateway.  [default: as configured]")
+@click.option("--key", envvar="TOOLCRIB_KEY", metavar="KEY", help="API key; or set TOOLCRIB_KEY.")
 @json_option
 def command(config_file: str | None, url: str | None, key: str | None, as_json: bool) -> None:
-    """See how a running gateway is doing.
+    """Show the state of a running gateway.
 
-    It tells the servers and their states, the tools, the calls, about how many tokens clients were
-    spared.
+    Prints the servers with their states, tools and calls, and about how many tokens the gateway
+    has saved.
     """
-    asking = GatewayClient.from_options(url or _configured_url(config_file), key)
-    told = {
-        "url": asking.base,
-        **asking.get_json("/health"),
-        **asking.get_json("/api/servers"),
-        "stats": asking.get_json("/api/stats"),
+    client = _GatewayClient.from_options(url or _configured_url(config_file), key)
+    status = {
+        "url": client.base_url,
+        **client.get_json("/health"),
+        **client.get_json("/api/servers"),
+        "stats": client.get_json("/api/stats"),
     }
-    if not _is_valid(told):
-        raise asking.not_a_gateway_error()
+    if not _is_valid(status):
+        raise client.not_a_gateway_error()
     if as_json:
-        print_json(told)
+        print_json(status)
     else:
-        _print(told)
+        _print_status(status)
 
 
 def _configured_url(config_file: str | None) -> str:
-    """Where the gateway of the configuration listens."""
     path = find_config_path(config_file)
     http = load_config(path).http if path is not None else HttpConfig()
     return build_base_url(http.host, http.port)
 
 
-def _is_valid(told: Mapping[str, Any]) -> bool:
-    """Whether everything is there that is printed: another program may have answered."""
+@dataclass(frozen=True, slots=True)
+class _GatewayClient:
+    """Reads JSON from the HTTP API of a gateway."""
+
+    base_url: str
+    key: str = field(default="", repr=False)
+
+    @classmethod
+    def from_options(cls, url: str, key: str | None) -> _GatewayClient:
+        """Return a client for a URL, with or without its `http://`, and a key."""
+        if not (key or "").isprintable():
+            raise InvalidConfig("the key must be one line of text; check --key or TOOLCRIB_KEY")
+        base_url = (url if "://" in url else f"http://{url}").rstrip("/")
+        check_url(base_url, ("--url",), EXAMPLE_URL)
+        return cls(base_url, key or "")
+
+    def get_json(self, path: str) -> dict[str, Any]:
+        """Return the JSON object at a path."""
+        url = f"{self.base_url}{path}"
+        try:
+            with self._opener().open(self._request(url), timeout=TIMEOUT_SECONDS) as response:
+                document = json.loads(response.read(_MAX_RESPONSE_BYTES))
+        except urllib.error.HTTPError as error:
+            error.close()
+            remedy = "check that this is a Toolcrib gateway"
+            if error.code in (401, 403):
+                remedy = "pass its key with --key or in TOOLCRIB_KEY"
+            raise GatewayUnreachable(f"{url} returned HTTP {error.code}; {remedy}") from None
+        except (ValueError, RecursionError, HTTPException):
+            raise self.not_a_gateway_error() from None
+        except OSError as error:
+            raise self._connection_error(getattr(error, "reason", error)) from None
+        if not isinstance(document, dict):
+            raise self.not_a_gateway_error()
+        return document
+
+    def not_a_gateway_error(self) -> GatewayUnreachable:
+        """Return the error for an answer that does not come from a gateway of this version."""
+        return GatewayUnreachable(
+            f"{self.base_url} is not a Toolcrib gateway, or has another version; check --url"
+        )
+
+    def _request(self, url: str) -> urllib.request.Request:
+        # Gateways expect the key as UTF-8, but urllib encodes headers as Latin-1.
+        bearer = f"Bearer {self.key}".encode().decode("latin-1")
+        return urllib.request.Request(url, headers={"Authorization": bearer} if self.key else {})
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        # A proxy cannot reach a loopback address.
+        is_local = is_loopback(urlsplit(self.base_url).hostname or "")
+        return urllib.request.build_opener(*[urllib.request.ProxyHandler({})] * is_local)
+
+    def _connection_error(self, reason: object) -> GatewayUnreachable:
+        if isinstance(reason, TimeoutError):
+            return GatewayUnreachable(
+                f"{self.base_url} did not answer within {TIMEOUT_SECONDS} seconds; check that a "
+                "gateway listens there, and try again"
+            )
+        if isinstance(reason, socket.gaierror):
+            host = urlsplit(self.base_url).hostname
+            return GatewayUnreachable(f"the host {host} cannot be found; check --url")
+        return GatewayUnreachable(
+            f"no gateway is running at {self.base_url}; start one with `toolcrib serve`, or pass "
+            "its URL with --url"
+        )
+
+
+def _is_valid(status: Mapping[str, Any]) -> bool:
+    """Return whether all printed fields exist: another program may have answered."""
     return (
-        _has_fields(told, {"status": str, "servers": list, "stats": dict})
-        and all(_has_fields(one, _SERVER_FIELDS) for one in told["servers"])
-        and _has_fields(told["stats"], _STATS_FIELDS)
-        and all(isinstance(count, int) for count in told["stats"]["counts"].values())
-        and all(isinstance(notice, str) for notice in told["stats"]["notices"])
+        _has_fields(status, {"status": str, "servers": list, "stats": dict})
+        and all(_has_fields(server, _SERVER_FIELDS) for server in status["servers"])
+        and _has_fields(status["stats"], _STATS_FIELDS)
+        and all(isinstance(count, int) for count in status["stats"]["counts"].values())
+        and all(isinstance(notice, str) for notice in status["stats"]["notices"])
     )
 
 
-def _has_fields(value: object, kinds: Mapping[str, type]) -> bool:
+def _has_fields(value: object, types: Mapping[str, type]) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(value.get(name), kind) for name, kind in kinds.items()
+        isinstance(value.get(name), field_type) for name, field_type in types.items()
     )
 
 
-def _print(told: Mapping[str, Any]) -> None:
-    servers, stats = told["servers"], told["stats"]
-    columns = max((len(sanitize(one["name"])) for one in servers), default=0)
-    for one in servers:
-        state = click.style(one["state"].ljust(10), fg=_STATE_COLOURS.get(one["state"]))
-        counts = f"{one['tools']:>5,} tools  {one['tokens']:>8,} tokens  {one['calls']:>6,} calls"
-        name = sanitize(one["name"]).ljust(columns)
-        click.echo(f"{click.style(name, bold=True)}  {state}  {counts}")
-        _print_server_notes(one)
+def _print_status(status: Mapping[str, Any]) -> None:
+    servers, stats = status["servers"], status["stats"]
+    columns = max((len(sanitize(server["name"])) for server in servers), default=0)
+    for server in servers:
+        _print_server(server, columns)
     counts = stats["counts"]
     click.echo(
         f"\n{format_count(stats['tools'], 'tool')} of {format_count(len(servers), 'server')}, "
-        f"about {format_count(stats['tokens'], 'token')}. {format_count(stats['sessions'], 'session')}."
+        f"about {format_count(stats['tokens'], 'token')}. "
+        f"{format_count(stats['sessions'], 'session')}."
     )
     for notice in stats["notices"]:
-        click.echo(wrap(f"! {sanitize(notice)}", ""))
-    lists = format_count(counts.get("listings", 0), "list")
+        click.echo(wrap(f"! {sanitize(notice)}"))
+    lists = format_count(counts.get("listings", 0), "tool list")
     searches = format_count(counts.get("searches", 0), "search", "searches")
-    spared = _format_savings("clients", counts.get("tokens_saved", 0))
-    click.secho(f"{lists} and {searches} so far spared {spared}.", bold=True)
+    saved = _format_savings(counts.get("tokens_saved", 0))
+    click.secho(f"{lists} and {searches} saved MCP clients {saved}.", bold=True)
     if counts.get("model_requests"):
         requests = format_count(counts["model_requests"], "request")
-        spared = _format_savings("them", counts.get("model_tokens_saved", 0))
-        click.secho(f"{requests} to models with tools held back spared {spared}.", bold=True)
+        saved = _format_savings(counts.get("model_tokens_saved", 0))
+        click.secho(f"{requests} with deferred tools saved LLM clients {saved}.", bold=True)
 
 
-def _format_savings(whom: str, tokens: int) -> str:
-    """What was not sent; a few small tools weigh less than what stands for them."""
-    return f"{whom} about {format_count(tokens, 'token')}" if tokens > 0 else f"{whom} nothing yet"
-
-
-def _print_server_notes(server: Mapping[str, Any]) -> None:
-    """What is not well with a server."""
+def _print_server(server: Mapping[str, Any], name_columns: int) -> None:
+    state = click.style(server["state"].ljust(10), fg=_STATE_COLOURS.get(server["state"]))
+    counts = (
+        f"{server['tools']:>5,} tools  {server['tokens']:>8,} tokens  {server['calls']:>6,} calls"
+    )
+    name = sanitize(server["name"]).ljust(name_columns)
+    click.echo(f"{click.style(name, bold=True)}  {state}  {counts}")
     if server["trouble"]:
         click.echo(wrap(f"✗ {sanitize(server['trouble'])}", "  "))
-    for name, what in _SERVER_NOTES.items():
-        if server[name]:
-            click.echo(f"  ! {format_count(len(server[name]), 'tool')} {what}")
+    for field_name, note in _SERVER_NOTES.items():
+        if server[field_name]:
+            click.echo(f"  ! {format_count(len(server[field_name]), 'tool')} {note}")
+
+
+def _format_savings(tokens: int) -> str:
+    """Return the saved tokens; a search tool may be larger than a few small tools."""
+    return f"about {format_count(tokens, 'token')}" if tokens > 0 else "nothing yet"

@@ -7,24 +7,18 @@ from collections.abc import Sequence
 
 import click
 
-from toolcrib.cli.options import (
-    catalog_option,
-    json_option,
-    offset_option,
-    open_catalog,
-    where_options,
-)
-from toolcrib.cli.printing import ToolTable, format_count, print_json, sanitize, wrap
+from toolcrib.cli.printing import ToolTable, format_count, json_option, print_json, sanitize, wrap
+from toolcrib.cli.search import catalog_option, offset_option, open_catalog, where_options
 from toolcrib.core.tool import Tool
 from toolcrib.search.filters import Where
 
-_MAX_SERVERS_SHOWN = 12
+_MAX_PRINTED_SERVERS = 12
 
 
 @click.command("tools")
 @catalog_option
 @where_options
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="How many tools at most.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number of tools.")
 @offset_option
 @json_option
 def command(
@@ -32,7 +26,7 @@ def command(
 ) -> None:
     """List the tools of a catalog.
 
-    They come in the order of the catalog, and are counted by server.
+    The tools are printed in catalog order, followed by the number of tools per server.
     """
     catalog = open_catalog(catalog_files)
     tools = [tool for tool in catalog if not where.unmet_conditions(tool)]
@@ -46,31 +40,29 @@ def command(
         }
         print_json(document)
     elif tools or where == Where():
-        _print(page, servers)
+        _print_page(page, servers)
     else:
-        click.secho(
-            f"0 tools: {sanitize(where.no_match_note)}. Without the filters there are:", bold=True
-        )
+        click.secho(f"0 tools: {sanitize(where.no_match_note)}. Without the filters:", bold=True)
         click.echo(wrap(_format_server_counts(Counter(tool.server for tool in catalog)), "  "))
 
 
-def _print(page: Sequence[Tool], servers: Counter[str]) -> None:
+def _print_page(page: Sequence[Tool], servers: Counter[str]) -> None:
     table = ToolTable.for_ids((tool.id for tool in page), lead_columns=0)
     for tool in page:
         click.echo(table.format_row("", tool.id, tool.description))
     total = servers.total()
-    shown = format_count(total, "tool")
-    shown = f"{len(page):,} of {shown}" if len(page) < total else shown
-    click.secho(f"{shown}{':' if servers else '.'}", bold=True)
+    count = format_count(total, "tool")
+    count = f"{len(page):,} of {count}" if len(page) < total else count
+    click.secho(f"{count}{':' if servers else '.'}", bold=True)
     if servers:
         click.echo(wrap(_format_server_counts(servers), "  "))
 
 
 def _format_server_counts(servers: Counter[str]) -> str:
-    """How many tools each server has, the largest first."""
+    """Return the number of tools per server, largest first."""
     counts = [
         f"{sanitize(server) or '(no server)'} {count:,}"
-        for server, count in servers.most_common(_MAX_SERVERS_SHOWN)
+        for server, count in servers.most_common(_MAX_PRINTED_SERVERS)
     ]
     others = len(servers) - len(counts)
-    return ", ".join([*counts, f"and {format_count(others, 'server')} more"] if others else counts)
+    return ", ".join([*counts, f"and {format_count(others, 'more server')}"] if others else counts)

@@ -1,4 +1,4 @@
-"""`toolcrib demo`: tool search at work, on the catalog in this folder."""
+"""`toolcrib demo`: show tool search on the demo catalog."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ from importlib.resources import files
 
 import click
 
-from toolcrib.cli.match_reasons import format_reasons
-from toolcrib.cli.options import load_demo_catalog
-from toolcrib.cli.printing import ToolTable, wrap
+from toolcrib.cli.printing import ToolTable, format_reasons, wrap
+from toolcrib.cli.search import load_demo_catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.results import SearchResult
 
 _HITS = 3
-# What a token is depends on the model; for English and JSON this is near enough for all.
+# An approximation for English and JSON that is close enough for all models.
 _CHARS_PER_TOKEN = 4
 
 
 @click.command("demo")
 def command() -> None:
-    """See tool search at work on a small catalog.
+    """Show tool search on a small catalog.
 
-    It needs no key and no network.
+    It needs no API key and no network.
     """
     catalog = load_demo_catalog()
     engine = SearchEngine(catalog)
     servers = len({tool.server for tool in catalog})
     click.echo(f"A catalog of {len(catalog)} tools from {servers} servers.")
-    results = [_run_query(engine, **one) for one in _load_queries()]
+    results = [_run_query(engine, **query) for query in _load_queries()]
     _print_savings(catalog, results)
-    click.echo("\nNow you:")
+    click.echo("\nTry it yourself:")
     click.secho('  toolcrib search "move a meeting to Friday" --explain', fg="cyan")
     click.secho('  toolcrib search "what you need" --catalog YOUR_TOOLS.json', fg="cyan")
 
 
 def _load_queries() -> list[dict[str, str]]:
-    text = files(__name__).joinpath("queries.json").read_text(encoding="utf-8")
+    text = (files("toolcrib.demo") / "queries.json").read_text(encoding="utf-8")
     queries: list[dict[str, str]] = json.loads(text)
     return queries
 
@@ -52,30 +51,29 @@ def _run_query(engine: SearchEngine, query: str, note: str) -> SearchResult:
     for number, hit in enumerate(result.hits):
         click.echo(table.format_row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
         if number == 0:
-            click.secho(table.format_detail(f"for {format_reasons(hit.reasons)}"), fg="yellow")
+            click.secho(table.format_detail(f"matched {format_reasons(hit.reasons)}"), fg="yellow")
     return result
 
 
 def _print_savings(catalog: Iterable[Tool], results: list[SearchResult]) -> None:
-    everything = _estimate_tokens(catalog)
-    found = sum(_estimate_tokens(hit.tool for hit in result.hits) for result in results) // len(
-        results
-    )
+    total = _estimate_tokens(catalog)
+    hits = sum(_estimate_tokens(hit.tool for hit in result.hits) for result in results)
+    average = hits // len(results)
     click.echo()
     click.secho("What the model has to read", bold=True)
-    click.echo(f"  all definitions   about {everything:>6,} tokens")
-    click.echo(f"  a search's hits   about {found:>6,} tokens")
-    click.secho(f"  saved             about {1 - found / everything:>6.0%}", fg="green")
+    click.echo(f"  all definitions   about {total:>6,} tokens")
+    click.echo(f"  hits of a search  about {average:>6,} tokens")
+    click.secho(f"  saved             about {1 - average / total:>6.0%}", fg="green")
 
 
 def _estimate_tokens(tools: Iterable[Tool]) -> int:
-    """About how many tokens the definitions take in a prompt."""
+    """Return about how many tokens the definitions take in a prompt."""
     characters = 0
     for tool in tools:
-        shown = {
+        definition = {
             "name": tool.name,
             "description": tool.description,
             "input_schema": tool.input_schema,
         }
-        characters += len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
+        characters += len(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
     return characters // _CHARS_PER_TOKEN
