@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,3 +93,23 @@ def test_every_contract_is_seen_to_fail() -> None:
     broken = {contract for _, _, contract in CASES}
     unseen = [one["name"] for one in contracts if one["name"].partition(":")[0] not in broken]
     assert unseen == []
+
+
+def test_architecture_page_shows_the_contracts() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    layered = [one for one in contracts if one["type"] == "layers"]
+    assert len(layered) >= 4
+    for contract in layered:
+        layers = "".join(f"  {layer}\n" for layer in contract["layers"])
+        assert f"{contract['containers'][0]}:\n{layers}" in page
+
+
+def test_architecture_page_names_existing_files() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"`([a-z_/]+\.py)`", page) if "/" in name}
+    assert len(named) > 30
+    paths = [str(path.relative_to(ROOT / "src")) for path in ROOT.glob("src/toolcrib/**/*.py")]
+    missing = sorted(name for name in named if not any(p.endswith(f"/{name}") for p in paths))
+    assert missing == []
