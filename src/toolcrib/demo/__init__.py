@@ -1,1 +1,1 @@
-"""A small MCP server to try the gateway on: tools that work offline and harm nothing."""
+"""A small MCP server to try the gateway with: read-only tools that work offline."""

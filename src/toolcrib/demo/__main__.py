@@ -1,4 +1,4 @@
-"""Run it: `python -m toolcrib.demo`."""
+"""Run the demo server: `python -m toolcrib.demo`."""
 
 import anyio
 

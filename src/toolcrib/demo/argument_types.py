@@ -1,4 +1,4 @@
-"""What the tools of the demo take: the kinds of their arguments, each with its limits."""
+"""Argument types of the demo tools, with their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools on lists, JSON, encodings and colours."""
+"""Tools for lists, JSON, encodings and colours."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Seed = Annotated[int, Field(description="The same seed gives the same result.", 
 
 
 def sort_list(items: Items, descending: bool = False) -> list[str]:
-    """Put a list of texts in alphabetical order."""
+    """Sort a list of texts alphabetically."""
     return sorted(items, key=str.casefold, reverse=descending)
 
 
 def sort_numbers(numbers: Numbers, descending: bool = False) -> list[float]:
-    """Put numbers in order of size."""
+    """Sort numbers by size."""
     return sorted(numbers, reverse=descending)
 
 
 def remove_duplicates(items: Items) -> list[str]:
-    """Leave every item of a list in it only once."""
+    """Remove repeated items from a list."""
     return list(dict.fromkeys(items))
 
 
@@ -43,17 +43,17 @@ def count_items(items: Items) -> dict[str, int]:
 
 
 def common_items(first: Items, second: Items) -> list[str]:
-    """Give the items that two lists have in common."""
+    """Return the items that two lists have in common."""
     return [item for item in dict.fromkeys(first) if item in set(second)]
 
 
 def missing_items(first: Items, second: Items) -> list[str]:
-    """Give the items of a first list that a second list does not have."""
+    """Return the items of a first list that a second list lacks."""
     return [item for item in dict.fromkeys(first) if item not in set(second)]
 
 
 def split_into_groups(items: Items, size: Annotated[int, Field(ge=1, le=1000)]) -> list[list[str]]:
-    """Cut a list into groups of a size."""
+    """Split a list into groups of a given size."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
@@ -62,9 +62,9 @@ def roll_dice(
     sides: Annotated[int, Field(ge=2, le=1000)] = 6,
     seed: Seed = 0,
 ) -> list[int]:
-    """Roll dice and give what each shows."""
-    chance = random.Random(seed)
-    return [chance.randint(1, sides) for _ in range(dice)]
+    """Roll dice and return the value of each."""
+    generator = random.Random(seed)
+    return [generator.randint(1, sides) for _ in range(dice)]
 
 
 def format_json(text: Text) -> str:
@@ -73,7 +73,7 @@ def format_json(text: Text) -> str:
 
 
 def minify_json(text: Text) -> str:
-    """Take everything out of a JSON document that is not needed."""
+    """Remove unneeded whitespace from a JSON document."""
     return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -108,19 +108,19 @@ def hash_text(text: Text, algorithm: Literal["md5", "sha1", "sha256", "sha512"] 
 
 
 def number_to_base(number: Whole, base: Literal[2, 8, 16] = 2) -> str:
-    """Write a whole number in binary, octal or hexadecimal."""
+    """Return a whole number in binary, octal or hexadecimal."""
     return format(number, {2: "b", 8: "o", 16: "x"}[base])
 
 
 def to_roman_numeral(number: Annotated[int, Field(ge=1, le=3999)]) -> str:
-    """Write a number in Roman numerals."""
+    """Return a number in Roman numerals."""
     signs = ["M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I"]
     values = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
-    told = ""
+    numeral = ""
     for sign, value in zip(signs, values, strict=True):
         count, number = divmod(number, value)
-        told += sign * count
-    return told
+        numeral += sign * count
+    return numeral
 
 
 def hex_to_rgb(colour: Colour) -> list[int]:
@@ -129,12 +129,12 @@ def hex_to_rgb(colour: Colour) -> list[int]:
 
 
 def rgb_to_hex(red: Byte, green: Byte, blue: Byte) -> str:
-    """Write a colour of red, green and blue in hexadecimal."""
+    """Return a colour of red, green and blue in hexadecimal."""
     return _hex((red, green, blue))
 
 
 def complementary_colour(colour: Colour) -> str:
-    """Give the opposite of a colour on the colour wheel."""
+    """Return the opposite of a colour on the colour wheel."""
     red, green, blue = (part / 255 for part in hex_to_rgb(colour))
     hue, light, strength = colorsys.rgb_to_hls(red, green, blue)
     opposite = colorsys.hls_to_rgb((hue + 0.5) % 1, light, strength)
@@ -142,7 +142,7 @@ def complementary_colour(colour: Colour) -> str:
 
 
 def colour_contrast(first: Colour, second: Colour) -> float:
-    """Say how well text in one colour can be read on another, from 1 to 21, as WCAG does."""
+    """Return the contrast of two colours as in WCAG, from 1 to 21: how well text in one colour can be read on another."""
     light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
     return round((light + 0.05) / (dark + 0.05), 2)
 
@@ -154,7 +154,7 @@ def _hex(parts: Iterable[int]) -> str:
 def _luminance(colour: str) -> float:
     linear = [
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in (one / 255 for one in hex_to_rgb(colour))
+        for part in (value / 255 for value in hex_to_rgb(colour))
     ]
     return float(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
 

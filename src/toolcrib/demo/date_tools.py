@@ -1,4 +1,4 @@
-"""Tools on days and times. What is now is an argument like any other."""
+"""Tools for dates and times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shift = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 
 
 def current_time() -> str:
-    """Tell the date and the time of now, in UTC."""
+    """Return the current date and time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -25,47 +25,47 @@ def days_between(first: Day, second: Day) -> int:
 
 
 def add_days(day: Day, days: Shift) -> str:
-    """Tell which date it is so many days after, or before, another."""
+    """Return the date a number of days after or before a date."""
     return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
 
 
 def add_working_days(day: Day, days: Annotated[int, Field(ge=0, le=5_000)]) -> str:
-    """Tell which date it is so many business days later; weekends do not count."""
-    at = date.fromisoformat(day)
+    """Return the date a number of business days after a date, skipping weekends."""
+    result = date.fromisoformat(day)
     while days:
-        at += timedelta(days=1)
-        days -= at.weekday() < 5
-    return at.isoformat()
+        result += timedelta(days=1)
+        days -= result.weekday() < 5
+    return result.isoformat()
 
 
 def day_of_week(day: Day) -> str:
-    """Tell which weekday a date falls on."""
+    """Return the weekday of a date."""
     return calendar.day_name[date.fromisoformat(day).weekday()]
 
 
 def week_number(day: Day) -> int:
-    """Tell the calendar week of a date."""
+    """Return the calendar week number of a date."""
     return date.fromisoformat(day).isocalendar().week
 
 
 def check_leap_year(year: Year) -> bool:
-    """Say whether a year has a 29th of February."""
+    """Return whether a year is a leap year, with a 29th of February."""
     return calendar.isleap(year)
 
 
 def days_in_month(year: Year, month: Annotated[int, Field(ge=1, le=12)]) -> int:
-    """Say how many days a month has."""
+    """Return how many days a month has."""
     return calendar.monthrange(year, month)[1]
 
 
 def age_in_years(birthday: Day, on: Day) -> int:
-    """Work out how old somebody is on a day, from the date of birth."""
+    """Return how old a person is on a day, given the date of birth."""
     born, then = date.fromisoformat(birthday), date.fromisoformat(on)
     return then.year - born.year - ((then.month, then.day) < (born.month, born.day))
 
 
 def date_of_easter(year: Year) -> str:
-    """Work out when Easter Sunday is in a year of the Gregorian calendar."""
+    """Return the date of Easter Sunday in a year of the Gregorian calendar."""
     golden = year % 19
     century = year // 100
     epact = (19 * golden + century - century // 4 - (8 * century + 13) // 25 + 15) % 30

@@ -1,4 +1,4 @@
-"""Tools on numbers: sums, statistics, money, units."""
+"""Tools for numbers: arithmetic, statistics, money, units."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ Degree = Literal["celsius", "fahrenheit", "kelvin"]
 
 
 def add_numbers(numbers: Numbers) -> float:
-    """Add numbers up and give the sum."""
+    """Return the sum of numbers."""
     return math.fsum(numbers)
 
 
 def multiply_numbers(numbers: Numbers) -> float:
-    """Multiply numbers and give the product."""
+    """Return the product of numbers."""
     return math.prod(numbers)
 
 
@@ -71,32 +71,32 @@ def divide_numbers(dividend: Number, divisor: Number) -> float:
 
 
 def percentage_of(part: Number, whole: Number) -> float:
-    """Say what percentage one number is of another."""
+    """Return what percentage one number is of another."""
     return part / whole * 100
 
 
 def percentage_change(old: Number, new: Number) -> float:
-    """Say by how many percent a value has grown or shrunk."""
+    """Return by how many percent a value has grown or shrunk."""
     return (new - old) / abs(old) * 100
 
 
 def average_of_numbers(numbers: Numbers) -> float:
-    """Give the mean of numbers."""
+    """Return the average (mean) of numbers."""
     return statistics.fmean(numbers)
 
 
 def median_of_numbers(numbers: Numbers) -> float:
-    """Give the median: the number in the middle."""
+    """Return the median of numbers: the one in the middle."""
     return statistics.median(numbers)
 
 
 def standard_deviation(numbers: Numbers) -> float:
-    """Say how far numbers spread around their mean."""
+    """Return the standard deviation: how far numbers spread around their mean."""
     return statistics.pstdev(numbers)
 
 
 def summarize_numbers(numbers: Numbers) -> dict[str, float]:
-    """Describe numbers: how many, smallest, largest, sum, mean and median."""
+    """Return statistics of numbers: count, smallest, largest, sum, mean and median."""
     return {
         "count": len(numbers),
         "smallest": min(numbers),
@@ -108,35 +108,35 @@ def summarize_numbers(numbers: Numbers) -> dict[str, float]:
 
 
 def linear_trend(x: Numbers, y: Numbers) -> dict[str, float]:
-    """Fit a straight line through points and give its slope and intercept."""
+    """Fit a straight line through points and return its slope and intercept."""
     slope, intercept = statistics.linear_regression(x, y)
     return {"slope": slope, "intercept": intercept}
 
 
 def greatest_common_divisor(first: Whole, second: Whole) -> int:
-    """Give the largest number that divides two whole numbers."""
+    """Return the largest number that divides two whole numbers."""
     return math.gcd(first, second)
 
 
 def prime_factors(number: Annotated[int, Field(ge=2, le=10**10)]) -> list[int]:
-    """Split a whole number into its prime factors."""
-    found: list[int] = []
+    """Return the prime factors of a whole number."""
+    factors: list[int] = []
     divisor = 2
     while divisor * divisor <= number:
         while number % divisor == 0:
-            found.append(divisor)
+            factors.append(divisor)
             number //= divisor
         divisor += 1
-    return [*found, number] if number > 1 else found
+    return [*factors, number] if number > 1 else factors
 
 
 def factorial_of(number: Annotated[int, Field(ge=0, le=200)]) -> str:
-    """Give the factorial of a whole number."""
+    """Return the factorial of a whole number."""
     return str(math.factorial(number))
 
 
 def simplify_fraction(numerator: int, denominator: Small) -> str:
-    """Write a fraction in its lowest terms."""
+    """Return a fraction in its lowest terms."""
     return str(Fraction(numerator, denominator))
 
 
@@ -145,7 +145,7 @@ def compound_interest(
     percent_a_year: Annotated[float, Field(ge=-100, le=1000)],
     years: Annotated[float, Field(ge=0, le=200)],
 ) -> float:
-    """Say what money grows to at a yearly interest rate."""
+    """Return what an amount of money grows to at a yearly interest rate."""
     return round(amount * math.pow(1 + percent_a_year / 100, years), 2)
 
 
@@ -154,7 +154,7 @@ def monthly_loan_payment(
     percent_a_year: Annotated[float, Field(ge=0, le=100)],
     months: Annotated[int, Field(ge=1, le=1200)],
 ) -> float:
-    """Work out the monthly instalment of a loan or mortgage."""
+    """Return the monthly instalment of a loan or mortgage."""
     rate = percent_a_year / 1200
     payment = amount / months if not rate else amount * rate / (1 - (1 + rate) ** -months)
     return round(payment, 2)
@@ -169,37 +169,37 @@ def split_bill(
     return round(total * (1 + tip_percent / 100) / people, 2)
 
 
-def convert_length(amount: Number, given: Length, wanted: Length) -> float:
+def convert_length(amount: Number, from_unit: Length, to_unit: Length) -> float:
     """Convert a length or distance from one unit to another."""
-    return amount * _LENGTHS[given] / _LENGTHS[wanted]
+    return amount * _LENGTHS[from_unit] / _LENGTHS[to_unit]
 
 
-def convert_weight(amount: Number, given: Weight, wanted: Weight) -> float:
+def convert_weight(amount: Number, from_unit: Weight, to_unit: Weight) -> float:
     """Convert a weight or mass from one unit to another."""
-    return amount * _WEIGHTS[given] / _WEIGHTS[wanted]
+    return amount * _WEIGHTS[from_unit] / _WEIGHTS[to_unit]
 
 
-def convert_volume(amount: Number, given: Volume, wanted: Volume) -> float:
+def convert_volume(amount: Number, from_unit: Volume, to_unit: Volume) -> float:
     """Convert an amount of liquid from one unit to another."""
-    return amount * _VOLUMES[given] / _VOLUMES[wanted]
+    return amount * _VOLUMES[from_unit] / _VOLUMES[to_unit]
 
 
-def convert_speed(amount: Number, given: Speed, wanted: Speed) -> float:
+def convert_speed(amount: Number, from_unit: Speed, to_unit: Speed) -> float:
     """Convert a speed from one unit to another."""
-    return amount * _SPEEDS[given] / _SPEEDS[wanted]
+    return amount * _SPEEDS[from_unit] / _SPEEDS[to_unit]
 
 
-def convert_data_size(amount: Number, given: Size, wanted: Size) -> float:
+def convert_data_size(amount: Number, from_unit: Size, to_unit: Size) -> float:
     """Convert an amount of computer storage from one unit to another."""
-    return amount * _SIZES[given] / _SIZES[wanted]
+    return amount * _SIZES[from_unit] / _SIZES[to_unit]
 
 
-def convert_temperature(amount: Number, given: Degree, wanted: Degree) -> float:
+def convert_temperature(amount: Number, from_unit: Degree, to_unit: Degree) -> float:
     """Convert a temperature between Celsius, Fahrenheit and Kelvin."""
     kelvin = {"celsius": amount + 273.15, "fahrenheit": (amount + 459.67) / 1.8, "kelvin": amount}
-    warm = kelvin[given]
-    told = {"celsius": warm - 273.15, "fahrenheit": warm * 1.8 - 459.67, "kelvin": warm}
-    return round(told[wanted], 6)
+    value = kelvin[from_unit]
+    results = {"celsius": value - 273.15, "fahrenheit": value * 1.8 - 459.67, "kelvin": value}
+    return round(results[to_unit], 6)
 
 
 TOOLS = (

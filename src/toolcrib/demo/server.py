@@ -1,4 +1,4 @@
-"""The demo's tools as an MCP server on standard input and output."""
+"""The demo tools as an MCP server on standard input and output."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ INSTRUCTIONS: Final = (
     "Small tools that work without a network: text, numbers, statistics, money, units, dates, lists, "
     "JSON, encodings and colours."
 )
-_HARMLESS: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+_READ_ONLY_ANNOTATIONS: Final = {
+    "readOnlyHint": True,
+    "idempotentHint": True,
+    "openWorldHint": False,
+}
 
 
 def build_registry() -> Registry:
-    """All tools of the demo."""
+    """Return a registry with all demo tools."""
     tools = Registry(timeout_seconds=10)
     for group in (text_tools, number_tools, date_tools, data_tools):
         for function in group.TOOLS:
-            tools.add(function, annotations=_HARMLESS)
+            tools.add(function, annotations=_READ_ONLY_ANNOTATIONS)
     return tools
 
 
 def build_server() -> Server[Any]:
-    """The demo's server."""
+    """Return the MCP server of the demo."""
     tools = build_registry()
     wire = tools_to_wire(tools.catalog)
-    listed = types.ListToolsResult(tools=[types.Tool.model_validate(one) for one in wire])
+    tool_list = types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in wire])
 
     async def on_list(ctx: ServerRequestContext[Any, Any], params: object) -> types.ListToolsResult:
-        return listed
+        return tool_list
 
     async def on_call(
         ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        given: Mapping[str, Any] = params.arguments or {}
-        result = await tools.call_async(params.name, given)
-        said = types.TextContent(text=result.text)
-        return types.CallToolResult(content=[said], is_error=result.is_error)
+        arguments: Mapping[str, Any] = params.arguments or {}
+        result = await tools.call_async(params.name, arguments)
+        content = types.TextContent(text=result.text)
+        return types.CallToolResult(content=[content], is_error=result.is_error)
 
     return Server(
         "toolcrib-demo",
@@ -58,7 +62,7 @@ def build_server() -> Server[Any]:
 
 
 async def serve() -> None:
-    """Serve until the client leaves."""
+    """Serve one client on standard input and output until it disconnects."""
     demo = build_server()
     async with stdio_server() as (read, write):
         await demo.run(read, write, demo.create_initialization_options())

@@ -1,4 +1,4 @@
-"""Tools on text."""
+"""Tools for text."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ def count_characters(text: Text) -> dict[str, int]:
 
 
 def uppercase_text(text: Text) -> str:
-    """Write a text in capital letters."""
+    """Return a text in capital letters."""
     return text.upper()
 
 
 def lowercase_text(text: Text) -> str:
-    """Write a text in small letters."""
+    """Return a text in lower case."""
     return text.lower()
 
 
 def title_case_text(text: Text) -> str:
-    """Begin every word of a text with a capital, as in a headline."""
+    """Capitalize every word of a text, as in a headline."""
     return " ".join(word[:1].upper() + word[1:] for word in text.split())
 
 
 def snake_case_name(text: Text) -> str:
     """Turn a phrase or a camelCase name into a snake_case identifier."""
-    humps = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
-    return "_".join(_WORD.findall(humps)).lower()
+    separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
+    return "_".join(_WORD.findall(separated)).lower()
 
 
 def slugify_title(text: Text) -> str:
-    """Make a title fit for a web address: no accents, dashes between words."""
+    """Turn a title into a slug for a web address: no accents, dashes between words."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return "-".join(_WORD.findall(plain)).lower()
 
 
 def reverse_text(text: Text) -> str:
-    """Write a text backwards."""
+    """Reverse a text."""
     return text[::-1]
 
 
@@ -69,17 +69,17 @@ def replace_text(text: Text, find: Word, replacement: Word) -> str:
 
 
 def find_in_text(text: Text, find: Word) -> list[int]:
-    """Say at which positions of a text a word or phrase occurs."""
+    """Return the positions at which a word or phrase occurs in a text."""
     return [match.start() for match in re.finditer(re.escape(find), text)] if find else []
 
 
 def wrap_text(text: Text, columns: Annotated[int, Field(ge=10, le=200)] = 72) -> str:
-    """Break long lines so that a text fits into so many columns."""
+    """Break long lines so that a text fits a number of columns."""
     return textwrap.fill(text, columns)
 
 
 def shorten_text(text: Text, characters: Annotated[int, Field(ge=10, le=10_000)] = 100) -> str:
-    """Cut a text to a length, at a word, with dots at the end."""
+    """Shorten a text to a length, at a word boundary, with dots at the end."""
     return textwrap.shorten(text, characters, placeholder=" …")
 
 
@@ -89,18 +89,18 @@ def compare_texts(first: Text, second: Text) -> str:
 
 
 def text_similarity(first: Word, second: Word) -> float:
-    """Say how alike two short texts are, from 0 to 1."""
+    """Return how similar two short texts are, from 0 to 1."""
     return round(difflib.SequenceMatcher(None, first, second).ratio(), 4)
 
 
 def check_palindrome(text: Text) -> bool:
-    """Say whether a text reads the same backwards."""
-    letters = [one for one in text.casefold() if one.isalnum()]
+    """Return whether a text is a palindrome, which reads the same backwards."""
+    letters = [letter for letter in text.casefold() if letter.isalnum()]
     return letters == letters[::-1]
 
 
 def most_frequent_words(text: Text, limit: Annotated[int, Field(ge=1, le=100)] = 10) -> list[str]:
-    """List the words that occur most often in a text."""
+    """Return the words that occur most often in a text."""
     counts: dict[str, int] = {}
     for word in _WORD.findall(text.casefold()):
         counts[word] = counts.get(word, 0) + 1
@@ -108,32 +108,32 @@ def most_frequent_words(text: Text, limit: Annotated[int, Field(ge=1, le=100)] =
 
 
 def extract_email_addresses(text: Text) -> list[str]:
-    """Pick the email addresses out of a text."""
+    """Extract the email addresses from a text."""
     words = (word.strip(".,;:!?<>()[]\"'") for word in text.split())
     return [word for word in words if re.fullmatch(r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+", word)]
 
 
 def extract_numbers(text: Text) -> list[float]:
-    """Pick the numbers out of a text."""
-    return [float(found) for found in re.findall(r"-?\d{1,15}(?:\.\d{1,15})?", text)]
+    """Extract the numbers from a text."""
+    return [float(number) for number in re.findall(r"-?\d{1,15}(?:\.\d{1,15})?", text)]
 
 
 def remove_accents(text: Text) -> str:
-    """Take the accents off the letters of a text."""
-    apart = unicodedata.normalize("NFD", text)
-    return "".join(one for one in apart if not unicodedata.combining(one))
+    """Remove the accents from the letters of a text."""
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(character for character in decomposed if not unicodedata.combining(character))
 
 
 def caesar_cipher(text: Text, shift: Annotated[int, Field(ge=-25, le=25)] = 13) -> str:
     """Shift every letter of a text along the alphabet; 13 is ROT13."""
 
-    def shifted(one: str) -> str:
-        if not (one.isascii() and one.isalpha()):
-            return one
-        first = ord("a") if one.islower() else ord("A")
-        return chr((ord(one) - first + shift) % 26 + first)
+    def shift_letter(letter: str) -> str:
+        if not (letter.isascii() and letter.isalpha()):
+            return letter
+        first = ord("a") if letter.islower() else ord("A")
+        return chr((ord(letter) - first + shift) % 26 + first)
 
-    return "".join(map(shifted, text))
+    return "".join(map(shift_letter, text))
 
 
 TOOLS = (
