@@ -15,6 +15,7 @@ import pytest
 from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection
 from toolcrib.safety.pinning import Pin
+from toolcrib.storage import sqlite as sqlite_store
 from toolcrib.storage.sqlite import SqliteStore
 from toolcrib.storage.store import ServerManifest, ToolUsage
 
@@ -284,10 +285,16 @@ def test_full_disk_is_reported_and_recoverable(path: str) -> None:
     assert stored == "{'after': 1, 'before': 1} {}"
 
 
-def test_full_or_read_only_database_is_reported(path: str) -> None:
+def test_full_or_read_only_database_is_reported(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections: list[sqlite3.Connection] = []
+
+    def open_and_record(path: str, *, any_thread: bool) -> sqlite3.Connection:
+        connections.append(open_connection(path, any_thread=any_thread))
+        return connections[-1]
+
+    monkeypatch.setattr(sqlite_store, "open_connection", open_and_record)
     with closing(SqliteStore(path)) as store:
-        connection = store._connection
-        assert connection
+        (connection,) = connections
         connection.execute("PRAGMA max_page_count = 1")
         with pytest.raises(InvalidStore, match="the disk is full"):
             store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 100_000},)))

@@ -109,19 +109,19 @@ def test_late_report_of_a_change_does_not_undo_its_approval(store: Store) -> Non
 
 
 def test_revision_changes_only_with_pins(store: Store) -> None:
-    seen = [store.get_revision()]
+    revisions = [store.get_revision()]
     store.put_pins("mail", [QUARANTINED])
-    seen.append(store.get_revision())
+    revisions.append(store.get_revision())
     store.approve("mail")
-    seen.append(store.get_revision())
+    revisions.append(store.get_revision())
     store.forget_server("mail")
-    seen.append(store.get_revision())
-    assert len(set(seen)) == 4
+    revisions.append(store.get_revision())
+    assert len(set(revisions)) == 4
     store.approve("mail")
     store.put_pins("mail", [])
     store.record_calls([ToolUsage("a", True, 1.0, 1.0)])
     store.put_manifest("mail", ServerManifest("mail", "id"))
-    assert store.get_revision() == seen[-1]
+    assert store.get_revision() == revisions[-1]
 
 
 def test_calls_are_summed_by_tool(store: Store) -> None:

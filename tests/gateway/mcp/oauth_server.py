@@ -1,4 +1,4 @@
-"""An MCP server that asks for a login, and the authorization server it trusts: the SDK's own."""
+"""An MCP server that requires a login, with an authorization server from the SDK."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from starlette.applications import Starlette
 class AuthorizationServer(
     OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]
 ):
-    """Keeps clients, codes and tokens; whoever comes to its page says yes, unless told otherwise."""
+    """Keeps clients, codes and tokens in memory; grants access unless `denies` is set."""
 
     def __init__(self) -> None:
         self.clients: dict[str, OAuthClientInformationFull] = {}
@@ -49,7 +49,7 @@ class AuthorizationServer(
         self, client: OAuthClientInformationFull, params: AuthorizationParams
     ) -> str:
         if self.denies:
-            raise AuthorizeError("access_denied", "The person said no.")
+            raise AuthorizeError("access_denied", "The user denied access.")
         code = AuthorizationCode(
             code=secrets.token_urlsafe(24),
             scopes=params.scopes or [],
@@ -108,16 +108,18 @@ class AuthorizationServer(
 def build_guarded_app(
     authority: AuthorizationServer, origin: str, *, registers: bool = True
 ) -> Starlette:
-    """A server with one tool, for those who have logged in."""
+    """Return a server with one tool that requires a login."""
 
-    async def listed(ctx: Any, params: Any) -> types.ListToolsResult:
+    async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         tool = types.Tool(name="greet", input_schema={"type": "object"})
         return types.ListToolsResult(tools=[tool])
 
-    async def called(ctx: Any, params: Any) -> types.CallToolResult:
+    async def call_tool(ctx: Any, params: Any) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(text="welcome")])
 
-    server: Server[Any] = Server("guarded", version="1", on_list_tools=listed, on_call_tool=called)
+    server: Server[Any] = Server(
+        "guarded", version="1", on_list_tools=list_tools, on_call_tool=call_tool
+    )
     auth = AuthSettings(
         issuer_url=AnyHttpUrl(origin),
         resource_server_url=AnyHttpUrl(f"{origin}/mcp"),

@@ -1,4 +1,4 @@
-"""Real servers of many makers, from npm and PyPI, and one harmless call for each."""
+"""Published MCP servers from npm and PyPI, each with one harmless call."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FOLDER: Final = "{folder}"
 
 @dataclass(frozen=True)
 class RealServer:
-    """A server: where it comes from, how it is started, and a call that changes nothing.
+    """A published server with a call that changes nothing.
 
-    With keys that open nothing, and without a network, many calls fail. They fail in the server,
-    whose words are then the answer. `works` says where the call succeeds all the same.
+    The tests have no network and no valid keys, so many calls return an error of the server.
+    `works` is set where the call succeeds anyway.
     """
 
     name: str
@@ -34,16 +34,16 @@ class RealServer:
 
     @property
     def is_python(self) -> bool:
-        """Whether it comes from PyPI."""
+        """Whether the server comes from PyPI."""
         return "==" in self.package
 
     def program(self, installed: Path) -> Path:
-        """What is started, if it comes from PyPI."""
+        """Return the program of a server from PyPI."""
         return installed / self.name / "bin" / self.package.partition("==")[0]
 
     def config(self, modules: Path, python: Path, folder: Path) -> dict[str, Any]:
-        """Its entry in the configuration."""
-        args = [one.replace(FOLDER, str(folder)) for one in self.args]
+        """Return the configuration entry of the server."""
+        args = [arg.replace(FOLDER, str(folder)) for arg in self.args]
         env = {name: value.replace(FOLDER, str(folder)) for name, value in self.env.items()}
         common = {"env": env, "connectSeconds": 600, "callSeconds": 300}
         if self.is_python:
@@ -56,14 +56,14 @@ class RealServer:
         return {"command": node_binary(modules), "args": [str(program), *args], **common}
 
     def call_arguments(self, folder: Path) -> dict[str, Any]:
-        """The arguments of its call."""
+        """Return the arguments of the call."""
         text = json.dumps(dict(self.arguments)).replace(FOLDER, str(folder))
         arguments: dict[str, Any] = json.loads(text)
         return arguments
 
 
 NO_KEY: Final = "none"
-# What the servers find in the folder they are shown: a note, and a cluster that nobody can reach.
+# The files in the folder of the servers: a note, and a cluster that does not exist.
 FILES: Final = {
     "note.md": "A note.",
     "kubeconfig": """
@@ -233,12 +233,12 @@ SERVERS: Final = (
 
 
 def install_python_servers(folder: Path) -> None:
-    """Those that come from PyPI, each in an environment of its own: they want different things."""
-    for one in SERVERS:
-        if one.is_python and not one.program(folder).exists():
-            venv.create(folder / one.name, with_pip=True)
+    """Install the servers from PyPI, each in its own virtual environment."""
+    for server in SERVERS:
+        if server.is_python and not server.program(folder).exists():
+            venv.create(folder / server.name, with_pip=True)
             subprocess.run(
-                [str(folder / one.name / "bin" / "pip"), "install", "-q", one.package],
+                [str(folder / server.name / "bin" / "pip"), "install", "-q", server.package],
                 check=True,
                 stdout=sys.stderr,
                 timeout=INSTALL_SECONDS,

@@ -72,8 +72,8 @@ async def test_other_profiles_are_never_visible(router: McpRouter, revision: str
         ]
         for query in ("secret", "vault", "shut", "log", "everything there is", "*"):
             for tool in ("search_tools", "search_available_tools"):
-                found = await connected.call_tool(tool, {"query": query})
-                visible.append(found.model_dump_json().replace(query, ""))
+                result = await connected.call_tool(tool, {"query": query})
+                visible.append(result.model_dump_json().replace(query, ""))
         for name in ("shut___secret", "shut___log", "shut__secret"):
             for tool, arguments in (
                 (name, {}),
@@ -119,12 +119,12 @@ async def test_profile_sets_the_confidence_threshold(
     query = {"query": "say back the text that I give you"}
     token = PROFILE.set(profile)
     async with connect_client(router) as connected:
-        found = await connected.call_tool("search_tools", query)
+        result = await connected.call_tool("search_tools", query)
     PROFILE.reset(token)
-    assert found.structured_content is not None
-    assert found.structured_content["confident"] is is_confident
-    assert (prompts.NO_GOOD_MATCH in part_text(found.content[0])) is not is_confident
-    assert "open___echo" in part_text(found.content[0])
+    assert result.structured_content is not None
+    assert result.structured_content["confident"] is is_confident
+    assert (prompts.NO_GOOD_MATCH in part_text(result.content[0])) is not is_confident
+    assert "open___echo" in part_text(result.content[0])
 
 
 @pytest.mark.parametrize(("profile", "is_confident"), [(None, False), ("easy", True)])
@@ -135,10 +135,10 @@ async def test_profile_threshold_overrides_the_gateway_threshold(
     config = build_config(OPEN, profiles=[easy], mode="search", confident_from=1.0)
     token = PROFILE.set(profile)
     async with gateway(config) as router, connect_client(router) as connected:
-        found = await connected.call_tool("search_tools", {"query": "text back"})
+        result = await connected.call_tool("search_tools", {"query": "text back"})
     PROFILE.reset(token)
-    assert found.structured_content is not None
-    assert found.structured_content["confident"] is is_confident
+    assert result.structured_content is not None
+    assert result.structured_content["confident"] is is_confident
 
 
 async def test_results_below_the_score_threshold_are_dropped() -> None:
@@ -146,9 +146,9 @@ async def test_results_below_the_score_threshold_are_dropped() -> None:
         gateway(build_config(OPEN, mode="search", search_threshold=0.95)) as router,
         connect_client(router) as connected,
     ):
-        found = await connected.call_tool("search_tools", {"query": "say back the text"})
-    assert found.structured_content == {"tools": [], "confident": False}
-    assert prompts.NO_MATCH in part_text(found.content[0])
+        result = await connected.call_tool("search_tools", {"query": "say back the text"})
+    assert result.structured_content == {"tools": [], "confident": False}
+    assert prompts.NO_MATCH in part_text(result.content[0])
 
 
 @BOTH_REVISIONS
@@ -217,14 +217,14 @@ async def test_profile_has_its_own_exposed_tools_and_mode(router: McpRouter, rev
     try:
         async with connect_client(router, revision) as connected:
             listed = (await connected.list_tools()).tools
-            found = await connected.call_tool("search_tools", {"query": "echo"})
+            result = await connected.call_tool("search_tools", {"query": "echo"})
     finally:
         PROFILE.reset(token)
     assert [tool.name for tool in listed[3:]] == ["open___echo"]
     assert "2 more tools" in (listed[0].description or "")
-    assert found.structured_content is not None
-    named = {tool["name"] for tool in found.structured_content["tools"]}
-    assert named == {"open___echo", "shut___echo"}
+    assert result.structured_content is not None
+    names = {tool["name"] for tool in result.structured_content["tools"]}
+    assert names == {"open___echo", "shut___echo"}
 
 
 @BOTH_REVISIONS

@@ -1,7 +1,7 @@
-"""Clients of other makers at our counter: the MCP Inspector and the official SDKs.
+"""The MCP Inspector and the official SDKs work with the gateway.
 
-Each lists, searches and calls, by standard input and output and by HTTP. Set TOOLCRIB_CLIENTS to 1
-to run it, or to a folder in which the npm packages are kept for the next time.
+Each client lists, searches and calls over standard input and output and over HTTP. Set
+TOOLCRIB_CLIENTS to 1 to run these tests, or to a folder that caches the npm packages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRANSPORTS: Final = ("stdio", "http")
 CLIENT_SECONDS: Final = 600
 SEARCH: Final = {"query": "tool that shows a picture"}
 CALL: Final[dict[str, Any]] = {"name": "everything___test_simple_text", "arguments": {}}
-OWN: Final = ["search_tools", "describe_tool", "call_tool"]
+GATEWAY_TOOLS: Final = ["search_tools", "describe_tool", "call_tool"]
 TYPESCRIPT: Final = """
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
@@ -38,14 +38,14 @@ const transport = target.url
   ? new StreamableHTTPClientTransport(new URL(target.url))
   : new StdioClientTransport(target);
 const client = new Client({ name: "test", version: "1" });
-const patient = { timeout: 600000 };
-await client.connect(transport, patient);
-const said = [
-  await client.listTools({}, patient),
-  await client.callTool({ name: "search_tools", arguments: search }, undefined, patient),
-  await client.callTool({ name: "call_tool", arguments: call }, undefined, patient),
+const options = { timeout: 600000 };
+await client.connect(transport, options);
+const results = [
+  await client.listTools({}, options),
+  await client.callTool({ name: "search_tools", arguments: search }, undefined, options),
+  await client.callTool({ name: "call_tool", arguments: call }, undefined, options),
 ];
-console.log(JSON.stringify(said));
+console.log(JSON.stringify(results));
 await client.close();
 """
 
@@ -58,7 +58,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def targets(modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """How the gateway is reached by each transport."""
+    """Yield the client settings of each transport."""
     folder = tmp_path_factory.mktemp("gateway")
     server = {
         "command": sys.executable,
@@ -67,25 +67,23 @@ def targets(modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "connectSeconds": 600,
     }
     config = {"mcpServers": {"everything": server}, "toolSearch": {"mode": "search"}}
-    # The store is kept, so that a gateway that has just been started knows the tools already.
+    # The stdio gateway knows the tools from the store of the HTTP gateway.
     path = write_config(folder, {**config, "store": f"sqlite:///{folder / 'store.db'}"})
     command, *args = stdio_command(path)
     with run_gateway(path, servers=1) as address:
         yield {"stdio": {"command": command, "args": args}, "http": {"url": f"{address}/mcp"}}
 
 
-def held(listed: Any, found: Any, called: Any) -> None:
-    """What every client has to have been told."""
-    assert [tool["name"] for tool in listed["tools"]] == OWN
+def check_results(listed: Any, found: Any, called: Any) -> None:
+    """Check the results that every client must receive."""
+    assert [tool["name"] for tool in listed["tools"]] == GATEWAY_TOOLS
     assert "everything___test_image_content" in json.dumps(found["content"])
     assert found["structuredContent"]["tools"]
     assert called["content"] == [{"type": "text", "text": "Something."}]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_inspector(
-    modules: Path, targets: dict[str, Any], tmp_path: Path, transport: str
-) -> None:
+def test_inspector(modules: Path, targets: dict[str, Any], tmp_path: Path, transport: str) -> None:
     config = tmp_path / "inspector.json"
     target = dict(targets[transport])
     target["type"] = "streamable-http" if transport == "http" else "stdio"
@@ -104,7 +102,7 @@ def test_the_inspector(
         assert done.returncode == 0, done.stderr + done.stdout
         return json.loads(done.stdout)
 
-    held(
+    check_results(
         inspect("--method", "tools/list", "--strict"),
         inspect(
             *("--method", "tools/call", "--tool-name", "search_tools"),
@@ -118,34 +116,36 @@ def test_the_inspector(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_sdk_for_typescript(modules: Path, targets: dict[str, Any], transport: str) -> None:
-    # Node looks for packages from where the program lies.
+def test_typescript_sdk(modules: Path, targets: dict[str, Any], transport: str) -> None:
+    # Node resolves packages relative to the program.
     program = modules.parent / "toolcrib-client.mjs"
     program.write_text(TYPESCRIPT, encoding="utf-8")
-    given = [json.dumps(one) for one in (targets[transport], SEARCH, CALL)]
+    arguments = [json.dumps(value) for value in (targets[transport], SEARCH, CALL)]
     done = subprocess.run(
-        [node_binary(modules), str(program), *given],
+        [node_binary(modules), str(program), *arguments],
         capture_output=True,
         text=True,
         timeout=CLIENT_SECONDS,
     )
     assert done.returncode == 0, done.stderr
-    held(*json.loads(done.stdout))
+    check_results(*json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_sdk_for_python(targets: dict[str, Any], transport: str, mode: str) -> None:
-    given = targets[transport]
-    target = given["url"] if transport == "http" else StdioServerParameters(**given)
+def test_python_sdk(targets: dict[str, Any], transport: str, mode: str) -> None:
+    settings = targets[transport]
+    target = settings["url"] if transport == "http" else StdioServerParameters(**settings)
 
-    async def talk() -> list[Any]:
+    async def run_client() -> list[Any]:
         async with Client(target, mode=mode, read_timeout_seconds=CLIENT_SECONDS) as client:
-            said = [
+            results = [
                 await client.list_tools(),
                 await client.call_tool("search_tools", SEARCH),
                 await client.call_tool("call_tool", CALL),
             ]
-        return [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in said]
+        return [
+            result.model_dump(by_alias=True, mode="json", exclude_none=True) for result in results
+        ]
 
-    held(*anyio.run(talk))
+    check_results(*anyio.run(run_client))

@@ -1,8 +1,8 @@
-"""The official conformance suite, against a server alone and through the gateway.
+"""The official conformance suite, against a server directly and through the gateway.
 
-Through the gateway every check has to hold that holds for the server alone, but for those listed
-in `conformance.json`, each with its reason. Set TOOLCRIB_CONFORMANCE to 1 to run it, or to a folder
-in which the npm packages are kept for the next time.
+Every check that passes for the server must pass through the gateway, except those listed with a
+reason in `conformance.json`. Set TOOLCRIB_CONFORMANCE to 1 to run these tests, or to a folder that
+caches the npm packages.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_packages(folder, PACKAGES)
 
 
-def config(mode: str) -> dict[str, object]:
-    """One server that can do everything, whose tools keep their names."""
+def build_conformance_config(mode: str) -> dict[str, object]:
+    """Return a configuration with a server that implements everything, without prefixes."""
     server = {
         "command": sys.executable,
         "args": EVERYTHING,
@@ -56,23 +56,23 @@ def config(mode: str) -> dict[str, object]:
     return {
         "mcpServers": {"everything": server},
         "toolSearch": {"mode": mode, "prefix": False, "maxToolsLimit": 5},
-        # One of its tools changes the list of tools whenever it is called.
+        # One of the tools changes the tool list with each call.
         "safety": {"changed": "warn"},
         "store": "sqlite://",
     }
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[str]:
-    """The server without a gateway."""
-    port, log = free_port(), folder / "alone.log"
+def run_server(folder: Path) -> Iterator[str]:
+    """Run the server without a gateway; yield its URL."""
+    port, log = free_port(), folder / "server.log"
     address = f"http://127.0.0.1:{port}"
 
     def is_up() -> bool:
         try:
             urllib.request.urlopen(address, timeout=60).close()
-        except urllib.error.HTTPError as answer:
-            answer.close()
+        except urllib.error.HTTPError as error:
+            error.close()
             return True
         except OSError:
             return False
@@ -83,8 +83,8 @@ def alone(folder: Path) -> Iterator[str]:
         yield address
 
 
-def checked(modules: Path, address: str, version: str, folder: Path) -> Checks:
-    """What the suite finds: each check of each scenario, and whether it held."""
+def run_suite(modules: Path, address: str, version: str, folder: Path) -> Checks:
+    """Run the suite; return whether each check of each scenario passed."""
     out = folder / version
     command = [node_binary(modules), str(modules / SUITE / "dist" / "index.js"), "server"]
     subprocess.run(
@@ -95,35 +95,33 @@ def checked(modules: Path, address: str, version: str, folder: Path) -> Checks:
         capture_output=True,
         check=False,
     )
-    found: Checks = {}
+    checks: Checks = {}
     for results in sorted(out.glob("*/checks.json")):
         scenario = results.parent.name.removeprefix("server-")[: -len("-2026-01-01T00-00-00-000Z")]
         for check in json.loads(results.read_text(encoding="utf-8")):
             key = (scenario, str(check["id"]))
             if check["status"] in ("SUCCESS", "FAILURE", "WARNING"):
-                found[key] = found.get(key, True) and check["status"] == "SUCCESS"
-    return found
+                checks[key] = checks.get(key, True) and check["status"] == "SUCCESS"
+    return checks
 
 
-def test_a_server_alone_passes(modules: Path, tmp_path: Path) -> None:
-    with alone(tmp_path) as address:
+def test_server_passes_all_checks(modules: Path, tmp_path: Path) -> None:
+    with run_server(tmp_path) as address:
         for version in VERSIONS:
-            found = checked(modules, address, version, tmp_path)
-            assert len(found) > 60
-            assert [key for key, holds in found.items() if not holds] == []
+            checks = run_suite(modules, address, version, tmp_path)
+            assert len(checks) > 60
+            assert [key for key, passed in checks.items() if not passed] == []
 
 
 @pytest.mark.parametrize("mode", ["direct", "search", "dynamic"])
-def test_the_gateway_passes_what_the_server_passes(
-    modules: Path, tmp_path: Path, mode: str
-) -> None:
+def test_gateway_passes_the_checks_of_the_server(modules: Path, tmp_path: Path, mode: str) -> None:
     expected: dict[str, dict[str, dict[str, str]]] = json.loads(EXPECTED.read_text())
-    path = write_config(tmp_path, config(mode))
+    path = write_config(tmp_path, build_conformance_config(mode))
     with run_gateway(path, servers=1) as address:
         for version in VERSIONS:
-            found = checked(modules, address, version, tmp_path)
+            checks = run_suite(modules, address, version, tmp_path)
             failed = {
-                f"{scenario}: {check}" for (scenario, check), holds in found.items() if not holds
+                f"{scenario}: {check}" for (scenario, check), passed in checks.items() if not passed
             }
-            assert len(found) > 60
+            assert len(checks) > 60
             assert failed == set(expected[mode][version])

@@ -58,8 +58,8 @@ async def test_list_wait_is_limited_and_single_list_clients_get_a_search_tool(
         await wait_until(lambda: any(server.is_listed for server in upstreams(router)))
         async with connect_client(router, "legacy") as connected:
             assert await list_tool_names(connected) == ["good___echo"]
-            found = await call_text(connected, "search_available_tools", {"query": "zebra quartz"})
-            assert found.endswith(
+            result = await call_text(connected, "search_available_tools", {"query": "zebra quartz"})
+            assert result.endswith(
                 "1 server is still starting: slow. Search again in a moment for their tools."
             )
         async with connect_client(router, "legacy", client_info=CURSOR) as connected:

@@ -49,7 +49,7 @@ async def router() -> AsyncIterator[McpRouter]:
 
 
 @pytest.fixture
-def configured(router: McpRouter, request: pytest.FixtureRequest) -> McpRouter:
+def mode_router(router: McpRouter, request: pytest.FixtureRequest) -> McpRouter:
     """Return the same gateway with other search settings; its servers keep running."""
     config = with_search_settings(build_mode_config(), **getattr(request, "param", {}))
     router.hub.reconfigure(config)
@@ -57,8 +57,10 @@ def configured(router: McpRouter, request: pytest.FixtureRequest) -> McpRouter:
 
 
 @pytest.mark.parametrize("revision", ["legacy", STATELESS])
-async def test_few_tools_are_all_listed_with_prefixes(configured: McpRouter, revision: str) -> None:
-    async with connect_client(configured, revision) as connected:
+async def test_few_tools_are_all_listed_with_prefixes(
+    mode_router: McpRouter, revision: str
+) -> None:
+    async with connect_client(mode_router, revision) as connected:
         listed = await list_tool_names(connected)
         assert await call_text(connected, "mail___echo", {"text": "hello"}) == "hello"
     assert listed == [
@@ -71,50 +73,52 @@ async def test_few_tools_are_all_listed_with_prefixes(configured: McpRouter, rev
     ]
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
 @pytest.mark.parametrize("revision", ["legacy", STATELESS])
-async def test_search_mode_lists_three_constant_tools(configured: McpRouter, revision: str) -> None:
-    async with connect_client(configured, revision) as connected:
+async def test_search_mode_lists_three_constant_tools(
+    mode_router: McpRouter, revision: str
+) -> None:
+    async with connect_client(mode_router, revision) as connected:
         before = await connected.list_tools()
-        found = await connected.call_tool("search_tools", {"query": "delete a file"})
+        result = await connected.call_tool("search_tools", {"query": "delete a file"})
         after = await connected.list_tools()
     assert before == after
     assert [tool.name for tool in before.tools] == ["search_tools", "describe_tool", "call_tool"]
     assert "files (3), mail (3)" in (before.tools[0].description or "")
-    assert found.structured_content is not None
-    assert found.structured_content["tools"][0]["name"] == "files___delete"
-    assert found.structured_content["confident"] is True
+    assert result.structured_content is not None
+    assert result.structured_content["tools"][0]["name"] == "files___delete"
+    assert result.structured_content["confident"] is True
 
 
 @pytest.mark.parametrize(
-    "configured", [{"mode": "search", "always_expose": ("*___r*",)}], indirect=True
+    "mode_router", [{"mode": "search", "always_expose": ("*___r*",)}], indirect=True
 )
-async def test_always_exposed_tools_are_listed(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
+async def test_always_exposed_tools_are_listed(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
         assert (await list_tool_names(connected))[3:] == ["files___read"]
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
 @pytest.mark.parametrize("revision", ["legacy", STATELESS])
-async def test_unlisted_tool_can_be_called(configured: McpRouter, revision: str) -> None:
-    async with connect_client(configured, revision) as connected:
+async def test_unlisted_tool_can_be_called(mode_router: McpRouter, revision: str) -> None:
+    async with connect_client(mode_router, revision) as connected:
         assert await call_text(connected, "mail___echo", {"text": "direct"}) == "direct"
         inner = {"name": "mail___echo", "arguments": {"text": "through"}}
         assert await call_text(connected, "call_tool", inner) == "through"
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
-async def test_call_tool_refuses_gateway_tools(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_call_tool_refuses_gateway_tools(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
         for name in ("search_tools", "call_tool", "describe_tool", "search_available_tools"):
             result = await connected.call_tool("call_tool", {"name": name, "arguments": {}})
             assert result.is_error
             assert "by itself" in part_text(result.content[0])
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
-async def test_unknown_tool_lists_nearest_names(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_unknown_tool_lists_nearest_names(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
         result = await connected.call_tool("files___reed", {})
     assert result.is_error
     text = part_text(result.content[0])
@@ -123,37 +127,37 @@ async def test_unknown_tool_lists_nearest_names(configured: McpRouter) -> None:
     assert "search_tools" in text
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
-async def test_describe_tool_returns_the_full_definition(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
-        found = await connected.call_tool(
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_describe_tool_returns_the_full_definition(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
+        result = await connected.call_tool(
             "describe_tool", {"names": ["mail___echo", "nothing", "mail___echo"]}
         )
-    assert found.structured_content is not None
-    (definition,) = found.structured_content["tools"]
+    assert result.structured_content is not None
+    (definition,) = result.structured_content["tools"]
     assert definition["name"] == "mail___echo"
     assert definition["vendorField"] == {"kept": True}
     assert definition["_meta"] == {"vendor/key": [1, {"deep": None}]}
-    assert "There is no tool" in part_text(found.content[0])
+    assert "There is no tool" in part_text(result.content[0])
 
 
 @pytest.mark.parametrize(
-    "configured", [{"mode": "search", "max_result_chars": 500}], indirect=True, ids=["small"]
+    "mode_router", [{"mode": "search", "max_result_chars": 500}], indirect=True, ids=["small"]
 )
-async def test_omitted_definitions_are_reported(configured: McpRouter) -> None:
+async def test_omitted_definitions_are_reported(mode_router: McpRouter) -> None:
     names = ["files___read", "mail___echo", "mail___send", "mail___fetch"]
-    async with connect_client(configured) as connected:
+    async with connect_client(mode_router) as connected:
         described = await connected.call_tool("describe_tool", {"names": names})
-        found = await connected.call_tool("search_tools", {"query": "mail", "detail": "schema"})
+        result = await connected.call_tool("search_tools", {"query": "mail", "detail": "schema"})
     assert described.structured_content is not None
     assert 1 <= len(described.structured_content["tools"]) < len(names)
     assert "no room left for mail___" in part_text(described.content[0])
-    assert found.structured_content is not None
-    assert any("signature" in tool for tool in found.structured_content["tools"])
-    assert "shortened" in part_text(found.content[0])
+    assert result.structured_content is not None
+    assert any("signature" in tool for tool in result.structured_content["tools"])
+    assert "shortened" in part_text(result.content[0])
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
 @pytest.mark.parametrize(
     ("detail", "keys"),
     [
@@ -163,23 +167,23 @@ async def test_omitted_definitions_are_reported(configured: McpRouter) -> None:
     ],
 )
 async def test_search_returns_the_requested_detail(
-    configured: McpRouter, detail: str, keys: set[str]
+    mode_router: McpRouter, detail: str, keys: set[str]
 ) -> None:
-    async with connect_client(configured) as connected:
-        found = await connected.call_tool("search_tools", {"query": "echo text", "detail": detail})
-    assert found.structured_content is not None
-    assert set(found.structured_content["tools"][0]) == keys
+    async with connect_client(mode_router) as connected:
+        result = await connected.call_tool("search_tools", {"query": "echo text", "detail": detail})
+    assert result.structured_content is not None
+    assert set(result.structured_content["tools"][0]) == keys
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
-async def test_search_can_be_filtered(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_search_can_be_filtered(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
         mail_only = await connected.call_tool("search_tools", {"query": "file", "server": "mail"})
         limited = await connected.call_tool("search_tools", {"query": "file", "limit": 1})
         read_only = await connected.call_tool("search_tools", {"query": "file", "read_only": True})
-    for found, max_tools in ((mail_only, 3), (limited, 1), (read_only, 0)):
-        assert found.structured_content is not None
-        assert len(found.structured_content["tools"]) <= max_tools
+    for result, max_tools in ((mail_only, 3), (limited, 1), (read_only, 0)):
+        assert result.structured_content is not None
+        assert len(result.structured_content["tools"]) <= max_tools
     assert "Left out" in part_text(read_only.content[0])
     assert "3 tools" in part_text(read_only.content[0])
     assert mail_only.structured_content is not None
@@ -198,9 +202,9 @@ async def test_search_can_be_filtered_by_the_name_or_alias_of_a_server() -> None
             assert "post:\n- p___letter" in text
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
-async def test_server_instructions_can_be_searched(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_server_instructions_can_be_searched(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
         assert "mail___" in await call_text(
             connected, "search_tools", {"query": "electronic letters"}
         )
@@ -217,20 +221,20 @@ async def test_uncovered_segment_is_reported_with_the_results() -> None:
     assert "None of these is for: play the trombone." in text
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
 @pytest.mark.parametrize(
     "query", ["zqxj wvvk", "(", "a AND", '"', "x" * 5000, "*", "", "\u202e\x00", "-file"]
 )
-async def test_unusual_query_returns_a_result(configured: McpRouter, query: str) -> None:
-    async with connect_client(configured) as connected:
+async def test_unusual_query_returns_a_result(mode_router: McpRouter, query: str) -> None:
+    async with connect_client(mode_router) as connected:
         for tool in ("search_tools", "search_available_tools"):
             result = await connected.call_tool(tool, {"query": query})
             assert part_text(result.content[0])
 
 
-@pytest.mark.parametrize("configured", [{"mode": "search"}], indirect=True)
-async def test_query_is_required(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_query_is_required(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
         for arguments in ({}, {"query": 7}):
             result = await connected.call_tool("search_tools", arguments)
             assert result.is_error
@@ -240,17 +244,17 @@ async def test_query_is_required(configured: McpRouter) -> None:
             assert caught.value.error.code == -32602
 
 
-@pytest.mark.parametrize("configured", [{}, {"mode": "search"}], indirect=True)
-async def test_arguments_are_validated(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
+@pytest.mark.parametrize("mode_router", [{}, {"mode": "search"}], indirect=True)
+async def test_arguments_are_validated(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
         result = await connected.call_tool("mail___echo", {"text": 7})
     assert result.is_error
     assert "arguments of mail___echo do not fit" in part_text(result.content[0])
 
 
-@pytest.mark.parametrize("configured", [{"validate_arguments": False}], indirect=True)
-async def test_argument_validation_can_be_disabled(configured: McpRouter) -> None:
-    async with connect_client(configured) as connected:
+@pytest.mark.parametrize("mode_router", [{"validate_arguments": False}], indirect=True)
+async def test_argument_validation_can_be_disabled(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
         result = await connected.call_tool("mail___echo", {"text": 7})
     assert not result.is_error
     assert result.structured_content == {"text": 7}

@@ -117,11 +117,11 @@ async def test_call_metadata_is_forwarded_without_connection_metadata(
         result = await send_raw(
             connected, "tools/call", name=f"{server}___seen", arguments={}, _meta=meta
         )
-    seen = json.loads(result["content"][0]["text"])
-    assert seen["name"] == "seen"
-    assert seen["_meta"]["vendor/key"] == 1
-    who = seen["_meta"].get("io.modelcontextprotocol/clientInfo", {"name": "toolcrib"})
-    assert who["name"] == "toolcrib"
+    received = json.loads(result["content"][0]["text"])
+    assert received["name"] == "seen"
+    assert received["_meta"]["vendor/key"] == 1
+    client_info = received["_meta"].get("io.modelcontextprotocol/clientInfo", {"name": "toolcrib"})
+    assert client_info["name"] == "toolcrib"
 
 
 @BOTH_REVISIONS
