@@ -53,10 +53,10 @@ class Catalog:
                 )
             self._base.append(tool)
         self._changes: dict[int, Tool | None] = {}
-        self._moved: dict[str, int | None] = {}
+        self._changed_ids: dict[str, int | None] = {}
         self._length = self._span = len(self._base)
         # Catalogs of one descent number their slots alike.
-        self._descent = object()
+        self._lineage = object()
 
     def __len__(self) -> int:
         return self._length
@@ -97,8 +97,8 @@ class Catalog:
 
     def slot(self, id: str) -> int | None:
         """Where the tool with this id stands."""
-        if id in self._moved:
-            return self._moved[id]
+        if id in self._changed_ids:
+            return self._changed_ids[id]
         return self._base_slots.get(id)
 
     def tool_at(self, slot: int) -> Tool | None:
@@ -154,7 +154,7 @@ class Catalog:
 
         None means that the two number their slots differently: an index has to be fitted anew.
         """
-        if self._descent is not since._descent:
+        if self._lineage is not since._lineage:
             return None
         slots: Iterable[int] = range(max(self._span, since._span))
         if self._base is since._base:
@@ -184,9 +184,9 @@ class Catalog:
         later._base = self._base
         later._base_slots = self._base_slots
         later._changes = {**self._changes, **changes}
-        later._moved = {**self._moved, **moved}
+        later._changed_ids = {**self._changed_ids, **moved}
         later._span = span
-        later._descent = self._descent
+        later._lineage = self._lineage
         later._length = self._length
         for slot, tool in changes.items():
             later._length += (tool is not None) - (self.tool_at(slot) is not None)
@@ -194,12 +194,12 @@ class Catalog:
             # Mostly holes, as after many servers have come and gone: number the slots anew.
             return Catalog(later)
         if len(later._changes) > 256 + 4 * math.isqrt(span):
-            later._fold()
+            later._rebase()
         return later
 
-    def _fold(self) -> None:
+    def _rebase(self) -> None:
         """Make a new base of the changes, which are copied with every successor, under the same slots."""
         self._base = [self.tool_at(slot) for slot in range(self._span)]
         self._base_slots = {tool.id: slot for slot, tool in enumerate(self._base) if tool}
         self._changes = {}
-        self._moved = {}
+        self._changed_ids = {}

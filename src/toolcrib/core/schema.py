@@ -14,10 +14,12 @@ MAX_STEPS: Final = 10_000
 
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _BRANCHES = ("then", "else")
-_INNER = ("items", "additionalProperties", *_BRANCHES)
+_INNER_KEYWORDS = ("items", "additionalProperties", *_BRANCHES)
 # Most schemas of parameters have none of these, and then there is nothing below them.
-_NESTING = frozenset({"$ref", "properties", "prefixItems", *_ALTERNATIVES, *_INNER})
-_CHOOSING = frozenset({"enum", "const", "items"})
+_NESTING_KEYWORDS = frozenset(
+    {"$ref", "properties", "prefixItems", *_ALTERNATIVES, *_INNER_KEYWORDS}
+)
+_CHOICE_KEYWORDS = frozenset({"enum", "const", "items"})
 
 _Schema = Mapping[str, Any]
 
@@ -37,7 +39,7 @@ class Parameter:
 def list_parameters(schema: _Schema, limit: int = MAX_PARAMETERS) -> tuple[Parameter, ...]:
     """The first parameters of a schema, nested ones included, in the order of the schema."""
     found: dict[str, Parameter] = {}
-    for parameter in _Reader(schema).walk(schema, "", frozenset(), 0):
+    for parameter in _SchemaReader(schema).walk(schema, "", frozenset(), 0):
         # Alternatives may declare one parameter twice: the first that says something is kept.
         known = found.get(parameter.path)
         if known is None or (not known.description and parameter.description):
@@ -58,10 +60,10 @@ def render_type(schema: object, root: _Schema | None = None) -> str:
     """A short name of the type a schema describes, such as `string`, `integer[]` or `a | b`."""
     if not isinstance(schema, dict):
         return "any"
-    return _Reader(schema if root is None else root).type_name(schema, 0)
+    return _SchemaReader(schema if root is None else root).type_name(schema, 0)
 
 
-class _Reader:
+class _SchemaReader:
     """Reads one schema, within a number of steps that no fan of references can multiply."""
 
     def __init__(self, root: _Schema) -> None:
@@ -72,14 +74,14 @@ class _Reader:
         self, schema: _Schema, path: str, seen: frozenset[str], depth: int
     ) -> Iterator[Parameter]:
         """The parameters below a schema. `seen` are the references on the way: cycles end."""
-        if depth > MAX_DEPTH or self._is_tired():
+        if depth > MAX_DEPTH or self._is_exhausted():
             return
         reference = schema.get("$ref")
         if isinstance(reference, str):
             if reference in seen:
                 return
             seen |= {reference}
-            schema = self._resolved(schema)
+            schema = self._resolve(schema)
         properties = schema.get("properties")
         if isinstance(properties, dict):
             required = schema.get("required")
@@ -88,19 +90,19 @@ class _Reader:
                 below = f"{path}.{name}" if path else str(name)
                 # `true` is a schema too: anything goes.
                 inner = inner if isinstance(inner, dict) else {}
-                yield self._parameter(str(name), below, inner, name in needed)
-                if not _NESTING.isdisjoint(inner):
+                yield self._build_parameter(str(name), below, inner, name in needed)
+                if not _NESTING_KEYWORDS.isdisjoint(inner):
                     yield from self.walk(inner, below, seen, depth + 1)
         for inner in _inner_schemas(schema):
             yield from self.walk(inner, path, seen, depth + 1)
 
     def type_name(self, schema: _Schema, depth: int) -> str:
         """A short name of the type."""
-        schema = self._resolved(schema)
+        schema = self._resolve(schema)
         kind = schema.get("type")
         if isinstance(kind, str) and kind != "array":
             return kind
-        ends = depth >= MAX_DEPTH or self._is_tired()
+        ends = depth >= MAX_DEPTH or self._is_exhausted()
         if isinstance(kind, list):
             return " | ".join(str(one) for one in kind) or "any"
         if kind == "array":
@@ -118,15 +120,15 @@ class _Reader:
             return "object"
         return "string" if _choices(schema) else "any"
 
-    def _parameter(self, name: str, path: str, schema: _Schema, required: bool) -> Parameter:
-        target = self._resolved(schema)
+    def _build_parameter(self, name: str, path: str, schema: _Schema, required: bool) -> Parameter:
+        target = self._resolve(schema)
         texts = (schema.get("description"), target.get("description"), target.get("title"))
         description = next((text for text in texts if isinstance(text, str) and text), "")
-        choices = () if _CHOOSING.isdisjoint(target) else _choices(target)
+        choices = () if _CHOICE_KEYWORDS.isdisjoint(target) else _choices(target)
         kind = self.type_name(target, 0)
         return Parameter(name, path, kind, description, choices, required)
 
-    def _resolved(self, schema: _Schema) -> _Schema:
+    def _resolve(self, schema: _Schema) -> _Schema:
         """The schema a local `$ref` leads to; one that leads nowhere, or out, is left alone."""
         for _ in range(MAX_DEPTH):
             reference = schema.get("$ref")
@@ -141,7 +143,7 @@ class _Reader:
             schema = target
         return schema
 
-    def _is_tired(self) -> bool:
+    def _is_exhausted(self) -> bool:
         self._steps += 1
         return self._steps > MAX_STEPS
 
@@ -152,7 +154,7 @@ def _inner_schemas(schema: _Schema) -> Iterator[_Schema]:
         many = schema.get(key)
         if isinstance(many, list):
             yield from (one for one in many if isinstance(one, dict))
-    for key in _INNER:
+    for key in _INNER_KEYWORDS:
         one = schema.get(key)
         if isinstance(one, dict):
             yield one

@@ -21,7 +21,7 @@ PartLocation = tuple[object, BaseParts]
 MAX_BASE_DEPTH: Final = 8
 
 # A validator knows the schemas that live there, and we do not.
-_ELSEWHERE: Final = "json-schema.org"
+_META_SCHEMA_HOST: Final = "json-schema.org"
 _ENCODED: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 
@@ -37,37 +37,40 @@ class SchemaDocument:
         """For each reference of a part the places it may lead to; none if that is not known."""
         for keyword in ("$ref", "$dynamicRef"):
             if isinstance(part.get(keyword), str):
-                yield self._targets(part[keyword], homes)
+                yield self._resolve(part[keyword], homes)
         if "$recursiveRef" in part:
-            yield [self.root, *(place for some in self._addressed.values() for place in some)]
+            yield [
+                self.root,
+                *(place for some in self._parts_by_address.values() for place in some),
+            ]
 
-    def _targets(self, reference: str, homes: BaseParts) -> list[PartLocation]:
+    def _resolve(self, reference: str, homes: BaseParts) -> list[PartLocation]:
         address, _, encoded = reference.partition("#")
-        fragment = _decoded(encoded)
+        fragment = _decode_percent(encoded)
         if len(homes) > MAX_BASE_DEPTH:
             return []
         if fragment and not fragment.startswith("/"):
-            return self._named.get(fragment, [])
+            return self._parts_by_anchor.get(fragment, [])
         starts: list[PartLocation] = [(home, homes) for home in homes]
         if address:
-            starts = self._addressed.get(_ending(address), [])
-        found = (_at(start, fragment) for start in starts)
+            starts = self._parts_by_address.get(_address_ending(address), [])
+        found = (_follow_path(start, fragment) for start in starts)
         return [place for place in found if place[0] is not None]
 
     @cached_property
-    def _addressed(self) -> dict[str, list[PartLocation]]:
+    def _parts_by_address(self) -> dict[str, list[PartLocation]]:
         """The parts with an address, by what it ends in: to that any relative address leads."""
         found: dict[str, list[PartLocation]] = defaultdict(list)
         for part, homes in self._parts:
             for address in (text.partition("#")[0] for text in _ids(part)):
-                if _ELSEWHERE in _plain(address):
+                if _META_SCHEMA_HOST in _normalize_address(address):
                     return {}
-                if ending := _ending(address):
+                if ending := _address_ending(address):
                     found[ending].append((part, homes))
         return found
 
     @cached_property
-    def _named(self) -> dict[str, list[PartLocation]]:
+    def _parts_by_anchor(self) -> dict[str, list[PartLocation]]:
         """The parts that have a name, by it."""
         found: dict[str, list[PartLocation]] = defaultdict(list)
         for part, homes in self._parts:
@@ -103,25 +106,25 @@ def _ids(part: Mapping[str, Any]) -> list[str]:
     return [part[keyword] for keyword in ("$id", "id") if isinstance(part.get(keyword), str)]
 
 
-def _ending(address: str) -> str:
+def _address_ending(address: str) -> str:
     """What stays of an address wherever it is read from; empty if nothing is sure to."""
-    plain = _plain(address)
+    plain = _normalize_address(address)
     ending = plain.rpartition("/")[2]
-    return "" if "?" in plain or _ELSEWHERE in plain or ending in {".", ".."} else ending
+    return "" if "?" in plain or _META_SCHEMA_HOST in plain or ending in {".", ".."} else ending
 
 
-def _plain(address: str) -> str:
-    return _decoded(address).casefold()
+def _normalize_address(address: str) -> str:
+    return _decode_percent(address).casefold()
 
 
-def _decoded(text: str) -> str:
+def _decode_percent(text: str) -> str:
     """Text of an address without its percent signs."""
     return _ENCODED.sub(
         lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text
     )
 
 
-def _at(place: PartLocation, path: str) -> PartLocation:
+def _follow_path(place: PartLocation, path: str) -> PartLocation:
     target, homes = place
     for step in path.split("/")[1:]:
         homes = enter_part(target, homes)

@@ -23,7 +23,7 @@ _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
 # `HTTPGetURLs` is HTTP, Get, URLs.
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # Scripts written without spaces between words.
-_UNSPACED = regex.compile(
+_UNSPACED_SCRIPT = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}ー]+"
 )
 _ACCENT = re.compile("[\u0300-\u036f]")
@@ -57,9 +57,11 @@ class TextWord(NamedTuple):
 def split_words(text: str) -> list[TextWord]:
     """The words of a text, in order: split at everything but letters, digits and marks."""
     if text.isascii():
-        return list(map(_word, _ASCII_WORD.findall(text)))
+        return list(map(_analyze_word, _ASCII_WORD.findall(text)))
     return [
-        _word(piece) for word in _WORD.findall(_without_accents(text)) for piece in _pieces(word)
+        _analyze_word(piece)
+        for word in _WORD.findall(_strip_accents(text))
+        for piece in _split_scripts(word)
     ]
 
 
@@ -68,40 +70,42 @@ def normalize_name(name: str) -> str:
     if name.isascii():
         return name.translate(_ASCII_KEY)
     # A name of nothing but signs, such as an emoji, is its own key.
-    return "".join(_WORD.findall(_without_accents(name))).casefold() or name.casefold()
+    return "".join(_WORD.findall(_strip_accents(name))).casefold() or name.casefold()
 
 
 @lru_cache(maxsize=100_000)
-def _word(text: str) -> TextWord:
+def _analyze_word(text: str) -> TextWord:
     if not text.isascii():
         folded = text.casefold()[:MAX_WORD_CHARS]
-        term = _term(folded) if folded.isascii() else folded
+        term = _stem_word(folded) if folded.isascii() else folded
         return TextWord(text, term, (term,))
-    whole = _term(text)
+    whole = _stem_word(text)
     parts = _PART.findall(text)
     if len(parts) < 2:
         return TextWord(text, whole, (whole,))
     # A single letter or digit cut out of a word (`s3`, `iPhone`) says nothing by itself.
-    return TextWord(text, whole, tuple(_term(part) for part in parts if len(part) > 1) or (whole,))
+    return TextWord(
+        text, whole, tuple(_stem_word(part) for part in parts if len(part) > 1) or (whole,)
+    )
 
 
-def _term(word: str) -> str:
+def _stem_word(word: str) -> str:
     lower = word.lower()[:MAX_WORD_CHARS]
     return str(_stem(lower))
 
 
-def _without_accents(text: str) -> str:
+def _strip_accents(text: str) -> str:
     decomposed = unicodedata.normalize("NFKD", text)
     return unicodedata.normalize("NFC", _ACCENT.sub("", decomposed))
 
 
-def _pieces(word: str) -> Iterator[str]:
+def _split_scripts(word: str) -> Iterator[str]:
     """Cut a word where its script changes (`API設計`), and scripts without spaces into pairs.
 
     Overlapping pairs of characters stand in for words where a script does not mark them.
     """
     end = 0
-    for run in _UNSPACED.finditer(word):
+    for run in _UNSPACED_SCRIPT.finditer(word):
         if run.start() > end:
             yield word[end : run.start()]
         for at in range(run.start(), max(run.end() - 1, run.start() + 1)):
@@ -113,4 +117,6 @@ def _pieces(word: str) -> Iterator[str]:
 
 # Whether a term is one of the common words that say nothing about a tool. Asked for every word of
 # every tool, so it is the set's own method.
-is_stop_word: Final[Callable[[str], bool]] = frozenset(map(_term, _STOP_WORDS.split())).__contains__
+is_stop_word: Final[Callable[[str], bool]] = frozenset(
+    map(_stem_word, _STOP_WORDS.split())
+).__contains__

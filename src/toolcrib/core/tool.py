@@ -37,7 +37,7 @@ _TEXT_FIELDS = (
 _texts = attrgetter(*_TEXT_FIELDS)
 _POLICIES = get_args(Policy)
 # What is not held as JSON.
-_PLAIN = frozenset((*_TEXT_FIELDS, "policy"))
+_NON_JSON_FIELDS = frozenset((*_TEXT_FIELDS, "policy"))
 
 
 class Tool:
@@ -111,32 +111,32 @@ class Tool:
         put(self, "category", category)
         put(self, "hint", hint)
         put(self, "version", version)
-        put(self, "tags", _tags(name, tags))
+        put(self, "tags", _to_tags(name, tags))
         put(self, "policy", policy)
-        self._complete()
+        self._finish()
         put(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
         put(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
         put(self, "_annotations", _schema_text(name, "annotations", annotations))
-        put(self, "_examples", _json_text(name, "examples", _listed(name, "examples", examples)))
+        put(self, "_examples", _json_text(name, "examples", _to_list(name, "examples", examples)))
 
-    def _complete(self) -> None:
+    def _finish(self) -> None:
         """What follows from the texts, once they are there and have been looked at."""
         put = object.__setattr__
         if not self.id and isinstance(self.server, str) and isinstance(self.name, str):
             put(self, "id", _default_id(self.server, self.name))
         self._check()
-        put(self, "server", _shared(self.server))
-        put(self, "category", _shared(self.category))
+        put(self, "server", _deduplicate(self.server))
+        put(self, "category", _deduplicate(self.category))
 
     def _check(self) -> None:
         for field, value in zip(_TEXT_FIELDS, _texts(self), strict=True):
             if not isinstance(value, str):
                 raise InvalidTool(
-                    f"tool {_shown(self.name)}: {field} must be text, not {type(value).__name__}"
+                    f"tool {_quote_name(self.name)}: {field} must be text, not {type(value).__name__}"
                 )
             if len(value) > MAX_TEXT_CHARS:
                 raise InvalidTool(
-                    f"tool {_shown(self.name)}: {field} has {len(value):,} characters; "
+                    f"tool {_quote_name(self.name)}: {field} has {len(value):,} characters; "
                     f"the limit is {MAX_TEXT_CHARS:,}"
                 )
         if not self.name.strip():
@@ -144,17 +144,17 @@ class Tool:
         for field, value in (("name", self.name), ("server", self.server), ("id", self.id)):
             if len(value) > MAX_NAME_CHARS:
                 raise InvalidTool(
-                    f"tool {_shown(self.name)}: {field} has {len(value):,} characters; "
+                    f"tool {_quote_name(self.name)}: {field} has {len(value):,} characters; "
                     f"the limit is {MAX_NAME_CHARS}"
                 )
             if _UNPRINTABLE.search(value):
                 raise InvalidTool(
-                    f"tool {_shown(self.name)}: {field} holds a line break or another control "
+                    f"tool {_quote_name(self.name)}: {field} holds a line break or another control "
                     "character; remove it"
                 )
         if self.policy not in _POLICIES:
             raise InvalidTool(
-                f"tool {_shown(self.name)}: policy {self.policy!r} is not one of "
+                f"tool {_quote_name(self.name)}: policy {self.policy!r} is not one of "
                 f"{', '.join(_POLICIES)}"
             )
 
@@ -215,14 +215,14 @@ class Tool:
         """This tool with some fields changed. Its id follows name and server unless it was given."""
         if self.id == _default_id(self.server, self.name):
             changes = {"id": "", **changes}
-        if not changes.keys() <= _PLAIN:
+        if not changes.keys() <= _NON_JSON_FIELDS:
             return Tool(**{**self.to_dict(), **changes})
         tool = object.__new__(Tool)
         for slot in self.__slots__:
             object.__setattr__(
                 tool, slot, changes[slot] if slot in changes else getattr(self, slot)
             )
-        tool._complete()
+        tool._finish()
         return tool
 
     def _state(self) -> tuple[object, ...]:
@@ -251,13 +251,13 @@ def _tool_from_dict(fields: dict[str, Any]) -> Tool:
     return Tool(**fields)
 
 
-def _shown(name: object) -> str:
+def _quote_name(name: object) -> str:
     text = repr(name)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 @lru_cache(maxsize=10_000)
-def _shared(text: str) -> str:
+def _deduplicate(text: str) -> str:
     """One copy of a text that many tools have, such as the name of their server."""
     return text
 
@@ -266,18 +266,18 @@ def _default_id(server: str, name: str) -> str:
     return f"{server}{SERVER_SEPARATOR}{name}" if server else name
 
 
-def _tags(name: object, tags: Iterable[str]) -> tuple[str, ...]:
-    found = [tags] if isinstance(tags, str) else _listed(name, "tags", tags)
+def _to_tags(name: object, tags: Iterable[str]) -> tuple[str, ...]:
+    found = [tags] if isinstance(tags, str) else _to_list(name, "tags", tags)
     if not all(isinstance(tag, str) for tag in found):
-        raise InvalidTool(f"tool {_shown(name)}: tags must be a list of texts")
-    return tuple(map(_shared, found))
+        raise InvalidTool(f"tool {_quote_name(name)}: tags must be a list of texts")
+    return tuple(map(_deduplicate, found))
 
 
-def _listed(name: object, field: str, values: Iterable[Any]) -> list[Any]:
+def _to_list(name: object, field: str, values: Iterable[Any]) -> list[Any]:
     try:
         return list(values)
     except TypeError:
-        raise InvalidTool(f"tool {_shown(name)}: {field} must be a list") from None
+        raise InvalidTool(f"tool {_quote_name(name)}: {field} must be a list") from None
 
 
 def _schema_text(name: str, field: str, value: Mapping[str, Any] | None) -> str:
@@ -285,7 +285,7 @@ def _schema_text(name: str, field: str, value: Mapping[str, Any] | None) -> str:
         return "{}"
     if not isinstance(value, Mapping):
         raise InvalidSchema(
-            f"tool {_shown(name)}: {field} must be an object, not {type(value).__name__}"
+            f"tool {_quote_name(name)}: {field} must be an object, not {type(value).__name__}"
         )
     return _json_text(name, field, value)
 
@@ -296,10 +296,12 @@ def _json_text(name: str, field: str, value: object) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as fault:
-        raise InvalidSchema(f"tool {_shown(name)}: {field} is not valid JSON: {fault}") from fault
+        raise InvalidSchema(
+            f"tool {_quote_name(name)}: {field} is not valid JSON: {fault}"
+        ) from fault
     if len(text) > MAX_SCHEMA_CHARS:
         raise InvalidSchema(
-            f"tool {_shown(name)}: {field} has {len(text):,} characters; "
+            f"tool {_quote_name(name)}: {field} has {len(text):,} characters; "
             f"the limit is {MAX_SCHEMA_CHARS:,}"
         )
     return text

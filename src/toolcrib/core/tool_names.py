@@ -42,13 +42,15 @@ class ToolNames:
 
     def __init__(self, catalog: Catalog, name_tool: Callable[[Tool], str] = public_name) -> None:
         self._catalog = catalog
-        self._named = name_tool
-        self._changed = {name: tool.id for tool in catalog if (name := name_tool(tool)) != tool.id}
+        self._name_tool = name_tool
+        self._renamed_ids = {
+            name: tool.id for tool in catalog if (name := name_tool(tool)) != tool.id
+        }
 
     def name_for(self, tool: Tool) -> str:
         """The name that a tool has."""
-        return self._named(tool)
+        return self._name_tool(tool)
 
     def find_tool(self, name: str) -> Tool | None:
         """The tool with this name, or with this id."""
-        return self._catalog.get(self._changed.get(name, name))
+        return self._catalog.get(self._renamed_ids.get(name, name))

@@ -50,34 +50,34 @@ def find_problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ..
 
     Raises `InvalidSchema` if the schema cannot be used to tell.
     """
-    validator, document = _read(_text(schema))
+    validator, document = _load_schema(_render_schema(schema))
     _check_steps(document, arguments)
     try:
         faults = list(islice(validator.iter_errors(arguments), MAX_PROBLEMS))
     except ValueError as fault:
-        return (f"the arguments are not JSON: {_short(str(fault))}",)
+        return (f"the arguments are not JSON: {_shorten(str(fault))}",)
     known = {parameter.path: parameter for parameter in list_parameters(schema)} if faults else {}
-    return tuple(dict.fromkeys(one for fault in faults for one in _told(fault, known)))
+    return tuple(dict.fromkeys(one for fault in faults for one in _describe_error(fault, known)))
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raise `InvalidSchema` if arguments could not be checked against this schema."""
-    _read(_text(schema))
+    _load_schema(_render_schema(schema))
 
 
-def _text(schema: Mapping[str, Any]) -> str:
+def _render_schema(schema: Mapping[str, Any]) -> str:
     try:
         return json.dumps(schema, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as fault:
-        raise InvalidSchema(f"the schema is not JSON: {_short(str(fault))}; mend it") from fault
+        raise InvalidSchema(f"the schema is not JSON: {_shorten(str(fault))}; mend it") from fault
 
 
 @lru_cache(maxsize=MAX_VALIDATORS)
-def _read(text: str) -> tuple[jsonschema_rs.Validator, SchemaDocument]:
-    return _validator(text), SchemaDocument(json.loads(text))
+def _load_schema(text: str) -> tuple[jsonschema_rs.Validator, SchemaDocument]:
+    return _build_validator(text), SchemaDocument(json.loads(text))
 
 
-def _validator(text: str) -> jsonschema_rs.Validator:
+def _build_validator(text: str) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(text, offline=True, pattern_options=_PATTERNS)
     except ValueError as fault:
@@ -89,10 +89,10 @@ def _validator(text: str) -> jsonschema_rs.Validator:
             except ValueError:
                 continue
         message = fault.message if isinstance(fault, jsonschema_rs.ValidationError) else str(fault)
-        raise InvalidSchema(f"not a JSON Schema that can be used: {_short(message)}") from fault
+        raise InvalidSchema(f"not a JSON Schema that can be used: {_shorten(message)}") from fault
 
 
-def _size(value: object) -> int:
+def _count_values(value: object) -> int:
     """How many values there are in a value, itself included, as far as it matters."""
     size = 0
     waiting = [value]
@@ -108,7 +108,7 @@ def _size(value: object) -> int:
 
 def _check_steps(document: SchemaDocument, value: object) -> None:
     """Raise `InvalidSchema` if a validator would look too often at parts of the value."""
-    most = min(MAX_STEPS + STEPS_PER_VALUE * _size(value), MAX_TOTAL_STEPS)
+    most = min(MAX_STEPS + STEPS_PER_VALUE * _count_values(value), MAX_TOTAL_STEPS)
     steps = 0
     schema, homes = document.root
     waiting = [(schema, value, homes)]
@@ -124,7 +124,9 @@ def _check_steps(document: SchemaDocument, value: object) -> None:
                         "check would take; refer to a part by its path, such as #/$defs/part"
                     )
                 waiting.extend((target, inside, around) for target, around in places)
-            waiting.extend((one, held, homes) for one, held in islice(_next(part, inside), most))
+            waiting.extend(
+                (one, held, homes) for one, held in islice(_next_schemas(part, inside), most)
+            )
         # Each that is waiting will be a step at least.
         if steps + len(waiting) >= most:
             raise InvalidSchema(
@@ -133,19 +135,19 @@ def _check_steps(document: SchemaDocument, value: object) -> None:
             )
 
 
-def _next(part: Mapping[str, Any], value: object) -> Iterator[tuple[object, object]]:
+def _next_schemas(part: Mapping[str, Any], value: object) -> Iterator[tuple[object, object]]:
     """The schemas inside that a validator goes on to, each with what it holds against them."""
     for keyword in _SAME_VALUE:
         if keyword in part:
             yield part[keyword], value
     for keyword in _SAME_VALUE_LISTS:
-        yield from ((choice, value) for choice in _listed(part, keyword))
+        yield from ((choice, value) for choice in _get_list(part, keyword))
     if isinstance(value, Mapping):
         for keyword in ("dependentSchemas", "dependencies"):
-            schemas = _named(part, keyword)
+            schemas = _get_mapping(part, keyword)
             yield from ((schemas[name], value) for name in value if name in schemas)
-        properties = _named(part, "properties")
-        others = [*_named(part, "patternProperties").values()]
+        properties = _get_mapping(part, "properties")
+        others = [*_get_mapping(part, "patternProperties").values()]
         others += [part[keyword] for keyword in _EVERY_MEMBER if keyword in part]
         for name, member in value.items():
             if name in properties:
@@ -153,76 +155,82 @@ def _next(part: Mapping[str, Any], value: object) -> Iterator[tuple[object, obje
             yield from ((other, member) for other in others)
     elif isinstance(value, list | tuple):
         for keyword in ("prefixItems", "items"):
-            yield from zip(_listed(part, keyword), value, strict=False)
+            yield from zip(_get_list(part, keyword), value, strict=False)
         for keyword in _EVERY_ITEM:
             if keyword in part:
                 yield from ((part[keyword], item) for item in value)
 
 
-def _listed(part: Mapping[str, Any], keyword: str) -> list[Any]:
+def _get_list(part: Mapping[str, Any], keyword: str) -> list[Any]:
     schemas = part.get(keyword)
     return schemas if isinstance(schemas, list) else []
 
 
-def _named(part: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
+def _get_mapping(part: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
     schemas = part.get(keyword)
     return schemas if isinstance(schemas, Mapping) else {}
 
 
-def _told(fault: jsonschema_rs.ValidationError, known: Mapping[str, Parameter]) -> Iterator[str]:
+def _describe_error(
+    fault: jsonschema_rs.ValidationError, known: Mapping[str, Parameter]
+) -> Iterator[str]:
     """One fault in a sentence or two: which field, and what was expected."""
-    where = _place(fault.instance_path)
+    where = _render_location(fault.instance_path)
     match fault.kind:
         case ValidationErrorKind.Required(property=name):
-            wanted = _wanted(known.get(_path([*fault.instance_path, name])))
-            yield f"`{_below(where, name)}` is missing{wanted}"
+            wanted = _describe_expected(known.get(_parameter_path([*fault.instance_path, name])))
+            yield f"`{_join_path(where, name)}` is missing{wanted}"
         case ValidationErrorKind.AdditionalProperties(unexpected=names):
-            inside = _path(fault.instance_path)
+            inside = _parameter_path(fault.instance_path)
             fields = [path for path in known if path.rpartition(".")[0] == inside]
             for name in names[:MAX_PROBLEMS]:
-                yield f"`{_short(_below(where, name))}` is not a known field{_meant(name, fields)}"
+                yield f"`{_shorten(_join_path(where, name))}` is not a known field{_suggest_field(name, fields)}"
         case ValidationErrorKind.FalseSchema():
             yield f"nothing is allowed {f'in `{where}`' if where else 'here'}; leave it out"
         case _:
             subject = f"`{where}`" if where else "the arguments"
             # Of an item, its list's type says nothing.
             is_item = isinstance((fault.instance_path or [0])[-1], int)
-            wanted = "" if is_item else _wanted(known.get(_path(fault.instance_path)))
-            yield f"{subject}: {_short(fault.message)}{wanted}"
+            wanted = (
+                ""
+                if is_item
+                else _describe_expected(known.get(_parameter_path(fault.instance_path)))
+            )
+            yield f"{subject}: {_shorten(fault.message)}{wanted}"
 
 
-def _wanted(parameter: Parameter | None) -> str:
+def _describe_expected(parameter: Parameter | None) -> str:
     if parameter is None:
         return ""
     choices = f" ({', '.join(parameter.choices)})" if parameter.choices else ""
     about = f": {parameter.description}" if parameter.description else ""
-    return _short(f"; expected {parameter.type}{choices}{about}")
+    return _shorten(f"; expected {parameter.type}{choices}{about}")
 
 
-def _meant(name: str, fields: list[str]) -> str:
+def _suggest_field(name: str, fields: list[str]) -> str:
     names = [field.rpartition(".")[2] for field in fields]
     near = get_close_matches(name[:MAX_MESSAGE_CHARS], names, n=1)
     if near:
         return f"; did you mean `{near[0]}`?"
-    return _short(f"; the fields are {', '.join(names)}") if names else "; leave it out"
+    return _shorten(f"; the fields are {', '.join(names)}") if names else "; leave it out"
 
 
-def _place(steps: list[str | int]) -> str:
+def _render_location(steps: list[str | int]) -> str:
     """Where something stands, as a person writes it: `to[0].name`."""
     place = ""
     for step in steps:
-        place = f"{place}[{step}]" if isinstance(step, int) else _below(place, step)
-    return _short(place)
+        place = f"{place}[{step}]" if isinstance(step, int) else _join_path(place, step)
+    return _shorten(place)
 
 
-def _below(place: str, name: str) -> str:
+def _join_path(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
-def _path(steps: list[str | int]) -> str:
+def _parameter_path(steps: list[str | int]) -> str:
     """The path of a parameter, in which items of a list have no number."""
     return ".".join(step for step in steps if isinstance(step, str))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[: MAX_MESSAGE_CHARS - 1]}…"

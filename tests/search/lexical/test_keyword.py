@@ -102,7 +102,7 @@ def test_an_update_reads_only_what_changed() -> None:
         [Tool("knead", "Press"), Tool("slice", "Cut bread")]
     )
     updated = index.with_catalog(later)
-    assert updated.searched[0] is index.searched[0]
+    assert updated.texts[0] is index.texts[0]
     for query in ("bread", "press", "bake"):
         assert found(updated, query) == found(KeywordRanker().fit(later), query)
 

@@ -264,11 +264,11 @@ def test_a_phrase_longer_than_the_text_or_of_common_words_only_finds_nothing() -
 def test_answers_that_are_kept_are_few_and_stay_true(
     office: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.search.lexical.ranker._MOST_KNOWN", 2)
+    monkeypatch.setattr("toolcrib.search.lexical.ranker._MAX_CACHED_MATCHES", 2)
     index = LexicalRanker().fit(office)
     for query in ("email message invoice refund weather", "email", "refund", "email"):
         assert _found(index, query) == _found(LexicalRanker().fit(office), query)
-        assert len(index._known) <= 2
+        assert len(index._matches) <= 2
 
 
 @pytest.mark.parametrize("query", ["™*", "㎐*", "a-\u0301*", '"Ⓐ Ⓐ"*', "-\u0301*", "😀*"])
@@ -292,7 +292,7 @@ def test_the_words_of_tools_that_are_gone_are_not_kept_for_ever() -> None:
         words = " ".join(f"w{n}" for n in range(number, number + 1_500))
         catalog = catalog.with_tools([Tool("x", words)])
         index = index.with_catalog(catalog)
-    assert len(index._reader.vocabulary) < 15_000
+    assert len(index._analyzer.vocabulary) < 15_000
     assert _found(index, "w29999") == ["x"]
 
 

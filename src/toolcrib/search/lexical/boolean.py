@@ -51,7 +51,7 @@ def evaluate_query(
     match node:
         case WordNode() | PhraseNode():
             answer = match_leaf(node, field)
-            return None if answer is None else _spread(answer, len(occupied))
+            return None if answer is None else _spread_posting(answer, len(occupied))
         case MatchAll():
             return MaskedScores(occupied, np.ones(len(occupied), np.float32), 1.0)
         case FieldNode():
@@ -65,16 +65,16 @@ def evaluate_query(
             factor = np.float32(node.factor)
             return MaskedScores(inner.matches, inner.scores * factor, inner.max_score * node.factor)
         case Not():
-            return _combined((node,), match_leaf, occupied, field)
+            return _combine((node,), match_leaf, occupied, field)
         case And():
             # All of these: each is a must, or a must not.
             clauses = tuple(n if isinstance(n, Not) else Must(n) for n in node.nodes)
-            return _combined(clauses, match_leaf, occupied, field)
+            return _combine(clauses, match_leaf, occupied, field)
         case _:
-            return _combined(node.nodes, match_leaf, occupied, field)
+            return _combine(node.nodes, match_leaf, occupied, field)
 
 
-def _combined(
+def _combine(
     nodes: tuple[QueryNode, ...], ask: MatchLeaf, everyone: Mask, field: str
 ) -> MaskedScores | None:
     """Clauses side by side: musts decide, then the others; what must not match is taken away."""
@@ -105,7 +105,7 @@ def _combined(
     return MaskedScores(matches if refused is None else matches & ~refused, scores, ideal)
 
 
-def _spread(answer: LeafMatch, span: int) -> MaskedScores:
+def _spread_posting(answer: LeafMatch, span: int) -> MaskedScores:
     matches = np.zeros(span, np.bool_)
     scores = np.zeros(span, np.float32)
     matches[answer.posting.slots] = True

@@ -76,7 +76,7 @@ class NameIndex:
     def match_names(self, query: str) -> NameMatch | None:
         """The tools whose names a query consists of, if it does."""
         written = query.strip(_WRAPPING)
-        slots = self._slots_of(written)
+        slots = self._find_slots(written)
         if slots:
             return NameMatch(slots, _is_identifier(written))
         # What several names have that a sentence seldom has.
@@ -85,13 +85,13 @@ class NameIndex:
         names = [name.strip(_WRAPPING) for name in _SEPARATOR.split(written, maxsplit=MAX_NAMES)]
         found: dict[int, None] = {}
         for name in names:
-            slots = self._slots_of(name)
+            slots = self._find_slots(name)
             if not slots:
                 return None
             found.update(dict.fromkeys(slots))
         return NameMatch(list(found), all(map(_is_identifier, names)))
 
-    def _slots_of(self, name: str) -> list[int]:
+    def _find_slots(self, name: str) -> list[int]:
         key = normalize_name(name)
         value = hash(key)
         slots = set(self._fresh.get(value, ()))

@@ -61,11 +61,11 @@ class FieldConfig:
     def analyze(self, tool: Tool) -> list[list[str]]:
         """The terms of each field, in order."""
         return [
-            self._field_terms(field, words) if words else []
+            self._analyze_field(field, words) if words else []
             for field, words in zip(self.fields, self.extract_texts(tool), strict=True)
         ]
 
-    def _field_terms(self, field: SearchField, written: str) -> list[str]:
+    def _analyze_field(self, field: SearchField, written: str) -> list[str]:
         """In prose a compound is one word among others (`GitHub`), in an identifier its parts are.
 
         The other form follows behind a gap: found as a word, but not part of a phrase.
@@ -87,7 +87,7 @@ class FieldConfig:
         return [*stream, GAP, *other] if other else stream
 
 
-def _texts(tool: Tool) -> tuple[str, ...]:
+def _extract_texts(tool: Tool) -> tuple[str, ...]:
     found = list_parameters(tool.input_schema)
     return (
         tool.name,
@@ -116,5 +116,5 @@ TOOL_FIELDS: Final = FieldConfig(
         SearchField("parameter_text", weight=0.5, b=0.8, pivot=20),
         SearchField("server_description", weight=0.3, b=0.6, pivot=20),
     ),
-    extract_texts=_texts,
+    extract_texts=_extract_texts,
 )

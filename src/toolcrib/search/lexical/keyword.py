@@ -38,8 +38,8 @@ class KeywordTexts(NamedTuple):
 
 def parse_keywords(query: str) -> KeywordQuery:
     """Read a query: terms end at spaces, and punctuation around a term or the whole is dropped."""
-    terms = (_unwrapped(word) for word in query.split())
-    return KeywordQuery(tuple(term for term in terms if term), _unwrapped(query))
+    terms = (_strip_punctuation(word) for word in query.split())
+    return KeywordQuery(tuple(term for term in terms if term), _strip_punctuation(query))
 
 
 def build_texts(name: str, description: str) -> KeywordTexts:
@@ -47,10 +47,10 @@ def build_texts(name: str, description: str) -> KeywordTexts:
     return KeywordTexts(name.lower(), description.lower())
 
 
-def score_keywords(asked: KeywordQuery, searched: KeywordTexts) -> int:
+def score_keywords(query: KeywordQuery, texts: KeywordTexts) -> int:
     """The points of every term, a repeated one counted again, and those of an exact name."""
-    points = sum(_points(term, searched) for term in asked.terms)
-    return points + EXACT_NAME_POINTS * (asked.name == searched.name)
+    points = sum(_points(term, texts) for term in query.terms)
+    return points + EXACT_NAME_POINTS * (query.name == texts.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class KeywordRanker:
 
     def fit(self, catalog: Catalog) -> KeywordIndex:
         """Fit to a catalog."""
-        return KeywordIndex(catalog, analyze_slots(catalog, _texts, {}))
+        return KeywordIndex(catalog, analyze_slots(catalog, _tool_texts, {}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,22 +69,20 @@ class KeywordIndex:
     """The names and descriptions of one catalog."""
 
     catalog: Catalog
-    searched: Mapping[int, KeywordTexts]
+    texts: Mapping[int, KeywordTexts]
 
     def rank(self, query: ParsedQuery) -> Ranking:
         """Every tool with a point, scored against all terms standing in the name."""
         asked = parse_keywords(query.text)
         best = NAME_POINTS * len(asked.terms)
-        found = (
-            (slot, score_keywords(asked, searched)) for slot, searched in self.searched.items()
-        )
+        found = ((slot, score_keywords(asked, searched)) for slot, searched in self.texts.items())
         return ranking_from_scores(
             {slot: min(1.0, points / best) for slot, points in found if points}
         )
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Every term with a point, and last the name when the query is exactly that."""
-        searched = self.searched.get(slot)
+        searched = self.texts.get(slot)
         if searched is None:
             return ()
         asked = parse_keywords(query.text)
@@ -100,7 +98,7 @@ class KeywordIndex:
 
     def with_catalog(self, catalog: Catalog) -> KeywordIndex:
         """This index brought to a later catalog."""
-        return KeywordIndex(catalog, analyze_slots(catalog, _texts, self.searched, self.catalog))
+        return KeywordIndex(catalog, analyze_slots(catalog, _tool_texts, self.texts, self.catalog))
 
 
 def _points(term: str, searched: KeywordTexts) -> int:
@@ -109,10 +107,10 @@ def _points(term: str, searched: KeywordTexts) -> int:
     return DESCRIPTION_POINTS if term in searched.description else 0
 
 
-def _unwrapped(text: str) -> str:
+def _strip_punctuation(text: str) -> str:
     inside = _INSIDE.search(text)
     return str(inside[0]).lower() if inside else ""
 
 
-def _texts(tool: Tool) -> KeywordTexts:
+def _tool_texts(tool: Tool) -> KeywordTexts:
     return build_texts(tool.name, tool.description)

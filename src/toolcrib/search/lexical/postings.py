@@ -54,7 +54,7 @@ class TermStreams(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Base:
+class _BasePostings:
     """Many documents at rest. The postings of term t lie from starts[t] to starts[t + 1].
 
     `starts` is read one number at a time, which a memoryview does faster than an array.
@@ -90,33 +90,33 @@ class Postings:
 
     span: int
     count: int
-    _base: _Base
-    _alive: NDArray[np.bool_] | None = None
+    _base: _BasePostings
+    _is_current: NDArray[np.bool_] | None = None
     # How many of the tools that are dead in the base held a term.
-    _dead: Mapping[int, int] = field(default_factory=dict)
+    _removed_counts: Mapping[int, int] = field(default_factory=dict)
     _delta: Mapping[int, Posting] = field(default_factory=dict)
-    _documents: Mapping[int, ToolTerms] = field(default_factory=dict)
+    _changed: Mapping[int, ToolTerms] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, documents: Iterable[ToolTerms | None], fields: int) -> Postings:
+    def fit(cls, tools: Iterable[ToolTerms | None], fields: int) -> Postings:
         """Fit to the documents of slots 0, 1, 2, …; None is an empty slot."""
-        fitting = _Fitting()
+        fitting = _PostingsBuilder()
         span = count = 0
-        for document in documents:
+        for document in tools:
             fitting.add(span, document, fields)
             span += 1
             count += document is not None
-        return cls(span, count, fitting.base(fields))
+        return cls(span, count, fitting.build(fields))
 
     def has_term(self, term: int) -> bool:
         """Whether any tool holds a term."""
-        return term in self._delta or self._base.count(term) > self._dead.get(term, 0)
+        return term in self._delta or self._base.count(term) > self._removed_counts.get(term, 0)
 
     def find_posting(self, term: int) -> Posting:
         """Where a term stands."""
         base = self._base.posting(term)
-        if self._alive is not None and term in self._dead:
-            alive = self._alive[base.slots]
+        if self._is_current is not None and term in self._removed_counts:
+            alive = self._is_current[base.slots]
             base = Posting(base.slots[alive], base.impacts[alive])
         delta = self._delta.get(term)
         if delta is None:
@@ -130,9 +130,9 @@ class Postings:
         """The terms of these tools in order; a tool's n-th field has place `index * fields + n`."""
         base = self._base
         fields = base.lengths.shape[1]
-        changed = self._changed_among(slots)
+        changed = self._find_changed(slots)
         at_rest = np.delete(np.arange(len(slots)), list(changed))
-        tokens, places = _gathered(base, slots[at_rest], at_rest)
+        tokens, places = _gather_terms(base, slots[at_rest], at_rest)
         for at, document in changed.items():
             tokens.append(np.array(document.tokens, np.int32))
             places.append(np.repeat(np.arange(fields), document.lengths) + at * fields)
@@ -140,7 +140,7 @@ class Postings:
 
     def lengths(self, slots: Slots) -> NDArray[np.int64]:
         """How many terms each field of these tools has: a row a tool."""
-        changed = self._changed_among(slots)
+        changed = self._find_changed(slots)
         at_rest = np.delete(np.arange(len(slots)), list(changed))
         found = np.zeros((len(slots), self._base.lengths.shape[1]), np.int64)
         found[at_rest] = self._base.lengths[slots[at_rest]]
@@ -148,21 +148,21 @@ class Postings:
             found[at] = document.lengths
         return found
 
-    def _changed_among(self, slots: Slots) -> dict[int, ToolTerms]:
+    def _find_changed(self, slots: Slots) -> dict[int, ToolTerms]:
         """Those of these tools that are not at rest, by their index."""
-        if not self._documents:
+        if not self._changed:
             return {}
         return {
-            at: self._documents[slot]
+            at: self._changed[slot]
             for at, slot in enumerate(slots.tolist())
-            if slot in self._documents
+            if slot in self._changed
         }
 
     def with_changes(
         self, changes: Mapping[int, ToolTerms | None], *, span: int, count: int
     ) -> Postings:
         """A successor in which these slots hold other documents, or none."""
-        base, alive, dead = self._base, self._alive, self._dead
+        base, alive, dead = self._base, self._is_current, self._removed_counts
         buried = [slot for slot in changes if slot < base.span and (alive is None or alive[slot])]
         if buried:
             alive = np.ones(base.span, np.bool_) if alive is None else alive.copy()
@@ -171,27 +171,27 @@ class Postings:
             for slot in buried:
                 dead.update(base.terms(slot))
         delta = dict(self._delta)
-        documents = dict(self._documents)
+        documents = dict(self._changed)
         for slot, document in changes.items():
             if slot in documents:
-                _take_out(delta, slot, documents.pop(slot))
+                _remove_from_delta(delta, slot, documents.pop(slot))
             if document is not None:
-                _put_in(delta, slot, document)
+                _add_to_delta(delta, slot, document)
                 documents[slot] = document
         later = Postings(span, count, base, alive, dead, delta, documents)
         gone = 0 if alive is None else base.span - int(np.count_nonzero(alive))
         if len(documents) + gone > 256 + 4 * math.isqrt(span):
-            return later._merged()
+            return later._merge()
         return later
 
-    def _merged(self) -> Postings:
+    def _merge(self) -> Postings:
         """The same postings with the delta worked into the base."""
         base = self._base
         counts = np.diff(np.asarray(base.starts))
         terms = np.repeat(np.arange(len(counts)), counts)
         slots, impacts = base.slots, base.impacts
-        if self._alive is not None:
-            kept = self._alive[slots]
+        if self._is_current is not None:
+            kept = self._is_current[slots]
             terms, slots, impacts = terms[kept], slots[kept], impacts[kept]
         added = [(term, *posting) for term, posting in self._delta.items()]
         terms = np.concatenate([terms, *(np.full(len(s), term) for term, s, _ in added)])
@@ -200,15 +200,15 @@ class Postings:
         order = np.lexsort((slots, terms))
         lengths = np.zeros((self.span, base.lengths.shape[1]), np.uint16)
         lengths[: base.span] = base.lengths
-        if self._alive is not None:
-            lengths[: base.span][~self._alive] = 0
-        for slot, document in self._documents.items():
+        if self._is_current is not None:
+            lengths[: base.span][~self._is_current] = 0
+        for slot, document in self._changed.items():
             lengths[slot] = document.lengths
         everyone = np.arange(self.span, dtype=np.int32)[lengths.any(axis=1)]
         return Postings(
             self.span,
             self.count,
-            _Base(
+            _BasePostings(
                 _starts(np.bincount(terms)).data,
                 slots[order],
                 impacts[order],
@@ -224,8 +224,8 @@ class Postings:
         return ordered
 
 
-def _gathered(
-    base: _Base, slots: Slots, indexes: NDArray[np.int64]
+def _gather_terms(
+    base: _BasePostings, slots: Slots, indexes: NDArray[np.int64]
 ) -> tuple[list[_Ints], list[NDArray[np.int64]]]:
     """The terms of some slots at rest, and their places."""
     begins = base.token_starts[slots]
@@ -242,7 +242,7 @@ def _starts(counts: NDArray[np.int64]) -> _Starts:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
 
 
-def _put_in(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
+def _add_to_delta(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
     for term, impact in document.impacts.items():
         slots, impacts = delta.get(term, EMPTY_POSTING)
         delta[term] = Posting(
@@ -250,7 +250,7 @@ def _put_in(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
         )
 
 
-def _take_out(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
+def _remove_from_delta(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
     for term in document.impacts:
         slots, impacts = delta.pop(term)
         others = slots != slot
@@ -258,7 +258,7 @@ def _take_out(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None
             delta[term] = Posting(slots[others], impacts[others])
 
 
-class _Chunk(NamedTuple):
+class _SortedChunk(NamedTuple):
     """Postings sorted by term: each of the terms has as many as its count."""
 
     terms: _Ints
@@ -267,7 +267,7 @@ class _Chunk(NamedTuple):
     impacts: Scores
 
 
-class _Fitting:
+class _PostingsBuilder:
     """Collects documents in flat arrays and sorts them by term, a chunk at a time."""
 
     def __init__(self) -> None:
@@ -276,7 +276,7 @@ class _Fitting:
         self._impacts = array("f")
         self._tokens = array("i")
         self._lengths = array("H")
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[_SortedChunk] = []
 
     def add(self, slot: int, document: ToolTerms | None, fields: int) -> None:
         if document is None:
@@ -291,7 +291,7 @@ class _Fitting:
         if len(self._terms) >= _CHUNK:
             self._sort()
 
-    def base(self, fields: int) -> _Base:
+    def build(self, fields: int) -> _BasePostings:
         self._sort()
         counts = np.zeros(max(int(c.terms.max(initial=-1)) for c in self._chunks) + 1, np.int64)
         for chunk in self._chunks:
@@ -311,12 +311,12 @@ class _Fitting:
         lengths = np.asarray(self._lengths).reshape(-1, fields)
         token_starts = _starts(lengths.sum(axis=1, dtype=np.int64))
         tokens = np.asarray(self._tokens)
-        return _Base(starts.data, slots, impacts, token_starts, tokens, lengths)
+        return _BasePostings(starts.data, slots, impacts, token_starts, tokens, lengths)
 
     def _sort(self) -> None:
         terms = np.asarray(self._terms)
         order = np.argsort(terms, kind="stable")
         distinct, counts = np.unique(terms, return_counts=True)
         slots, impacts = np.asarray(self._slots), np.asarray(self._impacts)
-        self._chunks.append(_Chunk(distinct, counts, slots[order], impacts[order]))
+        self._chunks.append(_SortedChunk(distinct, counts, slots[order], impacts[order]))
         self._terms, self._slots, self._impacts = array("i"), array("i"), array("f")

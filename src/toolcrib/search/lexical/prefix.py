@@ -30,18 +30,20 @@ def tool_words(tool: Tool) -> tuple[str, ...]:
     return distinct_words(" ".join((tool.name, tool.description, *tool.tags)))
 
 
-def match_points(asked: str, word: str) -> float:
+def match_points(query_word: str, word: str) -> float:
     """What a word that begins with a word of the query is worth."""
-    return WORD_POINTS if word == asked else PREFIX_POINTS
+    return WORD_POINTS if word == query_word else PREFIX_POINTS
 
 
-def tally_points(asked: Iterable[str], postings: Mapping[str, Iterable[Key]]) -> dict[Key, float]:
+def tally_points(
+    query_words: Iterable[str], postings: Mapping[str, Iterable[Key]]
+) -> dict[Key, float]:
     """The points of everything found, in the order of finding: whole words first, then prefixes.
 
     `postings` says where each indexed word stands.
     """
     found: dict[Key, float] = {}
-    for query_word in asked:
+    for query_word in query_words:
         longer = (word for word in postings if word != query_word and word.startswith(query_word))
         for word in (query_word, *longer):
             for key in postings.get(word, ()):

@@ -40,16 +40,16 @@ K1: Final = 1.2
 
 _GAP_TOKEN: Final = -1
 # A quotation of more words than this is a sentence.
-_LONGEST_PHRASE: Final = 6
+_MAX_PHRASE_WORDS: Final = 6
 # Answers that are kept, as most words are asked for again: how many, and how long.
-_MOST_KNOWN: Final = 1_000
-_LONGEST_KNOWN: Final = 2_000
+_MAX_CACHED_MATCHES: Final = 1_000
+_MAX_CACHED_SLOTS: Final = 2_000
 # Expressions whose resolution is cached: each is needed for the ranking and again for the reasons.
 _MAX_RESOLVED: Final = 100
 # How many terms of tools that are gone may be kept, beside as many again as there were at first.
-_MOST_GONE_TERMS: Final = 10_000
+_MAX_STALE_TERMS: Final = 10_000
 # Tools whose terms are laid out at a time to look for a phrase: bounds the memory of a search.
-_LAID_OUT: Final = 20_000
+_TOOLS_PER_CHUNK: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,46 +112,48 @@ class LexicalIndex:
     _ranker: LexicalRanker
     _catalog: Catalog
     _postings: Postings
-    _reader: TermAnalyzer
-    _terms: int
-    _known: dict[TermKey, LeafMatch] = dataclasses.field(default_factory=dict)
+    _analyzer: TermAnalyzer
+    _fitted_terms: int
+    _matches: dict[TermKey, LeafMatch] = dataclasses.field(default_factory=dict)
     _resolved: dict[QueryNode, QueryNode | str] = dataclasses.field(default_factory=dict)
 
     def rank(self, query: ParsedQuery) -> Ranking:
         """Every tool that matches, scored."""
         node, notes = self._resolve(query)
-        reader = self._reader
+        reader = self._analyzer
         if isinstance(node, str):
             atoms = reader.analyze_words(node)
-            answer = self._answer(atoms)
+            answer = self._match_terms(atoms)
             if answer is None:
                 return Ranking(*EMPTY_POSTING, notes)
             (slots, scores), ideal = answer
-            return Ranking(slots, _share(scores, ideal), notes + self._notes(atoms))
+            return Ranking(slots, _normalize(scores, ideal), notes + self._correction_notes(atoms))
         atoms = []
-        guessing = _is_short(node)
+        guessing = _allows_correction(node)
 
         def ask(leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
             found = reader.analyze_leaf(leaf, field, guessing)
             atoms.extend(found)
-            return self._answer(found)
+            return self._match_terms(found)
 
         scored = evaluate_query(node, ask, self._catalog.occupied_mask)
         if scored is None:
             return Ranking(*EMPTY_POSTING, notes)
         slots = scored.matches.nonzero()[0]
         return Ranking(
-            slots, _share(scored.scores[slots], scored.max_score), notes + self._notes(atoms)
+            slots,
+            _normalize(scored.scores[slots], scored.max_score),
+            notes + self._correction_notes(atoms),
         )
 
     def score_slots(self, query: ParsedQuery) -> SlotScores:
         """What `rank` finds, for those who go on with every slot."""
         node, notes = self._resolve(query)
         span = self._catalog.slot_count
-        if isinstance(node, str) and (atoms := self._reader.analyze_words(node)):
-            totals, ideal = self._totals(atoms, span)
-            scores = _share(totals.astype(np.float32), ideal)
-            return SlotScores(scores, notes + self._notes(atoms))
+        if isinstance(node, str) and (atoms := self._analyzer.analyze_words(node)):
+            totals, ideal = self._sum_scores(atoms, span)
+            scores = _normalize(totals.astype(np.float32), ideal)
+            return SlotScores(scores, notes + self._correction_notes(atoms))
         found = self.rank(query)
         scores = np.zeros(span, np.float32)
         scores[found.slots] = found.scores
@@ -160,8 +162,8 @@ class LexicalIndex:
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Which words hit which fields of a tool, the strongest first."""
         found: list[tuple[float, str, str]] = []
-        for atom, weight in self._asked(query):
-            counts = self._counts(atom, np.array([slot], np.int32))[0].tolist()
+        for atom, weight in self._weighted_terms(query):
+            counts = self._count_occurrences(atom, np.array([slot], np.int32))[0].tolist()
             scale = atom.certainty * weight / (self._ranker.k1 + sum(counts))
             label = self._label(atom, slot)
             found += [
@@ -180,17 +182,17 @@ class LexicalIndex:
         node, _ = self._resolve(query)
         if isinstance(node, WordNode | PhraseNode):
             return not node.is_prefix
-        return isinstance(node, str) or (isinstance(node, Or) and _is_open(node))
+        return isinstance(node, str) or (isinstance(node, Or) and _has_no_conditions(node))
 
     def match_leaf(self, leaf: WordNode | PhraseNode) -> LeafMatch | None:
         """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
-        return self._answer(self._reader.analyze_leaf(leaf, "", correct=False))
+        return self._match_terms(self._analyzer.analyze_leaf(leaf, "", correct=False))
 
     def word_mask(self, word: str) -> NDArray[np.bool_] | None:
         """Return which slots contain a word; None if it is not a searchable word."""
         found = [
-            self._found(atom).posting.slots
-            for atom in self._reader.analyze_leaf(WordNode(word), "", False)
+            self._match_term(atom).posting.slots
+            for atom in self._analyzer.analyze_leaf(WordNode(word), "", False)
         ]
         if not found:
             return None
@@ -201,15 +203,15 @@ class LexicalIndex:
 
     def is_unknown_word(self, word: str) -> bool:
         """Whether no tool holds a word, and it is one to look for."""
-        atoms = self._reader.analyze_leaf(WordNode(word), "", correct=False)
-        return bool(atoms) and not self._holds_any(atoms)
+        atoms = self._analyzer.analyze_leaf(WordNode(word), "", correct=False)
+        return bool(atoms) and not self._any_occurs(atoms)
 
     def with_catalog(self, catalog: Catalog) -> LexicalIndex:
         """This index brought to a later catalog."""
         slots = catalog.changed_slots(self._catalog)
         # A vocabulary keeps the terms of tools that are gone; when they may be most of it, start anew.
-        vocabulary = self._reader.vocabulary
-        if slots is None or len(vocabulary) > 2 * self._terms + _MOST_GONE_TERMS:
+        vocabulary = self._analyzer.vocabulary
+        if slots is None or len(vocabulary) > 2 * self._fitted_terms + _MAX_STALE_TERMS:
             return self._ranker.fit(catalog)
         documents = {
             slot: None if tool is None else self._ranker.analyze_tool(tool, vocabulary)
@@ -219,7 +221,7 @@ class LexicalIndex:
             documents, span=catalog.slot_count, count=len(catalog)
         )
         reader = TermAnalyzer(self._ranker.field_config, vocabulary, postings)
-        return LexicalIndex(self._ranker, catalog, postings, reader, self._terms)
+        return LexicalIndex(self._ranker, catalog, postings, reader, self._fitted_terms)
 
     def _resolve(self, query: ParsedQuery) -> tuple[QueryNode | str, tuple[Note, ...]]:
         """Return the query as an expression, or as a text if it is plain words, and notes about it."""
@@ -235,16 +237,16 @@ class LexicalIndex:
         return node, tuple(map(Note, query.notes))
 
     def _resolve_node(self, node: QueryNode) -> QueryNode | str:
-        node = self._relaxed(expression.map_leaves(node, self._phrased))
-        words = _only_words(node)
+        node = self._relax(expression.map_leaves(node, self._to_phrase))
+        words = _collect_words(node)
         return node if words is None else " ".join(words)
 
-    def _phrased(self, leaf: WordNode | PhraseNode) -> WordNode | PhraseNode:
+    def _to_phrase(self, leaf: WordNode | PhraseNode) -> WordNode | PhraseNode:
         """An identifier of several words (`send_email`) means these words side by side."""
         is_one_word = len(self._ranker.field_config.split_words(leaf.text)) < 2
         return leaf if is_one_word else PhraseNode(leaf.text, leaf.is_prefix)
 
-    def _relaxed(self, node: QueryNode) -> QueryNode:
+    def _relax(self, node: QueryNode) -> QueryNode:
         """A query in which a quotation that no tool holds stands for its words.
 
         People and models quote names and whole sentences without asking for an exact match. A
@@ -253,35 +255,35 @@ class LexicalIndex:
         """
         is_lenient = self._ranker.syntax == "lenient"
         if isinstance(node, PhraseNode):
-            is_sentence = len(node.text.split()) > _LONGEST_PHRASE
+            is_sentence = len(node.text.split()) > _MAX_PHRASE_WORDS
             is_loose = is_sentence or (is_lenient and not node.is_prefix)
-            return self._words_unless_held(node) if is_loose else node
+            return self._words_unless_found(node) if is_loose else node
         if isinstance(node, Or):
             nodes = [one for one in node.nodes if not (is_lenient and self._excludes_nothing(one))]
-            return Or(tuple(map(self._words_unless_held, nodes or node.nodes)))
+            return Or(tuple(map(self._words_unless_found, nodes or node.nodes)))
         return node
 
     def _excludes_nothing(self, node: QueryNode) -> bool:
         return (
             isinstance(node, Not)
             and isinstance(node.inner, WordNode | PhraseNode)
-            and not self._is_held(node.inner)
+            and not self._occurs(node.inner)
         )
 
-    def _is_held(self, leaf: WordNode | PhraseNode) -> bool:
-        return self._holds_any(self._reader.analyze_leaf(leaf, "", correct=False))
+    def _occurs(self, leaf: WordNode | PhraseNode) -> bool:
+        return self._any_occurs(self._analyzer.analyze_leaf(leaf, "", correct=False))
 
-    def _holds_any(self, atoms: list[QueryTerm]) -> bool:
-        return any(len(self._posting(atom).slots) for atom in atoms)
+    def _any_occurs(self, atoms: list[QueryTerm]) -> bool:
+        return any(len(self._find_posting(atom).slots) for atom in atoms)
 
-    def _words_unless_held(self, node: QueryNode) -> QueryNode:
-        if isinstance(node, PhraseNode) and not self._is_held(node):
+    def _words_unless_found(self, node: QueryNode) -> QueryNode:
+        if isinstance(node, PhraseNode) and not self._occurs(node):
             return expression.parse_plain_words(node.text)
         return node
 
-    def _asked(self, query: ParsedQuery) -> Iterator[tuple[QueryTerm, float]]:
+    def _weighted_terms(self, query: ParsedQuery) -> Iterator[tuple[QueryTerm, float]]:
         """Every atom of a query, and the score of a perfect match of it."""
-        reader = self._reader
+        reader = self._analyzer
         node, _ = self._resolve(query)
         if isinstance(node, str):
             boosted = [(atom, 1.0) for atom in reader.analyze_words(node)]
@@ -289,26 +291,29 @@ class LexicalIndex:
             boosted = [
                 (atom, factor)
                 for leaf, field, factor in expression.iter_leaves(node)
-                for atom in reader.analyze_leaf(leaf, field, _is_short(node))
+                for atom in reader.analyze_leaf(leaf, field, _allows_correction(node))
             ]
         for atom, factor in boosted:
-            yield atom, factor * atom.weight * self._rarity(atom, len(self._posting(atom).slots))
+            yield (
+                atom,
+                factor * atom.weight * self._term_idf(atom, len(self._find_posting(atom).slots)),
+            )
 
-    def _answer(self, atoms: list[QueryTerm]) -> LeafMatch | None:
+    def _match_terms(self, atoms: list[QueryTerm]) -> LeafMatch | None:
         """What atoms find together. Most queries are just this."""
         if not atoms:
             return None
-        totals, ideal = self._totals(atoms)
+        totals, ideal = self._sum_scores(atoms)
         hits = totals.astype(np.bool_).nonzero()[0]
         return LeafMatch(Posting(hits, totals.take(hits)), ideal)
 
-    def _totals(self, atoms: list[QueryTerm], span: int = 0) -> tuple[Scores, float]:
+    def _sum_scores(self, atoms: list[QueryTerm], span: int = 0) -> tuple[Scores, float]:
         """The scores of atoms added up, for all slots or up to the last hit; and a perfect match's."""
         ideal = 0.0
         slots: list[Slots] = []
         scores: list[Scores] = []
         for atom in atoms:
-            (found, impacts), rarity = self._found(atom)
+            (found, impacts), rarity = self._match_term(atom)
             ideal += rarity * atom.weight
             weight = atom.weight * atom.certainty
             slots.append(found)
@@ -317,25 +322,25 @@ class LexicalIndex:
         totals = np.bincount(np.concatenate(slots), np.concatenate(scores), span)
         return cast(Scores, totals), ideal
 
-    def _found(self, atom: QueryTerm) -> LeafMatch:
+    def _match_term(self, atom: QueryTerm) -> LeafMatch:
         """What one atom finds, by impact and rarity, and the score of a perfect match of it."""
         question = atom.key
-        known = self._known.get(question)
+        known = self._matches.get(question)
         if known is not None:
             return known
-        slots, impacts = self._posting(atom)
-        rarity = self._rarity(atom, len(slots))
+        slots, impacts = self._find_posting(atom)
+        rarity = self._term_idf(atom, len(slots))
         answer = LeafMatch(Posting(slots, impacts * rarity), rarity)
-        if len(slots) <= _LONGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[question] = answer
+        if len(slots) <= _MAX_CACHED_SLOTS:
+            if len(self._matches) >= _MAX_CACHED_MATCHES:
+                self._matches.clear()
+            self._matches[question] = answer
         return answer
 
-    def _posting(self, atom: QueryTerm) -> Posting:
+    def _find_posting(self, atom: QueryTerm) -> Posting:
         """The tools that hold an atom."""
         if not atom.is_word:
-            return self._located(atom)
+            return self._find_sequence(atom)
         terms = atom.prose[0]
         if len(terms) == 1:
             return self._postings.find_posting(terms[0])
@@ -346,21 +351,21 @@ class LexicalIndex:
         slots = (strongest > 0).nonzero()[0]
         return Posting(slots, strongest[slots])
 
-    def _located(self, atom: QueryTerm) -> Posting:
+    def _find_sequence(self, atom: QueryTerm) -> Posting:
         """The tools that hold an atom for which it matters where the terms stand."""
-        candidates = self._candidates(atom.prose)
+        candidates = self._find_candidates(atom.prose)
         if atom.identifiers != atom.prose:
-            candidates = np.union1d(candidates, self._candidates(atom.identifiers))
+            candidates = np.union1d(candidates, self._find_candidates(atom.identifiers))
         found = [EMPTY_POSTING]
-        for begin in range(0, len(candidates), _LAID_OUT):
-            slots = candidates[begin : begin + _LAID_OUT]
-            counts = self._counts(atom, slots).sum(axis=1)
+        for begin in range(0, len(candidates), _TOOLS_PER_CHUNK):
+            slots = candidates[begin : begin + _TOOLS_PER_CHUNK]
+            counts = self._count_occurrences(atom, slots).sum(axis=1)
             held = counts > 0
             impacts = counts[held] / (self._ranker.k1 + counts[held])
             found.append(Posting(slots[held], impacts.astype(np.float32)))
         return Posting(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
-    def _candidates(self, sequence: TermSequence) -> Slots:
+    def _find_candidates(self, sequence: TermSequence) -> Slots:
         """The tools that hold a term for every place of a sequence, wherever it stands."""
         places = (
             reduce(
@@ -373,7 +378,7 @@ class LexicalIndex:
         found: Slots = reduce(np.intersect1d, places) if sequence else EMPTY_POSTING.slots
         return found
 
-    def _counts(self, atom: QueryTerm, slots: Slots) -> NDArray[np.float64]:
+    def _count_occurrences(self, atom: QueryTerm, slots: Slots) -> NDArray[np.float64]:
         """How often each field of these tools holds an atom, in what an occurrence there is worth."""
         fields = self._ranker.field_config.fields
         streams = self._postings.streams(slots)
@@ -385,7 +390,7 @@ class LexicalIndex:
                 for at, field in enumerate(fields)
                 if field.is_identifier == is_for and atom.field in ("", field.name)
             ]
-            begins = _beginnings(streams.tokens, streams.places, sequence)
+            begins = _find_sequences(streams.tokens, streams.places, sequence)
             occurrences = np.bincount(begins, minlength=shape[0] * shape[1]).reshape(shape)
             counts[:, columns] = occurrences[:, columns]
         lengths = self._postings.lengths(slots)
@@ -394,17 +399,17 @@ class LexicalIndex:
             counts[:, at] *= weight * field.occurrence_weight(lengths[:, at])
         return counts
 
-    def _rarity(self, atom: QueryTerm, count: int) -> float:
+    def _term_idf(self, atom: QueryTerm, count: int) -> float:
         """The weight of an atom that `count` tools hold (idf); a phrase has that of its words."""
         if len(atom.prose) > 1:
-            counts = [len(self._candidates((place,))) for place in atom.prose]
-            return sum(self._rarity_of(count) for count in counts)
-        return self._rarity_of(count)
+            counts = [len(self._find_candidates((place,))) for place in atom.prose]
+            return sum(self._idf(count) for count in counts)
+        return self._idf(count)
 
-    def _rarity_of(self, count: int) -> float:
+    def _idf(self, count: int) -> float:
         return math.log(1 + (self._postings.count - count + 0.5) / (count + 0.5))
 
-    def _notes(self, atoms: list[QueryTerm]) -> tuple[Note, ...]:
+    def _correction_notes(self, atoms: list[QueryTerm]) -> tuple[Note, ...]:
         guesses = [atom for atom in atoms if atom.corrections]
         if not guesses:
             return ()
@@ -429,7 +434,7 @@ class LexicalIndex:
         return f"{atom.label} → {' | '.join(own)}"
 
 
-def _beginnings(
+def _find_sequences(
     tokens: NDArray[np.int32], places: NDArray[np.int64], sequence: TermSequence
 ) -> NDArray[np.int64]:
     """The places (tool and field) of every occurrence of a sequence of terms."""
@@ -444,11 +449,11 @@ def _beginnings(
     return beginnings
 
 
-def _share(scores: Scores, ideal: float) -> Scores:
+def _normalize(scores: Scores, ideal: float) -> Scores:
     return scores / ideal if ideal else scores
 
 
-def _only_words(node: QueryNode) -> list[str] | None:
+def _collect_words(node: QueryNode) -> list[str] | None:
     """The words of a query that asks for nothing but any of some words."""
     if isinstance(node, WordNode):
         return None if node.is_prefix else [node.text]
@@ -456,23 +461,23 @@ def _only_words(node: QueryNode) -> list[str] | None:
         return None
     words: list[str] = []
     for inner in node.nodes:
-        more = _only_words(inner)
+        more = _collect_words(inner)
         if more is None:
             return None
         words += more
     return words
 
 
-def _is_open(node: QueryNode) -> bool:
+def _has_no_conditions(node: QueryNode) -> bool:
     """Whether a part of a query only speaks for tools, and rules none out."""
     match node:
         case Or():
-            return all(map(_is_open, node.nodes))
+            return all(map(_has_no_conditions, node.nodes))
         case Boost():
-            return _is_open(node.inner)
+            return _has_no_conditions(node.inner)
         case _:
             return isinstance(node, WordNode | PhraseNode)
 
 
-def _is_short(node: QueryNode) -> bool:
+def _allows_correction(node: QueryNode) -> bool:
     return sum(1 for _ in expression.iter_leaves(node)) <= MAX_CORRECTED_WORDS

@@ -70,13 +70,13 @@ class TermAnalyzer:
         distinct = {word.whole: word for word in telling}
         guessing = len(distinct) <= MAX_CORRECTED_WORDS
         if len(distinct) == len(telling):
-            return [atom for word in telling for atom in self._word(word, "", guessing)]
+            return [atom for word in telling for atom in self._analyze_word(word, "", guessing)]
         # A word said again counts more, but not twice as much.
         times = Counter([word.whole for word in telling])
         return [
             atom if times[whole] == 1 else atom._replace(weight=atom.weight * times[whole] ** 0.5)
             for whole, word in distinct.items()
-            for atom in self._word(word, "", guessing)
+            for atom in self._analyze_word(word, "", guessing)
         ]
 
     def analyze_leaf(
@@ -87,19 +87,19 @@ class TermAnalyzer:
         if not words:
             return []
         if isinstance(leaf, PhraseNode):
-            return self._phrase(leaf, words, field)
+            return self._analyze_phrase(leaf, words, field)
         atoms = []
         if leaf.is_prefix:
-            atoms.append(self._prefix(words.pop(), field))
+            atoms.append(self._analyze_prefix(words.pop(), field))
         fields = self.field_config.fields if field else ()
         is_identifier = any(one.is_identifier for one in fields if one.name == field)
         for word in words:
             # Prose is read without its stop words, so asking for one there asks nothing.
             if is_identifier or not self.field_config.is_stop_word(word.whole):
-                atoms += self._word(word, field, correct)
+                atoms += self._analyze_word(word, field, correct)
         return atoms
 
-    def _word(self, word: text.TextWord, field: str, guessing: bool) -> list[QueryTerm]:
+    def _analyze_word(self, word: text.TextWord, field: str, guessing: bool) -> list[QueryTerm]:
         written, whole, parts = word
         if parts[0] == whole:
             number = self.vocabulary.get(whole)
@@ -107,52 +107,54 @@ class TermAnalyzer:
                 sequence = ((number,),)
                 return [QueryTerm(written, sequence, sequence, field)]
             return [
-                self._guess(word, field) if guessing else QueryTerm(written, ((),), ((),), field)
+                self._correct_spelling(word, field)
+                if guessing
+                else QueryTerm(written, ((),), ((),), field)
             ]
-        places = [(term, self._numbers((term,))) for term in (whole, *parts)]
+        places = [(term, self._number_terms((term,))) for term in (whole, *parts)]
         return [
             QueryTerm(term, (place,), (place,), field, COMPOUND_WEIGHT)
             for term, place in places
             if place or term is not whole
         ]
 
-    def _guess(self, word: text.TextWord, field: str) -> QueryTerm:
+    def _correct_spelling(self, word: text.TextWord, field: str) -> QueryTerm:
         """What a word that no tool has was probably meant to be."""
         terms = self.vocabulary.find_corrections(
-            word.whole, lambda term: bool(self._numbers((term,)))
+            word.whole, lambda term: bool(self._number_terms((term,)))
         )
         if not terms and len(word.whole) >= MIN_CORRECTED_CHARS:
-            terms = self._held(self.vocabulary.find_containing(word.whole))
+            terms = self._keep_used(self.vocabulary.find_containing(word.whole))
         if not terms:
             return QueryTerm(word.original, ((),), ((),), field)
         guesses = tuple(sorted(terms)[:MAX_ALTERNATIVES])
-        place = self._numbers(guesses)
+        place = self._number_terms(guesses)
         return QueryTerm(
             word.original, (place,), (place,), field, 1.0, CORRECTION_CERTAINTY, guesses
         )
 
-    def _prefix(self, word: text.TextWord, field: str) -> QueryTerm:
+    def _analyze_prefix(self, word: text.TextWord, field: str) -> QueryTerm:
         """The terms that begin as a word does."""
-        terms = self._held(self.vocabulary.find_by_prefix(text.normalize_name(word.original)))
+        terms = self._keep_used(self.vocabulary.find_by_prefix(text.normalize_name(word.original)))
         if not terms:
             # Terms are stems: none begins with `notifications`, but `notif` does.
-            terms = self._held(self.vocabulary.find_by_prefix(word.whole))
-        place = self._numbers(sorted(terms)[:MAX_ALTERNATIVES])
+            terms = self._keep_used(self.vocabulary.find_by_prefix(word.whole))
+        place = self._number_terms(sorted(terms)[:MAX_ALTERNATIVES])
         return QueryTerm(f"{word.original}*", (place,), (place,), field)
 
-    def _phrase(
+    def _analyze_phrase(
         self, phrase: PhraseNode, words: list[text.TextWord], field: str
     ) -> list[QueryTerm]:
-        last = self._prefix(words.pop(), field).prose if phrase.is_prefix else ()
+        last = self._analyze_prefix(words.pop(), field).prose if phrase.is_prefix else ()
         is_stop_word = self.field_config.is_stop_word
-        prose = [self._numbers((w.whole,)) for w in words if not is_stop_word(w.whole)]
-        identifiers = [self._numbers((part,)) for word in words for part in word.parts]
+        prose = [self._number_terms((w.whole,)) for w in words if not is_stop_word(w.whole)]
+        identifiers = [self._number_terms((part,)) for word in words for part in word.parts]
         return [QueryTerm(str(phrase), (*prose, *last), (*identifiers, *last), field)]
 
-    def _held(self, terms: Iterable[str]) -> list[str]:
+    def _keep_used(self, terms: Iterable[str]) -> list[str]:
         """Those terms that some tool holds: a vocabulary also remembers terms of earlier tools."""
-        return [term for term in terms if self._numbers((term,))]
+        return [term for term in terms if self._number_terms((term,))]
 
-    def _numbers(self, terms: Iterable[str]) -> tuple[int, ...]:
+    def _number_terms(self, terms: Iterable[str]) -> tuple[int, ...]:
         numbers = [self.vocabulary.get(term) for term in terms]
         return tuple([n for n in numbers if n is not None and self.postings.has_term(n)])

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 # Shorter words are one slip away from too many others.
 MIN_CORRECTED_CHARS: Final = 4
-_TWO_SLIPS_FROM_CHARS: Final = 8
+_MIN_TWO_EDITS_CHARS: Final = 8
 # Stands in no term.
-_BETWEEN: Final = "\n"
+_SEPARATOR: Final = "\n"
 
 
 class Vocabulary:
@@ -25,7 +25,7 @@ class Vocabulary:
         self._numbers: dict[str, int] = {}
         self._next = itertools.count()
         self._terms: list[str] = []
-        self._sorted = _Sorted.of(())
+        self._sorted = _SortedTerms.build(())
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -45,14 +45,14 @@ class Vocabulary:
 
     def find_by_prefix(self, prefix: str) -> Iterator[str]:
         """The terms that begin with a text."""
-        at_rest, fresh = self._at_rest_and_fresh()
-        yield from at_rest.starting_with(prefix)
+        at_rest, fresh = self._sorted_and_new()
+        yield from at_rest.find_by_prefix(prefix)
         yield from (term for term in fresh if term.startswith(prefix))
 
     def find_containing(self, part: str) -> Iterator[str]:
         """The terms that hold a text somewhere."""
-        at_rest, fresh = self._at_rest_and_fresh()
-        yield from at_rest.holding(part)
+        at_rest, fresh = self._sorted_and_new()
+        yield from at_rest.find_containing(part)
         yield from (term for term in fresh if part in term)
 
     def find_corrections(self, word: str, counts: Callable[[str], bool]) -> list[str]:
@@ -62,25 +62,29 @@ class Vocabulary:
         """
         if len(word) < MIN_CORRECTED_CHARS:
             return []
-        at_rest, fresh = self._at_rest_and_fresh()
-        for slips in (1, 2) if len(word) >= _TWO_SLIPS_FROM_CHARS else (1,):
-            alike = itertools.chain(at_rest.alike(word, slips), fresh)
-            found = [term for term in alike if _slips(word, term, slips) <= slips and counts(term)]
+        at_rest, fresh = self._sorted_and_new()
+        for slips in (1, 2) if len(word) >= _MIN_TWO_EDITS_CHARS else (1,):
+            alike = itertools.chain(at_rest.find_similar(word, slips), fresh)
+            found = [
+                term
+                for term in alike
+                if _edit_distance(word, term, slips) <= slips and counts(term)
+            ]
             if found:
                 return found
         return []
 
-    def _at_rest_and_fresh(self) -> tuple[_Sorted, list[str]]:
+    def _sorted_and_new(self) -> tuple[_SortedTerms, list[str]]:
         """The sorted terms, and those that came since, which are sorted in when they are many."""
         known = len(self._sorted.terms)
         if len(self._terms) - known > 100 + known // 10:
-            self._sorted = _Sorted.of(self._terms)
+            self._sorted = _SortedTerms.build(self._terms)
         at_rest = self._sorted
         return at_rest, self._terms[len(at_rest.terms) :]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Sorted:
+class _SortedTerms:
     terms: list[str]
     lengths: NDArray[np.int32]
     letters: NDArray[np.uint64]
@@ -88,43 +92,43 @@ class _Sorted:
     joined: str
 
     @classmethod
-    def of(cls, terms: Iterable[str]) -> _Sorted:
+    def build(cls, terms: Iterable[str]) -> _SortedTerms:
         ordered = sorted(terms)
         return cls(
             ordered,
             np.array([len(term) for term in ordered], np.int32),
-            np.array([_letters(term) for term in ordered], np.uint64),
-            _BETWEEN.join(ordered),
+            np.array([_letter_bits(term) for term in ordered], np.uint64),
+            _SEPARATOR.join(ordered),
         )
 
-    def starting_with(self, prefix: str) -> Iterator[str]:
+    def find_by_prefix(self, prefix: str) -> Iterator[str]:
         for at in range(bisect_left(self.terms, prefix), len(self.terms)):
             if not self.terms[at].startswith(prefix):
                 return
             yield self.terms[at]
 
-    def holding(self, part: str) -> Iterator[str]:
+    def find_containing(self, part: str) -> Iterator[str]:
         at = self.joined.find(part)
         while at >= 0:
-            begin = self.joined.rfind(_BETWEEN, 0, at) + 1
-            end = self.joined.find(_BETWEEN, at)
+            begin = self.joined.rfind(_SEPARATOR, 0, at) + 1
+            end = self.joined.find(_SEPARATOR, at)
             end = len(self.joined) if end < 0 else end
             yield self.joined[begin:end]
             at = self.joined.find(part, end)
 
-    def alike(self, word: str, slips: int) -> Iterator[str]:
+    def find_similar(self, word: str, slips: int) -> Iterator[str]:
         """The terms of about the same length and letters.
 
         A letter for another changes two in the set of letters, one missing or added only one; and
         of those it takes as many slips as the lengths are apart.
         """
         apart = np.abs(self.lengths - len(word))
-        odd = np.bitwise_count(self.letters ^ np.uint64(_letters(word)))
+        odd = np.bitwise_count(self.letters ^ np.uint64(_letter_bits(word)))
         for at in np.flatnonzero((apart <= slips) & (odd + apart <= 2 * slips)).tolist():
             yield self.terms[at]
 
 
-def _letters(term: str) -> int:
+def _letter_bits(term: str) -> int:
     """The set of a term's letters as bits."""
     bits = 0
     for letter in term:
@@ -132,11 +136,11 @@ def _letters(term: str) -> int:
     return bits
 
 
-def _slips(one: str, other: str, most: int) -> int:
+def _edit_distance(one: str, other: str, most: int) -> int:
     """The number of slips between two words (optimal string alignment); over `most` may be less exact."""
     if abs(len(one) - len(other)) > most:
         return most + 1
-    one, other = _apart(one, other)
+    one, other = _strip_common_ends(one, other)
     before: list[int] = []
     last = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
@@ -152,7 +156,7 @@ def _slips(one: str, other: str, most: int) -> int:
     return last[-1]
 
 
-def _apart(one: str, other: str) -> tuple[str, str]:
+def _strip_common_ends(one: str, other: str) -> tuple[str, str]:
     """Two words without what they begin and end with alike: no slip is needed there."""
     begin, shorter = 0, min(len(one), len(other))
     while begin < shorter and one[begin] == other[begin]:

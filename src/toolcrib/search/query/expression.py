@@ -36,9 +36,9 @@ FIELDS: Final = (
 
 # Every operator begins with one of these signs or capitals, which is seen sooner than what it is.
 _OPERATOR = re.compile(r"""(?=["()*^:+ANO-])(?:["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b)""")
-_SHOUTED = re.compile(r"\b(?:AND|OR|NOT)\b")
-_ITEM = re.compile(r"(?<!\S)(\d\d?|[A-Za-z])\)")
-_FLAG = re.compile(r"(?<!\S)-(?=\w(?!\S))")
+_UPPERCASE_OPERATOR = re.compile(r"\b(?:AND|OR|NOT)\b")
+_LIST_NUMBER = re.compile(r"(?<!\S)(\d\d?|[A-Za-z])\)")
+_COMMAND_FLAG = re.compile(r"(?<!\S)-(?=\w(?!\S))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class FieldNode:
     inner: QueryNode
 
     def __str__(self) -> str:
-        return f"{self.field}:{_tight(self.inner)}"
+        return f"{self.field}:{_parenthesize(self.inner)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Boost:
     factor: float
 
     def __str__(self) -> str:
-        inner = str(self.inner) if isinstance(self.inner, Boost) else _tight(self.inner)
+        inner = str(self.inner) if isinstance(self.inner, Boost) else _parenthesize(self.inner)
         return f"{inner}^{f'{self.factor:.4f}'.rstrip('0').rstrip('.')}"
 
 
@@ -102,7 +102,7 @@ class Not:
     inner: QueryNode
 
     def __str__(self) -> str:
-        return f"NOT {_operand(self.inner)}"
+        return f"NOT {_render_operand(self.inner)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Must:
     inner: QueryNode
 
     def __str__(self) -> str:
-        operand = _operand(self.inner)
+        operand = _render_operand(self.inner)
         # A plus before a digit is part of a number.
         return f"+({operand})" if operand[0].isdigit() else f"+{operand}"
 
@@ -125,7 +125,7 @@ class And:
 
     def __str__(self) -> str:
         return " AND ".join(
-            _tight(node) if isinstance(node, And | Or) else str(node) for node in self.nodes
+            _parenthesize(node) if isinstance(node, And | Or) else str(node) for node in self.nodes
         )
 
 
@@ -136,7 +136,9 @@ class Or:
     nodes: tuple[QueryNode, ...]
 
     def __str__(self) -> str:
-        return " ".join(_tight(node) if isinstance(node, Or) else str(node) for node in self.nodes)
+        return " ".join(
+            _parenthesize(node) if isinstance(node, Or) else str(node) for node in self.nodes
+        )
 
 
 QueryNode = WordNode | PhraseNode | MatchAll | FieldNode | Boost | Not | Must | And | Or
@@ -148,7 +150,7 @@ def parse_expression(text: str, fields: Collection[str] = FIELDS) -> QueryNode:
         raise QueryTooLong(
             f"the query has {len(text):,} characters; the limit is {MAX_QUERY_CHARS:,}"
         )
-    node = _Parser(text, fields).query()
+    node = _ExpressionParser(text, fields).parse()
     count = sum(1 for _ in iter_leaves(node))
     if count > MAX_LEAVES:
         raise QueryTooLong(
@@ -169,10 +171,10 @@ def drop_false_operators(text: str) -> str:
     list's item, as in "1) …", closes no parenthesis that was never opened; and a letter behind a
     minus, as in `docker ps -a`, is the flag of a command.
     """
-    if _SHOUTED.sub("", text).isupper():
-        text = _SHOUTED.sub(lambda found: found.group().lower(), text)
-    text = _FLAG.sub("", text)
-    return text if "(" in text else _ITEM.sub(r"\1", text)
+    if _UPPERCASE_OPERATOR.sub("", text).isupper():
+        text = _UPPERCASE_OPERATOR.sub(lambda found: found.group().lower(), text)
+    text = _COMMAND_FLAG.sub("", text)
+    return text if "(" in text else _LIST_NUMBER.sub(r"\1", text)
 
 
 def parse_plain_words(text: str) -> QueryNode:
@@ -244,12 +246,12 @@ _ESCAPED = re.compile(r"\\([\\\"])")
 _OPERATORS = frozenset(("AND", "OR", "NOT"))
 
 
-def _operand(node: QueryNode) -> str:
+def _render_operand(node: QueryNode) -> str:
     """A node behind NOT or +, which reach over a further NOT and over boosts."""
-    return str(node) if isinstance(node, Not | Boost) else _tight(node)
+    return str(node) if isinstance(node, Not | Boost) else _parenthesize(node)
 
 
-def _tight(node: QueryNode) -> str:
+def _parenthesize(node: QueryNode) -> str:
     """A node as one unit, in parentheses where it could be read otherwise."""
     text = str(node)
     is_unit = isinstance(node, PhraseNode | FieldNode | MatchAll) or (
@@ -259,14 +261,14 @@ def _tight(node: QueryNode) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class _ExpressionToken:
     kind: str
     text: str
     position: int
     star: bool = False
 
 
-def _tokens(text: str, fields: Collection[str]) -> Iterator[_Token]:
+def _tokenize(text: str, fields: Collection[str]) -> Iterator[_ExpressionToken]:
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
@@ -283,21 +285,21 @@ def _tokens(text: str, fields: Collection[str]) -> Iterator[_Token]:
         if kind == "word" and value in _OPERATORS and not star:
             kind = value
         if kind != "noise":
-            yield _Token(kind, value, position, star)
+            yield _ExpressionToken(kind, value, position, star)
         position = found.end()
 
 
-class _Parser:
+class _ExpressionParser:
     """Recursive descent over the tokens of one query."""
 
     def __init__(self, text: str, fields: Collection[str]) -> None:
         self._fields = fields
-        self._tokens = list(_tokens(text, fields))
+        self._tokens = list(_tokenize(text, fields))
         self._next = 0
         self._end = len(text)
 
-    def query(self) -> QueryNode:
-        node = self._group(0)
+    def parse(self) -> QueryNode:
+        node = self._parse_group(0)
         if self._next < len(self._tokens):
             position = self._tokens[self._next].position
             raise InvalidQuery(
@@ -307,40 +309,40 @@ class _Parser:
             )
         return node
 
-    def _group(self, depth: int) -> QueryNode:
+    def _parse_group(self, depth: int) -> QueryNode:
         nodes: list[QueryNode] = []
-        while self._next < len(self._tokens) and not self._is("close"):
-            if nodes and self._is("OR"):
+        while self._next < len(self._tokens) and not self._next_is("close"):
+            if nodes and self._next_is("OR"):
                 self._next += 1
-            nodes.append(self._and(depth))
+            nodes.append(self._parse_and(depth))
         # Beside other questions "everything" asks nothing.
         asked = [node for node in nodes if node != MatchAll()] or nodes[:1]
         return asked[0] if len(asked) == 1 else Or(tuple(asked))
 
-    def _and(self, depth: int) -> QueryNode:
-        nodes = [self._unary(depth)]
-        while self._is("AND"):
+    def _parse_and(self, depth: int) -> QueryNode:
+        nodes = [self._parse_unary(depth)]
+        while self._next_is("AND"):
             self._next += 1
-            nodes.append(self._unary(depth))
+            nodes.append(self._parse_unary(depth))
         return nodes[0] if len(nodes) == 1 else And(tuple(nodes))
 
-    def _unary(self, depth: int) -> QueryNode:
+    def _parse_unary(self, depth: int) -> QueryNode:
         if depth > MAX_DEPTH:
             raise InvalidQuery(
                 f"the query is nested more than {MAX_DEPTH} deep; write it with fewer parentheses"
             )
-        if self._is("NOT") or self._is("not"):
+        if self._next_is("NOT") or self._next_is("not"):
             self._next += 1
-            return Not(self._unary(depth + 1))
-        if self._is("must"):
+            return Not(self._parse_unary(depth + 1))
+        if self._next_is("must"):
             self._next += 1
-            return Must(self._unary(depth + 1))
-        node = self._atom(depth)
-        while self._is("boost"):
-            node = Boost(node, _factor(self._take()))
+            return Must(self._parse_unary(depth + 1))
+        node = self._parse_atom(depth)
+        while self._next_is("boost"):
+            node = Boost(node, _parse_boost(self._take()))
         return node
 
-    def _atom(self, depth: int) -> QueryNode:
+    def _parse_atom(self, depth: int) -> QueryNode:
         if self._next >= len(self._tokens):
             raise InvalidQuery(
                 "the query ends where a word was expected; "
@@ -356,9 +358,9 @@ class _Parser:
             case "all":
                 return MatchAll()
             case "field":
-                return FieldNode(self._known_field(token), self._atom(depth + 1))
+                return FieldNode(self._parse_field(token), self._parse_atom(depth + 1))
             case "open":
-                return self._parenthesis(token, depth)
+                return self._parse_parenthesis(token, depth)
             case "unclosed":
                 raise InvalidQuery(
                     f"the quote at character {token.position + 1} is never closed; "
@@ -371,9 +373,9 @@ class _Parser:
             token.position,
         )
 
-    def _parenthesis(self, token: _Token, depth: int) -> QueryNode:
-        node = self._group(depth + 1)
-        if not self._is("close"):
+    def _parse_parenthesis(self, token: _ExpressionToken, depth: int) -> QueryNode:
+        node = self._parse_group(depth + 1)
+        if not self._next_is("close"):
             raise InvalidQuery(
                 f"the parenthesis at character {token.position + 1} is never closed; "
                 "close it or put the text in quotes",
@@ -382,7 +384,7 @@ class _Parser:
         self._next += 1
         return node
 
-    def _known_field(self, token: _Token) -> str:
+    def _parse_field(self, token: _ExpressionToken) -> str:
         field = token.text.lower()
         if field not in self._fields:
             raise InvalidQuery(
@@ -392,16 +394,16 @@ class _Parser:
             )
         return field
 
-    def _is(self, kind: str) -> bool:
+    def _next_is(self, kind: str) -> bool:
         return self._next < len(self._tokens) and self._tokens[self._next].kind == kind
 
-    def _take(self) -> _Token:
+    def _take(self) -> _ExpressionToken:
         token = self._tokens[self._next]
         self._next += 1
         return token
 
 
-def _factor(token: _Token) -> float:
+def _parse_boost(token: _ExpressionToken) -> float:
     factor = round(float(token.text), 4)
     if factor > MAX_BOOST:
         raise InvalidQuery(

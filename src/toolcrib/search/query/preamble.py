@@ -33,7 +33,7 @@ _FIRST_WORDS: Final = frozenset(
 _QUOTES: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’"}
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_words(pattern: str) -> re.Pattern[str]:
     """A pattern of words with a space between them, for as much space as there is."""
     return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE)
 
@@ -73,9 +73,9 @@ _TOOL: Final = (
     rf"|(?:(?:which|what) )?{_ANY}tools? (?:{_THAT_CAN}|{_TO})"
     rf"|(?:{_I_NEED}) {_ANY}(?:way to{_NO_NOUN}|(?:something|anything) {_THAT_CAN}))"
 )
-_LOOKS = _compiled(rf"{_POLITELY}{_TOOL}")
+_TOOL_REQUEST = _compile_words(rf"{_POLITELY}{_TOOL}")
 # Whoever greets, asks for help, or says that a request follows, has asked for nothing yet.
-_PREAMBLE = _compiled(
+_PREAMBLE = _compile_words(
     r"(?:hi|hello|hey|greetings|good (?:morning|afternoon|evening|day))"
     r"(?: (?:there|all|everyone|everybody|team|folks))?[!,.] "
     rf"|{_PLEASE}(?:(?:can|could|would|will) you )?(?:please )?help (?:me|us)(?: out)?"
@@ -84,9 +84,9 @@ _PREAMBLE = _compiled(
     rf"|(?:(?:the )?(?:user|customer|client) wants(?: (?:me|us|you))?"
     rf"|(?:the|my|our) (?:goal|aim|task|objective) (?:here )?is) to{_NO_NOUN}"
 )
-_LABEL = _compiled(r"(?:task|request|goal)\s*: ")
+_LABEL = _compile_words(r"(?:task|request|goal)\s*: ")
 # What ends it, behind the sign that ends a sentence: "say thanks" says what is to be said.
-_ENDING = _compiled(
+_ENDING = _compile_words(
     r"(?<=[,.!?;\n])\s*(?:(?:many )?thanks|thank you|(?:can|could|would) you (?:please )?help)"
     r"(?: (?:me|us|out|with (?:that|this|it)|a (?:lot|bunch|million)|so much|very much|in advance"
     r"|for (?:your|the) help)){0,3}[\s.!?]*$"
@@ -94,13 +94,13 @@ _ENDING = _compiled(
 _DOTS = re.compile(r"(?<=[\w)])\s?\.{3,}$")
 _WORD = re.compile(r"[^\W\d_]+")
 # None is longer.
-_FRAME_CHARS: Final = 200
-_ENDING_CHARS: Final = 80
+_MAX_PREAMBLE_CHARS: Final = 200
+_MAX_ENDING_CHARS: Final = 80
 
 
 def strip_preamble(query: str) -> str:
     """What a query asks for; all of it, where nothing is said around it."""
-    text = _unquoted(query) if query[:1] in _QUOTES or query[:1].isspace() else query
+    text = _strip_quotes(query) if query[:1] in _QUOTES or query[:1].isspace() else query
     lowered = text.lower()
     first = lowered.split(None, 1)[:1]
     if not any(map(lowered.__contains__, _HINTS)) and (
@@ -108,7 +108,7 @@ def strip_preamble(query: str) -> str:
     ):
         return text
     stripped = text.strip()
-    left = _without_ending(stripped[_behind_frames(stripped) :])
+    left = _strip_ending(stripped[_find_preamble_end(stripped) :])
     # One word says too little: "hello, world".
     return left if left != stripped and len(_WORD.findall(left)) > 1 else text
 
@@ -118,36 +118,36 @@ def find_request_start(text: str) -> int:
     # Most texts mention none, which is told much sooner.
     if "ool" not in text and "way" not in text and "thing" not in text:
         return 0
-    found = _LOOKS.match(text.lstrip(), 0, _FRAME_CHARS)
+    found = _TOOL_REQUEST.match(text.lstrip(), 0, _MAX_PREAMBLE_CHARS)
     return found.end() + len(text) - len(text.lstrip()) if found else 0
 
 
-def _behind_frames(text: str) -> int:
+def _find_preamble_end(text: str) -> int:
     begin = 0
     while found := (
-        _PREAMBLE.match(text, begin, begin + _FRAME_CHARS)
-        or _LOOKS.match(text, begin, begin + _FRAME_CHARS)
-        or _label(text, begin)
+        _PREAMBLE.match(text, begin, begin + _MAX_PREAMBLE_CHARS)
+        or _TOOL_REQUEST.match(text, begin, begin + _MAX_PREAMBLE_CHARS)
+        or _match_label(text, begin)
     ):
         begin = found.end()
     return begin
 
 
-def _label(text: str, begin: int) -> re.Match[str] | None:
+def _match_label(text: str, begin: int) -> re.Match[str] | None:
     """A label, where a request follows: "task: 1234 status" asks about a task."""
     found = _LABEL.match(text, begin)
     word = _WORD.match(text, found.end()) if found else None
     return found if word and word.group().lower() in VERBS else None
 
 
-def _without_ending(text: str) -> str:
-    found = _ENDING.search(text, max(len(text) - _ENDING_CHARS, 0))
+def _strip_ending(text: str) -> str:
+    found = _ENDING.search(text, max(len(text) - _MAX_ENDING_CHARS, 0))
     if found:
         text = text[: found.start()].rstrip(" \t\n,.!?;")
     return _DOTS.sub("", text)
 
 
-def _unquoted(query: str) -> str:
+def _strip_quotes(query: str) -> str:
     """A query that stands in quotes as a whole, without them: models quote what they do not mean so.
 
     Whoever quotes what would be operators means that it is none.

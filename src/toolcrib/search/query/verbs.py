@@ -46,10 +46,10 @@ _VERBS: Final = """
 """
 
 
-def _gerunds(verb: str) -> set[str]:
+def _build_gerunds(verb: str) -> set[str]:
     """The forms that may be that of a verb: "creating", "getting"; some are none, which harms nobody."""
     return {f"{verb}ing", f"{verb.removesuffix('e')}ing", f"{verb}{verb[-1]}ing"}
 
 
 VERBS: Final = frozenset(_VERBS.split())
-GERUNDS: Final = frozenset(gerund for verb in VERBS for gerund in _gerunds(verb))
+GERUNDS: Final = frozenset(gerund for verb in VERBS for gerund in _build_gerunds(verb))
