@@ -21,6 +21,6 @@ def test_calls_of_removed_tools_have_an_empty_server_label() -> None:
     metrics = MetricsRegistry()
     GatewayMetrics(metrics).refresh(McpRouter(hub))
     lines = metrics.render().splitlines()
-    assert 'toolcrib_calls_total{server="gone"} 1' in lines
-    assert 'toolcrib_calls_total{server=""} 2' in lines
+    assert 'toolcrib_calls_total{server="gone"} 1.0' in lines
+    assert 'toolcrib_calls_total{server=""} 2.0' in lines
     hub.close()

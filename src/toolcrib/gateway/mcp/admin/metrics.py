@@ -7,8 +7,7 @@ from threading import Lock
 from typing import Final
 
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.metrics import Counter as CounterMetric
-from toolcrib.gateway.metrics import MetricsRegistry
+from toolcrib.gateway.metrics import CounterMetric, MetricsRegistry
 
 _STATES: Final = ("configured", "known", "started", "in use")
 # The label for tools of removed servers. Prometheus treats an empty label as a missing one.
