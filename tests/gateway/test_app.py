@@ -169,7 +169,7 @@ def test_a_wrong_question_is_told_what_is_wrong(
 def test_what_is_not_there_is_an_error_as_the_others_are(served: GatewayProcess) -> None:
     reply = served.request("/api/nothing", ADMIN)
     assert reply.status == 404
-    assert reply.json == {"error": "there is nothing here; /openapi.json tells what there is"}
+    assert reply.json == {"error": "unknown path; see /openapi.json"}
 
 
 def test_every_answer_is_as_the_description_says(served: GatewayProcess) -> None:

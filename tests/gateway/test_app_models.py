@@ -183,4 +183,4 @@ def test_tokens_are_counted_and_the_paths_are_described(served: GatewayProcess) 
     # In the form of either API.
     assert missing.json["type"] == "error" and missing.json["error"]["type"] == "not_found_error"
     assert missing.json["error"]["code"] is None
-    assert wrong.json["error"]["message"].startswith("GET is not answered here")
+    assert wrong.json["error"]["message"].startswith("GET is not allowed here")

@@ -1,4 +1,4 @@
-"""Every HTTP door in one application: MCP, the model APIs, and what tells how it is doing."""
+"""The HTTP application: MCP, the LLM APIs, the admin API, health and metrics."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Send
 
-from toolcrib.config.settings import ApiKey
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.auth import ANONYMOUS
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
-from toolcrib.gateway.llm.routes import build_llm_routes as model_routes
+from toolcrib.gateway.llm.routes import build_llm_routes
 from toolcrib.gateway.mcp.admin.api import AdminApi
 from toolcrib.gateway.mcp.admin.metrics import GatewayMetrics
 from toolcrib.gateway.mcp.admin.status import list_problems
@@ -29,45 +29,33 @@ from toolcrib.gateway.mcp.server.http import McpEndpoint, get_request_profile
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart
 from toolcrib.gateway.metrics import CONTENT_TYPE, MetricsRegistry
-from toolcrib.gateway.middleware import ANONYMOUS, SecurityMiddleware
+from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.gateway.openapi import load_openapi
 from toolcrib.hub.hub import Hub
 
 
-def build_http_app(service: Hub, on_started: OnServerStart | None = None) -> SecurityMiddleware:
-    """The application that `toolcrib serve` runs, and the guard before it."""
+def build_http_app(hub: Hub, on_started: OnServerStart | None = None) -> SecurityMiddleware:
+    """Return the application of `toolcrib serve`."""
     metrics = MetricsRegistry()
-    app = build_unprotected_app(service, metrics, on_started)
-    return SecurityMiddleware(app, service.config.http, _ConfiguredKeys(service), metrics=metrics)
-
-
-class _ConfiguredKeys:
-    """The keys of the moment: they change with the configuration."""
-
-    def __init__(self, service: Hub) -> None:
-        self._service = service
-
-    @property
-    def keys(self) -> tuple[ApiKey, ...]:
-        """Those that open the gateway."""
-        return self._service.config.auth.keys
+    app = build_unprotected_app(hub, metrics, on_started)
+    # The keys change with the configuration.
+    return SecurityMiddleware(app, hub.config.http, lambda: hub.config.auth.keys, metrics=metrics)
 
 
 def build_unprotected_app(
-    service: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None = None
+    hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None = None
 ) -> ASGIApp:
-    """All doors, with no guard before them."""
-    return _SessionOwnerMiddleware(_build_starlette_app(service, metrics, on_started))
+    """Return the application without authentication and limits."""
+    return _SessionOwnerMiddleware(_build_starlette_app(hub, metrics, on_started))
 
 
 class _SessionOwnerMiddleware:
-    """Says whose a request is in the way the SDK knows: a session stays with who opened it."""
+    """Passes the principal to the MCP SDK, so that only the owner of a session can use it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         principal = scope.get("state", {}).get("principal")
         if principal is not None and principal is not ANONYMOUS:
             owner = f"{principal.name} {principal.profile or ''}"
@@ -77,101 +65,106 @@ class _SessionOwnerMiddleware:
 
 
 def _build_starlette_app(
-    service: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None
+    hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None
 ) -> Starlette:
-    fronts: list[McpRouter] = []
-    figures = GatewayMetrics(metrics)
-    keys = service.config.auth.keys
-    model = LlmGateway(
-        service.config.llm_gateway,
-        switches={key.name: key.tool_search for key in keys if key.tool_search},
-        max_body_bytes=service.config.http.max_body_bytes,
-        on_request=_build_request_counter(service, metrics),
+    # Set once the gateway runs, before the first request.
+    routers: list[McpRouter] = []
+    gateway_metrics = GatewayMetrics(metrics)
+    llm_gateway = LlmGateway(
+        hub.config.llm_gateway,
+        switches={key.name: key.tool_search for key in hub.config.auth.keys if key.tool_search},
+        max_body_bytes=hub.config.http.max_body_bytes,
+        on_request=_build_request_counter(hub, metrics),
     )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with (
-            run_gateway(service, get_request_profile, on_started) as front,
-            _open(model),
+            run_gateway(hub, get_request_profile, on_started) as router,
+            _open(llm_gateway),
         ):
-            door = McpEndpoint(front, service.config.http)
-            fronts.append(front)
-            async with door.run():
-                app.router.routes.extend(door.routes())
+            endpoint = McpEndpoint(router, hub.config.http)
+            routers.append(router)
+            async with endpoint.run():
+                app.router.routes.extend(endpoint.routes())
                 yield
 
     async def health(request: Request) -> JSONResponse:
-        # Everybody may ask; only who may use the gateway is told about its servers, and only of his.
+        # Anonymous clients of a gateway with keys see the status but not the reasons.
         principal = request.scope.get("state", {}).get("principal")
-        is_guest = service.config.auth.keys and principal in (None, ANONYMOUS)
-        view = service.get_view(getattr(principal, "profile", None))
-        why = await anyio.to_thread.run_sync(list_problems, fronts[0], view)
-        told = [] if is_guest else why
-        return JSONResponse({"status": "degraded" if why else "ok", "reasons": told})
+        is_restricted = hub.config.auth.keys and principal in (None, ANONYMOUS)
+        view = hub.get_view(getattr(principal, "profile", None))
+        problems = await anyio.to_thread.run_sync(list_problems, routers[0], view)
+        return JSONResponse(
+            {
+                "status": "degraded" if problems else "ok",
+                "reasons": [] if is_restricted else problems,
+            }
+        )
 
     async def prometheus(request: Request) -> Response:
         principal = request.scope.get("state", {}).get("principal")
         if getattr(principal, "profile", None):
-            return JSONResponse({"error": "figures of all servers need a key of no profile"}, 403)
-        await anyio.to_thread.run_sync(figures.refresh, fronts[0])
+            message = "metrics cover all servers and need a key without a profile"
+            return JSONResponse({"error": message}, 403)
+        await anyio.to_thread.run_sync(gateway_metrics.refresh, routers[0])
         return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
 
     async def openapi(request: Request) -> JSONResponse:
         return JSONResponse(load_openapi("admin"))
 
-    api = AdminApi(lambda: fronts[0])
+    api = AdminApi(lambda: routers[0])
     routes: list[BaseRoute] = [
         Route("/health", health),
         Route("/metrics", prometheus),
         Route("/openapi.json", openapi),
         *api.routes(),
-        *(model_routes(model) if service.config.llm_gateway.upstreams else ()),
+        *(build_llm_routes(llm_gateway) if hub.config.llm_gateway.upstreams else ()),
     ]
-    handlers = {HTTPException: _render_http_error}
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
-
-
-async def _render_http_error(request: Request, fault: Exception) -> JSONResponse:
-    """What is not there, or not to be asked so, is said in the form of the errors of its door."""
-    assert isinstance(fault, HTTPException)
-    status = fault.status_code
-    says = f"{request.method} is not answered here" if status == 405 else "there is nothing here"
-    if not request.url.path.startswith("/v1/"):
-        told = {"error": f"{says}; /openapi.json tells what there is"}
-        return JSONResponse(told, status, fault.headers)
-    says += "; /v1/openapi.json tells what there is, if `models` are configured"
-    kind = "invalid_request_error" if status == 405 else ""
-    return JSONResponse(
-        render_combined_error(RequestFailed(says, status, kind)), status, fault.headers
+    return Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _render_http_error}
     )
 
 
-def _build_request_counter(service: Hub, metrics: MetricsRegistry) -> OnRequest:
-    """Counts what the model gateway does: by upstream for Prometheus, in all for the store."""
+async def _render_http_error(request: Request, error: Exception) -> JSONResponse:
+    """Return an unknown path or method as an error in the format of its API."""
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    message = f"{request.method} is not allowed here" if status == 405 else "unknown path"
+    if not request.url.path.startswith("/v1/"):
+        body: dict[str, Any] = {"error": f"{message}; see /openapi.json"}
+    else:
+        message += "; see /v1/openapi.json, which exists if `models` are configured"
+        error_type = "invalid_request_error" if status == 405 else ""
+        body = render_combined_error(RequestFailed(message, status, error_type))
+    return JSONResponse(body, status, error.headers)
+
+
+def _build_request_counter(hub: Hub, metrics: MetricsRegistry) -> OnRequest:
+    """Return a function that counts LLM requests in the metrics and in the store."""
     requests = metrics.counter(
         "toolcrib_model_requests_total",
-        "Requests to models by upstream and treatment.",
+        "Requests to LLMs by upstream and treatment.",
         "upstream",
         "treatment",
     )
     tokens = metrics.counter(
-        "toolcrib_model_tokens_saved_total", "Tokens models were not sent, about.", "upstream"
+        "toolcrib_model_tokens_saved_total", "Estimated tokens not sent to LLMs.", "upstream"
     )
 
-    def count(saved: ResponseHeaders) -> None:
-        requests.add(upstream=saved.upstream, treatment=saved.treatment)
-        if saved.treatment in ("search", "transparent"):
-            tokens.add(saved.saved_tokens, upstream=saved.upstream)
-            service.add_counts(model_requests=1, model_tokens_saved=saved.saved_tokens)
+    def count(headers: ResponseHeaders) -> None:
+        requests.add(upstream=headers.upstream, treatment=headers.treatment)
+        if headers.treatment in ("search", "transparent"):
+            tokens.add(headers.saved_tokens, upstream=headers.upstream)
+            hub.add_counts(model_requests=1, model_tokens_saved=headers.saved_tokens)
 
     return count
 
 
 @asynccontextmanager
-async def _open(model: LlmGateway) -> AsyncIterator[None]:
-    await model.open()
+async def _open(llm_gateway: LlmGateway) -> AsyncIterator[None]:
+    await llm_gateway.open()
     try:
         yield
     finally:
-        await model.close()
+        await llm_gateway.close()

@@ -1,4 +1,4 @@
-"""Who may be asked for by which name, and by which web page: hosts and origins."""
+"""Checks of `Host` and `Origin` headers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from toolcrib.config.settings import HOST_PATTERN
 
 _ORIGIN: Final = re.compile(r"(https?)://([^/\s]{1,300})", re.IGNORECASE)
-_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
+_WILDCARD_ADDRESSES: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def split_host(value: str) -> tuple[str, str] | None:
-    """Name and port of a Host header, small letters, no brackets; None if it is none."""
+    """Return name and port of a Host header, in lower case and without brackets, or None."""
     match = HOST_PATTERN.fullmatch(value)
     if not match:
         return None
@@ -22,7 +22,7 @@ def split_host(value: str) -> tuple[str, str] | None:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or address is this machine's own, out of reach for others."""
+    """Return whether a name or address can be reached only from this machine."""
     if name == "localhost":
         return True
     try:
@@ -32,16 +32,16 @@ def is_loopback(name: str) -> bool:
 
 
 def is_host_allowed(value: str, bind_host: str, allowed: Collection[str]) -> bool:
-    """Whether a gateway that listens at `bound` may be called by this Host header.
+    """Return whether a gateway that listens on `bind_host` accepts this Host header.
 
-    A page that had its own name pointed at this machine is refused by that name. Addresses are
-    no names, so nobody can point them elsewhere.
+    A web page whose own host name resolves to this machine (DNS rebinding) is rejected by that
+    name. IP addresses are accepted, because they do not depend on DNS.
     """
     split = split_host(value)
     if split is None:
         return False
     name, port = split
-    if any(_matches_allowed_host(name, port, one) for one in allowed):
+    if any(_matches_allowed_host(name, port, pattern) for pattern in allowed):
         return True
     bind_host = bind_host.strip("[]").lower()
     if is_loopback(name) or name == bind_host:
@@ -50,21 +50,21 @@ def is_host_allowed(value: str, bind_host: str, allowed: Collection[str]) -> boo
 
 
 def is_origin_allowed(value: str, host: str, allowed: Collection[str]) -> bool:
-    """Whether a web page of this origin may call a gateway that is called by this Host header."""
-    if any(one == "*" or one.rstrip("/").lower() == value.lower() for one in allowed):
+    """Return whether a page of this origin may call the gateway under this Host header."""
+    if any(each == "*" or each.rstrip("/").lower() == value.lower() for each in allowed):
         return True
     match = _ORIGIN.fullmatch(value)
     split = split_host(match[2]) if match else None
     own = split_host(host)
     if match is None or split is None or own is None:
         return False
-    # Pages of this machine, if that is where we are asked for; and our own pages.
+    # Local pages may call a local host; pages of the gateway itself may call it anywhere.
     return (is_loopback(split[0]) and is_loopback(own[0])) or match[2].lower() == host.lower()
 
 
 def is_wildcard_address(bind_host: str) -> bool:
-    """Whether an address to listen on stands for all addresses of the machine."""
-    return bind_host.strip("[]") in _EVERYWHERE
+    """Return whether an address to listen on means all addresses of the machine."""
+    return bind_host.strip("[]") in _WILDCARD_ADDRESSES
 
 
 def _matches_allowed_host(name: str, port: str, allowed: str) -> bool:

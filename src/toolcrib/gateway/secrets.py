@@ -1,4 +1,4 @@
-"""What stands in a configuration and must not stand in a log, an error or an answer."""
+"""Secrets of a configuration, which must not appear in logs, errors or responses."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Final
 
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 
-_NAMED: Final = re.compile(r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|dsn|url")
+_SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|dsn|url")
 
 
 def collect_server_secrets(server: ServerConfig) -> Iterator[str]:
-    """The secrets that a server is given: headers, and variables that are named like one."""
+    """Yield the secrets of a server: headers, and variables whose names suggest a secret."""
     yield from server.headers.values()
     yield server.oauth_client_secret
-    yield from (value for name, value in server.env.items() if _NAMED.search(name))
+    yield from (value for name, value in server.env.items() if _SECRET_NAME.search(name))
 
 
 def collect_config_secrets(config: GatewayConfig) -> Iterator[str]:
-    """All secrets of a configuration."""
+    """Yield all secrets of a configuration."""
     for server in config.servers.values():
         yield from collect_server_secrets(server)
     yield config.embedding.key

@@ -60,7 +60,7 @@ JSON = {"accept": "application/json, text/event-stream"}
 async def url() -> AsyncIterator[str]:
     hub = Hub(CONFIG, open_store("sqlite://"), {"lexical": LexicalRanker()})
     app = build_unprotected_app(hub, MetricsRegistry())
-    guarded = SecurityMiddleware(app, CONFIG.http, CONFIG.auth)
+    guarded = SecurityMiddleware(app, CONFIG.http, lambda: CONFIG.auth.keys)
 
     async def authenticate_if_key(scope: Any, receive: Any, send: Any) -> None:
         """Authenticate requests that have a key; let the others through."""

@@ -12,8 +12,8 @@ import anyio
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.watch import ConfigChange, ConfigDifference, ConfigWatcher
 from toolcrib.errors import InvalidConfig, ToolcribError
+from toolcrib.gateway.auth import check_bind_address
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.middleware import check_bind_address
 
 # Sections that are used only at the start.
 _RESTART_SECTIONS: Final = ("http", "store", "llm_gateway", "embedding")
@@ -50,7 +50,7 @@ async def _apply_change(router: McpRouter, change: ConfigChange, at_start: Gatew
         unchanged = {name: getattr(running, name) for name in _RESTART_SECTIONS}
         config = replace(change.config, **unchanged)
         if config.auth != running.auth:
-            check_bind_address(config.http, config.auth)
+            check_bind_address(config.http, config.auth.keys)
         await router.pool.reconfigure(config)
     except ToolcribError as error:
         notices[_INVALID_NOTICE] = f"the edited configuration is not used: {error}"
