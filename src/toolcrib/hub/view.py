@@ -108,15 +108,18 @@ class AccessView:
             if tools.problems and self.can_see_server(tools.server.name)
         }
 
-    def resolve_mode(
-        self, configured: str, is_stateless: bool, reads_list_once: bool
-    ) -> DisclosureMode:
+    @property
+    def configured_mode(self) -> str:
+        """The disclosure mode of the profile, or else of the gateway; `auto` depends on the client."""
+        return self.profile.mode or self.settings.mode
+
+    def resolve_mode(self, is_stateless: bool, reads_list_once: bool) -> DisclosureMode:
         """Return how tools are disclosed to a client.
 
         Dynamic mode needs a client that reads a changed list. The stateless protocol revision
         promises a list that does not depend on earlier requests.
         """
-        limit = self.settings.max_tools_limit
+        configured, limit = self.configured_mode, self.settings.max_tools_limit
         if configured in ("auto", "dynamic"):
             if not limit or len(self.entries) <= limit:
                 return "direct"

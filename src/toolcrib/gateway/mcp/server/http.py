@@ -1,12 +1,25 @@
-"""MCP over streamable HTTP at `/mcp`, and at `/mcp/p/<profile>` for one access profile."""
+"""MCP over streamable HTTP at `/mcp`, and at `/mcp/p/<profile>` for one access profile.
+
+A single request without a handshake or a session, such as `curl` sends, is handled here. All other
+requests go to the SDK's session manager.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.runner import modern_error_data, serve_one
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,10 +28,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.mcp.server.stateless import handle_single_request
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext
 
 PROFILE_SCOPE_KEY: Final = "toolcrib.profile"
+MAX_NOTIFICATIONS: Final = 100
 _EVENT_STREAM: Final = "text/event-stream"
 
 
@@ -61,7 +74,7 @@ class McpEndpoint:
                 return
             message = _parse_single_request(body, request)
             if message is not None:
-                messages = await handle_single_request(self._router, message, request)
+                messages = await _handle_single_request(self._router, message, request)
                 await _build_response(messages, request)(scope, receive, send)
                 return
             receive = _replay_body(body, receive)
@@ -111,6 +124,64 @@ def _parse_single_request(body: bytes, request: Request) -> Mapping[str, Any] | 
     if not isinstance(message, dict) or not isinstance(message.get("method"), str):
         return None
     return message if "id" in message and message["method"] != "initialize" else None
+
+
+@dataclass
+class _SingleRequestContext:
+    """The channel back to the client of a single request; it collects the notifications."""
+
+    request_id: str | int | None
+    request: Request
+    notifications: list[dict[str, Any]] = field(default_factory=list)
+    transport: TransportContext = field(
+        default_factory=lambda: TransportContext(kind="http", can_send_request=False)
+    )
+    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
+    can_send_request: bool = False
+
+    @property
+    def message_metadata(self) -> ServerMessageMetadata:
+        return ServerMessageMetadata(request_context=self.request)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        if len(self.notifications) >= MAX_NOTIFICATIONS:
+            return
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        self.notifications.append({**message, "params": dict(params)} if params else message)
+
+    async def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Ignore progress: the client reads only the final response."""
+
+
+async def _handle_single_request(
+    router: McpRouter, message: Mapping[str, Any], request: Request
+) -> list[dict[str, Any]]:
+    """Handle one request; return its notifications, then its response."""
+    context = _SingleRequestContext(message.get("id"), request)
+    params = message.get("params")
+    response: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id")}
+    try:
+        response["result"] = await serve_one(
+            router.server,
+            context,
+            str(message["method"]),
+            params if isinstance(params, Mapping) else None,
+            connection=Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None),
+            lifespan_state=None,
+        )
+    except Exception as exception:
+        error = modern_error_data(exception)
+        response["error"] = error.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return [*context.notifications, response]
 
 
 def _build_response(messages: list[dict[str, Any]], request: Request) -> Response:

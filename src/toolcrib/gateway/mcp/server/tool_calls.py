@@ -39,7 +39,8 @@ class ToolCalls:
     async def call_tool(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a tool call."""
         handlers = self._tool_handlers
-        view, mode = handlers.resolve_view(client)
+        view = self._hub.get_view(client.profile)
+        mode = view.resolve_mode(client.is_stateless, client.reads_list_once)
         name, arguments = params["name"], params.get("arguments") or {}
         if name == mcproxy.SEARCH_TOOL_NAME and not isinstance(arguments.get("query"), str):
             raise RequestFailed(mcproxy.QUERY_MISSING)

@@ -63,12 +63,6 @@ class ToolHandlers:
         entry = self._hub.directory.entries.get(name)
         return None if entry is None else entry.tool.input_schema
 
-    def resolve_view(self, client: ConnectedClient) -> tuple[AccessView, DisclosureMode]:
-        """Return a client's view of the tools and the mode in which they are disclosed."""
-        view = self._hub.get_view(client.profile)
-        mode = self._get_configured_mode(view)
-        return view, view.resolve_mode(mode, client.is_stateless, client.reads_list_once)
-
     async def list_tools(
         self, client: ConnectedClient, params: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -77,11 +71,14 @@ class ToolHandlers:
         A list of all tools waits for servers that have not listed their tools yet, because many
         clients read the list only once.
         """
-        await self._pool.wait_until_listed(self._find_missing_servers(client))
-        view, mode = self.resolve_view(client)
+        missing = self._find_missing_servers(client, self._hub.get_view(client.profile))
+        await self._pool.wait_until_listed(missing)
+        # Listed tools are in a new view.
+        view = self._hub.get_view(client.profile)
+        mode = view.resolve_mode(client.is_stateless, client.reads_list_once)
         if mode == "direct":
-            is_final = client.reads_list_once and self._get_configured_mode(view) == "auto"
-            if not is_final or not self._find_missing_servers(client):
+            is_final = client.reads_list_once and view.configured_mode == "auto"
+            if not is_final or not self._find_missing_servers(client, view):
                 return {"tools": view.tool_list}
             # A client that reads the list once can find the tools of late servers only by search.
             search = build_search_tool(view, self._get_unlisted(view), lists_all=True)
@@ -222,12 +219,9 @@ class ToolHandlers:
             {} if is_match else view.unusable_servers,
         )
 
-    def _get_configured_mode(self, view: AccessView) -> str:
-        return view.profile.mode or self._settings.mode
-
-    def _find_missing_servers(self, client: ConnectedClient) -> list[str]:
+    def _find_missing_servers(self, client: ConnectedClient, view: AccessView) -> list[str]:
         """Return the servers whose tools a complete list would lack."""
-        view, mode = self.resolve_view(client)
+        mode = view.resolve_mode(client.is_stateless, client.reads_list_once)
         unlisted = self._pool.unlisted_servers() if mode == "direct" else ()
         return [name for name in unlisted if view.may_use_server(name)]
 
