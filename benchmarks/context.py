@@ -99,7 +99,7 @@ class Everruns(UpFront):
         return [one.render() for one in self._search.advertise(listed, "session")]
 
     def known(self, ids: frozenset[str]) -> str | None:
-        names = self._search.reveals.names_of("session")
+        names = self._search.reveals.get_names("session")
         return _first(ids, (self._ids[name] for name in names))
 
     def search(self, query: str) -> list[Message]:

@@ -55,7 +55,7 @@ def test_search_matches_the_recording(vector: dict[str, Any]) -> None:
     capability = EverrunsToolSearch()
     answer = capability.search(vector["arguments"], EverrunsContext(tools, visible, "session"))
     assert answer == vector["output"]
-    assert list(capability.reveals.names_of("session")) == vector["output"].get("loaded", [])
+    assert list(capability.reveals.get_names("session")) == vector["output"].get("loaded", [])
     seen = [tool for tool in tools if tool.name in visible]
     points = [[tool.name, score] for tool, score in everruns.rank_tools(seen, answer["query"])]
     assert points == vector["scores"]
@@ -101,7 +101,7 @@ def test_reveals_match_the_recording(vector: dict[str, Any]) -> None:
                 reveals.reveal(f"other {number}", ["x"])
             others += rest[0]
     for session, names in vector["expect"].items():
-        assert sorted(reveals.names_of(session)) == sorted(names)
+        assert sorted(reveals.get_names(session)) == sorted(names)
 
 
 def test_constants_and_stubs_match_the_recording() -> None:
@@ -186,7 +186,7 @@ def test_exact_name_returns_and_reveals_only_that_tool() -> None:
         "loaded": ["boil_egg"],
         "message": everruns.LOADED,
     }
-    assert capability.reveals.names_of("s") == ("boil_egg",)
+    assert capability.reveals.get_names("s") == ("boil_egg",)
 
 
 def test_no_match_lists_available_tools_and_reveals_nothing() -> None:
@@ -194,7 +194,7 @@ def test_no_match_lists_available_tools_and_reveals_nothing() -> None:
     answer = capability.search({"query": "fly"}, context(session="s"))
     assert answer["available_tools"] == ["boil_egg", "boil_egg_soft", "wash_up"]
     assert answer["tools"] == []
-    assert capability.reveals.names_of("s") == ()
+    assert capability.reveals.get_names("s") == ()
 
 
 @pytest.mark.parametrize("query", ["", " ", "?!", None, 7])
@@ -263,8 +263,8 @@ def test_oldest_session_is_dropped_first() -> None:
     reveals = SessionReveals(max_sessions=2)
     for session in ("first", "second", "first", "third"):
         reveals.reveal(session, [session])
-    assert reveals.names_of("first") == ()
-    assert reveals.names_of("second") == ("second",)
+    assert reveals.get_names("first") == ()
+    assert reveals.get_names("second") == ("second",)
 
 
 @pytest.mark.parametrize("threshold", [-1, "2", 2.0, True, None])
@@ -335,7 +335,7 @@ def test_no_query_raises_and_loaded_tools_are_revealed(query: object) -> None:
     answer = capability.search({"query": query}, context(session="s"))
     assert answer == EverrunsToolSearch().search({"query": query}, context())
     assert len(answer["tools"]) <= everruns.MAX_RESULTS
-    assert list(capability.reveals.names_of("s")) == answer.get("loaded", [])
+    assert list(capability.reveals.get_names("s")) == answer.get("loaded", [])
     assert "tool_search" not in answer.get("loaded", [])
 
 
@@ -345,10 +345,10 @@ def test_sessions_are_bounded_and_reveals_only_grow(
 ) -> None:
     reveals = SessionReveals(max_sessions=3)
     for session, names in operations:
-        before = reveals.names_of(session)
+        before = reveals.get_names(session)
         reveals.reveal(session, names)
-        assert reveals.names_of(session)[: len(before)] == before
-        assert sum(bool(reveals.names_of(item)) for item in "abcdef") <= 3
+        assert reveals.get_names(session)[: len(before)] == before
+        assert sum(bool(reveals.get_names(item)) for item in "abcdef") <= 3
 
 
 @pytest.mark.parametrize(

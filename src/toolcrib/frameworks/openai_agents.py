@@ -119,7 +119,7 @@ class _AgentRun:
         session = self.session or self.turn_handler.start_session(self._budget)
         turn = self.turn_handler.handle_calls(session, openai_responses.calls_from_wire(reply))
         self.session = turn.session
-        self.replies = {answer.call.id: answer.text for answer in turn.replies}
+        self.answers = {answer.call.id: answer.text for answer in turn.replies}
         self.notes |= {task.call.id: task.note for task in turn.tasks if task.note}
 
     def answer_search(self, call: ToolCall) -> str:

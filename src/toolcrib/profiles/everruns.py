@@ -133,9 +133,9 @@ class SessionReveals:
 
     def reveal(self, session: str, names: Iterable[str]) -> None:
         """Add tools to those a session has loaded."""
-        self._names.put(session, tuple(dict.fromkeys((*self.names_of(session), *names))))
+        self._names.put(session, tuple(dict.fromkeys((*self.get_names(session), *names))))
 
-    def names_of(self, session: str | None) -> tuple[str, ...]:
+    def get_names(self, session: str | None) -> tuple[str, ...]:
         """Return the tools a session has loaded, in order of loading; empty without a session."""
         return () if session is None else self._names.get(session) or ()
 
@@ -171,7 +171,7 @@ class EverrunsToolSearch:
         if hosted_search or not self.disclosure.activation.is_met(tools):
             return [EverrunsDefinition(tool) for tool in tools]
         deferred_ids = {tool.id for tool in self.disclosure.plan(tools).deferred_tools}
-        revealed = self.reveals.names_of(session)
+        revealed = self.reveals.get_names(session)
         return [
             EverrunsDefinition(tool, self.stub(tool.name))
             if tool.id in deferred_ids and not _is_revealed(tool, revealed)
