@@ -1,4 +1,4 @@
-"""Logs of a gateway: JSON lines or plain text, with the id of the request, without secrets."""
+"""Log formatters: JSON lines or plain text, with the request id and without secrets."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from urllib.parse import quote
 from toolcrib.safety.hidden_text import escape_invisible
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The id of the request that is being answered."""
+"""The id of the current request."""
 
 MAX_MESSAGE_CHARS: Final = 8_000
-# Shorter ones are words that stand in many a log line.
+# Shorter secrets could be common words.
 MIN_SECRET_CHARS: Final = 6
 REDACTED: Final = "[redacted]"
 
-_NAMED: Final = (
+_SECRET_NAMES: Final = (
     r"(?:authorization|proxy-authorization|cookie|set-cookie|x-api-key|api[_-]?key|apikey|"
     r"access[_-]?token|refresh[_-]?token|auth[_-]?token|id[_-]?token|bearer[_-]?token|token|"
     r"client[_-]?secret|secret|secret[_-]?key|private[_-]?key|password|passwd|pwd|signature|sig)"
 )
 _PATTERNS: Final = (
-    # Said by name: `api_key=…`, `"password": "…"`, `Authorization: Basic …`.
+    # A name and a value: `api_key=…`, `"password": "…"`, `Authorization: Basic …`.
     (
         re.compile(
-            rf"(\b\w{{0,40}}{_NAMED}\b[\\]?[\"']?\s{{0,3}}[:=]\s{{0,3}}[\\]?[\"']?(?:(?:bearer|basic|token|digest)\s+)?)"
+            rf"(\b\w{{0,40}}{_SECRET_NAMES}\b[\\]?[\"']?\s{{0,3}}[:=]\s{{0,3}}[\\]?[\"']?(?:(?:bearer|basic|token|digest)\s+)?)"
             r"[^\s\"',;&}\])\\]{3,8000}",
             re.IGNORECASE,
         ),
@@ -38,7 +38,7 @@ _PATTERNS: Final = (
     ),
     (re.compile(r"\b(bearer|basic)\s+[\w\-.~+/=]{8,8000}", re.IGNORECASE), rf"\1 {REDACTED}"),
     (re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,500}(?=@)"), rf"\1{REDACTED}"),
-    # Known by how they begin.
+    # Keys with a known prefix.
     (
         re.compile(
             r"\b(?:sk-[\w-]{16,300}|(?:ghp|gho|ghu|ghs|ghr)_\w{20,300}|github_pat_\w{20,300}|"
@@ -49,33 +49,33 @@ _PATTERNS: Final = (
         REDACTED,
     ),
 )
-_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class Redactor:
-    """Takes secrets out of texts: those it was told of, and what looks like one."""
+    """Removes known secrets and texts that look like secrets."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
-        spelled = (
+        spellings = (
             known
-            | {quote(one, safe="") for one in known}
-            | {json.dumps(one)[1:-1] for one in known}
+            | {quote(secret, safe="") for secret in known}
+            | {json.dumps(secret)[1:-1] for secret in known}
         )
-        longest_first = sorted(spelled, key=lambda one: (-len(one), one))
-        self._known = re.compile("|".join(map(re.escape, longest_first))) if spelled else None
+        longest_first = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
+        self._known = re.compile("|".join(map(re.escape, longest_first))) if spellings else None
 
     def __call__(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text without secrets."""
         if self._known:
             text = self._known.sub(REDACTED, text)
-        for pattern, instead in _PATTERNS:
-            text = pattern.sub(instead, text)
+        for pattern, replacement in _PATTERNS:
+            text = pattern.sub(replacement, text)
         return text
 
 
 class _RedactingFormatter(logging.Formatter):
-    """The fields of a record, each without secrets."""
+    """Formats the fields of a record without secrets."""
 
     def __init__(self, redact: Redactor) -> None:
         super().__init__()
@@ -85,35 +85,37 @@ class _RedactingFormatter(logging.Formatter):
         try:
             text = record.getMessage()
         except Exception:
-            # A wrong number of arguments must not cost the line, nor what it answers.
+            # Log the line also if it has the wrong number of arguments.
             text = str(record.msg)
-        # Cut after it is redacted: half a secret would not be known.
+        # Redact first, because half a secret would not be recognized.
         return _truncate(self._redact(text[: 2 * MAX_MESSAGE_CHARS]))
 
     def _error(self, record: logging.LogRecord) -> str:
-        told = [self.formatException(record.exc_info)] if record.exc_info else []
-        told += [record.stack_info] if record.stack_info else []
-        return self._redact("\n".join(told))[-2 * MAX_MESSAGE_CHARS :]
+        parts = [self.formatException(record.exc_info)] if record.exc_info else []
+        parts += [record.stack_info] if record.stack_info else []
+        return self._redact("\n".join(parts))[-2 * MAX_MESSAGE_CHARS :]
 
     def _extra_fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        found = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        extra = {
+            name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS
+        }
         if request_id.get():
-            found.setdefault("request_id", request_id.get())
-        return {name: self._redact_value(name, value) for name, value in found.items()}
+            extra.setdefault("request_id", request_id.get())
+        return {name: self._redact_value(name, value) for name, value in extra.items()}
 
     def _redact_value(self, name: str, value: object) -> object:
         if value is None or isinstance(value, bool | int | float):
             return value
-        # Told with its name, so that `token: …` is known as one.
+        # With its name, because `token: …` is recognized as a secret.
         prefix = f"{name}: "
         return _truncate(self._redact(f"{prefix}{value}").removeprefix(prefix))
 
 
 class JsonFormatter(_RedactingFormatter):
-    """One JSON object a line."""
+    """Formats a record as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """Return the line of a record."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -127,21 +129,23 @@ class JsonFormatter(_RedactingFormatter):
 
 
 class PlainFormatter(_RedactingFormatter):
-    """A line for people; nothing that a stranger sent can begin another one."""
+    """Formats a record as a readable line. Logged text cannot start a new line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, and below it the traceback, if there is one."""
+        """Return the line of a record, followed by its traceback."""
         time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         more = "".join(f" {name}={value}" for name, value in self._extra_fields(record).items())
         message = escape_invisible(f"{self._message(record)}{more}", 2 * MAX_MESSAGE_CHARS)
         line = f"{time} {record.levelname.lower():7} {message}"
-        told = [f"  {escape_invisible(one, 1_000)}" for one in self._error(record).splitlines()]
-        return "\n".join([line, *told])
+        traceback = [
+            f"  {escape_invisible(frame, 1_000)}" for frame in self._error(record).splitlines()
+        ]
+        return "\n".join([line, *traceback])
 
 
 class _SilentStreamHandler(logging.StreamHandler[IO[str]]):
     def handleError(self, record: logging.LogRecord) -> None:
-        """Lose the line: the usual complaint would print it as it is, secrets and all."""
+        """Drop the line. The default implementation would print it with its secrets."""
 
 
 def start_logging(
@@ -151,7 +155,7 @@ def start_logging(
     level: int = logging.INFO,
     secrets: Iterable[str] = (),
 ) -> logging.Handler:
-    """Send every log line of this process to a stream; gives the handler, to remove it again."""
+    """Write all log lines of this process to a stream and return the handler."""
     handler = _SilentStreamHandler(stream)
     redact = Redactor(secrets)
     handler.setFormatter(JsonFormatter(redact) if as_json else PlainFormatter(redact))
@@ -162,5 +166,5 @@ def start_logging(
 
 
 def _truncate(text: str) -> str:
-    left = len(text) - MAX_MESSAGE_CHARS
-    return text if left <= 0 else f"{text[:MAX_MESSAGE_CHARS]}… ({left:,} characters more)"
+    extra = len(text) - MAX_MESSAGE_CHARS
+    return text if extra <= 0 else f"{text[:MAX_MESSAGE_CHARS]}… ({extra:,} characters more)"
