@@ -5,5 +5,5 @@ import pytest
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One event loop for the tests of a module, so that they can share what runs in it."""
+    """One event loop per module, so that its tests can share fixtures."""
     return "asyncio"

@@ -1,4 +1,4 @@
-"""A real server on a real socket, for whatever application, and a client that sends raw bytes."""
+"""Run an ASGI application on a real socket and send raw requests to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_SECONDS = 20.0
 
 @contextmanager
 def running_app(app: Callable[..., Any]) -> Iterator[int]:
-    """The port at which an application is served."""
+    """Serve an application and yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
         uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2)
@@ -34,7 +34,7 @@ def running_app(app: Callable[..., Any]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]
@@ -42,17 +42,17 @@ class RawResponse:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
+        """The body, parsed as JSON."""
         return json.loads(self.body)
 
 
 def connect(port: int) -> socket.socket:
-    """A connection to the server."""
+    """Return a connection to the server."""
     return socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
 
 
 def read_response(connection: socket.socket) -> RawResponse:
-    """The answer, read until the server closes the connection."""
+    """Return the response, read until the server closes the connection."""
     content = b""
     while chunk := connection.recv(65_536):
         content += chunk
@@ -65,7 +65,7 @@ def read_response(connection: socket.socket) -> RawResponse:
 def send_request(
     port: int, *headers: str, path: str = "/mcp", method: str = "POST", body: str = ""
 ) -> RawResponse:
-    """Send one request and read its answer. The Host header is right, unless one is given."""
+    """Send a request and return its response. A valid Host header is added if missing."""
     lines = [f"{method} {path} HTTP/1.1", "Connection: close", *headers]
     if not any(header.lower().startswith("host:") for header in headers):
         lines.append(f"Host: 127.0.0.1:{port}")

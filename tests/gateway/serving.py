@@ -1,4 +1,4 @@
-"""`toolcrib serve` as its users have it: a process of its own, asked over HTTP."""
+"""Run `toolcrib serve` as a process and send HTTP requests to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT_SECONDS = 300.0
 
 
 def server_entry(*tools: Any, tag: str = "plain", era: str = "legacy") -> dict[str, Any]:
-    """The entry of a configuration for a small server with these tools. It starts quickly."""
+    """Return the configuration entry of a small, fast server with these tools."""
     spec = {"tag": tag, "era": era, "tools": list(tools)}
     return {
         "command": sys.executable,
@@ -33,13 +33,13 @@ def server_entry(*tools: Any, tag: str = "plain", era: str = "legacy") -> dict[s
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without what would lead to somebody's own configuration."""
+    """Return the environment without the configuration of the user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB")}
     return {**kept, "PYTHONPATH": str(SOURCE), "XDG_CONFIG_HOME": os.devnull, **more}
 
 
 def write_json(path: Path, document: object) -> Path:
-    """A file with this JSON in it, there at once as a whole."""
+    """Write a JSON file atomically and return its path."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps(document), encoding="utf-8")
     new.replace(path)
@@ -47,16 +47,16 @@ def write_json(path: Path, document: object) -> Path:
 
 
 def wait_until(holds: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
-    """Wait until something holds; fail if it does not in all that time."""
+    """Wait until a condition is true; fail after a timeout."""
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, "it did not come to pass"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.05)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]
@@ -64,20 +64,20 @@ class HttpReply:
 
     @property
     def json(self) -> Any:
-        """The body, read as JSON."""
+        """The body, parsed as JSON."""
         return json.loads(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayProcess:
-    """A gateway that runs."""
+    """A running gateway."""
 
     url: str
     stdout: str
     log: Path
 
     def request(self, path: str, key: str = "", body: object = None, **headers: str) -> HttpReply:
-        """Ask it something: POST with a body, GET without."""
+        """Send a POST request with a body, or a GET request without."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if key:
             sent["Authorization"] = f"Bearer {key}"
@@ -94,37 +94,37 @@ class GatewayProcess:
                 return HttpReply(fault.code, dict(fault.headers), fault.read().decode())
 
     def servers(self, key: str = "") -> dict[str, dict[str, Any]]:
-        """Its servers, by name."""
+        """Return the servers by name."""
         return {one["name"]: one for one in self.request("/api/servers", key).json["servers"]}
 
     def read_log(self) -> str:
-        """What it has written to standard error."""
+        """Return the text of standard error."""
         return self.log.read_text(encoding="utf-8")
 
 
 @contextmanager
 def running_gateway(folder: Path, *options: str, **more: str) -> Iterator[GatewayProcess]:
-    """A gateway in this folder, on a port that is free, until the end of the block."""
+    """Run a gateway in a folder, on a free port."""
     log = folder / "stderr.log"
-    with log.open("w", encoding="utf-8") as complaints:
+    with log.open("w", encoding="utf-8") as stderr:
         process = subprocess.Popen(
             [*COMMAND, "serve", "--port", "0", *options],
             cwd=folder,
             env=environment(**more),
             stdout=subprocess.PIPE,
-            stderr=complaints,
+            stderr=stderr,
             text=True,
         )
         assert process.stdout
         try:
-            said = ""
-            while "claude mcp add" not in said:
+            output = ""
+            while "claude mcp add" not in output:
                 line = process.stdout.readline()
                 assert line, log.read_text(encoding="utf-8")
-                said += line
-            match = re.search(r"(http://\S+)/mcp\. ", said)
+                output += line
+            match = re.search(r"(http://\S+)/mcp\. ", output)
             assert match
-            served = GatewayProcess(match[1], said, log)
+            served = GatewayProcess(match[1], output, log)
             wait_until(lambda: _is_up(served))
             yield served
         finally:

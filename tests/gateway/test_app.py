@@ -81,14 +81,14 @@ def served(folder: Path) -> Iterator[GatewayProcess]:
 @pytest.mark.parametrize(
     "path", ["/mcp", "/mcp/p/writer", "/api/servers", "/api/tools", "/metrics", "/openapi.json"]
 )
-def test_nothing_is_told_without_a_key(served: GatewayProcess, path: str) -> None:
+def test_request_without_a_key_is_rejected(served: GatewayProcess, path: str) -> None:
     reply = served.request(path)
     assert reply.status == 401
     assert "office" not in reply.text
     assert served.request(path, "a-key-of-nobody").status == 401
 
 
-def test_health_is_for_everybody_and_its_reasons_are_for_those_with_a_key(
+def test_health_is_public_but_its_reasons_need_a_key(
     served: GatewayProcess,
 ) -> None:
     assert served.request("/health").json == {"status": "degraded", "reasons": []}
@@ -97,18 +97,18 @@ def test_health_is_for_everybody_and_its_reasons_are_for_those_with_a_key(
     assert [reason for reason in told["reasons"] if reason.startswith("broken is not reachable")]
 
 
-def test_a_profile_is_told_of_its_own_servers_only(served: GatewayProcess) -> None:
+def test_profile_sees_only_its_own_servers_in_health(served: GatewayProcess) -> None:
     assert served.request("/health", WRITER).json["reasons"] == []
     reply = served.request("/metrics", WRITER)
     assert (reply.status, "vault" in reply.text) == (403, False)
 
 
-def test_a_page_that_points_its_own_name_at_this_machine_is_refused(served: GatewayProcess) -> None:
+def test_unknown_host_name_is_rejected(served: GatewayProcess) -> None:
     assert served.request("/api/servers", ADMIN, Host="evil.example").status == 403
     assert served.request("/api/servers", ADMIN, Origin="https://evil.example").status == 403
 
 
-def test_servers_are_told_with_their_states_and_tools(served: GatewayProcess) -> None:
+def test_servers_are_listed_with_states_and_tools(served: GatewayProcess) -> None:
     office = served.servers(ADMIN)["office"]
     assert office["tools"] == 3
     assert office["tokens"] > 0
@@ -116,7 +116,7 @@ def test_servers_are_told_with_their_states_and_tools(served: GatewayProcess) ->
     assert served.servers(ADMIN)["broken"]["state"] == "configured"
 
 
-def test_a_key_with_a_profile_sees_no_more_than_its_profile(served: GatewayProcess) -> None:
+def test_key_with_a_profile_sees_only_its_tools(served: GatewayProcess) -> None:
     assert list(served.servers(WRITER)) == ["office"]
     tools = served.request("/api/tools", WRITER).json
     assert {tool["server"] for tool in tools["tools"]} == {"office"}
@@ -127,7 +127,7 @@ def test_a_key_with_a_profile_sees_no_more_than_its_profile(served: GatewayProce
     assert "vault" not in listed
 
 
-def test_a_profile_says_how_sure_a_search_must_be(served: GatewayProcess) -> None:
+def test_profile_sets_the_search_threshold(served: GatewayProcess) -> None:
     asked = "/api/search?query=write%20a%20letter"
     found, picky = served.request(asked, ADMIN).json, served.request(asked, WRITER).json
     assert (found["confident"], picky["confident"]) == (True, False)
@@ -135,14 +135,14 @@ def test_a_profile_says_how_sure_a_search_must_be(served: GatewayProcess) -> Non
     assert served.request("/api/search?query=echo", WRITER).json["confident"]
 
 
-def test_a_key_with_a_profile_opens_no_other(served: GatewayProcess) -> None:
+def test_key_with_a_profile_cannot_use_another_profile(served: GatewayProcess) -> None:
     listed = request("tools/list")
     assert served.request("/mcp/p/writer", WRITER, listed).status == 200
     assert served.request("/mcp/p/writer", ADMIN, listed).status == 200
     assert served.request("/mcp/p/other", WRITER, listed).status == 403
 
 
-def test_tools_come_in_pages(served: GatewayProcess) -> None:
+def test_tools_are_listed_in_pages(served: GatewayProcess) -> None:
     first = served.request("/api/tools?limit=1&offset=1", ADMIN).json
     assert [tool["name"] for tool in first["tools"]] == ["office___fail"]
     assert first["total"] == 4
@@ -158,21 +158,19 @@ def test_tools_come_in_pages(served: GatewayProcess) -> None:
         ("tools?limit=%D9%A3", "`limit` must be an integer"),
     ],
 )
-def test_a_wrong_question_is_told_what_is_wrong(
-    served: GatewayProcess, query: str, says: str
-) -> None:
+def test_invalid_parameter_is_an_error(served: GatewayProcess, query: str, says: str) -> None:
     reply = served.request(f"/api/{query}", ADMIN)
     assert reply.status == 400
     assert says in reply.json["error"]
 
 
-def test_what_is_not_there_is_an_error_as_the_others_are(served: GatewayProcess) -> None:
+def test_unknown_path_is_a_json_error(served: GatewayProcess) -> None:
     reply = served.request("/api/nothing", ADMIN)
     assert reply.status == 404
     assert reply.json == {"error": "unknown path; see /openapi.json"}
 
 
-def test_every_answer_is_as_the_description_says(served: GatewayProcess) -> None:
+def test_responses_match_the_openapi_description(served: GatewayProcess) -> None:
     described = served.request("/openapi.json", ADMIN).json
     assert described["openapi"] == "3.1.0"
     for path, operations in described["paths"].items():
@@ -190,7 +188,7 @@ def test_every_answer_is_as_the_description_says(served: GatewayProcess) -> None
     jsonschema_rs.validator_for(error).validate(wrong.json)
 
 
-def test_figures_are_told_to_prometheus(served: GatewayProcess) -> None:
+def test_prometheus_metrics_count_calls_and_searches(served: GatewayProcess) -> None:
     def figures() -> dict[str, float]:
         lines = served.request("/metrics", ADMIN).text.splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
@@ -218,7 +216,7 @@ def test_figures_are_told_to_prometheus(served: GatewayProcess) -> None:
     assert after['toolcrib_http_requests_total{door="/mcp",status="200"}'] >= 3
 
 
-def test_what_clients_are_spared_is_counted(served: GatewayProcess) -> None:
+def test_saved_tokens_are_counted(served: GatewayProcess) -> None:
     def counts() -> dict[str, int]:
         counted: dict[str, int] = served.request("/api/stats", ADMIN).json["counts"]
         return counted
@@ -231,7 +229,7 @@ def test_what_clients_are_spared_is_counted(served: GatewayProcess) -> None:
     assert told["tokens_saved"] == told["tokens_of_all"] - sent
 
 
-def test_a_session_stays_with_the_key_that_opened_it(served: GatewayProcess) -> None:
+def test_session_belongs_to_the_key_that_opened_it(served: GatewayProcess) -> None:
     opened = served.request("/mcp", ADMIN, HELLO)
     session = opened.headers["mcp-session-id"]
     marks = {"mcp_session_id": session, "mcp_protocol_version": "2025-11-25"}
@@ -241,7 +239,7 @@ def test_a_session_stays_with_the_key_that_opened_it(served: GatewayProcess) -> 
     assert "echo" not in stolen.text
 
 
-def test_the_log_is_json_and_tells_no_secret(served: GatewayProcess) -> None:
+def test_log_is_json_without_secrets(served: GatewayProcess) -> None:
     wait_until(lambda: "last line on stderr" in (served.servers(ADMIN)["broken"]["trouble"] or ""))
     served.request("/api/tools", ADMIN)
     wait_until(lambda: "GET /api/tools" in served.read_log())
@@ -265,7 +263,7 @@ def _is_refused(served: GatewayProcess, key: str) -> bool:
         return False
 
 
-def test_an_edit_of_the_configuration_takes_effect_at_once(
+def test_configuration_change_takes_effect_immediately(
     served: GatewayProcess, folder: Path
 ) -> None:
     path = folder / "toolcrib.json"

@@ -1,4 +1,4 @@
-"""The model APIs behind the guard, as `toolcrib serve` has them beside the MCP door."""
+"""The LLM APIs of `toolcrib serve`, with authentication."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THEIRS = "a-key-for-the-upstream"
 
 
 def sailor(request: Request) -> Turn:
-    """A model that searches, and calls what it has found."""
+    """Search, then call a tool that was found."""
     wanted = {"read_tide": {"text": "today"}, "get_exchange_rate": {"currency": "USD"}}
     found = next((name for name in wanted if name in request.tool_names), None)
     if found is not None:
@@ -73,7 +73,7 @@ def served(
         "/v1/openapi.json",
     ],
 )
-def test_no_model_is_asked_without_a_key(
+def test_llm_request_without_a_key_is_rejected(
     served: GatewayProcess, model: ScriptedModel, path: str
 ) -> None:
     asked = len(model.requests)
@@ -86,7 +86,7 @@ def test_no_model_is_asked_without_a_key(
     assert len(model.requests) == asked
 
 
-def test_the_official_clients_search_through_the_app_and_its_key_stays_here(
+def test_official_clients_search_and_the_gateway_key_is_not_forwarded(
     served: GatewayProcess, model: ScriptedModel
 ) -> None:
     model.requests.clear()
@@ -121,7 +121,7 @@ def test_the_official_clients_search_through_the_app_and_its_key_stays_here(
     assert ADMIN not in served.read_log() and THEIRS not in served.read_log()
 
 
-def test_a_key_switches_tool_search_and_a_request_switches_it_again(
+def test_tool_search_switch_of_a_key_is_overridden_by_the_request(
     served: GatewayProcess, model: ScriptedModel
 ) -> None:
     body = {
@@ -140,7 +140,7 @@ def test_a_key_switches_tool_search_and_a_request_switches_it_again(
     assert treated == ["transparent", "off", "transparent"]
 
 
-def test_tokens_that_were_saved_are_in_the_figures_and_the_status(
+def test_saved_tokens_are_in_the_metrics_and_the_status(
     served: GatewayProcess, tmp_path: Path
 ) -> None:
     body = {"model": "m", "input": "A dollar?", "tools": functions()}
@@ -165,7 +165,7 @@ def test_tokens_that_were_saved_are_in_the_figures_and_the_status(
     assert "requests to models with tools held back spared them about" in done.stdout
 
 
-def test_tokens_are_counted_and_the_paths_are_described(served: GatewayProcess) -> None:
+def test_token_count_and_openapi_are_served(served: GatewayProcess) -> None:
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "Tide?"}],

@@ -1,4 +1,4 @@
-"""Logs say what happened, to which request, and never a secret."""
+"""Log lines have the request id and contain no secrets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_is_an_object_with_the_id_of_the_request(as_json: io.StringIO) -> None:
+def test_json_line_has_the_request_id(as_json: io.StringIO) -> None:
     token = request_id.set("id-7")
     LOG.warning("server %s is down", "mail", extra={"tries": 3, "place": ("a", 1)})
     request_id.reset(token)
@@ -95,7 +95,7 @@ def test_a_line_is_an_object_with_the_id_of_the_request(as_json: io.StringIO) ->
         json.dumps({"note": SECRET}),
     ],
 )
-def test_no_secret_is_ever_logged(either: io.StringIO, message: str) -> None:
+def test_secrets_are_redacted(either: io.StringIO, message: str) -> None:
     LOG.info(message)
     LOG.info("said: %s", message)
     LOG.info("more", extra={"detail": message})
@@ -108,7 +108,7 @@ def test_no_secret_is_ever_logged(either: io.StringIO, message: str) -> None:
     assert told.count("[redacted]") >= 4
 
 
-def test_an_extra_that_is_named_like_a_secret_is_one(either: io.StringIO) -> None:
+def test_extra_field_with_a_secret_name_is_redacted(either: io.StringIO) -> None:
     LOG.info("called", extra={"api_key": "hunter2secret", "tokens": 12, "tool": "get_token"})
     told = either.getvalue()
     assert "hunter2" not in told
@@ -116,7 +116,7 @@ def test_an_extra_that_is_named_like_a_secret_is_one(either: io.StringIO) -> Non
     assert "get_token" in told
 
 
-def test_ordinary_text_is_left_as_it_is(as_json: io.StringIO) -> None:
+def test_ordinary_text_is_unchanged(as_json: io.StringIO) -> None:
     messages = [
         "3 tokens saved; the secretary of abc has 12 keys",
         "tool get_secret_value of server vault is new",
@@ -128,13 +128,13 @@ def test_ordinary_text_is_left_as_it_is(as_json: io.StringIO) -> None:
     assert [line["message"] for line in _lines(as_json)] == messages
 
 
-def test_nobody_can_forge_a_line(either: io.StringIO) -> None:
+def test_logged_text_cannot_start_a_new_line(either: io.StringIO) -> None:
     LOG.info("name: %s", "x\n12:00:00 info    forged\x1b[2J\u2028more")
     assert len(either.getvalue().splitlines()) == 1
     assert "\x1b" not in either.getvalue()
 
 
-def test_a_traceback_is_indented_below_its_line(as_text: io.StringIO) -> None:
+def test_traceback_is_indented_below_its_line(as_text: io.StringIO) -> None:
     try:
         raise ValueError("first\nsecond \x1b[0m")
     except ValueError:
@@ -145,19 +145,19 @@ def test_a_traceback_is_indented_below_its_line(as_text: io.StringIO) -> None:
     assert "\x1b" not in as_text.getvalue()
 
 
-def test_a_line_is_only_so_long(as_json: io.StringIO) -> None:
+def test_long_line_is_truncated(as_json: io.StringIO) -> None:
     LOG.info("x" * 1_000_000)
     (line,) = _lines(as_json)
     assert len(line["message"]) < MAX_MESSAGE_CHARS + 50
 
 
-def test_a_line_with_wrong_arguments_is_still_a_line() -> None:
+def test_line_with_wrong_arguments_is_logged() -> None:
     record = logging.makeLogRecord({"msg": "%d and %s", "args": ("only one",)})
     line = JsonFormatter(Redactor()).format(record)
     assert json.loads(line)["message"] == "%d and %s"
 
 
-def test_a_stream_that_is_closed_costs_the_line_and_tells_no_secret(
+def test_closed_stream_drops_the_line_without_printing_secrets(
     either: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     either.close()
@@ -166,6 +166,6 @@ def test_a_stream_that_is_closed_costs_the_line_and_tells_no_secret(
 
 
 @pytest.mark.parametrize("text", ["a" * 100_000, "token" * 20_000, "://" * 30_000, "eyJ" * 30_000])
-def test_no_text_takes_for_ever(text: str) -> None:
+def test_redaction_takes_linear_time(text: str) -> None:
     # Ends at all.
     assert isinstance(Redactor([SECRET])(text), str)

@@ -1,4 +1,4 @@
-"""An upstream that sends what it is told to, byte by byte: broken, slow, or never."""
+"""An upstream that sends scripted bytes, also broken, slow or none."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Body = dict[str, Any]
 
 
 def event(kind: str, **fields: Any) -> bytes:
-    """One event of the Messages API."""
+    """Return an event of the Messages API."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
 
 def message_start(tokens: int = 7) -> bytes:
-    """How every stream begins."""
+    """Return the first event of a stream."""
     message = {"id": "msg_01", "type": "message", "role": "assistant", "content": []}
     return event(
         "message_start",
@@ -27,10 +27,10 @@ def message_start(tokens: int = 7) -> bytes:
     )
 
 
-def text_block(said: str, index: int = 0) -> bytes:
-    """A block of text."""
+def text_block(text: str, index: int = 0) -> bytes:
+    """Return the events of a text block."""
     block = {"type": "text", "text": ""}
-    delta = {"type": "text_delta", "text": said}
+    delta = {"type": "text_delta", "text": text}
     return (
         event("content_block_start", index=index, content_block=block)
         + event("content_block_delta", index=index, delta=delta)
@@ -39,7 +39,7 @@ def text_block(said: str, index: int = 0) -> bytes:
 
 
 def tool_call_block(name: str, arguments: object, index: int = 0) -> bytes:
-    """A call of a tool."""
+    """Return the events of a tool call."""
     block = {"type": "tool_use", "id": f"toolu_{index}", "name": name, "input": {}}
     delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
     return (
@@ -50,14 +50,14 @@ def tool_call_block(name: str, arguments: object, index: int = 0) -> bytes:
 
 
 def message_end(reason: str = "end_turn") -> bytes:
-    """How every stream ends."""
+    """Return the last events of a stream."""
     delta = {"stop_reason": reason, "stop_sequence": None}
     return event("message_delta", delta=delta, usage={"output_tokens": 3}) + event("message_stop")
 
 
 @dataclass
 class ScriptedAnswer:
-    """What is sent: after the head the pieces, each whole; a function may wait between them."""
+    """A scripted response. Functions among the pieces are called between sends."""
 
     pieces: Sequence[bytes | Callable[[], object]] = ()
     status: int = 200
@@ -68,7 +68,7 @@ class ScriptedAnswer:
 
 @dataclass
 class RawUpstream:
-    """What was asked, and how often a client went away before the end."""
+    """The requests of an upstream; `gone` is set if a client disconnects early."""
 
     url: str
     answers: list[ScriptedAnswer]
@@ -82,7 +82,7 @@ class RawUpstream:
 def raw_upstream(
     *answers: ScriptedAnswer, always: ScriptedAnswer | None = None
 ) -> Iterator[RawUpstream]:
-    """An upstream that gives these answers in their order, then `always`, or closes at once."""
+    """Run an upstream that sends these answers in order, then `always`, or closes."""
     script = list(answers)
 
     class Handler(BaseHTTPRequestHandler):

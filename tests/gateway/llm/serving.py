@@ -1,4 +1,4 @@
-"""The model gateway on a real port, for as long as a `with` block lasts."""
+"""Run the LLM gateway on a real port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolcrib.gateway.llm.routes import build_llm_routes
 
 
 class RunningLlmGateway:
-    """A gateway that runs in a thread of its own."""
+    """A gateway that runs in its own thread."""
 
     def __init__(self, gateway: LlmGateway) -> None:
         self.gateway = gateway
@@ -60,7 +60,7 @@ class RunningLlmGateway:
 
 @contextmanager
 def running_llm_gateway(gateway: LlmGateway) -> Iterator[RunningLlmGateway]:
-    """A gateway at `url`."""
+    """Run a gateway and yield it with its URL."""
     served = RunningLlmGateway(gateway)
     served.start()
     try:
@@ -71,7 +71,7 @@ def running_llm_gateway(gateway: LlmGateway) -> Iterator[RunningLlmGateway]:
 
 @contextmanager
 def gateway_for_upstream(url: str, **settings: Any) -> Iterator[RunningLlmGateway]:
-    """A gateway with one upstream of the Messages API there; `settings` are the upstream's."""
+    """Run a gateway with one upstream of the Messages API, with these settings."""
     upstream = LlmUpstreamConfig("scripted", api="messages", url=url, **settings)
     with running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,)))) as served:
         yield served

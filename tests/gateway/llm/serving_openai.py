@@ -1,4 +1,4 @@
-"""A gateway before a scripted model, and the official client of OpenAI before the gateway."""
+"""OpenAI's official client, the gateway and a scripted model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolcrib.gateway.llm.gateway import LlmGateway
 
 
 class OpenAiSetup:
-    """The model, the gateway and a client, in a row."""
+    """A scripted model, a gateway and a client."""
 
     def __init__(self, model: ScriptedModel, url: str) -> None:
         self.model = model
@@ -24,7 +24,7 @@ class OpenAiSetup:
 
     @property
     def requests(self) -> list[Request]:
-        """What the model was asked."""
+        """The requests that the model received."""
         return self.model.requests
 
 
@@ -32,7 +32,7 @@ class OpenAiSetup:
 def openai_setup(
     script: Script, upstream: dict[str, Any] | None = None, **settings: Any
 ) -> Iterator[OpenAiSetup]:
-    """A scripted model behind a gateway; `settings` are the gateway's, `upstream` its upstream's."""
+    """Run a scripted model behind a gateway with these settings."""
     with ScriptedModel(script) as model:
         one = LlmUpstreamConfig("scripted", api="openai", url=model.url, **(upstream or {}))
         with running_llm_gateway(LlmGateway(LlmGatewayConfig((one,), **settings))) as served:
@@ -52,7 +52,7 @@ WORDS = (
 
 
 def parameters(field: str) -> dict[str, Any]:
-    """The schema of a tool with one field."""
+    """Return the schema of a tool with one field."""
     return {
         "type": "object",
         "properties": {field: {"type": "string", "description": f"The {field}"}},
@@ -62,7 +62,7 @@ def parameters(field: str) -> dict[str, Any]:
 
 
 def functions(**more: Any) -> list[dict[str, Any]]:
-    """Six tools in the form of the Responses API."""
+    """Return six tools in the format of the Responses API."""
     return [
         {
             "type": "function",
@@ -77,7 +77,7 @@ def functions(**more: Any) -> list[dict[str, Any]]:
 
 
 def chat_functions(**more: Any) -> list[dict[str, Any]]:
-    """The same in the form of Chat Completions."""
+    """Return the same tools in the format of Chat Completions."""
     return [
         {
             "type": "function",

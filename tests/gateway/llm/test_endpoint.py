@@ -1,4 +1,4 @@
-"""Clients that stop reading, read slowly, or wait for a model that says nothing."""
+"""Clients that stop reading, read slowly or wait for a silent model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def messages(tools: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def posted(url: str, body: dict[str, Any]) -> socket.socket:
-    """A connection on which a request was sent, and nothing was read."""
+    """Send a request and return the connection without reading from it."""
     data = json.dumps(body).encode()
     host, port = url.removeprefix("http://").split(":")
     head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
@@ -48,7 +48,7 @@ def posted(url: str, body: dict[str, Any]) -> socket.socket:
 
 
 @either
-def test_a_client_that_stops_reading_is_given_up(
+def test_request_of_a_client_that_stops_reading_is_cancelled(
     tools: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "STALL_SECONDS", 0.1)
@@ -59,12 +59,12 @@ def test_a_client_that_stops_reading_is_given_up(
         gateway_for_upstream(upstream.url) as served,
         posted(served.url, messages(tools)),
     ):
-        # The upstream is let go, so that nobody pays for what nobody reads.
+        # The connection to the upstream is closed, so that no further tokens are generated.
         assert upstream.gone.wait(60)
 
 
 @either
-def test_a_client_that_reads_slowly_gets_everything(tools: list[dict[str, Any]]) -> None:
+def test_slow_client_receives_the_whole_response(tools: list[dict[str, Any]]) -> None:
     long = [text_block("on and on " * 900) for _ in range(150)]
     stream = [message_start(), *long, message_end()]
     with (
@@ -79,7 +79,7 @@ def test_a_client_that_reads_slowly_gets_everything(tools: list[dict[str, Any]])
     assert got.count(b"event: message_stop") == 1
 
 
-def test_a_stream_in_an_encoding_that_we_cannot_read_is_left_alone() -> None:
+def test_stream_with_an_unknown_encoding_is_forwarded_unchanged() -> None:
     sent = b"\x1b\x07\x00 no events at all"
     odd = ScriptedAnswer([sent], headers={"Content-Encoding": "br"})
     with raw_upstream(odd) as upstream, gateway_for_upstream(upstream.url) as served:
@@ -108,7 +108,7 @@ def test_a_stream_in_an_encoding_that_we_cannot_read_is_left_alone() -> None:
     ],
     ids=["chat", "responses"],
 )
-def test_a_client_hears_something_while_a_later_round_is_silent(
+def test_client_receives_pings_while_a_later_round_is_silent(
     path: str, asked: Any, first: bytes, last: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "PING_SECONDS", 0.01)

@@ -27,7 +27,7 @@ def read(*chunks: bytes) -> list[SseEvent]:
         (b"data: \xff\n\n", [("", "\N{REPLACEMENT CHARACTER}")]),
     ],
 )
-def test_events_are_read_as_the_standard_says(sent: bytes, events: list[tuple[str, str]]) -> None:
+def test_events_are_parsed_as_in_the_standard(sent: bytes, events: list[tuple[str, str]]) -> None:
     assert read(sent) == events
     assert read(*(sent[at : at + 1] for at in range(len(sent)))) == events
 
@@ -37,7 +37,7 @@ ends = st.sampled_from([b"\n", b"\r\n"])
 
 
 @given(st.lists(st.tuples(lines, ends), max_size=20), st.data())
-def test_how_the_bytes_are_cut_makes_no_difference(
+def test_chunk_boundaries_do_not_matter(
     parts: list[tuple[bytes, bytes]], data: st.DataObject
 ) -> None:
     sent = b"".join(line + end for line, end in parts)
@@ -49,14 +49,14 @@ def test_how_the_bytes_are_cut_makes_no_difference(
     assert b"".join(passed) + whole.take_rest() == sent
 
 
-def test_what_was_written_is_read_again() -> None:
+def test_formatted_event_is_parsed_again() -> None:
     assert read(format_event("ping", b"{}") + format_event("", b"[1]")) == [
         ("ping", "{}"),
         ("", "[1]"),
     ]
 
 
-def test_half_an_event_is_held_back() -> None:
+def test_incomplete_event_is_buffered() -> None:
     whole = EventBuffer()
     assert whole.push_chunk(b"data: a\n\ndata: b\n") == b"data: a\n\n"
     assert whole.push_chunk(b"\n") == b"data: b\n\n"
@@ -66,7 +66,7 @@ def test_half_an_event_is_held_back() -> None:
 
 
 @pytest.mark.parametrize("piece", [b"x", b"data: x\n"])
-def test_an_event_without_an_end_is_given_up(piece: bytes) -> None:
+def test_event_over_the_size_limit_is_an_error(piece: bytes) -> None:
     reader, whole = SseParser(1_000), EventBuffer(1_000)
     with pytest.raises(RequestFailed, match="1,000 bytes"):
         for _ in range(2_000):
@@ -76,7 +76,7 @@ def test_an_event_without_an_end_is_given_up(piece: bytes) -> None:
             whole.push_chunk(piece)
 
 
-def test_many_events_one_after_another_are_not_too_large() -> None:
+def test_size_limit_applies_to_each_event() -> None:
     reader, whole = SseParser(1_000), EventBuffer(1_000)
     for _ in range(100):
         assert len(reader.parse_chunk(b"data: " + b"x" * 90 + b"\n\n")) == 1
