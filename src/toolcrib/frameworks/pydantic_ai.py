@@ -129,7 +129,7 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
         return next(answer.text for answer in answers if answer.call.id == call.id)
 
     def get_note(self, ctx: RunContext[AgentDepsT], name: str, arguments: dict[str, Any]) -> str:
-        """Return the note to add to the result of a tool; empty if there is none."""
+        """Return the note to add to the result of a tool, or an empty string."""
         if self._index.budget is None:
             return ""
         call = ToolCall(ctx.tool_call_id or "", name, arguments)

@@ -79,6 +79,16 @@ class InvocationOutcome:
     seconds: float
 
 
+@dataclass(slots=True)
+class RegistryRun:
+    """A call in progress: `work` runs the function, `value` is its result."""
+
+    entry: RegistryEntry
+    invocation: Invocation
+    work: Callable[[], Any] = lambda: None
+    value: Any = None
+
+
 def parse_version(version: str) -> VersionNumbers:
     """Return a version as numbers, so that 1.10 sorts after 1.9 and 1.0 equals 1."""
     if not _VERSION_PATTERN.fullmatch(version):
@@ -93,6 +103,6 @@ def parse_version(version: str) -> VersionNumbers:
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Return the name and the version in `name@version`; the version is empty if there is none."""
+    """Return the name and the version in `name@version`; an empty version if it has none."""
     name, _, version = reference.partition(VERSION_SEPARATOR)
     return name, version

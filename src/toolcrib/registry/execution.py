@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
+from types import UnionType
 from typing import Any, Final
 
 from pydantic_core import to_json
 
-from toolcrib.errors import CallRefused, CallTimeout, ToolFailed
+from toolcrib.errors import CallRefused, CallTimeout, InvalidConfig, ToolFailed
 from toolcrib.registry.function import is_async
 
 Work = Callable[[], Any]
@@ -84,6 +85,20 @@ class Executor:
 
         threading.Thread(target=target, name="toolcrib-call", daemon=True).start()
         return future
+
+
+def check_timeout(name: str, seconds: float | None) -> None:
+    """Raise `InvalidConfig` unless a timeout is None or positive."""
+    if seconds is not None:
+        check_positive(name, seconds, int | float)
+
+
+def check_positive(name: str, value: float, number_type: type | UnionType) -> None:
+    """Raise `InvalidConfig` unless a value is a positive number of this type."""
+    is_number = isinstance(value, number_type) and not isinstance(value, bool)
+    if not is_number or not value > 0:
+        whole = "whole " if number_type is int else ""
+        raise InvalidConfig(f"{name} must be a {whole}number greater than 0, not {value!r}")
 
 
 async def _await_result(name: str, work: Work) -> Any:

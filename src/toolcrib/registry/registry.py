@@ -9,11 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
-from types import UnionType
 from typing import Any, Final, TypeVar, overload
 
 from toolcrib.adapters.format_detection import tools_from_any
@@ -26,7 +25,6 @@ from toolcrib.errors import (
     CallRefused,
     DuplicateTool,
     InvalidArguments,
-    InvalidConfig,
     InvalidSchema,
     InvalidTool,
     ToolcribError,
@@ -39,12 +37,19 @@ from toolcrib.registry.entries import (
     Invocation,
     InvocationOutcome,
     RegistryEntry,
+    RegistryRun,
     RegistryUsage,
     VersionNumbers,
     parse_version,
     split_reference,
 )
-from toolcrib.registry.execution import Executor, describe_exception, render_value
+from toolcrib.registry.execution import (
+    Executor,
+    check_positive,
+    check_timeout,
+    describe_exception,
+    render_value,
+)
 from toolcrib.registry.function import Function, FunctionSignature
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
@@ -79,9 +84,9 @@ class Registry:
         max_threads: int = MAX_THREADS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        _check_timeout("timeout_seconds", timeout_seconds)
-        _check_positive("max_result_chars", max_result_chars, int)
-        _check_positive("max_threads", max_threads, int)
+        check_timeout("timeout_seconds", timeout_seconds)
+        check_positive("max_result_chars", max_result_chars, int)
+        check_positive("max_threads", max_threads, int)
         self._timeout_seconds = timeout_seconds
         self._max_result_chars = max_result_chars
         self._executor = Executor(max_threads)
@@ -104,7 +109,7 @@ class Registry:
         return tuple(self._catalog)
 
     def __getitem__(self, name: str) -> RegistryEntry:
-        """Return the entry of a name or `name@version`; raise `UnknownTool` if there is none."""
+        """Return the entry of a name or `name@version`; raise `UnknownTool` if it is not registered."""
         with self._lock:
             return self._get_entry(name)
 
@@ -293,10 +298,10 @@ class Registry:
     @contextmanager
     def _start_run(
         self, name: str, arguments: Mapping[str, Any], validated_for: Tool | None
-    ) -> Iterator[_RegistryRun]:
+    ) -> Iterator[RegistryRun]:
         """Check a call, then count it and run the hooks when the `with` block ends."""
         entry = self[name]
-        run = _RegistryRun(entry, Invocation(entry.tool, arguments))
+        run = RegistryRun(entry, Invocation(entry.tool, arguments))
         started = time.monotonic()
         error: BaseException | None = None
         try:
@@ -312,7 +317,7 @@ class Registry:
             )
             self._run_after_hooks(outcome)
 
-    def _check_call(self, name: str, run: _RegistryRun, validated_for: Tool | None) -> None:
+    def _check_call(self, name: str, run: RegistryRun, validated_for: Tool | None) -> None:
         arguments = run.invocation.arguments
         if not run.entry.enabled:
             raise ToolDisabled(f"{name} is disabled; use another tool")
@@ -370,7 +375,7 @@ class Registry:
         replace: bool,
         fields: dict[str, Any],
     ) -> Tool:
-        _check_timeout(f"tool {tool.id!r}: timeout_seconds", timeout_seconds)
+        check_timeout(f"tool {tool.id!r}: timeout_seconds", timeout_seconds)
         _check_fields(tool, fields)
         tool = tool.replace(**{"version": tool.version or FIRST_VERSION, **fields})
         if VERSION_SEPARATOR in tool.id:
@@ -451,26 +456,6 @@ class Registry:
             if self._find_entry(entry.reference):
                 usage = RegistryUsage(not failed, failed, self._now())
                 self._usage[entry.reference] = self._entry_usage(entry) + usage
-
-
-@dataclass(slots=True)
-class _RegistryRun:
-    entry: RegistryEntry
-    invocation: Invocation
-    work: Callable[[], Any] = lambda: None
-    value: Any = None
-
-
-def _check_timeout(name: str, seconds: float | None) -> None:
-    if seconds is not None:
-        _check_positive(name, seconds, int | float)
-
-
-def _check_positive(name: str, value: float, number_type: type | UnionType) -> None:
-    is_number = isinstance(value, number_type) and not isinstance(value, bool)
-    if not is_number or not value > 0:
-        whole = "whole " if number_type is int else ""
-        raise InvalidConfig(f"{name} must be a {whole}number greater than 0, not {value!r}")
 
 
 def _check_fields(tool: Tool, fields: dict[str, Any]) -> None:
