@@ -30,7 +30,7 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def demo_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway without a configuration."""
     with running_gateway(tmp_path_factory.mktemp("fresh")) as gateway:
         wait_until(lambda: gateway.servers()["demo"]["state"] == "started")
@@ -38,40 +38,42 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]
 
 
 def test_serve_without_configuration_runs_the_demo_server(
-    served: GatewayProcess,
+    demo_gateway: GatewayProcess,
 ) -> None:
-    text = served.stdout[served.stdout.index("{") : served.stdout.rindex("}") + 1]
+    text = demo_gateway.stdout[demo_gateway.stdout.index("{") : demo_gateway.stdout.rindex("}") + 1]
     entry = json.loads(text)["mcpServers"]["toolcrib"]
-    assert entry == {"type": "http", "url": f"{served.url}/mcp"}
-    assert f"claude mcp add --transport http toolcrib {served.url}/mcp" in served.stdout
-    assert "so this is a demo server" in " ".join(served.read_log().split())
-    assert not list(served.log.parent.glob("*.db")), "the demo must not create files"
+    assert entry == {"type": "http", "url": f"{demo_gateway.url}/mcp"}
+    assert f"claude mcp add --transport http toolcrib {demo_gateway.url}/mcp" in demo_gateway.stdout
+    assert "so this is a demo server" in " ".join(demo_gateway.read_log().split())
+    assert not list(demo_gateway.log.parent.glob("*.db")), "the demo must not create files"
 
 
-def test_demo_server_works(served: GatewayProcess) -> None:
+def test_demo_server_works(demo_gateway: GatewayProcess) -> None:
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    tools = served.request("/mcp", body=request).json["result"]["tools"]
-    assert len(tools) < served.servers()["demo"]["tools"]
+    tools = demo_gateway.request("/mcp", body=request).json["result"]["tools"]
+    assert len(tools) < demo_gateway.servers()["demo"]["tools"]
     params = {"name": "demo___date_of_easter", "arguments": {"year": 2026}}
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
-    assert served.request("/mcp", body=call).json["result"]["content"][0]["text"] == "2026-04-05"
-    assert served.request("/health").json == {"status": "ok", "reasons": []}
+    assert (
+        demo_gateway.request("/mcp", body=call).json["result"]["content"][0]["text"] == "2026-04-05"
+    )
+    assert demo_gateway.request("/health").json == {"status": "ok", "reasons": []}
 
 
-def test_status_of_a_running_gateway(served: GatewayProcess, tmp_path: Path) -> None:
-    result = run(tmp_path, "status", "--url", served.url)
+def test_status_of_a_running_gateway(demo_gateway: GatewayProcess, tmp_path: Path) -> None:
+    result = run(tmp_path, "status", "--url", demo_gateway.url)
     assert result.returncode == 0, result.stderr
     line = next(line for line in result.stdout.splitlines() if line.startswith("demo"))
     assert "started" in line and "tools" in line and "calls" in line
     assert "saved MCP clients" in result.stdout
-    document = json.loads(run(tmp_path, "status", "--url", served.url, "--json").stdout)
+    document = json.loads(run(tmp_path, "status", "--url", demo_gateway.url, "--json").stdout)
     assert document["status"] == "ok"
     assert document["servers"][0]["name"] == "demo"
     assert document["stats"]["tools"] == document["servers"][0]["tools"]
 
 
-def test_port_in_use_is_reported(served: GatewayProcess, tmp_path: Path) -> None:
-    result = run(tmp_path, "serve", "--port", served.url.rpartition(":")[2])
+def test_port_in_use_is_reported(demo_gateway: GatewayProcess, tmp_path: Path) -> None:
+    result = run(tmp_path, "serve", "--port", demo_gateway.url.rpartition(":")[2])
     assert result.returncode == 1
     assert "whether a gateway is already running" in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr

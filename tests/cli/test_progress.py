@@ -56,7 +56,7 @@ def start(folder: Path, *arguments: str, **servers: Any) -> tuple[subprocess.Pop
 def test_serve_prints_one_line_per_started_server(tmp_path: Path) -> None:
     process, master = start(tmp_path, "serve", "--port", "0", **SERVERS)
     try:
-        output = read_until(master, "quick: 2 tools", "gone failed to start")
+        output = read_until(master, "quick: 2 tools", "gone is not reachable")
     finally:
         process.terminate()
         process.wait(WAIT_SECONDS)
@@ -64,7 +64,7 @@ def test_serve_prints_one_line_per_started_server(tmp_path: Path) -> None:
     assert re.search(r"^✓ quick: 2 tools \(\d of 2\)$", output, re.MULTILINE)
     # One line per server and no log records.
     assert output.count("quick") == 1
-    assert output.count("gone failed to start") == 1
+    assert output.count("gone is not reachable") == 1
 
 
 def test_known_lazy_server_is_not_started(tmp_path: Path) -> None:

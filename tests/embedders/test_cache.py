@@ -269,7 +269,7 @@ def test_embedder_with_too_few_rows_is_reported() -> None:
         def embed_tools(self, texts: Sequence[str]) -> Vectors:
             return super().embed_tools(texts)[:1]
 
-    with pytest.raises(EmbeddingFailed, match="'words' gave vectors of the shape"):
+    with pytest.raises(EmbeddingFailed, match="'words' returned vectors of the shape"):
         CachedEmbedder(Wrong(), "words").embed_tools(TEXTS)
 
 

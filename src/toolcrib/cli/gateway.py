@@ -85,7 +85,7 @@ def print_started(started: ServerStart) -> None:
     tools = format_count(started.tools, "tool")
     progress = f"({started.number} of {started.total})"
     if started.error:
-        print_note(f"✗ {started.server} failed to start: {started.error} {progress}")
+        print_note(f"✗ {started.server} is not reachable: {started.error} {progress}")
     elif started.protocol:
         print_note(f"✓ {started.server}: {tools} {progress}")
     else:

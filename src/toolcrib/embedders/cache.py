@@ -149,11 +149,11 @@ class CachedEmbedder:
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Return one vector per query."""
-        return self._embed("query", texts, self._embedder.embed_queries, None)
+        return self._embed_texts("query", texts, self._embedder.embed_queries, None)
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
         """Return one vector per tool text."""
-        return self._embed("tool", texts, self._embedder.embed_tools, self._usable_store)
+        return self._embed_texts("tool", texts, self._embedder.embed_tools, self._usable_store)
 
     def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
         """Return the underlying embedder's scores of the names in a query."""
@@ -184,7 +184,7 @@ class CachedEmbedder:
     def _usable_store(self) -> VectorStore | None:
         return None if self._file_error else self._store
 
-    def _embed(
+    def _embed_texts(
         self,
         side: str,
         texts: Sequence[str],

@@ -87,13 +87,13 @@ class OpenAIEmbedder:
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Return one vector per query."""
-        return self._embed(self._prefixes[0], texts)
+        return self._embed_texts(self._prefixes[0], texts)
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
         """Return one vector per tool text."""
-        return self._embed(self._prefixes[1], texts)
+        return self._embed_texts(self._prefixes[1], texts)
 
-    def _embed(self, prefix: str, texts: Sequence[str]) -> Vectors:
+    def _embed_texts(self, prefix: str, texts: Sequence[str]) -> Vectors:
         inputs = [(prefix + text)[:MAX_TEXT_CHARS] for text in texts]
         parts = [
             self._embed_batch(inputs[start : start + MAX_BATCH_TEXTS])

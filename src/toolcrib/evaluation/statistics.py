@@ -18,7 +18,7 @@ CONFIDENCE_LEVEL: Final = 0.95
 _SEED: Final = 20_240_229
 # With fewer queries of either kind, bootstrap samples vary too little for a p-value.
 MIN_AUC_QUERIES: Final = 20
-# How many random numbers are drawn at once, which limits memory.
+# How many random numbers are drawn per chunk, which limits memory.
 MAX_CHUNK_NUMBERS: Final = 4_000_000
 _TAILS: Final = ((1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2)
 

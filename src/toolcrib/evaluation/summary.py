@@ -144,7 +144,7 @@ class _ScoreTable:
                 mode_gains.pop(metric, None)
         answerable = rows[~self._impossible[rows]]
         if len(answerable) in (0, len(rows)):
-            # All refusals are right, or all are wrong, so their precision says nothing.
+            # All refusals are right, or all are wrong, so their precision is meaningless.
             for mode_metrics in metrics.values():
                 mode_metrics.pop(REFUSAL_PRECISION, None)
         if len(answerable) and self._impossible.any():
