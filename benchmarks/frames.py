@@ -23,6 +23,7 @@ from toolcrib.evaluation.runner import run_queries
 from toolcrib.evaluation.summary import summarize
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.hybrid.ranker import build_hybrid_ranker
+from toolcrib.search.query.parser import parse_query
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG: Final = "mcp_catalog"
@@ -90,8 +91,10 @@ def main(data: Path | None, vectors: Path | None, out: Path) -> None:
     ]
     for frame in FRAMES:
         without_frame = figures(eval_set, engine, frame)
+        parse_query.cache_clear()
         with patch(PLACE, str):
             whole = figures(eval_set, engine, frame)
+        parse_query.cache_clear()
         cells = [f"{whole[name]:.1f} → {without_frame[name]:.1f}" for name in FIGURES]
         lines.append(f"| {frame} | {' | '.join(cells)} |")
     text = "\n".join([*lines, ""])

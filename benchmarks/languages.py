@@ -23,6 +23,7 @@ from toolcrib.evaluation.runner import run_queries
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.hybrid.ranker import build_hybrid_ranker
+from toolcrib.search.query.parser import parse_query
 
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES: Final = Path(__file__).with_name("languages.jsonl")
@@ -111,6 +112,7 @@ def main(data: Path | None, vectors: Path | None, out: Path) -> None:
         eval_set = read_eval_set(here)
     engine = SearchEngine(eval_set.catalog, {"hybrid": build_hybrid_ranker(_Reader(vectors))})
     with_them = _hits(eval_set, engine)
+    parse_query.cache_clear()
     with patch(PLACES[0], str), patch(PLACES[1], str):
         without = _hits(eval_set, engine)
     text = "\n".join(

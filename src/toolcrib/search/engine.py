@@ -239,10 +239,10 @@ class SearchEngine:
         if ranking.approximate and (is_filtered or count > _EXACT_HITS):
             ranking, is_allowed = self._rescore(ranking, is_allowed, count), None
         best = self._best(ranking, is_allowed, max(count, _MIN_JUDGED_HITS))
-        confidences, uncovered = _judge(ranking, best)
+        fits, uncovered = _judge(ranking, best)
         found = best[:count]
         end = offset + limit
-        hits = self._hits(found[offset:end], confidences[offset:end])
+        hits = self._hits(found[offset:end], fits[offset:end], ranking.threshold)
         notes = _notes(ranking, [slot for slot, _ in found]) if ranking.notes else ()
         confidence = max([hit.confidence for hit in hits], default=0.0)
         has_more = len(found) > end
@@ -390,12 +390,12 @@ class SearchEngine:
         best = self._best(ranking, is_allowed, 2 * count + _EXACT_HITS)
         return ranking.approximate.rescore(np.array(sorted(slot for slot, _ in best), np.intp))
 
-    def _hits(self, page: list[_Candidate], confidences: list[float]) -> tuple[Hit, ...]:
+    def _hits(self, page: list[_Candidate], fits: list[float], threshold: float) -> tuple[Hit, ...]:
         tool_at = self.catalog.tool_at
         return tuple(
             [
-                Hit(tool, round(score, 6), slot, confidence)
-                for (slot, score), confidence in zip(page, confidences, strict=True)
+                Hit(tool, round(score, 6), slot, _confidence(fit - threshold))
+                for (slot, score), fit in zip(page, fits, strict=True)
                 if (tool := tool_at(slot)) is not None
             ]
         )
@@ -454,21 +454,19 @@ def _notes(ranking: Ranking, slots: list[int]) -> tuple[str, ...]:
 
 
 def _judge(ranking: Ranking, best: list[_Candidate]) -> tuple[list[float], tuple[str, ...]]:
-    """Return the confidence in each of the best hits, and the segments without a fitting hit.
+    """Return how well each of the best hits fits, and the segments without a fitting hit.
 
     An empty tuple is also returned if no segment is covered: then the query was split wrongly.
     """
-    if not best:
-        return [], ()
-    fits = [score for _, score in best]
-    uncovered: list[str] = []
-    if ranking.similarities is not None:
-        rows = ranking.similarities_of([slot for slot, _ in best])
-        fits = rows.max(axis=0).tolist()
-        segments = zip(ranking.segments, rows[1:].max(axis=1).tolist(), strict=True)
-        uncovered = [segment for segment, fit in segments if fit < ranking.threshold]
-    confidences = [_confidence(fit - ranking.threshold) for fit in fits]
-    return confidences, tuple(uncovered) if len(uncovered) < len(ranking.segments) else ()
+    if ranking.similarities is None or not best:
+        return [score for _, score in best], ()
+    rows = ranking.similarities_of([slot for slot, _ in best])
+    if not ranking.segments:
+        return rows[0].tolist(), ()
+    segments = zip(ranking.segments, rows[1:].max(axis=1).tolist(), strict=True)
+    uncovered = [segment for segment, fit in segments if fit < ranking.threshold]
+    is_split_wrongly = len(uncovered) == len(ranking.segments)
+    return rows.max(axis=0).tolist(), () if is_split_wrongly else tuple(uncovered)
 
 
 def _confidence(margin: float) -> float:

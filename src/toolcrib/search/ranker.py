@@ -76,7 +76,7 @@ class Ranking(NamedTuple):
     def similarities_of(self, slots: list[int] | Slots) -> Scores:
         """Return the similarities of some slots of this ranking, in the order of the slots."""
         rows = self.scores[None] if self.similarities is None else self.similarities
-        return rows[:, self.slots.searchsorted(slots)]
+        return rows.take(self.slots.searchsorted(slots), axis=1)
 
 
 class ApproximateScores(Protocol):

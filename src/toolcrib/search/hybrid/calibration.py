@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,19 @@ from toolcrib.search.dense.index import DenseIndex
 from toolcrib.search.lexical.ranker import LexicalIndex
 from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.query.segments import find_long_words
+from toolcrib.search.ranker import Scores, Slots
 
 # The threshold grows with the catalog between these sizes.
 _SMALL_CATALOG, _LARGE_CATALOG = 100, 10_000
 # A query with more unknown words than this is about another subject than the catalog's.
 _MAX_UNKNOWN_WORDS: Final = 4
+
+
+class ServicePenalty(NamedTuple):
+    """What a slot loses unless the mask says that it mentions the service."""
+
+    mask: NDArray[np.bool_]
+    loss: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +54,29 @@ class Calibration:
         size = min(max(tool_count, _SMALL_CATALOG), _LARGE_CATALOG)
         return self.threshold + self.threshold_growth * math.log(size / _SMALL_CATALOG)
 
-    def service_penalty(
+    def service_penalties(
         self, query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex
-    ) -> NDArray[np.float64] | None:
-        """Return what each slot loses for the services it lacks; None if the query names none.
-
-        If a tool lacks several services, the one most likely to be a service counts.
-        """
-        total: NDArray[np.float64] | None = None
-        for name, probability in find_services(query, lexical, dense):
-            holders = lexical.word_mask(name)
-            if holders is None:
-                continue
-            penalty = np.where(holders, 0.0, probability * self.unknown_service_penalty)
-            total = penalty if total is None else np.maximum(total, penalty)
-        return total
+    ) -> list[ServicePenalty]:
+        """Return a penalty for each service that the query names."""
+        return [
+            ServicePenalty(mask, probability * self.unknown_service_penalty)
+            for name, probability in find_services(query, lexical, dense)
+            if (mask := lexical.word_mask(name)) is not None
+        ]
 
 
 DEFAULT_CALIBRATION: Final = Calibration()
 ENCODER_CALIBRATION: Final = Calibration(threshold=0.31, threshold_growth=0.025)
 STATIC_CALIBRATION: Final = Calibration(threshold=0.22, threshold_growth=0.025)
+
+
+def penalize(similarity: Scores, penalties: list[ServicePenalty], slots: Slots) -> Scores:
+    """Return the similarity of slots, less the largest penalty of each."""
+    if not penalties:
+        return similarity
+    losses = [np.where(mask.take(slots), 0.0, loss) for mask, loss in penalties]
+    loss = losses[0] if len(losses) == 1 else np.maximum.reduce(losses)
+    return np.maximum(similarity - loss, 0.0)
 
 
 def find_services(

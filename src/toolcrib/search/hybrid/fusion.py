@@ -65,7 +65,16 @@ DEFAULT_WEIGHTS: Final = FusionWeights()
 class SegmentScores:
     """The lexical scores, the similarities and the fused scores of every slot for one segment."""
 
-    __slots__ = ("_coverage", "_difference", "_weight", "lexical", "query", "scores", "similarity")
+    __slots__ = (
+        "_coverage",
+        "_difference",
+        "_weight",
+        "_word_count",
+        "lexical",
+        "query",
+        "scores",
+        "similarity",
+    )
 
     def __init__(
         self, query: ParsedQuery, lexical: Scores32, similarity: Scores32, weights: FusionWeights
@@ -76,13 +85,13 @@ class SegmentScores:
         self.similarity = np.maximum(similarity, np.zeros_like(similarity))
         self._difference: Scores32 = lexical - self.similarity
         self._coverage = min(max_score(lexical), 1.0)
+        self._word_count = len(query.english.split())
         self.fuse(weights)
 
     def fuse(self, weights: FusionWeights) -> None:
         """Compute the fused scores from the current similarities."""
-        word_count = len(self.query.english.split())
         best = max_score(self.similarity)
-        self._weight = weights.lexical_weight(self._coverage, word_count, best)
+        self._weight = weights.lexical_weight(self._coverage, self._word_count, best)
         self.scores = self._mix(self._weight)
 
     def rescore(self, slots: Slots, similarity: Scores32) -> None:

@@ -20,6 +20,8 @@ from toolcrib.search.hybrid.calibration import (
     ENCODER_CALIBRATION,
     STATIC_CALIBRATION,
     Calibration,
+    ServicePenalty,
+    penalize,
 )
 from toolcrib.search.hybrid.fusion import (
     DEFAULT_WEIGHTS,
@@ -83,7 +85,7 @@ class HybridIndex:
         segments, comparison, notes = self._score(query)
         calibration = self._ranker.calibration
         penalties = [
-            calibration.service_penalty(segment.query, self._lexical, self._dense)
+            calibration.service_penalties(segment.query, self._lexical, self._dense)
             for segment in segments
         ]
         threshold = calibration.threshold_for(len(self._catalog))
@@ -182,7 +184,7 @@ class HybridScores:
     notes: tuple[Note, ...]
     weights: FusionWeights
     threshold: float
-    penalties: list[NDArray[np.float64] | None]
+    penalties: list[list[ServicePenalty]]
 
     def rank(self) -> Ranking:
         """Return every slot that matches."""
@@ -209,14 +211,10 @@ class HybridScores:
     def _similarities(self, slots: Slots) -> Scores:
         """Return how well each slot fits each segment, one row a segment."""
         rows = [
-            _penalize(segment.similarity.take(slots), penalty, slots)
-            for segment, penalty in zip(self.segments, self.penalties, strict=True)
+            penalize(segment.similarity.take(slots), penalties, slots)
+            for segment, penalties in zip(self.segments, self.penalties, strict=True)
         ]
         return np.stack(rows) if len(rows) > 1 else rows[0][None]
-
-
-def _penalize(similarity: Scores, penalty: NDArray[np.float64] | None, slots: Slots) -> Scores:
-    return similarity if penalty is None else np.maximum(similarity - penalty.take(slots), 0.0)
 
 
 def _refine(segments: list[SegmentScores], comparison: VectorComparison, slots: Slots) -> None:

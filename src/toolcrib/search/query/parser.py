@@ -7,8 +7,8 @@ and the names are computed on first use, so a ranker that does not need them doe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, lru_cache
+from typing import Final, Literal
 
 from toolcrib.encoder.glossary import translate_to_english
 from toolcrib.errors import InvalidQuery
@@ -21,6 +21,9 @@ from toolcrib.search.query.expression import (
 )
 from toolcrib.search.query.preamble import strip_preamble
 from toolcrib.search.query.segments import find_names, split_segments
+
+# Queries are often repeated, and parsed again for the reasons of their hits.
+MAX_CACHED_QUERIES: Final = 1_024
 
 # How operators are read; a pattern is not a query in words at all, but a regular expression.
 Syntax = Literal["strict", "lenient", "words", "pattern"]
@@ -73,6 +76,7 @@ class ParsedQuery:
         return find_names(self.text)
 
 
+@lru_cache(maxsize=MAX_CACHED_QUERIES)
 def parse_query(text: str, syntax: Syntax = "strict") -> ParsedQuery:
     """Parse a query.
 
