@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -26,6 +24,7 @@ from toolcrib.search.lexical.prefix import PrefixRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.query.parser import parse_query
 from toolcrib.search.ranker import (
+    Candidate,
     Index,
     MatchReason,
     Note,
@@ -40,6 +39,7 @@ from toolcrib.search.results import (
     Hit,
     HitGroup,
     SearchResult,
+    compute_confidence,
     find_uncovered,
     group_hits,
 )
@@ -53,8 +53,6 @@ DUPLICATE_SIMILARITY: Final = 0.9
 _EXACT_HITS: Final = 32
 # Whether a segment is covered depends on at least this many of the best hits, also on a short page.
 _MIN_JUDGED_HITS: Final = 5
-# How steeply the confidence grows around the threshold, where it is one half.
-_CONFIDENCE_SLOPE: Final = 20
 
 RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
     {
@@ -68,8 +66,6 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
         "prefix": PrefixRanker(),
     }
 )
-# A slot and its score.
-_Candidate = tuple[int, float]
 
 
 class SearchEngine:
@@ -239,11 +235,11 @@ class SearchEngine:
         if ranking.approximate and (is_filtered or count > _EXACT_HITS):
             ranking, is_allowed = self._rescore(ranking, is_allowed, count), None
         best = self._best(ranking, is_allowed, max(count, _MIN_JUDGED_HITS))
-        fits, uncovered = _judge(ranking, best)
+        fits, uncovered = ranking.judge(best)
         found = best[:count]
         end = offset + limit
         hits = self._hits(found[offset:end], fits[offset:end], ranking.threshold)
-        notes = _notes(ranking, [slot for slot, _ in found]) if ranking.notes else ()
+        notes = ranking.notes_about([slot for slot, _ in found]) if ranking.notes else ()
         confidence = max([hit.confidence for hit in hits], default=0.0)
         has_more = len(found) > end
         return SearchResult(query, mode, hits, has_more, notes, confidence, uncovered=uncovered)
@@ -364,13 +360,13 @@ class SearchEngine:
 
     def _best(
         self, ranking: Ranking, is_allowed: ToolPredicate | None, count: int
-    ) -> list[_Candidate]:
+    ) -> list[Candidate]:
         """Return the best allowed slots with their scores; equal scores in catalog order."""
         if is_allowed is None:
-            return _top(ranking, count)
+            return ranking.top(count)
         wanted = 4 * count
         while True:
-            best = _top(ranking, wanted)
+            best = ranking.top(wanted)
             allowed = [
                 (slot, score)
                 for slot, score in best
@@ -390,11 +386,11 @@ class SearchEngine:
         best = self._best(ranking, is_allowed, 2 * count + _EXACT_HITS)
         return ranking.approximate.rescore(np.array(sorted(slot for slot, _ in best), np.intp))
 
-    def _hits(self, page: list[_Candidate], fits: list[float], threshold: float) -> tuple[Hit, ...]:
+    def _hits(self, page: list[Candidate], fits: list[float], threshold: float) -> tuple[Hit, ...]:
         tool_at = self.catalog.tool_at
         return tuple(
             [
-                Hit(tool, round(score, 6), slot, _confidence(fit - threshold))
+                Hit(tool, round(score, 6), slot, compute_confidence(fit - threshold))
                 for (slot, score), fit in zip(page, fits, strict=True)
                 if (tool := tool_at(slot)) is not None
             ]
@@ -441,39 +437,6 @@ def _check_where(where: Where) -> None:
         )
 
 
-def _notes(ranking: Ranking, slots: list[int]) -> tuple[str, ...]:
-    """Return the notes that are general, or about one of these slots.
-
-    Notes about other tools could reveal tools that the caller may not see.
-    """
-    return tuple(
-        note.text
-        for note in ranking.notes
-        if note.slots is None or np.isin(note.slots, slots).any()
-    )
-
-
-def _judge(ranking: Ranking, best: list[_Candidate]) -> tuple[list[float], tuple[str, ...]]:
-    """Return how well each of the best hits fits, and the segments without a fitting hit.
-
-    An empty tuple is also returned if no segment is covered: then the query was split wrongly.
-    """
-    if ranking.similarities is None or not best:
-        return [score for _, score in best], ()
-    rows = ranking.similarities_of([slot for slot, _ in best])
-    if not ranking.segments:
-        return rows[0].tolist(), ()
-    segments = zip(ranking.segments, rows[1:].max(axis=1).tolist(), strict=True)
-    uncovered = [segment for segment, fit in segments if fit < ranking.threshold]
-    is_split_wrongly = len(uncovered) == len(ranking.segments)
-    return rows.max(axis=0).tolist(), () if is_split_wrongly else tuple(uncovered)
-
-
-def _confidence(margin: float) -> float:
-    """Return the confidence in a hit that is above the threshold by this margin, or below."""
-    return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
-
-
 def _explain_mismatch(
     query: str, mode: str, reasons: tuple[MatchReason, ...], named_ids: list[str]
 ) -> str:
@@ -482,20 +445,3 @@ def _explain_mismatch(
     terms = ", ".join(dict.fromkeys(reason.term for reason in reasons))
     contained = f", though it has {terms}" if terms else ""
     return f"does not match {query!r} in mode {mode}{contained}"
-
-
-def _top(ranking: Ranking, count: int) -> list[_Candidate]:
-    """Return the slots of the best scores, highest first; equal scores in catalog order."""
-    slots, scores = ranking.slots, ranking.scores
-    # Sorting a few is faster than sorting all, so slots with a low score are dropped first. The
-    # cut-off is found in every 16th score: at least `count` of all the scores reach it.
-    for step, many in ((16, 256), (1, 4)):
-        if len(scores) > many * count:
-            sample = scores[::step].copy()
-            sample.partition(len(sample) - count)
-            kept = (scores >= sample[len(sample) - count]).nonzero()[0]
-            slots, scores = slots.take(kept), scores.take(kept)
-    best = list(zip(slots.tolist(), scores.tolist(), strict=True))
-    # Slots ascend and the sort is stable, so equal scores stay in catalog order.
-    best.sort(key=itemgetter(1), reverse=True)
-    return best[:count]

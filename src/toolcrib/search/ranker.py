@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -20,6 +21,8 @@ from toolcrib.search.query.parser import ParsedQuery, Syntax
 
 Slots = NDArray[np.integer[Any]]
 Scores = NDArray[np.floating[Any]]
+# A slot and its score.
+Candidate = tuple[int, float]
 
 # The score from which on a hit fits, for rankers without a calibration of their own.
 DEFAULT_THRESHOLD: Final = 0.25
@@ -77,6 +80,48 @@ class Ranking(NamedTuple):
         """Return the similarities of some slots of this ranking, in the order of the slots."""
         rows = self.scores[None] if self.similarities is None else self.similarities
         return rows.take(self.slots.searchsorted(slots), axis=1)
+
+    def top(self, count: int) -> list[Candidate]:
+        """Return the best slots, highest score first; equal scores in catalog order."""
+        slots, scores = self.slots, self.scores
+        # Sorting a few is faster than sorting all, so slots with a low score are dropped first. The
+        # cut-off is found in every 16th score: at least `count` of all the scores reach it.
+        for step, many in ((16, 256), (1, 4)):
+            if len(scores) > many * count:
+                sample = scores[::step].copy()
+                sample.partition(len(sample) - count)
+                kept = (scores >= sample[len(sample) - count]).nonzero()[0]
+                slots, scores = slots.take(kept), scores.take(kept)
+        best = list(zip(slots.tolist(), scores.tolist(), strict=True))
+        # Slots ascend and the sort is stable, so equal scores stay in catalog order.
+        best.sort(key=itemgetter(1), reverse=True)
+        return best[:count]
+
+    def judge(self, best: list[Candidate]) -> tuple[list[float], tuple[str, ...]]:
+        """Return how well each of the best slots fits, and the segments without a fitting slot.
+
+        No segment is returned if none is covered: then the query was split wrongly.
+        """
+        if self.similarities is None or not best:
+            return [score for _, score in best], ()
+        rows = self.similarities_of([slot for slot, _ in best])
+        if not self.segments:
+            return rows[0].tolist(), ()
+        segments = zip(self.segments, rows[1:].max(axis=1).tolist(), strict=True)
+        uncovered = tuple(segment for segment, fit in segments if fit < self.threshold)
+        is_split_wrongly = len(uncovered) == len(self.segments)
+        return rows.max(axis=0).tolist(), () if is_split_wrongly else uncovered
+
+    def notes_about(self, slots: list[int]) -> tuple[str, ...]:
+        """Return the notes that are general, or about one of these slots.
+
+        Notes about other tools could reveal tools that the caller may not see.
+        """
+        return tuple(
+            note.text
+            for note in self.notes
+            if note.slots is None or np.isin(note.slots, slots).any()
+        )
 
 
 class ApproximateScores(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -12,6 +13,8 @@ from toolcrib.search.ranker import MatchReason
 
 # The confidence of a hit that just reaches its ranker's threshold.
 CONFIDENCE_THRESHOLD: Final = 0.5
+# How steeply the confidence grows around the ranker's threshold.
+_CONFIDENCE_SLOPE: Final = 20
 
 
 class Hit:
@@ -54,6 +57,11 @@ class Hit:
 
     def __repr__(self) -> str:
         return f"Hit({self.tool.id!r}, {self.score})"
+
+
+def compute_confidence(margin: float) -> float:
+    """Return the confidence in a hit that is above its ranker's threshold by this margin."""
+    return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
 @dataclass(frozen=True, slots=True)
