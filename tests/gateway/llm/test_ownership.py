@@ -17,7 +17,7 @@ from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm.gateway import LlmGateway
-from toolcrib.gateway.llm.openai_responses.response_ids import ResponseIdMap, ResponseIdObserver
+from toolcrib.gateway.llm.openai_responses.endpoint import ResponseIdMap, ResponseIdObserver
 
 Json = dict[str, Any]
 THEIRS = {"authorization": "Bearer theirs"}

@@ -89,7 +89,6 @@ class MessagesRewriter(ABC):
         )
 
     def handle_reply(self, reply: Body) -> Body | None:
-        """Return the reply for the client, or None if the upstream has to be asked again."""
         self._id = self._id or reply.get("id")
         self.add_usage(reply.get("usage"))
         reason = reply.get("stop_reason")

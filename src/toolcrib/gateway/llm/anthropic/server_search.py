@@ -73,7 +73,6 @@ class ServerSearchRewriter(MessagesRewriter):
 
     @property
     def revealed_ids(self) -> list[str]:
-        """The ids of the deferred tools that the model is sent."""
         return [name for name in self._revealed_names() if name in self.index.deferred]
 
     @property

@@ -88,7 +88,6 @@ class MessagesStream:
 
     @property
     def is_final(self) -> bool:
-        """Whether no event can follow in this round."""
         return self._has_stopped or self._has_failed
 
     @property
@@ -145,7 +144,6 @@ class MessagesStream:
         return events
 
     def encode_event(self, event: Body) -> bytes:
-        """Return an event as bytes."""
         return format_event(str(event.get("type")), serialize_json(event))
 
     def encode_error(self, error: RequestFailed, upstream_body: Body | None) -> bytes:

@@ -40,7 +40,6 @@ class TransparentSearchRewriter(MessagesRewriter):
 
     @property
     def revealed_ids(self) -> list[str]:
-        """The ids of the deferred tools that the model is sent."""
         return self._selection.revealed_ids
 
     def next_request(self) -> Body:

@@ -8,8 +8,7 @@ from toolcrib.adapters.plain_json import dicts_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import HttpExchange, Treatment
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
-from toolcrib.gateway.llm.openai_chat.history import has_references
-from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
+from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter, has_references
 from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 from toolcrib.gateway.llm.openai_chat.tools import (
     build_deferred_index,

@@ -106,7 +106,6 @@ class ChatStream:
         return self._last_chunks(visible, calls)
 
     def encode_event(self, event: Chunk) -> bytes:
-        """Return a chunk as bytes."""
         return format_event("", serialize_json(event))
 
     def encode_error(self, error: RequestFailed, upstream_body: Chunk | None) -> bytes:

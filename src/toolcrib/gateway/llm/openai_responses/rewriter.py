@@ -15,20 +15,18 @@ from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.core.calls import ToolCall
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
-from toolcrib.gateway.llm.openai_responses.hidden_items import (
-    HiddenItems,
-    conversation_opening,
-    drop_orphaned_reasoning,
-    restore_hidden_items,
-)
 from toolcrib.gateway.llm.openai_responses.items import (
     CALL_TYPES,
+    HiddenItems,
     InputReader,
     Item,
+    conversation_opening,
+    drop_orphaned_reasoning,
     make_call_output,
     make_search_item_id,
     render_search_arguments,
     render_search_output,
+    restore_hidden_items,
 )
 from toolcrib.gateway.llm.openai_responses.tools import (
     ResponsesToolIndex,
@@ -118,16 +116,13 @@ class ResponsesRewriter:
 
     @property
     def treatment(self) -> Treatment:
-        """What the gateway does for this request."""
         return "search" if self.index.uses_tool_search else "transparent"
 
     @property
     def revealed_ids(self) -> list[str]:
-        """The ids of the deferred tools that the model is sent."""
         return self._selection.revealed_ids
 
     def next_request(self) -> Item:
-        """Return the body to send to the upstream next."""
         search = [self.index.search_entry] if self._may_search else []
         tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
         body = {**self._body, "input": self._input, "tools": tools}
@@ -203,7 +198,6 @@ class ResponsesRewriter:
         return any(self.classify_item(item) != "plain" for item in items)
 
     def handle_reply(self, reply: Item) -> Item | None:
-        """Return the reply for the client, or None if the upstream has to be asked again."""
         for item in dicts_or_empty(reply.get("output")):
             self.handle_item(item)
         return self.render_response(reply) if self.finish_round(reply) else None

@@ -53,7 +53,6 @@ class ResponsesStream:
 
     @property
     def is_final(self) -> bool:
-        """Whether no event can follow in this round."""
         return self.is_ended
 
     def handle_event(self, event: Event) -> Iterator[Event]:
@@ -110,7 +109,6 @@ class ResponsesStream:
         return [self._number_event({**end, "response": rendered})]
 
     def encode_event(self, event: Event) -> bytes:
-        """Return an event as bytes."""
         return format_event(str_or_empty(event.get("type")), serialize_json(event))
 
     def encode_error(self, error: RequestFailed, upstream_body: Event | None) -> bytes:
