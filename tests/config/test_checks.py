@@ -21,7 +21,7 @@ def _of_server(entry: dict[str, Any], *missing: str) -> list[ConfigFinding]:
     return _found({"mcpServers": {"one": entry}}, *missing)
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
+def test_valid_config_has_no_findings() -> None:
     servers = {
         "a": {"command": "npx", "args": ["-y", "@scope/server-token-counter", "/tmp"]},
         "b": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer abcdefgh"}},
@@ -59,7 +59,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         ),
     ],
 )
-def test_a_program_that_is_not_there_is_told_with_where_to_get_it(
+def test_missing_program_is_reported_with_install_hint(
     command: str, what: str, cure: str
 ) -> None:
     assert _of_server({"command": command}, command) == [ConfigFinding("error", what, cure, "one")]
@@ -76,14 +76,14 @@ def test_a_program_that_is_not_there_is_told_with_where_to_get_it(
         (" ", [], "install it, or use its full path as the command"),
     ],
 )
-def test_a_program_with_its_arguments_is_told_where_they_go(
+def test_arguments_in_the_command_are_reported(
     command: str, others: list[str], cure: str
 ) -> None:
     (found,) = _of_server({"command": command}, command, *others)
     assert (found.severity, found.fix) == ("error", cure)
 
 
-def test_a_folder_that_is_not_there_is_found_before_the_start() -> None:
+def test_missing_working_directory_is_reported() -> None:
     (found,) = _of_server({"command": "./x", "cwd": "/nope"})
     assert found.severity == "error"
     assert found.problem == "its working directory '/nope' does not exist"
@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_there_is_found_before_the_start() -> None:
     assert _of_server({"command": "./x", "cwd": "/there"}) == []
 
 
-def test_a_program_is_looked_for_where_the_server_would_look() -> None:
+def test_program_is_searched_in_the_path_and_cwd_of_the_server() -> None:
     asked: list[tuple[str, str | None]] = []
 
     def which(program: str, path: str | None) -> str | None:
@@ -118,26 +118,26 @@ def test_a_program_is_looked_for_where_the_server_would_look() -> None:
         ["postgresql://user:hunter2@host/db"],
     ],
 )
-def test_a_secret_among_the_arguments_is_found_but_not_told(args: list[str]) -> None:
+def test_secret_argument_is_reported_without_its_value(args: list[str]) -> None:
     found = _of_server({"command": "x", "args": args})
     assert [one.severity for one in found] == ["warning"]
     assert "looks like a secret, and other processes can read it" in found[0].problem
     assert not any(arg in str(found) for arg in args)
 
 
-def test_a_secret_in_an_address_is_found() -> None:
+def test_secret_in_url_is_reported() -> None:
     for url in ("https://a:b@example.com/mcp", "https://example.com/mcp?api_key=abc"):
         found = _of_server({"url": url})
         assert [one.fix for one in found] == ["pass it in headers"]
 
 
-def test_plain_http_to_another_machine_is_found() -> None:
+def test_plain_http_to_another_machine_is_reported() -> None:
     assert [one.severity for one in _of_server({"url": "http://example.com/mcp"})] == ["warning"]
     entry = {"url": "http://example.com/mcp", "headers": {"Authorization": "x"}}
     assert [one.severity for one in _of_server(entry)] == ["error"]
 
 
-def test_the_old_transport_is_noted() -> None:
+def test_sse_transport_is_noted() -> None:
     found = _of_server({"url": "https://example.com/sse", "type": "sse"})
     assert [one.severity for one in found] == ["note"]
 
@@ -151,13 +151,13 @@ def test_the_old_transport_is_noted() -> None:
         ("a___b", "its name contains ___, which separates server and tool"),
     ],
 )
-def test_names_that_make_bad_tool_names_are_found(name: str, what: str) -> None:
+def test_server_names_that_make_bad_tool_names_are_reported(name: str, what: str) -> None:
     found = _found({"mcpServers": {name: {"command": "x"}}})
     assert [what in one.problem for one in found] == [True]
     assert _found({"mcpServers": {name: {"command": "x", "alias": "ok"}}}) == []
 
 
-def test_the_same_server_under_two_names_is_found() -> None:
+def test_duplicate_server_is_reported() -> None:
     entry = {"command": "x", "args": ["y"], "env": {"A": "b"}}
     servers = {
         "one": entry,
@@ -176,7 +176,7 @@ def test_the_same_server_under_two_names_is_found() -> None:
     ]
 
 
-def test_a_gateway_that_is_open_to_others_is_found() -> None:
+def test_exposed_gateway_is_reported() -> None:
     assert [one.severity for one in _found({"http": {"host": "0.0.0.0"}})] == ["error"]
     keys = {"keys": ["a secret key"]}
     found = _found({"http": {"host": "0.0.0.0"}, "auth": keys})
@@ -186,7 +186,7 @@ def test_a_gateway_that_is_open_to_others_is_found() -> None:
     assert _found({"http": {"host": "::1"}}) == []
 
 
-def test_a_pin_of_a_server_that_is_not_there_is_found() -> None:
+def test_always_expose_of_unknown_server_is_reported() -> None:
     document = {
         "mcpServers": {"github": {"command": "x", "alias": "gh"}},
         "toolSearch": {"alwaysExpose": ["githup___x", "gh___y", "github___y"]},
@@ -198,7 +198,7 @@ def test_a_pin_of_a_server_that_is_not_there_is_found() -> None:
     ]
 
 
-def test_the_worst_comes_first_and_notes_last() -> None:
+def test_errors_come_first_and_notes_last() -> None:
     servers = {
         "my server": {"command": "x", "envFile": ".env", "args": ["--token=x"]},
         "b": {"command": "gone"},
@@ -210,7 +210,7 @@ def test_the_worst_comes_first_and_notes_last() -> None:
     )
 
 
-def test_every_variable_that_is_not_set_is_found() -> None:
+def test_every_unset_variable_is_reported() -> None:
     document = {
         "servers": {
             "a": {"command": "x", "env": {"T": "${ONE}", "U": "${TWO:-x}"}},

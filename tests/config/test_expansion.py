@@ -44,19 +44,19 @@ def test_variables_are_replaced(text: str, result: str) -> None:
         ("${}", "is not an environment variable"),
     ],
 )
-def test_what_cannot_be_replaced_says_what_to_do(text: str, message: str) -> None:
+def test_invalid_variable_is_rejected_with_a_hint(text: str, message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         expand_variables(text, _SET, ("a", "b"))
     assert message in str(caught.value)
     assert "example.com" not in str(caught.value)
 
 
-def test_the_variables_that_are_needed_can_be_listed() -> None:
+def test_required_variables_are_collected() -> None:
     assert collect_required_variables("${A} ${B:-x} $${C} ${env:D} ${not one}") == ["A", "D"]
     value = {"x": ["${B}", {"y": "${A}${B}"}, 3, None], "${KEY}": "${C}"}
     assert collect_required_variables(value) == ["B", "A", "C"]
 
 
 @given(st.text(alphabet="${}AB:-x"))
-def test_an_escaped_text_comes_out_as_it_went_in(text: str) -> None:
+def test_expanding_an_escaped_text_returns_the_original(text: str) -> None:
     assert expand_variables(escape_variables(text), {}, ()) == text

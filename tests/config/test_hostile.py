@@ -45,7 +45,7 @@ _DOCUMENTS = st.dictionaries(
 
 
 @given(_DOCUMENTS, st.booleans())
-def test_any_document_is_read_or_refused(document: Any, tolerant: bool) -> None:
+def test_any_document_is_parsed_or_rejected(document: Any, tolerant: bool) -> None:
     find_unset_variables(document, {})
     with contextlib.suppress(InvalidConfig):
         check_config(
@@ -56,7 +56,7 @@ def test_any_document_is_read_or_refused(document: Any, tolerant: bool) -> None:
 
 
 @given(_ENTRIES | _VALUES, st.sampled_from(list(CLIENTS)), st.sampled_from(["user", "project"]))
-def test_any_entry_of_a_client_is_translated_or_refused(
+def test_any_client_entry_is_translated_or_rejected(
     entry: Any, client: str, scope: Any
 ) -> None:
     machine = HostSystem("linux", Path("/home/me"), {"A": "1"}, Path("/work"))
@@ -66,6 +66,6 @@ def test_any_entry_of_a_client_is_translated_or_refused(
 
 
 @given(st.text(alphabet='{}[]",:/*\\ 1ae\n') | _DOCUMENTS.map(lambda one: json.dumps(one)))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     with contextlib.suppress(InvalidConfig):
         parse_jsonc("f", text)

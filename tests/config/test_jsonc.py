@@ -37,7 +37,7 @@ _TEXT = """\
 """
 
 
-def test_a_new_member_is_put_at_the_end_and_all_comments_stay() -> None:
+def test_new_member_is_appended_and_comments_are_kept() -> None:
     after = set_member(_TEXT, ("servers",), "c", {"command": "z", "args": []})
     assert after == _TEXT.replace(
         """\
@@ -55,12 +55,12 @@ def test_a_new_member_is_put_at_the_end_and_all_comments_stay() -> None:
     )
 
 
-def test_a_member_is_replaced_in_its_place() -> None:
+def test_member_is_replaced_in_place() -> None:
     after = set_member(_TEXT, ("servers",), "a", 1)
     assert after == _TEXT.replace('{"command": "x"}', "1")
 
 
-def test_a_member_goes_with_its_own_comment_only() -> None:
+def test_removed_member_takes_only_its_own_comment() -> None:
     after = remove_members(_TEXT, ("servers",), ["a"])
     assert after == _TEXT.replace('    "a": {"command": "x"}, // about a\n', "")
     after = remove_members(_TEXT, ("servers",), ["b"])
@@ -82,16 +82,16 @@ def test_a_member_goes_with_its_own_comment_only() -> None:
         ('{\n  "a": 1 // one\n}', '{\n  "a": 1, // one\n  "s": {\n    "n": 1\n  }\n}'),
     ],
 )
-def test_the_layout_of_the_text_is_followed(text: str, after: str) -> None:
+def test_edit_follows_the_layout_of_the_text(text: str, after: str) -> None:
     assert set_member(text, ("s",), "n", 1) == after
     assert _value(after)["s"]["n"] == 1
 
 
-def test_objects_on_the_way_are_made() -> None:
+def test_missing_parents_are_created() -> None:
     assert _value(set_member('{"a": {}}', ("a", "b", "c"), "n", 1)) == {"a": {"b": {"c": {"n": 1}}}}
 
 
-def test_what_is_no_object_is_not_made_one() -> None:
+def test_member_of_a_non_object_is_rejected() -> None:
     with pytest.raises(InvalidConfig, match="must be an object; correct it"):
         set_member('{"s": []}', ("s",), "n", 1)
 
@@ -126,7 +126,7 @@ def _written(value: Any, chance: random.Random) -> str:
 
 
 @given(_OBJECTS, _NAMES, _VALUES, st.randoms(use_true_random=False))
-def test_setting_a_member_sets_it_and_nothing_else(
+def test_set_member_changes_nothing_else(
     members: dict[str, Any], name: str, value: Any, chance: random.Random
 ) -> None:
     text = _written({"x": 1, "inner": members, "y": 2}, chance)
@@ -135,7 +135,7 @@ def test_setting_a_member_sets_it_and_nothing_else(
 
 
 @given(_OBJECTS, st.data(), st.randoms(use_true_random=False))
-def test_taking_members_takes_them_and_nothing_else(
+def test_remove_members_changes_nothing_else(
     members: dict[str, Any], data: st.DataObject, chance: random.Random
 ) -> None:
     text = _written({"x": 1, "inner": members, "y": 2}, chance)
@@ -169,7 +169,7 @@ trust_level = "trusted"
 """
 
 
-def test_tables_go_with_what_is_below_them_and_comments_above_the_next_stay() -> None:
+def test_remove_tables_includes_subtables_and_keeps_next_comments() -> None:
     after = remove_tables(_TOML, "mcp_servers", ["docs", "my server"])
     assert (
         after
@@ -190,13 +190,13 @@ trust_level = "trusted"
     assert list(tomllib.loads(after)["mcp_servers"]) == ["figma"]
 
 
-def test_what_only_looks_like_a_header_is_none() -> None:
+def test_header_inside_a_string_is_ignored() -> None:
     text = '[m.a]\nx = """\n[no header]\n"""\n[[hooks]]\nrun = 1\n[n.a]\n'
     assert remove_tables(text, "m", ["a"]) == "[[hooks]]\nrun = 1\n[n.a]\n"
 
 
 @given(st.text(max_size=8), st.dictionaries(st.text(max_size=3), st.text(max_size=5), max_size=3))
-def test_a_table_put_in_is_read_back(name: str, env: dict[str, str]) -> None:
+def test_appended_table_parses_to_its_values(name: str, env: dict[str, str]) -> None:
     values = {"command": name, "args": [name], "env": env, "on": True, "seconds": 1.5}
     after = append_table(_TOML, "mcp_servers", f"x{name}", values)
     read = tomllib.loads(after)["mcp_servers"]
@@ -204,13 +204,13 @@ def test_a_table_put_in_is_read_back(name: str, env: dict[str, str]) -> None:
     assert after.startswith(_TOML)
 
 
-def test_a_table_put_into_nothing_is_all_there_is() -> None:
+def test_table_appended_to_empty_text() -> None:
     assert append_table("", "mcp_servers", "a", {"command": "b"}) == (
         '[mcp_servers.a]\ncommand = "b"\n'
     )
     assert "\n" not in append_table("a = 1\r\n", "m", "a", {}).replace("\r\n", "")
 
 
-def test_broken_toml_says_so() -> None:
+def test_invalid_toml_is_rejected() -> None:
     with pytest.raises(InvalidConfig, match="file: not valid TOML: "):
         parse_toml("file", "[")

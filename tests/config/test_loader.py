@@ -26,7 +26,7 @@ def _message(folder: Path, text: str, **environment: str) -> str:
     return str(caught.value).replace(str(path), "F")
 
 
-def test_a_file_is_read_with_its_comments(tmp_path: Path) -> None:
+def test_file_with_comments_is_read(tmp_path: Path) -> None:
     path = _written(
         tmp_path,
         """// Ours.
@@ -44,13 +44,13 @@ def test_a_file_is_read_with_its_comments(tmp_path: Path) -> None:
     assert config.path == path
 
 
-def test_a_file_with_a_mark_at_its_head_is_read(tmp_path: Path) -> None:
+def test_file_with_byte_order_mark_is_read(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_bytes(b'\xef\xbb\xbf{"http": {"port": 1}}')
     assert load_config(path, {}).http.port == 1
 
 
-def test_the_environment_is_that_of_the_process(
+def test_process_environment_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_TEST_PORT", "77")
@@ -60,7 +60,7 @@ def test_the_environment_is_that_of_the_process(
     )
 
 
-def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
+def test_error_names_the_line(tmp_path: Path) -> None:
     text = '{\n  // …\n  "mcpServers": {\n    "a": {\n      "comand": "x",\n    }\n  }\n}'
     assert _message(tmp_path, text) == (
         'F, line 5: mcpServers.a.comand: unknown key; did you mean "command"?'
@@ -71,7 +71,7 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
     assert _message(tmp_path, text).startswith("F, line 4: mcpServers.b.alias: the tools of this")
 
 
-def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
+def test_duplicate_key_is_rejected(tmp_path: Path) -> None:
     text = '{\n"mcpServers": {\n"a": {"command": "x"},\n"a": {"command": "y"}\n}}'
     assert _message(tmp_path, text) == (
         'F, line 4: mcpServers.a: the key "a" appears twice; rename or remove one'
@@ -93,19 +93,19 @@ def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
         ("{} /* never closed", ""),
     ],
 )
-def test_what_is_no_json_says_so(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_json_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     if not message:
         assert load_config(_written(tmp_path, text), {}).servers == {}
         return
     assert message in _message(tmp_path, text)
 
 
-def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_missing_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="there is no such file; check the path"):
         load_config(tmp_path / "none.json")
 
 
-def test_the_file_is_found_where_it_was_said_to_be(
+def test_search_order_of_config_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -126,7 +126,7 @@ def test_the_file_is_found_where_it_was_said_to_be(
     )
 
 
-def test_without_a_folder_of_configurations_it_is_the_one_in_the_home_folder(
+def test_default_config_folder_is_in_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -135,7 +135,7 @@ def test_without_a_folder_of_configurations_it_is_the_one_in_the_home_folder(
 
 
 @given(st.text(alphabet='{}[]",/*\\\n :1a'))
-def test_blanking_changes_no_place(text: str) -> None:
+def test_blanking_keeps_all_offsets(text: str) -> None:
     result = blank_extensions(text)
     assert len(result) == len(text)
     assert [at for at, one in enumerate(result) if one == "\n"] == [

@@ -18,7 +18,7 @@ def _mcproxy(*entries: object) -> dict[str, object]:
     return {"httpServer": {"middleware": {"proxy": list(entries)}}}
 
 
-def test_mcproxys_file_is_read() -> None:
+def test_mcproxy_file_is_read() -> None:
     config = _read(
         {
             "mcpServers": {
@@ -69,7 +69,7 @@ def test_mcproxys_file_is_read() -> None:
     )
 
 
-def test_mcproxys_defaults_are_ours() -> None:
+def test_mcproxy_defaults_equal_ours() -> None:
     theirs, ours = mcproxy.McproxyConfig.from_json(None), ToolSearchConfig()
     for config in (
         _read({"middleware": [{"type": "tool_search"}]}),
@@ -89,11 +89,11 @@ def test_mcproxys_defaults_are_ours() -> None:
         {"type": "tool_search", "config": {"enabled": False}},
     ],
 )
-def test_mcproxys_search_can_be_switched_off(entry: object) -> None:
+def test_disabled_mcproxy_search_lists_all_tools(entry: object) -> None:
     assert _read(_mcproxy(entry)).tool_search.mode == "direct"
 
 
-def test_a_file_of_mcproxy_without_its_search_has_the_defaults() -> None:
+def test_mcproxy_file_without_search_has_the_defaults() -> None:
     document = {"httpServer": {"corsEnabled": False, "corsOrigins": ["*"], "middleware": {}}}
     assert _read(document).tool_search == ToolSearchConfig()
     assert _read(document).http == HttpConfig()
@@ -147,7 +147,7 @@ def test_a_file_of_mcproxy_without_its_search_has_the_defaults() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_in_their_own_places(document: object, message: str) -> None:
+def test_errors_name_the_path_in_the_foreign_format(document: object, message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         _read(document)
     assert str(caught.value) == message
@@ -164,7 +164,7 @@ def test_what_is_wrong_is_told_in_their_own_places(document: object, message: st
         {"tool_search": {"threshold": True, "never_defer": [1]}},
     ],
 )
-def test_everruns_shapes_are_read(capabilities: object) -> None:
+def test_everruns_formats_are_read(capabilities: object) -> None:
     search = _read({"capabilities": capabilities}).tool_search
     # It hides from its threshold on; we hide from one above our limit on.
     assert search == ToolSearchConfig(max_tools_limit=everruns.THRESHOLD - 1)
@@ -186,12 +186,12 @@ def test_everruns_settings_are_read() -> None:
 
 
 @pytest.mark.parametrize("threshold", [0, 1])
-def test_a_threshold_that_is_always_met_is_the_mode_that_always_searches(threshold: int) -> None:
+def test_threshold_below_two_selects_search_mode(threshold: int) -> None:
     config = _read({"capabilities": {"tool_search": {"threshold": threshold}}})
     assert config.tool_search.mode == "search"
 
 
-def test_vscodes_file_is_read() -> None:
+def test_vscode_file_is_read() -> None:
     config = _read(
         {
             "inputs": [{"type": "promptString", "id": "key", "password": True}],

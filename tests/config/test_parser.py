@@ -36,13 +36,13 @@ def _fault(document: object, **environment: str) -> InvalidSetting:
     return caught.value
 
 
-def test_nothing_told_is_all_defaults() -> None:
+def test_empty_document_gives_the_defaults() -> None:
     assert _read({}) == GatewayConfig()
     assert GatewayConfig().tool_search == ToolSearchConfig()
     assert GatewayConfig().http.host == "127.0.0.1"
 
 
-def test_everything_can_be_told() -> None:
+def test_every_section_is_parsed() -> None:
     config = _read(
         {
             "$schema": "./toolcrib.schema.json",
@@ -180,7 +180,7 @@ def test_everything_can_be_told() -> None:
     assert config.notes == ()
 
 
-def test_a_key_may_switch_tool_search_for_whoever_has_it() -> None:
+def test_api_key_may_override_tool_search() -> None:
     keys: list[dict[str, str | None]] = [
         {"key": "a long secret", "toolSearch": "off"},
         {"hash": "ab" * 32, "name": "ci", "toolSearch": "native"},
@@ -195,12 +195,12 @@ def test_a_key_may_switch_tool_search_for_whoever_has_it() -> None:
         parse_config({"auth": {"keys": twins}}, {})
 
 
-def test_a_limit_is_as_agreed() -> None:
+def test_documented_size_limits() -> None:
     assert ServerConfig("x").max_result_bytes == 8 * MIB
     assert HttpConfig().max_body_bytes == 16 * MIB
 
 
-def test_the_selection_orders_are_those_of_the_core() -> None:
+def test_selection_orders_equal_those_of_the_session() -> None:
     orders = [SERVER_PRIORITY, ALPHABETICAL, RANDOM]
     config = _read({"toolSearch": {"toolSelectionOrder": orders}})
     assert config.tool_search.tool_selection_order == tuple(orders)
@@ -398,13 +398,13 @@ def test_the_selection_orders_are_those_of_the_core() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_the_cure(document: object, message: str) -> None:
+def test_error_names_the_path_and_the_fix(document: object, message: str) -> None:
     fault = _fault(document)
     assert str(fault) == message
     assert "secret" not in str(fault)
 
 
-def test_too_many_of_anything_are_refused() -> None:
+def test_too_many_entries_are_rejected() -> None:
     servers = {f"s{number}": {"command": "a"} for number in range(1001)}
     assert str(_fault({"mcpServers": servers})) == "mcpServers: at most 1,000 servers are allowed"
     keys = [f"a secret key {number}" for number in range(10_001)]
@@ -413,7 +413,7 @@ def test_too_many_of_anything_are_refused() -> None:
     assert "at most 128 characters" in str(_fault({"mcpServers": long}))
 
 
-def test_a_missing_variable_is_named_with_its_place_and_with_all_others() -> None:
+def test_missing_variable_is_named_with_its_path_and_all_others() -> None:
     document = {
         "mcpServers": {
             "a": {"command": "x", "env": {"T": "${FIRST}"}, "args": ["${SECOND}"]},
@@ -432,7 +432,7 @@ def test_a_missing_variable_is_named_with_its_place_and_with_all_others() -> Non
     )
 
 
-def test_a_variable_may_stand_for_a_number_or_a_flag() -> None:
+def test_variable_may_hold_a_number_or_a_boolean() -> None:
     document = {
         "http": {"port": "${PORT}", "sessionIdleSeconds": "${IDLE:-2.5}"},
         "toolSearch": {"debug": "${DEBUG}", "mode": "${MODE}"},
@@ -449,24 +449,24 @@ def test_a_variable_may_stand_for_a_number_or_a_flag() -> None:
     assert "toolSearch.debug" in str(_fault(document, PORT="1", DEBUG="1", MODE=""))
 
 
-def test_an_empty_variable_for_a_number_or_a_flag_is_the_default() -> None:
+def test_empty_variable_gives_the_default() -> None:
     document = {"http": {"port": "${PORT:-}"}, "toolSearch": {"debug": "${DEBUG}"}}
     config = _read(document, DEBUG=" ")
     assert (config.http.port, config.tool_search.debug) == (8787, False)
 
 
-def test_names_and_origins_of_all_kinds_may_call() -> None:
+def test_host_and_origin_patterns_are_accepted() -> None:
     hosts = ["*", "*.example.com", "tools:8787", "[::1]:80", "10.0.0.1"]
     origins = ["*", "null", "https://a.example:8443/", "vscode-webview://0abc"]
     http = _read({"http": {"allowedHosts": hosts, "allowedOrigins": origins}}).http
     assert (list(http.allowed_hosts), list(http.allowed_origins)) == (hosts, origins)
 
 
-def test_a_whole_number_may_be_written_with_a_point() -> None:
+def test_integer_may_be_written_with_a_decimal_point() -> None:
     assert _read({"http": {"port": 80.0}}).http.port == 80
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_left_out_of_repr() -> None:
     config = _read(
         {
             "mcpServers": {
@@ -482,7 +482,7 @@ def test_secrets_are_not_shown() -> None:
     assert ApiKey.from_secret("hush hush hush").hash not in repr(config)
 
 
-def test_tolerance_switches_off_servers_whose_variables_are_not_set() -> None:
+def test_servers_with_unset_variables_can_be_disabled() -> None:
     document = {
         "mcpServers": {
             "a": {"command": "x", "env": {"T": "${UNSET}"}, "alias": "y"},

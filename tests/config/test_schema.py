@@ -35,19 +35,19 @@ _PARTS: dict[type, tuple[str, ...]] = {
 }
 
 
-def test_the_shipped_schema_is_the_one_the_settings_make() -> None:
+def test_shipped_schema_equals_the_settings() -> None:
     shipped = files("toolcrib.config") / "toolcrib.schema.json"
     assert json.loads(shipped.read_text(encoding="utf-8")) == build_config_schema(), (
         "write it anew: toolcrib config schema > src/toolcrib/config/toolcrib.schema.json"
     )
 
 
-def test_the_schema_knows_every_key_of_the_file() -> None:
+def test_schema_has_every_key() -> None:
     assert set(build_config_schema()["properties"]) == {*KNOWN_KEYS, *FOREIGN_KEYS}
 
 
 @pytest.mark.parametrize("part", _PARTS, ids=lambda part: part.__name__)
-def test_every_setting_is_described_with_its_default(part: type) -> None:
+def test_schema_describes_every_setting_with_its_default(part: type) -> None:
     schema: Any = build_config_schema()["properties"]
     for step in _PARTS[part]:
         schema = schema[step]
@@ -75,7 +75,7 @@ def test_every_setting_is_described_with_its_default(part: type) -> None:
         {"httpServer": {"port": 1, "middleware": {"proxy": []}}},
     ],
 )
-def test_what_is_read_is_valid(document: Any) -> None:
+def test_parsed_document_is_valid(document: Any) -> None:
     parse_config(document, {})
     assert _VALIDATOR.is_valid(document), list(_VALIDATOR.iter_errors(document))
 
@@ -103,7 +103,7 @@ def test_what_is_read_is_valid(document: Any) -> None:
         {"store": 1},
     ],
 )
-def test_what_cannot_be_read_is_not_valid(document: Any) -> None:
+def test_rejected_document_is_invalid(document: Any) -> None:
     with pytest.raises(InvalidConfig):
         parse_config(document, {})
     assert not _VALIDATOR.is_valid(document)

@@ -39,7 +39,7 @@ def _fault(document: object) -> str:
         ({"command": "a"}, "stdio"),
     ],
 )
-def test_the_spellings_of_other_clients_are_read(entry: dict[str, Any], transport: str) -> None:
+def test_spellings_of_other_clients_are_read(entry: dict[str, Any], transport: str) -> None:
     assert _server(entry).transport == transport
 
 
@@ -82,12 +82,12 @@ def test_settings_of_other_clients_are_converted() -> None:
         ),
     ],
 )
-def test_settings_of_other_clients_can_be_wrong_too(extra: dict[str, Any], message: str) -> None:
+def test_invalid_settings_of_other_clients_are_rejected(extra: dict[str, Any], message: str) -> None:
     document = {"mcpServers": {"a": {"url": "https://a", **extra}}}
     assert _fault(document) == f"mcpServers.a.{message}"
 
 
-def test_what_a_client_has_and_we_do_not_is_noted() -> None:
+def test_unsupported_client_keys_are_noted() -> None:
     config = _read({"mcpServers": {"a": {"command": "x", "envFile": ".env", "oauth": {}}}})
     assert config.notes == (
         "server a: envFile is not read here; put its variables into env",
@@ -95,7 +95,7 @@ def test_what_a_client_has_and_we_do_not_is_noted() -> None:
     )
 
 
-def test_a_server_that_is_switched_off_needs_no_variables() -> None:
+def test_disabled_server_needs_no_variables() -> None:
     entry = {
         "url": "${NO_URL}",
         "headers": {"Authorization": "Bearer ${NO_TOKEN}"},

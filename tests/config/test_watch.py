@@ -20,7 +20,7 @@ def _config(*servers: ServerConfig) -> GatewayConfig:
     return GatewayConfig({server.name: server for server in servers})
 
 
-def test_the_difference_of_two_configurations_is_what_there_is_to_do() -> None:
+def test_difference_lists_servers_and_sections() -> None:
     changed = replace(_B, args=("y",))
     new = replace(
         _config(_C, changed), tool_search=ToolSearchConfig(debug=True), http=HttpConfig(port=1)
@@ -32,13 +32,13 @@ def test_the_difference_of_two_configurations_is_what_there_is_to_do() -> None:
     assert found
 
 
-def test_equal_configurations_do_not_differ() -> None:
+def test_equal_configs_have_no_difference() -> None:
     old, new = _config(_A), replace(_config(_A), path=Path("x"), notes=("y",))
     assert diff_configs(old, new) == ConfigDifference()
     assert not diff_configs(old, new)
 
 
-def test_another_order_is_a_difference_but_no_server_changed() -> None:
+def test_reordered_servers_are_not_changed() -> None:
     assert diff_configs(_config(_A, _B), _config(_B, _A)) == ConfigDifference(is_reordered=True)
     # One put in between moves nobody.
     assert diff_configs(_config(_A, _B), _config(_A, _C, _B)) == ConfigDifference(added=(_C,))
@@ -65,7 +65,7 @@ def _watcher(path: Path) -> ConfigWatcher:
     return ConfigWatcher(load_config(path, {}), path, environment={}, poll_seconds=0.001)
 
 
-def test_an_edit_is_seen_once(path: Path) -> None:
+def test_edit_is_reported_once(path: Path) -> None:
     watcher = _watcher(path)
     assert watcher.check_once() is None
     _write(path, _TWO, 2)
@@ -76,7 +76,7 @@ def test_an_edit_is_seen_once(path: Path) -> None:
     assert [watcher.check_once() for _ in range(3)] == [None] * 3
 
 
-def test_an_edit_that_changes_no_setting_is_no_edit(path: Path) -> None:
+def test_edit_without_effect_is_not_reported(path: Path) -> None:
     watcher = _watcher(path)
     watcher.check_once()
     _write(path, f"// A comment.\n{_ONE}", 2)
@@ -85,7 +85,7 @@ def test_an_edit_that_changes_no_setting_is_no_edit(path: Path) -> None:
     assert watcher.check_once() is None
 
 
-def test_two_edits_of_one_size_at_one_time_are_both_seen(path: Path) -> None:
+def test_two_edits_with_equal_size_and_time_are_reported(path: Path) -> None:
     watcher = _watcher(path)
     _write(path, _TWO, 2)
     first = watcher.check_once()
@@ -96,7 +96,7 @@ def test_two_edits_of_one_size_at_one_time_are_both_seen(path: Path) -> None:
     assert second.config.servers["a"].command == "x"
 
 
-def test_a_broken_edit_keeps_what_there_was_and_says_why_once(path: Path) -> None:
+def test_invalid_edit_keeps_the_config_and_is_reported_once(path: Path) -> None:
     watcher = _watcher(path)
     before = watcher.config
     _write(path, '{"mcpServers": ', 2)
@@ -113,7 +113,7 @@ def test_a_broken_edit_keeps_what_there_was_and_says_why_once(path: Path) -> Non
     assert watcher.check_once() is None
 
 
-def test_a_file_written_in_steps_is_never_called_broken(path: Path) -> None:
+def test_file_written_in_steps_is_not_reported_as_invalid(path: Path) -> None:
     watcher = _watcher(path)
     _write(path, "{", 2)
     assert watcher.check_once() is None
@@ -123,7 +123,7 @@ def test_a_file_written_in_steps_is_never_called_broken(path: Path) -> None:
     assert not edit.error
 
 
-def test_a_file_that_is_gone_keeps_what_there_was(path: Path) -> None:
+def test_deleted_file_keeps_the_config(path: Path) -> None:
     watcher = _watcher(path)
     watcher.check_once()
     path.unlink()
@@ -138,7 +138,7 @@ def test_a_file_that_is_gone_keeps_what_there_was(path: Path) -> None:
     assert edit.config.servers["a"].command == "y"
 
 
-def test_edits_are_given_as_they_come(path: Path) -> None:
+def test_iter_changes_yields_edits_in_order(path: Path) -> None:
     async def commands() -> list[str]:
         watcher = _watcher(path)
         seen: list[str] = []

@@ -75,7 +75,7 @@ class SettingField:
     maximum: float | None = None
 
     @property
-    def expected(self) -> str:
+    def accepted_values(self) -> str:
         """The accepted values in words."""
         choices = ", ".join(f'"{choice}"' for choice in self.choices)
         if self.is_list:
@@ -190,7 +190,7 @@ class ConfigSection:
         if setting.choices and text not in setting.choices:
             nearest = find_nearest_name(text, setting.choices)
             hint = f'; did you mean "{nearest}"?' if nearest else ""
-            raise InvalidSetting(path, f"must be {setting.expected}{hint}")
+            raise InvalidSetting(path, f"must be {setting.accepted_values}{hint}")
         return text
 
     def _read_member(self, value: object, path: JsonPath) -> str:
@@ -217,7 +217,7 @@ class ConfigSection:
         if isinstance(number, bool) or not isinstance(number, accepted):
             raise _wrong_type(setting, value, path)
         if not _is_in_range(number, setting):
-            raise InvalidSetting(path, f"must be {setting.expected}")
+            raise InvalidSetting(path, f"must be {setting.accepted_values}")
         return number if setting.type == "integer" else float(number)
 
 
@@ -239,7 +239,7 @@ def _is_in_range(number: float, setting: SettingField) -> bool:
 
 def _wrong_type(setting: SettingField, value: object, path: JsonPath) -> InvalidSetting:
     # The value is not quoted, because it may be a secret.
-    return InvalidSetting(path, f"must be {setting.expected}, not {_name_json_type(value)}")
+    return InvalidSetting(path, f"must be {setting.accepted_values}, not {_name_json_type(value)}")
 
 
 def _name_json_type(value: object) -> str:

@@ -43,7 +43,7 @@ def user_config_path(environment: Mapping[str, str]) -> Path:
 def find_config_path(
     config: str | PathLike[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Path | None:
-    """Return the path of the configuration file, or None if there is none.
+    """Return the path of the configuration file, or None.
 
     A path that was named explicitly is returned even if the file does not exist.
     """

@@ -36,7 +36,7 @@ def _refusal(act: Callable[[], None]) -> str:
     return ""
 
 
-def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "f.json"
     replace_file(path, b"x", None)
     assert path.read_bytes() == b"x"
@@ -44,7 +44,7 @@ def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
     assert _names(path.parent) == ["f.json"]
 
 
-def test_a_file_keeps_its_rights_and_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_existing_file_keeps_its_mode_and_links_are_followed(tmp_path: Path) -> None:
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     real.write_bytes(b"old")
     real.chmod(0o644)
@@ -55,7 +55,7 @@ def test_a_file_keeps_its_rights_and_a_link_stays_a_link(tmp_path: Path) -> None
     assert _mode(real) == 0o644
 
 
-def test_what_somebody_wrote_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+def test_concurrent_change_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"theirs")
     for expected in (b"old", None):
@@ -65,7 +65,7 @@ def test_what_somebody_wrote_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
     assert _names(tmp_path) == ["f"]
 
 
-def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_unwritable_path_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InvalidConfig, match=r"cannot be written: .*; check its permissions"):
         replace_file(tmp_path / "file" / "f", b"x", None)
@@ -75,7 +75,7 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["folder", "file", "file/below/f", "shut/f", "new/folder/f"])
 @pytest.mark.parametrize("expected", [None, b"old"])
-def test_what_cannot_be_written_is_told_the_same_before_anything_is(
+def test_check_writable_raises_the_error_of_the_write(
     tmp_path: Path, place: str, expected: bytes | None
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -87,7 +87,7 @@ def test_what_cannot_be_written_is_told_the_same_before_anything_is(
     assert foretold or path.read_bytes() == b"new"
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(
+def test_full_disk_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "f"
@@ -105,7 +105,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(
     assert path.read_bytes() == b"old"
 
 
-def test_half_a_backup_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_backup_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
 
@@ -123,7 +123,7 @@ def test_half_a_backup_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert path.read_bytes() == b"old"
 
 
-def test_every_backup_is_kept_and_the_latest_is_found(
+def test_backups_are_numbered_and_the_latest_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "f.json"

@@ -26,7 +26,7 @@ def made(tmp_path: Path) -> HostSystem:
     return made
 
 
-def test_every_client_has_a_place_on_every_system(tmp_path: Path) -> None:
+def test_every_client_has_a_file_on_every_system(tmp_path: Path) -> None:
     home = tmp_path / "me"
     seen = {
         system: [place.path for place in list_client_files(HostSystem(system, home, {}, tmp_path))]
@@ -54,7 +54,7 @@ def test_every_client_has_a_place_on_every_system(tmp_path: Path) -> None:
     assert {place.client for place in list_client_files(made)} == set(CLIENTS)
 
 
-def test_variables_say_where_files_are(tmp_path: Path) -> None:
+def test_environment_variables_change_the_locations(tmp_path: Path) -> None:
     variables = {
         "APPDATA": "/roaming",
         "LOCALAPPDATA": "/local",
@@ -71,7 +71,7 @@ def test_variables_say_where_files_are(tmp_path: Path) -> None:
     assert any(str(place.path).startswith("/xdg/Code/") for place in list_client_files(linux))
 
 
-def test_a_folder_on_windows_is_looked_for_as_claude_code_writes_it() -> None:
+def test_windows_project_is_also_searched_with_slashes() -> None:
     made = HostSystem("win32", Path("/h"), {}, PureWindowsPath("C:\\a\\b"))  # type: ignore[arg-type]
     sections = [
         place.section for place in list_client_files(made) if place.section[0] == "projects"
@@ -82,7 +82,7 @@ def test_a_folder_on_windows_is_looked_for_as_claude_code_writes_it() -> None:
     ]
 
 
-def test_profiles_of_vscode_are_found(tmp_path: Path) -> None:
+def test_vscode_profiles_are_found(tmp_path: Path) -> None:
     made = machine(tmp_path)
     text = '{"servers": {"p": {"command": "x"}}}'
     put(made.home / ".config" / "Code" / "User" / "profiles" / "-1a2b" / "mcp.json", text)
@@ -99,7 +99,7 @@ def test_claude_desktop_is_read(made: HostSystem) -> None:
     assert "hush" not in repr(found)
 
 
-def test_claude_desktop_replaces_nothing_so_neither_do_we(tmp_path: Path) -> None:
+def test_claude_desktop_variables_are_escaped(tmp_path: Path) -> None:
     made = machine(tmp_path)
     path = made.home / ".config" / "Claude" / "claude_desktop_config.json"
     put(path, '{"mcpServers": {"a": {"command": "sh", "args": ["-c", "echo ${X}"]}}}')
@@ -125,7 +125,7 @@ def test_claude_code_is_read(made: HostSystem) -> None:
     )
 
 
-def test_all_folders_of_claude_code_can_be_asked_for(made: HostSystem) -> None:
+def test_all_projects_of_claude_code_can_be_read(made: HostSystem) -> None:
     found = {
         one.name: one for one in discover_servers(made, ["claude-code"], all_projects=True).servers
     }
@@ -152,7 +152,7 @@ def test_cursor_is_read(made: HostSystem) -> None:
     )
 
 
-def test_a_folder_of_an_editor_is_known_in_the_folders_own_file(tmp_path: Path) -> None:
+def test_workspace_folder_is_known_in_project_files(tmp_path: Path) -> None:
     made = machine(tmp_path)
     text = '{"mcpServers": {"a": {"command": "${workspaceFolder}/run", "cwd": "sub"}}}'
     put(made.project_folder / ".cursor" / "mcp.json", text)
@@ -174,7 +174,7 @@ def test_vscode_is_read(made: HostSystem) -> None:
     assert found["old"].entry == {"command": "uvx", "args": ["old-server"]}
 
 
-def test_what_is_asked_for_may_be_set_already(tmp_path: Path) -> None:
+def test_prompted_input_may_be_set_as_variable(tmp_path: Path) -> None:
     made = machine(tmp_path, PERPLEXITY_KEY="x")
     put_all(made)
     assert "enabled" not in _found(made, "vscode")["perplexity"].entry
@@ -243,13 +243,13 @@ def test_gemini_is_read(made: HostSystem) -> None:
         ('{"url": "unix:/x"}', "must be a URL"),
     ],
 )
-def test_an_entry_that_cannot_be_used_says_why(tmp_path: Path, entry: str, fault: str) -> None:
+def test_unusable_entry_has_an_error(tmp_path: Path, entry: str, fault: str) -> None:
     made = machine(tmp_path)
     put(made.home / ".cursor" / "mcp.json", f'{{"mcpServers": {{"a": {entry}}}}}')
     assert fault in _found(made)["a"].error
 
 
-def test_what_a_client_has_and_we_do_not_know_is_left_out_and_told(tmp_path: Path) -> None:
+def test_unknown_keys_are_left_out_with_a_note(tmp_path: Path) -> None:
     made = machine(tmp_path)
     text = '{"mcpServers": {"a": {"url": "${env:GITHUB_TOKEN}", "magic": 1, "trust": true}}}'
     put(made.home / ".cursor" / "mcp.json", text)
@@ -258,7 +258,7 @@ def test_what_a_client_has_and_we_do_not_know_is_left_out_and_told(tmp_path: Pat
     assert found.notes == ("unknown keys were left out: magic",)
 
 
-def test_our_own_entry_is_not_a_server_to_bring(tmp_path: Path) -> None:
+def test_toolcrib_entry_is_not_imported(tmp_path: Path) -> None:
     made = machine(tmp_path)
     servers = {
         "a": {"command": "/usr/bin/toolcrib", "args": ["stdio"]},
@@ -280,7 +280,7 @@ def test_our_own_entry_is_not_a_server_to_bring(tmp_path: Path) -> None:
         (".codex/config.toml", "[", "not valid TOML"),
     ],
 )
-def test_a_broken_file_is_told_and_the_others_are_read(
+def test_invalid_file_is_reported_and_others_are_read(
     made: HostSystem, name: str, text: str, fault: str
 ) -> None:
     path = put(made.home / name, text)
@@ -291,7 +291,7 @@ def test_a_broken_file_is_told_and_the_others_are_read(
     assert len(discovery.servers) > 5
 
 
-def test_a_file_without_anything_has_no_servers(tmp_path: Path) -> None:
+def test_blank_file_has_no_servers(tmp_path: Path) -> None:
     made = machine(tmp_path)
     put(made.home / ".cursor" / "mcp.json", " \n")
     put(made.home / ".gemini" / "settings.json", "{}")
@@ -300,7 +300,7 @@ def test_a_file_without_anything_has_no_servers(tmp_path: Path) -> None:
     assert (discovery.servers, discovery.errors, len(discovery.files)) == ((), (), 2)
 
 
-def test_all_servers_come_into_one_file_and_clashing_names_are_changed(
+def test_all_servers_are_imported_and_clashing_names_are_changed(
     made: HostSystem, tmp_path: Path
 ) -> None:
     path = tmp_path / "toolcrib.json"
@@ -317,7 +317,7 @@ def test_all_servers_come_into_one_file_and_clashing_names_are_changed(
     assert {brought.outcome for brought in again.servers} == {"there already"}
 
 
-def test_our_file_keeps_its_comments_and_its_servers(made: HostSystem, tmp_path: Path) -> None:
+def test_import_keeps_comments_and_existing_servers(made: HostSystem, tmp_path: Path) -> None:
     text = (
         '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"} // first\n  },\n'
         '  "http": {"port": 1}\n}\n'
@@ -336,7 +336,7 @@ def test_our_file_keeps_its_comments_and_its_servers(made: HostSystem, tmp_path:
     assert list(load_config(path, {}).servers) == ["git", "remote", "git-windsurf"]
 
 
-def test_a_third_of_one_name_has_a_number(tmp_path: Path) -> None:
+def test_third_server_of_a_name_gets_a_number(tmp_path: Path) -> None:
     made = machine(tmp_path)
     for edition, command in (("Code", "x"), ("Code - Insiders", "y")):
         path = made.home / ".config" / edition / "User" / "mcp.json"
@@ -346,13 +346,13 @@ def test_a_third_of_one_name_has_a_number(tmp_path: Path) -> None:
     assert [one.name for one in merger.servers] == ["a-vscode", "a-vscode-2"]
 
 
-def test_a_file_of_ours_that_is_broken_is_not_touched(made: HostSystem, tmp_path: Path) -> None:
+def test_import_into_invalid_file_is_rejected(made: HostSystem, tmp_path: Path) -> None:
     path = put(tmp_path / "toolcrib.json", '{\n  "mcpServer": {}\n}')
     with pytest.raises(InvalidConfig, match='line 2: mcpServer: unknown key; did you mean "mcpS'):
         plan_import(path, discover_servers(made).servers, made.environment)
 
 
-def test_half_a_character_is_written_as_json_writes_it(tmp_path: Path) -> None:
+def test_lone_surrogate_is_written_as_escape(tmp_path: Path) -> None:
     made = machine(tmp_path)
     text = r'{"mcpServers": {"a": {"command": "x", "args": ["\ud800"]}}}'
     put(made.home / ".cursor" / "mcp.json", text)

@@ -65,7 +65,7 @@ _SERVERS = {
 
 
 @pytest.mark.parametrize("client", _SERVERS)
-def test_our_entry_takes_the_servers_place_and_undo_brings_back_every_byte(
+def test_rewrite_and_restore_keep_every_byte(
     made: HostSystem, client: str
 ) -> None:
     place = _place(made, client)
@@ -84,7 +84,7 @@ def test_our_entry_takes_the_servers_place_and_undo_brings_back_every_byte(
     assert _undo(place) is None
 
 
-def test_what_is_not_ours_to_take_stays(made: HostSystem) -> None:
+def test_servers_that_were_not_imported_stay(made: HostSystem) -> None:
     place = _place(made, "vscode")
     _apply(place, "perplexity")
     text = place.path.read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ def test_what_is_not_ours_to_take_stays(made: HostSystem) -> None:
     assert list(_section(place)) == ["learn", ENTRY_NAME]
 
 
-def test_the_rest_of_codex_file_stays(made: HostSystem) -> None:
+def test_rewrite_keeps_the_rest_of_the_codex_file(made: HostSystem) -> None:
     place = _place(made, "codex")
     _apply(place, "context7", "figma")
     after = tomllib.loads(place.path.read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def test_the_rest_of_codex_file_stays(made: HostSystem) -> None:
     assert after == before
 
 
-def test_our_entry_is_put_in_once(made: HostSystem) -> None:
+def test_entry_is_added_once(made: HostSystem) -> None:
     place = _place(made, "gemini")
     _apply(place, "python")
     first = place.path.read_bytes()
@@ -117,7 +117,7 @@ def test_our_entry_is_put_in_once(made: HostSystem) -> None:
     assert list(_section(place)) == ["python", "http"]
 
 
-def test_a_file_that_was_changed_since_keeps_the_changes(made: HostSystem) -> None:
+def test_restore_keeps_later_edits(made: HostSystem) -> None:
     place = _place(made, "claude-code")
     project: JsonPath = ("projects", str(made.project_folder), "mcpServers")
     sections: dict[JsonPath, Collection[str]] = {place.section: ["sentry"], project: ["local"]}
@@ -138,7 +138,7 @@ def test_a_file_that_was_changed_since_keeps_the_changes(made: HostSystem) -> No
     assert local == {"command": "./server.py", "args": ["--here"]}
 
 
-def test_codex_file_that_was_changed_since_keeps_the_changes(made: HostSystem) -> None:
+def test_restore_keeps_later_edits_of_the_codex_file(made: HostSystem) -> None:
     place = _place(made, "codex")
     _apply(place, "context7", "figma")
     with place.path.open("a", encoding="utf-8") as file:
@@ -152,7 +152,7 @@ def test_codex_file_that_was_changed_since_keeps_the_changes(made: HostSystem) -
     assert after == before
 
 
-def test_an_entry_that_the_user_took_out_is_not_missed(made: HostSystem) -> None:
+def test_restore_works_without_our_entry(made: HostSystem) -> None:
     place = _place(made, "cursor")
     _apply(place, "github", "files", "events")
     place.path.write_text('{"mcpServers": {"toolcrib": {"command": "mine"}}}', encoding="utf-8")
@@ -161,7 +161,7 @@ def test_an_entry_that_the_user_took_out_is_not_missed(made: HostSystem) -> None
     assert _section(place)[ENTRY_NAME] == {"command": "mine"}
 
 
-def test_a_file_that_is_gone_comes_back(made: HostSystem) -> None:
+def test_restore_recreates_a_deleted_file(made: HostSystem) -> None:
     place = _place(made, "cursor")
     before = place.path.read_bytes()
     _apply(place, "github")
@@ -170,7 +170,7 @@ def test_a_file_that_is_gone_comes_back(made: HostSystem) -> None:
     assert place.path.read_bytes() == before
 
 
-def test_another_server_of_our_name_is_not_overwritten(tmp_path: Path) -> None:
+def test_foreign_server_named_toolcrib_is_not_overwritten(tmp_path: Path) -> None:
     made = machine(tmp_path)
     place = _place(made, "cursor")
     put(place.path, '{"mcpServers": {"toolcrib": {"command": "x"}, "a": {"command": "y"}}}')
@@ -188,7 +188,7 @@ def test_another_server_of_our_name_is_not_overwritten(tmp_path: Path) -> None:
     assert _section(place) == {"toolcrib": {"command": "x"}, "a": {"command": "y"}}
 
 
-def test_servers_come_back_where_even_their_section_is_gone(made: HostSystem) -> None:
+def test_restore_recreates_a_deleted_section(made: HostSystem) -> None:
     place = _place(made, "claude-code")
     project: JsonPath = ("projects", str(made.project_folder), "mcpServers")
     apply_rewrite(plan_rewrite(place, {place.section: ["sentry"], project: ["local"]}, _COMMAND))
@@ -199,7 +199,7 @@ def test_servers_come_back_where_even_their_section_is_gone(made: HostSystem) ->
     assert list(after["projects"][str(made.project_folder)]["mcpServers"]) == ["local"]
 
 
-def test_what_cannot_be_put_back_is_left_with_its_copy(made: HostSystem) -> None:
+def test_failed_restore_keeps_file_and_backup(made: HostSystem) -> None:
     place = _place(made, "codex")
     backup = _apply(place, "context7", "figma")
     text = 'mcp_servers = { toolcrib = { command = "toolcrib" } }\n'
@@ -219,7 +219,7 @@ def test_what_cannot_be_put_back_is_left_with_its_copy(made: HostSystem) -> None
         '[mcp_servers.a]\ncommand = """\n[other]\n"""\n',
     ],
 )
-def test_a_layout_that_cannot_be_edited_is_left_as_it_is(tmp_path: Path, text: str) -> None:
+def test_unsupported_layout_is_rejected(tmp_path: Path, text: str) -> None:
     made = machine(tmp_path)
     place = _place(made, "codex")
     put(place.path, text)
@@ -229,7 +229,7 @@ def test_a_layout_that_cannot_be_edited_is_left_as_it_is(tmp_path: Path, text: s
     assert place.path.read_text(encoding="utf-8") == text
 
 
-def test_a_file_with_windows_lines_and_a_mark_keeps_both(tmp_path: Path) -> None:
+def test_rewrite_keeps_crlf_and_byte_order_mark(tmp_path: Path) -> None:
     made = machine(tmp_path)
     place = _place(made, "cursor")
     put(place.path, '\ufeff{\r\n  "mcpServers": {\r\n    "a": {"command": "x"}\r\n  }\r\n}\r\n')
@@ -239,7 +239,7 @@ def test_a_file_with_windows_lines_and_a_mark_keeps_both(tmp_path: Path) -> None
     assert b"\n" not in after.replace(b"\r\n", b"")
 
 
-def test_what_is_no_text_is_left_as_it_is(tmp_path: Path) -> None:
+def test_binary_file_is_rejected(tmp_path: Path) -> None:
     made = machine(tmp_path)
     place = _place(made, "cursor")
     place.path.parent.mkdir(parents=True)
@@ -248,7 +248,7 @@ def test_what_is_no_text_is_left_as_it_is(tmp_path: Path) -> None:
         plan_rewrite(place, {place.section: []}, _COMMAND)
 
 
-def test_a_write_that_fails_leaves_no_backup_behind(made: HostSystem) -> None:
+def test_failed_write_removes_the_backup(made: HostSystem) -> None:
     place = _place(made, "cursor")
     planned = plan_rewrite(place, {place.section: ["github"]}, _COMMAND)
     put(place.path, "{}")

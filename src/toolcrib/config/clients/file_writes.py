@@ -1,4 +1,4 @@
-"""Write configuration files atomically, with backups beside them."""
+"""Write configuration files atomically, with backups in the same folder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def encode_like(before: bytes | None, text: str) -> bytes:
 
 
 def create_backup(path: Path, content: bytes) -> Path:
-    """Write the content of a file to a new backup beside it, and return its path."""
+    """Write the content of a file to a new backup in its folder, and return its path."""
     target = resolve_links(path)
     mode = target.stat().st_mode & 0o777 if target.exists() else PRIVATE_MODE
     for backup in _backup_paths(target):

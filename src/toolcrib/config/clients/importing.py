@@ -48,7 +48,7 @@ class ImportedServer:
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """The content of our file before and after an import; `before` is None if it does not exist."""
+    """The content of our file before and after an import; `before` is None for a new file."""
 
     path: Path
     before: bytes | None = field(repr=False)

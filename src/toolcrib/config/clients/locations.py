@@ -24,7 +24,7 @@ CLIENTS: Mapping[str, str] = {
 SERVERS: JsonPath = ("mcpServers",)
 MAX_EDITOR_PROFILES = 20
 
-# Claude Desktop from the Microsoft Store has folders of its own.
+# Claude Desktop from the Microsoft Store uses its own folders.
 _STORE_PACKAGE = "Claude_pzs8sxrjxfjjc"
 
 

@@ -59,7 +59,7 @@ async def works(connected: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_a_server_that_is_killed_in_a_call_is_said_to_be_gone_and_comes_back(
+async def test_server_killed_in_a_call_is_reported_and_restarted(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
@@ -83,7 +83,7 @@ async def test_a_server_that_is_killed_in_a_call_is_said_to_be_gone_and_comes_ba
         assert await call_text(connected, "bad___echo", {"text": "back"}) == "back"
 
 
-async def test_a_call_that_changes_nothing_is_made_again(
+async def test_read_only_call_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
@@ -93,7 +93,7 @@ async def test_a_call_that_changes_nothing_is_made_again(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot stop a process like that")
-async def test_a_server_that_nobody_uses_and_that_no_longer_answers_is_started_anew(
+async def test_idle_unresponsive_server_is_restarted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "HEALTH_CHECK_SECONDS", 0.3)
@@ -112,7 +112,7 @@ async def test_a_server_that_nobody_uses_and_that_no_longer_answers_is_started_a
         assert not is_running(before)
 
 
-async def test_a_server_that_hangs_is_given_up_after_its_time() -> None:
+async def test_call_of_hanging_server_times_out() -> None:
     bad = plain_server("bad", ["hang", "echo"], given={"call_seconds": 0.3})
     async with gateway(build_config(bad, GOOD)) as front, connect_client(front) as connected:
         text = await refused(connected, "bad___hang")
@@ -129,7 +129,7 @@ async def test_a_server_that_hangs_is_given_up_after_its_time() -> None:
         ("mute", "did not answer in time"),
     ],
 )
-async def test_a_server_that_does_not_come_up_is_named_and_holds_up_nobody(
+async def test_failed_start_is_reported_and_does_not_affect_others(
     kind: str, says: str
 ) -> None:
     bad = faulty(kind, connect_seconds=0.7)
@@ -148,14 +148,14 @@ async def test_a_server_that_does_not_come_up_is_named_and_holds_up_nobody(
     ("command", "says"),
     [("toolcrib-no-such-program", "not found"), (__file__, "cannot be executed")],
 )
-async def test_a_program_that_cannot_be_run_is_said_so(command: str, says: str) -> None:
+async def test_unusable_program_is_reported(command: str, says: str) -> None:
     async with gateway(build_config(ServerConfig("bad", command=command), GOOD)) as front:
         assert says in front.pool.unreachable_servers()["bad"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such signals")
 @pytest.mark.parametrize(("seconds", "quoted"), [(0, ""), (3600, "; last line on stderr: busy")])
-async def test_what_ended_a_server_is_told_and_only_its_last_words(
+async def test_error_has_the_exit_and_only_recent_stderr(
     seconds: float, quoted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "STDERR_TAIL_SECONDS", seconds)
@@ -165,13 +165,13 @@ async def test_what_ended_a_server_is_told_and_only_its_last_words(
         connect_client(front) as connected,
     ):
         bad = front.pool.servers["bad"]
-        bad.stderr_tail.feed("busy\n")
+        bad.stderr_tail.add_output("busy\n")
         os.kill(int(await call_text(connected, "bad___pid")), signal.SIGKILL)
         await wait_until(lambda: bad.error)
         assert bad.error == f"its program was killed by SIGKILL{quoted}"
 
 
-async def test_a_server_that_nobody_has_seen_is_named_where_nothing_fits() -> None:
+async def test_unlisted_server_is_named_in_an_empty_search_result() -> None:
     missing = ServerConfig("missing", command="no-such-program")
     async with gateway(build_config(missing, GOOD)) as front, connect_client(front) as connected:
         await wait_until(lambda: front.pool.servers["missing"].error)
@@ -183,7 +183,7 @@ async def test_a_server_that_nobody_has_seen_is_named_where_nothing_fits() -> No
         assert text.startswith("The tools of missing are not known yet: its program or folder")
 
 
-async def test_a_server_that_is_down_is_named_in_what_a_search_finds() -> None:
+async def test_unreachable_server_is_named_in_search_results() -> None:
     bad = plain_server("bad", ["lion"])
     async with (
         gateway(build_config(bad, mode="search")) as front,
@@ -197,7 +197,7 @@ async def test_a_server_that_is_down_is_named_in_what_a_search_finds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dies_on_probe", "deaf_to_probe"])
-async def test_a_server_that_cannot_bear_to_be_probed_is_started_again_in_the_old_way(
+async def test_server_that_fails_the_probe_is_started_with_a_handshake(
     kind: str,
 ) -> None:
     async with gateway(build_config(faulty(kind, connect_seconds=1.5))) as front:
@@ -208,12 +208,12 @@ async def test_a_server_that_cannot_bear_to_be_probed_is_started_again_in_the_ol
             assert await call_text(connected, "bad___echo") == "here"
 
 
-async def test_noise_on_standard_output_is_passed_over() -> None:
+async def test_invalid_lines_on_stdout_are_ignored() -> None:
     async with gateway(build_config(faulty("noise"))) as front, connect_client(front) as connected:
         assert await call_text(connected, "bad___echo") == "here"
 
 
-async def test_a_line_that_never_ends_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_line_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 4_000_000)
     config = build_config(faulty("endless_line", connect_seconds=10), GOOD)
     async with gateway(config) as front, connect_client(front) as connected:
@@ -222,7 +222,7 @@ async def test_a_line_that_never_ends_ends_the_connection(monkeypatch: pytest.Mo
         await works(connected)
 
 
-async def test_a_flood_of_notices_drowns_nobody() -> None:
+async def test_notification_flood_does_not_block_others() -> None:
     heard: list[Any] = []
 
     async def on_message(message: Any) -> None:
@@ -236,12 +236,12 @@ async def test_a_flood_of_notices_drowns_nobody() -> None:
             tasks.start_soon(connected.call_tool, "bad___echo", {})
             await works(connected)
         await works(connected)
-        await wait_until(lambda: front.pool.servers["bad"].in_flight._forwarding == 0)
+        await wait_until(lambda: front.pool.servers["bad"].in_flight.forwarding_count == 0)
     # What it made up is not passed on, and the list is not read again for every notice.
     assert set(heard) <= {"notifications/message"}
 
 
-async def test_a_server_that_lies_about_its_tools_is_taken_at_its_word() -> None:
+async def test_error_of_a_server_is_forwarded_unchanged() -> None:
     async with (
         gateway(build_config(faulty("lies"), GOOD)) as front,
         connect_client(front) as connected,
@@ -252,7 +252,7 @@ async def test_a_server_that_lies_about_its_tools_is_taken_at_its_word() -> None
 
 
 @pytest.mark.parametrize("kind", ["huge_description", "huge_schema"])
-async def test_a_definition_beyond_measure_is_left_out_and_the_others_stay(kind: str) -> None:
+async def test_oversized_definition_is_left_out(kind: str) -> None:
     config = build_config(faulty(kind, connect_seconds=60), GOOD)
     async with gateway(config) as front, connect_client(front) as connected:
         await works(connected)
@@ -268,7 +268,7 @@ async def test_a_definition_beyond_measure_is_left_out_and_the_others_stay(kind:
 
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_one_bad_tool_does_not_spoil_the_list(era: str) -> None:
+async def test_invalid_tool_does_not_affect_others(era: str) -> None:
     async with (
         gateway(build_config(faulty("bad_tools"))) as front,
         connect_client(front, era) as connected,
@@ -302,7 +302,7 @@ async def test_one_bad_tool_does_not_spoil_the_list(era: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["not_a_list", "endless_pages"])
-async def test_a_list_that_is_none_or_never_ends(kind: str, monkeypatch: Any) -> None:
+async def test_invalid_and_endless_lists(kind: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("toolcrib.gateway.mcp.upstream.connection.MAX_PAGES", 50)
     async with (
         gateway(build_config(faulty(kind), GOOD)) as front,
@@ -314,7 +314,7 @@ async def test_a_list_that_is_none_or_never_ends(kind: str, monkeypatch: Any) ->
 
 
 @pytest.mark.parametrize("kind", ["garbage", "half_line"])
-async def test_an_answer_that_is_none(kind: str) -> None:
+async def test_invalid_responses(kind: str) -> None:
     config = build_config(faulty(kind, call_seconds=0.5), GOOD)
     async with gateway(config) as front, connect_client(front) as connected:
         text = await refused(connected, "bad___echo")
@@ -322,7 +322,7 @@ async def test_an_answer_that_is_none(kind: str) -> None:
         await works(connected)
 
 
-async def test_answers_that_nobody_asked_for_are_dropped() -> None:
+async def test_unrequested_responses_are_dropped() -> None:
     async with (
         gateway(build_config(faulty("not_a_result"))) as front,
         connect_client(front) as connected,
@@ -331,18 +331,18 @@ async def test_answers_that_nobody_asked_for_are_dropped() -> None:
             assert await call_text(connected, "bad___echo") == "here"
 
 
-async def test_a_server_that_keeps_dying_is_started_ever_more_slowly(
+async def test_crashing_server_is_restarted_with_backoff(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.02)
     async with gateway(build_config(faulty("dies_after_list"), GOOD)) as front:
         bad = front.pool.servers["bad"]
-        await wait_until(lambda: bad._recent_failures >= 4)
+        await wait_until(lambda: bad.recent_failures >= 4)
         async with connect_client(front) as connected:
             await works(connected)
 
 
-async def test_servers_that_do_not_start_do_not_keep_others_from_starting(
+async def test_hanging_starts_do_not_block_other_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "START_SLOT_SECONDS", 0.2)
@@ -353,7 +353,7 @@ async def test_servers_that_do_not_start_do_not_keep_others_from_starting(
         assert not any(front.pool.servers[one.name].failures for one in slow)
 
 
-async def test_a_process_goes_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_stopping_a_server_kills_its_children(tmp_path: Path) -> None:
     note = tmp_path / "child"
     async with gateway(build_config(faulty("tree", str(note)))) as front:
         assert front.pool.servers["bad"].connection

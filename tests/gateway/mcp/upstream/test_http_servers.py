@@ -120,7 +120,7 @@ async def official() -> AsyncIterator[tuple[Official, McpRouter]]:
 
 
 @BOTH
-async def test_a_server_over_http_in_both_eras(
+async def test_http_server_in_both_revisions(
     official: tuple[Official, McpRouter], era: str
 ) -> None:
     _, front = official
@@ -132,7 +132,7 @@ async def test_a_server_over_http_in_both_eras(
             assert await call_text(connected, f"{server}___greet", {"who": "Ann"}) == "greet Ann"
 
 
-async def test_what_cannot_be_reached_is_said_without_secrets(
+async def test_unreachable_url_is_reported_without_secrets(
     official: tuple[Official, McpRouter],
 ) -> None:
     _, front = official
@@ -142,7 +142,7 @@ async def test_what_cannot_be_reached_is_said_without_secrets(
     assert "secret" not in str(trouble)
 
 
-async def test_headers_go_to_their_server_and_arguments_where_schemas_ask(
+async def test_configured_headers_and_header_arguments_are_sent(
     official: tuple[Official, McpRouter],
 ) -> None:
     made, front = official
@@ -155,7 +155,7 @@ async def test_headers_go_to_their_server_and_arguments_where_schemas_ask(
 
 
 @BOTH
-async def test_a_server_over_http_asks_a_client_of_either_era(
+async def test_http_server_requests_reach_clients_of_both_revisions(
     official: tuple[Official, McpRouter], era: str
 ) -> None:
     async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
@@ -166,7 +166,7 @@ async def test_a_server_over_http_asks_a_client_of_either_era(
         assert await call_text(connected, "old___ask") == "accept"
 
 
-async def test_changes_of_its_tools_are_noticed_in_both_eras(
+async def test_list_changes_are_noticed_in_both_revisions(
     official: tuple[Official, McpRouter],
 ) -> None:
     made, front = official
@@ -178,7 +178,7 @@ async def test_changes_of_its_tools_are_noticed_in_both_eras(
                 await anyio.sleep(0.05)
 
 
-async def test_a_resource_that_is_followed_by_a_modern_client_of_a_modern_server(
+async def test_stateless_client_subscribes_to_stateless_server(
     official: tuple[Official, McpRouter],
 ) -> None:
     made, front = official
@@ -200,7 +200,7 @@ async def test_a_resource_that_is_followed_by_a_modern_client_of_a_modern_server
     assert str(event.uri) == "memo://two"
 
 
-async def test_a_server_in_trouble_is_named_and_used_again_when_it_is_well() -> None:
+async def test_failing_http_server_is_reported_and_recovers() -> None:
     made = Official()
     app = made.server.streamable_http_app(stateless_http=True, json_response=True)
     down = False
@@ -224,7 +224,7 @@ async def test_a_server_in_trouble_is_named_and_used_again_when_it_is_well() -> 
             assert await call_text(connected, "web___greet") == "greet world"
 
 
-async def test_a_server_that_was_started_anew_has_lost_our_session(
+async def test_restarted_http_server_gets_a_new_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
@@ -267,7 +267,7 @@ def sse_app(server: Server[Any]) -> Starlette:
 
 
 @BOTH
-async def test_a_server_that_is_reached_by_sse(era: str) -> None:
+async def test_sse_server(era: str) -> None:
     made = Official()
     async with serve_app(sse_app(made.server)) as url:
         old = Configured("old", transport="sse", url=f"{url}/sse", protocol="legacy")
@@ -275,7 +275,7 @@ async def test_a_server_that_is_reached_by_sse(era: str) -> None:
             assert await call_text(connected, "old___greet", {"who": "Bo"}) == "greet Bo"
 
 
-async def test_an_answer_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_LINE_BYTES", 1_000_000)
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     app = Official().server.streamable_http_app(stateless_http=True, json_response=True)

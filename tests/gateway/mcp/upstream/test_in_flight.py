@@ -87,7 +87,7 @@ async def give_up(front: McpRouter, connected: Client, tool: str = "old___hang")
     await wait_until(lambda: upstream.state == "started")
 
 
-async def test_two_clients_that_wait_are_not_mixed_up(front: McpRouter) -> None:
+async def test_concurrent_clients_are_not_mixed_up(front: McpRouter) -> None:
     """A server that asks while two clients wait for it does not say which one it means."""
     async with (
         listening(front, []) as one,
@@ -102,7 +102,7 @@ async def test_two_clients_that_wait_are_not_mixed_up(front: McpRouter) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_call_that_was_given_up_speaks_to_nobody_else(front: McpRouter) -> None:
+async def test_messages_of_abandoned_call_reach_no_other_client(front: McpRouter) -> None:
     heard: list[Any] = []
     async with listening(front, []) as one, listening(front, heard) as other:
         await give_up(front, one)
@@ -117,7 +117,7 @@ async def test_a_call_that_was_given_up_speaks_to_nobody_else(front: McpRouter) 
     assert heard == ["asked", "old", "old"]
 
 
-async def test_what_it_logs_while_nobody_waits_is_nobodys_either(front: McpRouter) -> None:
+async def test_log_after_an_abandoned_call_reaches_no_client(front: McpRouter) -> None:
     heard: list[Any] = []
     async with listening(front, []) as one, listening(front, heard):
         await give_up(front, one)
@@ -128,7 +128,7 @@ async def test_what_it_logs_while_nobody_waits_is_nobodys_either(front: McpRoute
 
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_a_client_can_be_asked_after_it_gave_up_a_call_of_its_own(
+async def test_client_can_be_asked_after_it_abandoned_its_own_call(
     front: McpRouter, era: str
 ) -> None:
     heard: list[Any] = []
@@ -138,7 +138,7 @@ async def test_a_client_can_be_asked_after_it_gave_up_a_call_of_its_own(
     assert heard == ["asked"]
 
 
-async def test_a_new_connection_ends_the_doubt(
+async def test_reconnect_resolves_the_ambiguity(
     front: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with gateway(build_config(OLD)) as made:
@@ -151,7 +151,7 @@ async def test_a_new_connection_ends_the_doubt(
                 other, "old___ask", {"method": "roots/list"}
             )
             # Nobody uses it now. Without waiting for the next look at its health:
-            assert upstream._should_reconnect()
+            assert upstream.should_reconnect()
             assert first is not None
             monkeypatch.setattr(upstreams, "HEALTH_CHECK_SECONDS", 0.05)
             first.closed.set()
@@ -161,7 +161,7 @@ async def test_a_new_connection_ends_the_doubt(
             assert "roots" in await call_text(other, "old___ask", {"method": "roots/list"})
 
 
-async def test_a_newer_server_that_was_told_to_stop_is_trusted_after_a_while(
+async def test_abandoned_call_of_stateless_server_expires(
     front: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Any] = []
@@ -176,7 +176,7 @@ async def test_a_newer_server_that_was_told_to_stop_is_trusted_after_a_while(
     assert "new" in heard
 
 
-async def test_what_is_kept_of_calls_that_were_given_up_is_bounded(
+async def test_number_of_abandoned_calls_is_bounded(
     front: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_flight, "MAX_ABANDONED_CALLS", 3)
@@ -188,12 +188,12 @@ async def test_what_is_kept_of_calls_that_were_given_up_is_bounded(
             caller.key = object()
             with queue.track_call(caller, 5):
                 pass
-    assert len(queue._abandoned.calls) == 4
+    assert queue.abandoned_count == 4
 
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
 @pytest.mark.parametrize("server", ["old", "new"])
-async def test_the_time_a_person_takes_does_not_count_as_time_of_the_call(
+async def test_user_response_time_does_not_count_for_the_call_timeout(
     era: str, server: str
 ) -> None:
     answered = anyio.Event()
@@ -227,7 +227,7 @@ async def test_the_time_a_person_takes_does_not_count_as_time_of_the_call(
 
 
 @pytest.mark.parametrize("server", ["old", "new"])
-async def test_a_person_who_never_answers_is_not_waited_for_for_ever(server: str) -> None:
+async def test_request_to_the_user_times_out(server: str) -> None:
     given = {"answer_seconds": 0.3}
     servers = [
         plain_server("old", ["ask"], given=given),
@@ -247,10 +247,10 @@ async def test_a_person_who_never_answers_is_not_waited_for_for_ever(server: str
                 said = await call_text(connected, f"{server}___ask", {"method": "roots/list"})
             except Exception as fault:
                 said = str(fault)
-    assert "did not answer roots/list in time" in said
+    assert "did not respond to roots/list in time" in said
 
 
-async def test_a_server_does_not_ask_for_ever(
+async def test_number_of_server_requests_is_limited(
     front: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_flight, "MAX_SERVER_REQUESTS_PER_CALL", 0)

@@ -47,7 +47,7 @@ async def opened(config: GatewayConfig) -> AsyncIterator[McpRouter]:
         yield front
 
 
-async def test_what_is_known_can_be_searched_before_any_server_is_up(tmp_path: Path) -> None:
+async def test_known_tools_are_searchable_before_servers_start(tmp_path: Path) -> None:
     slow = plain_server("zoo", ["lion", "echo"])
     async with gateway(kept(tmp_path, slow)):
         pass
@@ -63,7 +63,7 @@ async def test_what_is_known_can_be_searched_before_any_server_is_up(tmp_path: P
 
 
 @pytest.mark.parametrize("start", ["eager", "lazy"])
-async def test_a_server_that_is_forgotten_is_listed_and_pinned_anew(
+async def test_forgotten_server_is_listed_and_pinned_again(
     start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateways, "HOUSEKEEPING_SECONDS", 0.05)
@@ -78,7 +78,7 @@ async def test_a_server_that_is_forgotten_is_listed_and_pinned_anew(
         assert front.hub.store.list_manifests()["zoo"].tools
 
 
-async def test_what_was_another_program_is_not_taken_for_this_one(tmp_path: Path) -> None:
+async def test_tools_of_a_changed_command_are_not_reused(tmp_path: Path) -> None:
     async with gateway(kept(tmp_path, plain_server("zoo", ["lion"]))):
         pass
     mute = script_server("zoo", "faulty.py", "mute")
@@ -87,7 +87,7 @@ async def test_what_was_another_program_is_not_taken_for_this_one(tmp_path: Path
         assert front.pool.servers["zoo"].state == "configured"
 
 
-async def test_a_lazy_server_sleeps_until_it_is_called_and_when_it_is_idle(tmp_path: Path) -> None:
+async def test_lazy_server_starts_on_call_and_stops_when_idle(tmp_path: Path) -> None:
     lazy = plain_server("zoo", ["pid", "lion"], given={"start": "lazy", "idle_seconds": 0.2})
     # One that was never seen has to be seen once.
     async with gateway(kept(tmp_path, lazy)) as front:
@@ -111,7 +111,7 @@ async def test_a_lazy_server_sleeps_until_it_is_called_and_when_it_is_idle(tmp_p
             assert (await call_text(connected, "zoo___pid")).isdigit()
 
 
-async def test_a_lazy_server_that_failed_is_tried_again_when_it_is_called(tmp_path: Path) -> None:
+async def test_failed_lazy_server_is_restarted_on_call(tmp_path: Path) -> None:
     given = {"start": "lazy", "idle_seconds": 0.2, "call_seconds": 5.0}
     lazy = plain_server("zoo", ["die", "echo"], given=given)
     async with gateway(kept(tmp_path, lazy)) as front, connect_client(front) as connected:
@@ -119,11 +119,11 @@ async def test_a_lazy_server_that_failed_is_tried_again_when_it_is_called(tmp_pa
         for _ in range(2):
             result = await connected.call_tool("zoo___die", {})
             assert result.is_error
-            await wait_until(lambda: zoo._is_stopped)
+            await wait_until(lambda: zoo.is_stopped)
             assert await call_text(connected, "zoo___echo", {"text": "again"}) == "again"
 
 
-async def test_a_slow_server_appears_when_it_is_ready() -> None:
+async def test_tools_of_slow_server_appear_when_it_is_ready() -> None:
     slow = script_server("slow", "faulty.py", "slow", "0.8")
     good = plain_server("good", ["echo"])
     async with opened(build_config(slow, good)) as front, connect_client(front) as connected:
@@ -136,7 +136,7 @@ async def test_a_slow_server_appears_when_it_is_ready() -> None:
 
 
 @pytest.mark.parametrize("changed", ["block", "warn", "off"])
-async def test_a_tool_that_changed_waits_for_approval(tmp_path: Path, changed: str) -> None:
+async def test_changed_tool_waits_for_approval(tmp_path: Path, changed: str) -> None:
     zoo = plain_server("zoo", ["change", "echo"])
     config = kept(tmp_path, zoo, safety=SafetyConfig(changed=changed))  # type: ignore[arg-type]
     async with gateway(config) as front, connect_client(front) as connected:
@@ -152,7 +152,7 @@ async def test_a_tool_that_changed_waits_for_approval(tmp_path: Path, changed: s
         assert await list_tool_names(connected) == ["zoo___change", "zoo___echo"]
 
 
-async def test_a_change_that_is_blocked_stays_so_after_a_restart(tmp_path: Path) -> None:
+async def test_blocked_change_stays_blocked_after_restart(tmp_path: Path) -> None:
     config = kept(tmp_path, plain_server("zoo", ["change", "echo"]))
     async with gateway(config) as front, connect_client(front) as connected:
         await call_text(connected, "zoo___change", {"description": "Something else."})
@@ -161,7 +161,7 @@ async def test_a_change_that_is_blocked_stays_so_after_a_restart(tmp_path: Path)
         assert await list_tool_names(connected) == ["zoo___change"]
 
 
-async def test_servers_come_and_go_with_the_configuration(tmp_path: Path) -> None:
+async def test_servers_follow_the_configuration(tmp_path: Path) -> None:
     one, other = plain_server("one", ["echo"]), plain_server("other", ["echo", "pid"])
     async with gateway(kept(tmp_path, one)) as front, connect_client(front) as connected:
         await front.pool.reconfigure(kept(tmp_path, other))
@@ -176,7 +176,7 @@ async def test_servers_come_and_go_with_the_configuration(tmp_path: Path) -> Non
         assert (await connected.call_tool("one___pid", {})).is_error
 
 
-async def test_calls_are_counted_and_kept(tmp_path: Path) -> None:
+async def test_calls_are_counted_and_stored(tmp_path: Path) -> None:
     config = kept(tmp_path, plain_server("zoo", ["echo", "fail"]))
     async with gateway(config) as front, connect_client(front) as connected:
         for _ in range(3):

@@ -54,7 +54,7 @@ class Heard:
             self.events.append(method)
 
 
-async def test_the_first_in_selection_order_are_shown_and_the_search_tool_last(
+async def test_list_has_first_tools_in_selection_order_and_search_tool_last(
     shown: McpRouter,
 ) -> None:
     async with connect_client(shown, "legacy") as connected:
@@ -76,7 +76,7 @@ async def test_the_first_in_selection_order_are_shown_and_the_search_tool_last(
     ],
     indirect=["shown"],
 )
-async def test_the_order_and_the_pins_are_configured(
+async def test_selection_order_and_always_expose(
     shown: McpRouter, listed: list[str] | None
 ) -> None:
     async with connect_client(shown, "legacy") as connected:
@@ -89,12 +89,12 @@ async def test_the_order_and_the_pins_are_configured(
 
 
 @pytest.mark.parametrize("shown", [{"tool_selection_order": ("random",)}], indirect=True)
-async def test_chance_is_the_same_for_everybody(shown: McpRouter) -> None:
+async def test_random_order_is_equal_for_all_clients(shown: McpRouter) -> None:
     async with connect_client(shown, "legacy") as one, connect_client(shown, "legacy") as other:
         assert await list_tool_names(one) == await list_tool_names(other)
 
 
-async def test_a_search_replaces_the_list_of_its_session_alone(shown: McpRouter) -> None:
+async def test_search_replaces_only_the_list_of_its_session(shown: McpRouter) -> None:
     heard, overheard = Heard(), Heard()
     async with (
         connect_client(shown, "legacy", message_handler=heard) as one,
@@ -112,7 +112,7 @@ async def test_a_search_replaces_the_list_of_its_session_alone(shown: McpRouter)
         assert overheard.events == []
 
 
-async def test_a_search_without_finds_changes_nothing_but_tells(shown: McpRouter) -> None:
+async def test_search_without_results_keeps_the_list(shown: McpRouter) -> None:
     heard = Heard()
     async with connect_client(shown, "legacy", message_handler=heard) as connected:
         before = await list_tool_names(connected)
@@ -124,7 +124,7 @@ async def test_a_search_without_finds_changes_nothing_but_tells(shown: McpRouter
 
 
 @pytest.mark.parametrize("shown", [{"on_search": "extend"}], indirect=True)
-async def test_a_search_can_extend_the_list(shown: McpRouter) -> None:
+async def test_search_can_extend_the_list(shown: McpRouter) -> None:
     async with connect_client(shown, "legacy") as connected:
         await call_text(connected, SEARCH, {"query": "whale"})
         await call_text(connected, SEARCH, {"query": "squid"})
@@ -145,7 +145,7 @@ async def test_hidden_tools_can_be_called_by_name(shown: McpRouter) -> None:
         assert await call_text(connected, "zoo___echo", {"text": "still here"}) == "still here"
 
 
-async def test_a_client_without_a_handshake_sees_a_list_that_never_changes(
+async def test_stateless_client_sees_a_constant_list(
     shown: McpRouter,
 ) -> None:
     async with connect_client(shown) as connected:
@@ -162,7 +162,7 @@ async def test_a_client_without_a_handshake_sees_a_list_that_never_changes(
 @pytest.mark.parametrize(
     ("name", "first"), [("claude-code", "search_tools"), ("somebody", "zoo___bear")]
 )
-async def test_auto_knows_the_clients_that_read_the_list_only_once(
+async def test_auto_mode_knows_clients_that_read_the_list_once(
     shown: McpRouter, name: str, first: str
 ) -> None:
     info = Implementation(name=name, version="1")
@@ -171,7 +171,7 @@ async def test_auto_knows_the_clients_that_read_the_list_only_once(
 
 
 @pytest.mark.parametrize("shown", [{"max_tools_limit": 0}, {"max_tools_limit": 7}], indirect=True)
-async def test_within_the_limit_and_without_one_all_is_shown(shown: McpRouter) -> None:
+async def test_all_tools_are_listed_within_or_without_the_limit(shown: McpRouter) -> None:
     async with connect_client(shown, "legacy") as connected:
         listed = await list_tool_names(connected)
     assert len(listed) == 7
@@ -179,7 +179,7 @@ async def test_within_the_limit_and_without_one_all_is_shown(shown: McpRouter) -
 
 
 @pytest.mark.parametrize("shown", [{"debug": True}], indirect=True)
-async def test_debug_logs_how_a_search_came_about(
+async def test_debug_logs_the_ranking(
     shown: McpRouter, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "toolcrib")
@@ -191,7 +191,7 @@ async def test_debug_logs_how_a_search_came_about(
     assert any(line.startswith("Matches after threshold: 1") for line in lines)
 
 
-async def test_a_change_of_the_tools_is_told_to_everybody(shown: McpRouter) -> None:
+async def test_tool_change_is_sent_to_all_clients(shown: McpRouter) -> None:
     heard = Heard()
     async with (
         connect_client(shown, "legacy", message_handler=heard),
@@ -203,7 +203,7 @@ async def test_a_change_of_the_tools_is_told_to_everybody(shown: McpRouter) -> N
         await wait_until(lambda: heard.events == ["notifications/tools/list_changed"])
 
 
-async def test_two_hundred_sessions_do_not_see_each_others_lists(shown: McpRouter) -> None:
+async def test_lists_of_two_hundred_sessions_are_separate(shown: McpRouter) -> None:
     animals = ["lion", "bear", "wolf", "whale", "shark", "squid"]
     found: dict[int, list[str]] = {}
     said: dict[int, str] = {}

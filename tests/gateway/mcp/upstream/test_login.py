@@ -82,7 +82,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
-async def test_a_server_that_asks_for_a_login_says_how_and_is_used_after_it(
+async def test_unauthorized_server_names_the_login_and_works_after_it(
     tmp_path: Path, era: Any
 ) -> None:
     async with guarded() as (authority, server):
@@ -121,7 +121,7 @@ async def test_a_server_that_asks_for_a_login_says_how_and_is_used_after_it(
         assert grant.access_token not in repr(grant)
 
 
-async def test_a_login_in_the_midst_of_a_start_is_enough(
+async def test_login_during_a_start_is_sufficient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with guarded() as (_, server):
@@ -137,7 +137,7 @@ async def test_a_login_in_the_midst_of_a_start_is_enough(
             assert await call_text(connected, "safe___greet") == "welcome"
 
 
-async def test_many_requests_renew_a_token_once(tmp_path: Path) -> None:
+async def test_concurrent_requests_refresh_a_token_once(tmp_path: Path) -> None:
     async with guarded() as (authority, server):
         config = configured(tmp_path, server)
         grant = await logged_in(server)
@@ -152,7 +152,7 @@ async def test_many_requests_renew_a_token_once(tmp_path: Path) -> None:
             assert authority.renewals == 1
 
 
-async def test_a_token_is_shown_to_no_other_address(tmp_path: Path) -> None:
+async def test_token_is_not_sent_to_another_url(tmp_path: Path) -> None:
     server = ServerConfig("safe", url="https://one.example/mcp")
     file = TokenFile(tmp_path / "tokens", server)
     file.save(OAuthGrant("secret", "https://one.example/token", "client"))
@@ -166,19 +166,19 @@ async def test_a_token_is_shown_to_no_other_address(tmp_path: Path) -> None:
     assert other.delete() and not other.delete()
 
 
-async def test_doctor_says_how_to_log_in(tmp_path: Path) -> None:
+async def test_doctor_suggests_the_login_command(tmp_path: Path) -> None:
     async with guarded() as (_, server):
         (report,) = await check_servers(configured(tmp_path, server), {}, lambda started: None)
     assert [one.fix for one in report.findings if "toolcrib login safe" in one.fix]
 
 
-async def test_a_server_that_asks_for_nothing_needs_no_login() -> None:
+async def test_open_server_needs_no_login() -> None:
     async with guarded() as (_, server):
         open_one = replace(server, url=server.url.removesuffix("/mcp"))
         assert await logged_in(open_one) is None
 
 
-async def test_a_client_that_was_registered_by_hand(tmp_path: Path) -> None:
+async def test_configured_oauth_client_id_is_used(tmp_path: Path) -> None:
     async with guarded(registers=False) as (authority, server):
         with pytest.raises(LoginFailed, match="set its `oauthClientId`"):
             await logged_in(server)
@@ -205,7 +205,7 @@ async def test_a_client_that_was_registered_by_hand(tmp_path: Path) -> None:
         assert authority.renewals == 1
 
 
-async def test_a_login_that_comes_to_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_login_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async with guarded() as (authority, server):
         authority.denies = True
         with pytest.raises(LoginFailed, match="The person said no"):
@@ -217,7 +217,7 @@ async def test_a_login_that_comes_to_nothing_says_so(monkeypatch: pytest.MonkeyP
         await login(server, lambda address: None)
 
 
-async def test_only_the_answer_to_our_question_is_taken() -> None:
+async def test_callback_with_wrong_state_is_rejected() -> None:
     async with guarded() as (_, server), anyio.create_task_group() as tasks:
 
         async def browse(address: str) -> None:
@@ -234,7 +234,7 @@ async def test_only_the_answer_to_our_question_is_taken() -> None:
         assert await login(server, show)
 
 
-async def test_the_command_logs_in_and_forgets(tmp_path: Path) -> None:
+async def test_login_command_logs_in_and_logs_out(tmp_path: Path) -> None:
     async with guarded() as (_, server):
         write_json(tmp_path / "toolcrib.json", {"mcpServers": {"safe": {"url": server.url}}})
 

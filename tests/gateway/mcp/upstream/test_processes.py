@@ -59,7 +59,7 @@ def zoo(*tools: str, era: str = "legacy") -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"] if HEAVY else ["auto"])
-async def test_a_client_of_either_era_on_standard_input_and_output(
+async def test_stdio_clients_of_both_revisions(
     tmp_path: Path, mode: str
 ) -> None:
     note = tmp_path / "child"
@@ -114,7 +114,7 @@ async def answers(http: httpx2.AsyncClient, url: str) -> bool:
         return False
 
 
-async def test_it_answers_from_what_it_knows_after_it_was_killed(tmp_path: Path) -> None:
+async def test_killed_gateway_answers_from_stored_tools(tmp_path: Path) -> None:
     async def ask(method: str, **params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         async with httpx2.AsyncClient(timeout=30) as http:
@@ -153,7 +153,7 @@ async def test_it_answers_from_what_it_knows_after_it_was_killed(tmp_path: Path)
                 await anyio.sleep(0.05)
 
 
-async def test_a_process_that_is_being_started_is_waited_for_and_known_at_once() -> None:
+async def test_pending_start_is_tracked() -> None:
     may_open = anyio.Event()
 
     async def opening() -> anyio.abc.Process:
@@ -173,7 +173,7 @@ async def test_a_process_that_is_being_started_is_waited_for_and_known_at_once()
     await process.aclose()
 
 
-async def test_it_takes_its_servers_with_it_when_it_is_asked_to_end(tmp_path: Path) -> None:
+async def test_sigterm_also_stops_the_servers(tmp_path: Path) -> None:
     note = tmp_path / "child"
     config = configured(tmp_path, tree=["faulty.py", "tree", str(note)])
     process = subprocess.Popen(

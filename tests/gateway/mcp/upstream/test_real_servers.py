@@ -47,7 +47,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
         yield address, folder
 
 
-def test_there_are_servers_of_twenty_makers() -> None:
+def test_servers_of_twenty_vendors_are_covered() -> None:
     assert len({one.package.partition("/")[0] for one in SERVERS}) >= 20
 
 

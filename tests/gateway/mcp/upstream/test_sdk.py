@@ -86,7 +86,7 @@ def answering(seen: list[Any]) -> Server[Any]:
 
 
 @pytest.mark.parametrize("legacy", [True, False])
-async def test_requests_and_results_pass_as_plain_dicts(legacy: bool) -> None:
+async def test_requests_and_results_are_plain_dicts(legacy: bool) -> None:
     seen: list[Any] = []
     heard_of: list[Any] = []
 
@@ -129,7 +129,7 @@ async def test_requests_and_results_pass_as_plain_dicts(legacy: bool) -> None:
 
 
 @pytest.mark.parametrize("legacy", [True, False])
-async def test_an_answer_is_told_of_also_when_nobody_waits_for_it(legacy: bool) -> None:
+async def test_response_callback_runs_after_the_caller_gave_up(legacy: bool) -> None:
     server: Server[Any] = Server("slow", version="1")
     answers, told_of = anyio.Event(), anyio.Event()
 
@@ -156,14 +156,14 @@ async def test_an_answer_is_told_of_also_when_nobody_waits_for_it(legacy: bool) 
         # The SDK's own server says nothing more after it was told to stop; one that does is played.
         answers.set()
         dispatcher: Any = session._dispatcher
-        (id,) = dispatcher._response_callbacks
+        (id,) = dispatcher.response_callbacks
         dispatcher._resolve_pending(id, {})
         with anyio.fail_after(20):
             await told_of.wait()
-        assert dispatcher._response_callbacks == {}
+        assert dispatcher.response_callbacks == {}
 
 
-async def test_a_server_may_ask_and_is_answered_raw() -> None:
+async def test_server_request_gets_a_raw_response() -> None:
     server: Server[Any] = Server("asker", version="1")
     answers: list[Any] = []
 
@@ -186,7 +186,7 @@ async def test_a_server_may_ask_and_is_answered_raw() -> None:
     assert answers == [{"asked": "roots/list"}, {}, True]
 
 
-def test_what_we_lean_on_is_still_there() -> None:
+def test_private_parts_of_the_sdk_exist() -> None:
     assert {"_on_request", "_on_notify", "_build_capabilities"} <= set(dir(ClientSession))
     session = inspect.getsource(ClientSession.__init__)
     assert "_stamp" in session
@@ -210,14 +210,14 @@ def test_what_we_lean_on_is_still_there() -> None:
     assert x_mcp_header_map(schema) == {("a",): "A"}
 
 
-def test_what_is_said_about_a_connection_stays_on_it() -> None:
+def test_connection_keys_are_stripped() -> None:
     meta = {**dict.fromkeys(CONNECTION_META_KEYS, 1), "vendor/key": 2}
     assert strip_connection_keys(meta) == {"vendor/key": 2}
     assert strip_connection_keys(None) == {}
     assert strip_connection_keys([1]) == {}
 
 
-async def test_the_official_client_takes_our_server_as_it_is() -> None:
+async def test_official_client_accepts_our_server() -> None:
     """`Client` accepts a low-level server, which is how all in-process tests connect."""
     async with Client(answering([]), mode="legacy") as connected:
         assert connected.protocol_version == "2025-11-25"

@@ -67,7 +67,7 @@ async def becomes(
             await anyio.sleep(0.02)
 
 
-async def test_a_server_is_asked_for_the_lowest_level_that_anybody_wants(front: McpRouter) -> None:
+async def test_server_gets_the_lowest_log_level_of_all_clients(front: McpRouter) -> None:
     async with connect_client(front, "legacy") as one:
         assert (await wanted(one))["levels"] == []
         await one.set_logging_level("error")
@@ -84,7 +84,7 @@ async def test_a_server_is_asked_for_the_lowest_level_that_anybody_wants(front: 
         await becomes(one, lambda now: now["levels"] == ["error"])
 
 
-async def test_the_level_of_one_client_is_not_that_of_another(front: McpRouter) -> None:
+async def test_log_levels_of_clients_are_separate(front: McpRouter) -> None:
     heard: list[Any] = []
     others: list[Any] = []
 
@@ -106,7 +106,7 @@ async def test_the_level_of_one_client_is_not_that_of_another(front: McpRouter) 
     assert (heard, others) == (["error"], ["debug", "error"])
 
 
-async def test_a_server_that_does_not_answer_keeps_nobody_waiting() -> None:
+async def test_unresponsive_server_does_not_delay_clients() -> None:
     deaf = plain_server("old", ["wanted"], deaf=True, given={"connect_seconds": 300.0})
     async with gateway(build_config(deaf)) as front, connect_client(front, "legacy") as connected:
         with anyio.fail_after(20):
@@ -114,7 +114,7 @@ async def test_a_server_that_does_not_answer_keeps_nobody_waiting() -> None:
         await becomes(connected, lambda now: now["levels"] == ["error"])
 
 
-async def test_what_nobody_follows_any_more_is_not_asked_for(front: McpRouter) -> None:
+async def test_last_client_cancels_the_subscription(front: McpRouter) -> None:
     async with connect_client(front, "legacy") as one:
         await one.list_resources()
         async with connect_client(front, "legacy") as other:
@@ -134,7 +134,7 @@ async def test_what_nobody_follows_any_more_is_not_asked_for(front: McpRouter) -
     assert front.pool.subscriptions.subscribed_uris("old") == frozenset()
 
 
-async def test_a_newer_server_is_asked_for_no_more_than_that_either(front: McpRouter) -> None:
+async def test_last_client_cancels_the_stream_of_stateless_server(front: McpRouter) -> None:
     async with connect_client(front) as one, connect_client(front) as other:
         await one.list_resources()
         async with one.listen(resource_subscriptions=["memo://c"]):
@@ -145,7 +145,7 @@ async def test_a_newer_server_is_asked_for_no_more_than_that_either(front: McpRo
     assert front.pool.subscriptions.subscribed_uris("new") == frozenset()
 
 
-async def test_a_stream_that_is_lost_is_opened_again(front: McpRouter) -> None:
+async def test_lost_stream_is_reopened(front: McpRouter) -> None:
     heard: list[str] = []
     async with hearing(front, heard) as connected:
         await connected.list_resources()
@@ -162,7 +162,7 @@ async def test_a_stream_that_is_lost_is_opened_again(front: McpRouter) -> None:
 
 
 @pytest.mark.parametrize("server", ["old", "new"])
-async def test_a_server_that_was_started_anew_is_asked_again(front: McpRouter, server: str) -> None:
+async def test_restarted_server_gets_the_subscriptions_again(front: McpRouter, server: str) -> None:
     uri = "memo://a" if server == "old" else "memo://c"
     heard: list[str] = []
     async with hearing(front, heard) as connected:
@@ -180,7 +180,7 @@ async def test_a_server_that_was_started_anew_is_asked_again(front: McpRouter, s
         await becomes(connected, lambda now: now["followed"] == [uri], server)
 
 
-def test_only_so_much_can_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_subscribed_resources_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "MAX_SUBSCRIBED_URIS", 2)
     made = Subscriptions()
     assert [made.subscribe("old", uri) for uri in ("a", "b", "a", "c")] == [True, True, True, False]
@@ -190,7 +190,7 @@ def test_only_so_much_can_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.subscribe("old", "c")
 
 
-async def test_a_request_without_a_session_leaves_no_wish_behind(front: McpRouter) -> None:
+async def test_stateless_request_leaves_no_subscription(front: McpRouter) -> None:
     before = front.pool.subscriptions.log_level
     async with connect_client(front, "legacy") as connected:
         connection = next(iter(front.connections.values()))

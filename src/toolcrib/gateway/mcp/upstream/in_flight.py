@@ -118,12 +118,17 @@ class InFlightCalls:
     def __init__(self) -> None:
         self._calls: dict[InFlightCall, None] = {}
         self._abandoned = _AbandonedCalls()
-        self._forwarding = 0
+        self.forwarding_count = 0
         # Set when an abandoned call of another client prevents forwarding a request.
         self.needs_reconnect = False
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    @property
+    def abandoned_count(self) -> int:
+        """The number of tracked abandoned calls."""
+        return len(self._abandoned.calls)
 
     def reset(self, *, is_stateless: bool) -> None:
         """Forget the abandoned calls of the previous connection."""
@@ -176,19 +181,19 @@ class InFlightCalls:
                 with anyio.fail_after(timeout_seconds):
                     return await caller.send_request(method, params)
         except TimeoutError:
-            raise MCPError(REQUEST_TIMEOUT, f"the client did not answer {method} in time") from None
+            raise MCPError(REQUEST_TIMEOUT, f"the client did not respond to {method} in time") from None
 
     def drop_when_busy(self, send: Callable[..., Awaitable[None]]) -> Any:
         """Return a function that calls `send`, or does nothing while too many are pending."""
 
         async def send_or_drop(*args: Any) -> None:
-            if self._forwarding >= MAX_FORWARDED_NOTIFICATIONS:
+            if self.forwarding_count >= MAX_FORWARDED_NOTIFICATIONS:
                 return
-            self._forwarding += 1
+            self.forwarding_count += 1
             try:
                 await send(*args)
             finally:
-                self._forwarding -= 1
+                self.forwarding_count -= 1
 
         return send_or_drop
 

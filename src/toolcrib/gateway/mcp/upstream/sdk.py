@@ -153,14 +153,14 @@ class _WatchedDispatcher(JSONRPCDispatcher[TransportContext]):
     def __init__(self, streams: tuple[Any, Any], closed: anyio.Event) -> None:
         super().__init__(*streams)
         self._closed_event = closed
-        self._response_callbacks: dict[types.RequestId, OnResponse] = {}
+        self.response_callbacks: dict[types.RequestId, OnResponse] = {}
 
     def register_callback(self, on_response: OnResponse) -> types.RequestId:
         """Return a new request id; `on_response` is called when its response arrives."""
         id = self._allocate_id()
-        self._response_callbacks[id] = on_response
-        while len(self._response_callbacks) > MAX_RESPONSE_CALLBACKS:
-            del self._response_callbacks[next(iter(self._response_callbacks))]
+        self.response_callbacks[id] = on_response
+        while len(self.response_callbacks) > MAX_RESPONSE_CALLBACKS:
+            del self.response_callbacks[next(iter(self.response_callbacks))]
         return id
 
     async def run(self, *args: Any, **kwargs: Any) -> None:
@@ -168,10 +168,10 @@ class _WatchedDispatcher(JSONRPCDispatcher[TransportContext]):
             await super().run(*args, **kwargs)
         finally:
             self._closed_event.set()
-            self._response_callbacks.clear()
+            self.response_callbacks.clear()
 
     def _resolve_pending(self, request_id: Any, outcome: Any) -> None:
-        on_response = self._response_callbacks.pop(coerce_request_id(request_id), None)
+        on_response = self.response_callbacks.pop(coerce_request_id(request_id), None)
         if on_response is not None:
             # Earlier messages are handled in tasks that have not started yet.
             asyncio.get_running_loop().call_soon(on_response)

@@ -50,10 +50,10 @@ class StderrTail:
         self._on_line = on_line
         self._partial_line = ""
         self._received_at = -math.inf
-        # Set if the program exited by itself.
+        # Set if the program ended before it was stopped.
         self.exit_code: int | None = None
 
-    def feed(self, text: str) -> None:
+    def add_output(self, text: str) -> None:
         """Add output, which may contain many lines or a part of one."""
         self._received_at = time.monotonic()
         *lines, rest = (self._partial_line + text).split("\n")
@@ -160,7 +160,7 @@ async def _read_stderr(process: anyio.abc.Process, stderr_tail: StderrTail) -> N
     assert process.stderr
     with suppress(*_PIPE_ERRORS):
         async for chunk in process.stderr:
-            stderr_tail.feed(chunk.decode(errors="replace"))
+            stderr_tail.add_output(chunk.decode(errors="replace"))
 
 
 def _parse_message(line: bytes) -> SessionMessage | Exception:

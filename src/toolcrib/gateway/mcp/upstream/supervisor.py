@@ -111,9 +111,9 @@ class UpstreamServer:
         self._was_connected = False
         self._attempt_started = self._connected_at = math.inf
         # Determines the backoff. Unlike `failures`, it also counts connections that ended soon.
-        self._recent_failures = 0
+        self.recent_failures = 0
         # Whether this is a lazy server that was not needed since it last ran.
-        self._is_stopped = False
+        self.is_stopped = False
         self._start_requested = anyio.Event()
         self._relist_requested = anyio.Event()
         self._attempt_finished = anyio.Event()
@@ -144,9 +144,9 @@ class UpstreamServer:
         """Supervise the server until cancelled."""
         while True:
             if self.is_lazy and not self._start_requested.is_set():
-                self._is_stopped = True
+                self.is_stopped = True
                 await self._start_requested.wait()
-                self._is_stopped = False
+                self.is_stopped = False
             try:
                 await self._connect()
                 self.failures = 0
@@ -210,7 +210,7 @@ class UpstreamServer:
         Raises `ServerUnavailable` after more than `tolerated_failures` failed attempts in a row.
         """
         # The failures of a stopped server are from an earlier run.
-        allowed = max(self.failures, tolerated_failures) if self._is_stopped else tolerated_failures
+        allowed = max(self.failures, tolerated_failures) if self.is_stopped else tolerated_failures
         if self.connection is None:
             self._start_requested.set()
         with anyio.move_on_after(self.config.connect_seconds):
@@ -248,7 +248,7 @@ class UpstreamServer:
                 self.connection = None
         if scope.cancelled_caught:
             raise TimeoutError
-        if not self.is_lazy and not self._should_reconnect():
+        if not self.is_lazy and not self.should_reconnect():
             raise ServerUnavailable("its connection ended")
 
     async def _run_connection(self, scope: anyio.CancelScope) -> None:
@@ -279,7 +279,7 @@ class UpstreamServer:
             self.start_limiter.release_on_behalf_of(self)
 
     def _fall_back_to_handshake(self) -> bool:
-        """Return whether to retry at once with a handshake; some servers fail without it."""
+        """Return whether to retry immediately with a handshake; some servers fail without it."""
         falls_back = not (self._was_connected or self._use_handshake)
         falls_back = falls_back and self.config.protocol == "auto"
         self._use_handshake = (
@@ -303,7 +303,7 @@ class UpstreamServer:
         was_stable = (
             self._was_connected and time.monotonic() - self._connected_at > MAX_RETRY_SECONDS
         )
-        self._recent_failures = 1 if was_stable else self._recent_failures + 1
+        self.recent_failures = 1 if was_stable else self.recent_failures + 1
         exit_code = self.stderr_tail.exit_code
         reason = describe_error(error) if exit_code is None else describe_exit(exit_code)
         # Older lines on stderr are unrelated to the failure.
@@ -325,7 +325,7 @@ class UpstreamServer:
     async def _back_off(self) -> None:
         # With jitter, so that servers that failed together do not restart together.
         seconds = min(
-            MIN_RETRY_SECONDS * 2 ** min(self._recent_failures - 1, 16), MAX_RETRY_SECONDS
+            MIN_RETRY_SECONDS * 2 ** min(self.recent_failures - 1, 16), MAX_RETRY_SECONDS
         )
         await anyio.sleep(seconds * random.uniform(0.8, 1.2))
 
@@ -370,7 +370,7 @@ class UpstreamServer:
                 self._handle_notification,
             )
             closed = connection.closed
-            while not (closed.is_set() or self._is_idle() or self._should_reconnect()):
+            while not (closed.is_set() or self._is_idle() or self.should_reconnect()):
                 with anyio.move_on_after(interval):
                     await closed.wait()
                 if not (closed.is_set() or self.in_flight or await _is_healthy(connection)):
@@ -383,7 +383,8 @@ class UpstreamServer:
         is_expired = time.monotonic() - self._last_used >= self.config.idle_seconds
         return self.is_lazy and is_expired and not self.in_flight
 
-    def _should_reconnect(self) -> bool:
+    def should_reconnect(self) -> bool:
+        """Return whether an idle connection has to be replaced, to forget abandoned calls."""
         return self.in_flight.needs_reconnect and not self.in_flight
 
     async def _watch_list_changes(self, connection: UpstreamConnection) -> None:
