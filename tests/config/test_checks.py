@@ -59,9 +59,7 @@ def test_valid_config_has_no_findings() -> None:
         ),
     ],
 )
-def test_missing_program_is_reported_with_install_hint(
-    command: str, what: str, cure: str
-) -> None:
+def test_missing_program_is_reported_with_install_hint(command: str, what: str, cure: str) -> None:
     assert _of_server({"command": command}, command) == [ConfigFinding("error", what, cure, "one")]
     assert _of_server({"command": command, "enabled": False}, command) == []
 
@@ -76,9 +74,7 @@ def test_missing_program_is_reported_with_install_hint(
         (" ", [], "install it, or use its full path as the command"),
     ],
 )
-def test_arguments_in_the_command_are_reported(
-    command: str, others: list[str], cure: str
-) -> None:
+def test_arguments_in_the_command_are_reported(command: str, others: list[str], cure: str) -> None:
     (found,) = _of_server({"command": command}, command, *others)
     assert (found.severity, found.fix) == ("error", cure)
 

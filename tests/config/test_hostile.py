@@ -56,9 +56,7 @@ def test_any_document_is_parsed_or_rejected(document: Any, tolerant: bool) -> No
 
 
 @given(_ENTRIES | _VALUES, st.sampled_from(list(CLIENTS)), st.sampled_from(["user", "project"]))
-def test_any_client_entry_is_translated_or_rejected(
-    entry: Any, client: str, scope: Any
-) -> None:
+def test_any_client_entry_is_translated_or_rejected(entry: Any, client: str, scope: Any) -> None:
     machine = HostSystem("linux", Path("/home/me"), {"A": "1"}, Path("/work"))
     found = translate_entry(ClientFile(client, Path("x"), ("y",), scope), "one", entry, machine)
     if not found.error:

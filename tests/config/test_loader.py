@@ -105,9 +105,7 @@ def test_missing_file_is_rejected(tmp_path: Path) -> None:
         load_config(tmp_path / "none.json")
 
 
-def test_search_order_of_config_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_order_of_config_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     home = {"XDG_CONFIG_HOME": str(tmp_path / "xdg")}
     mine = tmp_path / "xdg" / "toolcrib" / "toolcrib.json"

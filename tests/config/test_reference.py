@@ -50,7 +50,9 @@ def _shown(value: object) -> str:
 
 
 def _row(one: SettingField) -> str:
-    return f"| `{one.key}` | `{_shown(one.default)}` | {one.accepted_values} | {one.description} |\n"
+    return (
+        f"| `{one.key}` | `{_shown(one.default)}` | {one.accepted_values} | {one.description} |\n"
+    )
 
 
 def _table(part: type) -> str:

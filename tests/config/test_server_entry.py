@@ -82,7 +82,9 @@ def test_settings_of_other_clients_are_converted() -> None:
         ),
     ],
 )
-def test_invalid_settings_of_other_clients_are_rejected(extra: dict[str, Any], message: str) -> None:
+def test_invalid_settings_of_other_clients_are_rejected(
+    extra: dict[str, Any], message: str
+) -> None:
     document = {"mcpServers": {"a": {"url": "https://a", **extra}}}
     assert _fault(document) == f"mcpServers.a.{message}"
 

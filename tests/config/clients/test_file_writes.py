@@ -87,9 +87,7 @@ def test_check_writable_raises_the_error_of_the_write(
     assert foretold or path.read_bytes() == b"new"
 
 
-def test_full_disk_keeps_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
 

@@ -65,9 +65,7 @@ _SERVERS = {
 
 
 @pytest.mark.parametrize("client", _SERVERS)
-def test_rewrite_and_restore_keep_every_byte(
-    made: HostSystem, client: str
-) -> None:
+def test_rewrite_and_restore_keep_every_byte(made: HostSystem, client: str) -> None:
     place = _place(made, client)
     before = place.path.read_bytes()
     backup = _apply(place, *_SERVERS[client])

@@ -1,4 +1,4 @@
-"""Servers that die, hang, lie, flood or talk nonsense; always beside one that behaves."""
+"""Servers that crash, hang, lie, flood or send garbage, each with a working server in the same gateway."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ GOOD = plain_server("good", ["echo"])
 
 
 @pytest.fixture(autouse=True)
-def short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_grace_periods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
 
 
-def faulty(kind: str, argument: str = "", **given: Any) -> ServerConfig:
+def faulty_server(kind: str, argument: str = "", **given: Any) -> ServerConfig:
     return script_server("bad", "faulty.py", kind, argument, **given)
 
 
-async def refused(connected: Any, tool: str, **arguments: Any) -> str:
-    """What a call that fails says."""
+async def call_error(connected: Any, tool: str, **arguments: Any) -> str:
+    """Return the error text of a failing call."""
     result = await connected.call_tool(tool, arguments)
     assert result.is_error
     text: str = part_text(result.content[0])
     return text
 
 
-async def works(connected: Any) -> None:
-    """Whatever the other server does, this one is not held up by it."""
+async def check_good_server(connected: Any) -> None:
+    """Check that the working server is not affected by the faulty one."""
     with anyio.fail_after(20):
         assert await call_text(connected, "good___echo", {"text": "fine"}) == "fine"
 
@@ -64,31 +64,29 @@ async def test_server_killed_in_a_call_is_reported_and_restarted(
 ) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     bad = plain_server("bad", ["die", "echo", "pid", "hang"], era)
-    async with gateway(build_config(bad, GOOD)) as front, connect_client(front) as connected:
+    async with gateway(build_config(bad, GOOD)) as router, connect_client(router) as connected:
         async with anyio.create_task_group() as tasks:
-            # Another call that is under way when it happens.
+            # Another call is in flight when the server is killed.
             answers: list[str] = []
 
             async def hang() -> None:
-                answers.append(await refused(connected, "bad___hang"))
+                answers.append(await call_error(connected, "bad___hang"))
 
             tasks.start_soon(hang)
-            await wait_until(lambda: front.pool.servers["bad"].state == "in use")
-            answers.append(await refused(connected, "bad___die"))
+            await wait_until(lambda: router.pool.servers["bad"].state == "in use")
+            answers.append(await call_error(connected, "bad___die"))
         for answer in answers:
             assert answer.startswith("bad lost its connection during the call")
             assert "it is unknown whether the call had an effect" in answer
-        await works(connected)
-        await wait_until(lambda: front.pool.servers["bad"].connection)
+        await check_good_server(connected)
+        await wait_until(lambda: router.pool.servers["bad"].connection)
         assert await call_text(connected, "bad___echo", {"text": "back"}) == "back"
 
 
-async def test_read_only_call_is_retried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_read_only_call_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     bad = plain_server("bad", ["die_once"], mark=str(tmp_path / "mark"))
-    async with gateway(build_config(bad)) as front, connect_client(front) as connected:
+    async with gateway(build_config(bad)) as router, connect_client(router) as connected:
         assert await call_text(connected, "bad___die_once") == "alive"
 
 
@@ -99,12 +97,12 @@ async def test_idle_unresponsive_server_is_restarted(
     monkeypatch.setattr(supervisor, "HEALTH_CHECK_SECONDS", 0.3)
     monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
     async with (
-        gateway(build_config(plain_server("bad", ["pid"]))) as front,
-        connect_client(front) as connected,
+        gateway(build_config(plain_server("bad", ["pid"]))) as router,
+        connect_client(router) as connected,
     ):
         before = int(await call_text(connected, "bad___pid"))
         os.kill(before, signal.SIGSTOP)
-        await wait_until(lambda: front.pool.servers["bad"].failures, 60)
+        await wait_until(lambda: router.pool.servers["bad"].failures, 60)
         with anyio.fail_after(60):
             while not (after := await call_text(connected, "bad___pid")).isdigit():
                 await anyio.sleep(0.05)
@@ -114,8 +112,8 @@ async def test_idle_unresponsive_server_is_restarted(
 
 async def test_call_of_hanging_server_times_out() -> None:
     bad = plain_server("bad", ["hang", "echo"], given={"call_seconds": 0.3})
-    async with gateway(build_config(bad, GOOD)) as front, connect_client(front) as connected:
-        text = await refused(connected, "bad___hang")
+    async with gateway(build_config(bad, GOOD)) as router, connect_client(router) as connected:
+        text = await call_error(connected, "bad___hang")
         assert text.startswith("bad did not answer within 0.3 seconds")
         assert "callSeconds" in text
         assert await call_text(connected, "bad___echo", {"text": "still"}) == "still"
@@ -129,18 +127,16 @@ async def test_call_of_hanging_server_times_out() -> None:
         ("mute", "did not answer in time"),
     ],
 )
-async def test_failed_start_is_reported_and_does_not_affect_others(
-    kind: str, says: str
-) -> None:
-    bad = faulty(kind, connect_seconds=0.7)
+async def test_failed_start_is_reported_and_does_not_affect_others(kind: str, says: str) -> None:
+    bad = faulty_server(kind, connect_seconds=0.7)
     async with (
-        gateway(build_config(bad, GOOD), wait=False) as front,
-        connect_client(front) as connected,
+        gateway(build_config(bad, GOOD), wait=False) as router,
+        connect_client(router) as connected,
     ):
-        await wait_until(lambda: front.pool.servers["good"].connection)
-        await works(connected)
-        await wait_until(lambda: front.pool.servers["bad"].failures)
-        assert says in front.pool.unreachable_servers()["bad"]
+        await wait_until(lambda: router.pool.servers["good"].connection)
+        await check_good_server(connected)
+        await wait_until(lambda: router.pool.servers["bad"].failures)
+        assert says in router.pool.unreachable_servers()["bad"]
         assert await list_tool_names(connected) == ["good___echo"]
 
 
@@ -149,8 +145,8 @@ async def test_failed_start_is_reported_and_does_not_affect_others(
     [("toolcrib-no-such-program", "not found"), (__file__, "cannot be executed")],
 )
 async def test_unusable_program_is_reported(command: str, says: str) -> None:
-    async with gateway(build_config(ServerConfig("bad", command=command), GOOD)) as front:
-        assert says in front.pool.unreachable_servers()["bad"]
+    async with gateway(build_config(ServerConfig("bad", command=command), GOOD)) as router:
+        assert says in router.pool.unreachable_servers()["bad"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such signals")
@@ -161,10 +157,10 @@ async def test_error_has_the_exit_and_only_recent_stderr(
     monkeypatch.setattr(supervisor, "STDERR_TAIL_SECONDS", seconds)
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 60)
     async with (
-        gateway(build_config(plain_server("bad", ["pid"]))) as front,
-        connect_client(front) as connected,
+        gateway(build_config(plain_server("bad", ["pid"]))) as router,
+        connect_client(router) as connected,
     ):
-        bad = front.pool.servers["bad"]
+        bad = router.pool.servers["bad"]
         bad.stderr_tail.add_output("busy\n")
         os.kill(int(await call_text(connected, "bad___pid")), signal.SIGKILL)
         await wait_until(lambda: bad.error)
@@ -173,53 +169,58 @@ async def test_error_has_the_exit_and_only_recent_stderr(
 
 async def test_unlisted_server_is_named_in_an_empty_search_result() -> None:
     missing = ServerConfig("missing", command="no-such-program")
-    async with gateway(build_config(missing, GOOD)) as front, connect_client(front) as connected:
-        await wait_until(lambda: front.pool.servers["missing"].error)
+    async with gateway(build_config(missing, GOOD)) as router, connect_client(router) as connected:
+        await wait_until(lambda: router.pool.servers["missing"].error)
         text = await call_text(connected, "search_tools", {"query": "play the trombone"})
         assert "The tools of missing are not known yet: its program or folder" in text
         text = await call_text(connected, "search_tools", {"query": "good___echo"})
         assert "missing" not in text
-        text = await refused(connected, "missing___echo")
+        text = await call_error(connected, "missing___echo")
         assert text.startswith("The tools of missing are not known yet: its program or folder")
 
 
 async def test_unreachable_server_is_named_in_search_results() -> None:
     bad = plain_server("bad", ["lion"])
     async with (
-        gateway(build_config(bad, mode="search")) as front,
-        connect_client(front) as connected,
+        gateway(build_config(bad, mode="search")) as router,
+        connect_client(router) as connected,
     ):
-        one = front.pool.servers["bad"]
+        one = router.pool.servers["bad"]
         one.connection, one.failures, one.error = None, 1, "it said: no token"
         text = await call_text(connected, "search_tools", {"query": "lion"})
         assert "1 tool of bad cannot be called now: it said: no token." in text
-        assert "bad is not reachable: it said: no token" in await refused(connected, "bad___lion")
+        assert "bad is not reachable: it said: no token" in await call_error(
+            connected, "bad___lion"
+        )
 
 
 @pytest.mark.parametrize("kind", ["dies_on_probe", "deaf_to_probe"])
 async def test_server_that_fails_the_probe_is_started_with_a_handshake(
     kind: str,
 ) -> None:
-    async with gateway(build_config(faulty(kind, connect_seconds=1.5))) as front:
-        link = front.pool.servers["bad"].connection
+    async with gateway(build_config(faulty_server(kind, connect_seconds=1.5))) as router:
+        link = router.pool.servers["bad"].connection
         assert link is not None
         assert link.protocol == "2025-11-25"
-        async with connect_client(front) as connected:
+        async with connect_client(router) as connected:
             assert await call_text(connected, "bad___echo") == "here"
 
 
 async def test_invalid_lines_on_stdout_are_ignored() -> None:
-    async with gateway(build_config(faulty("noise"))) as front, connect_client(front) as connected:
+    async with (
+        gateway(build_config(faulty_server("noise"))) as router,
+        connect_client(router) as connected,
+    ):
         assert await call_text(connected, "bad___echo") == "here"
 
 
 async def test_endless_line_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 4_000_000)
-    config = build_config(faulty("endless_line", connect_seconds=10), GOOD)
-    async with gateway(config) as front, connect_client(front) as connected:
-        assert front.pool.servers["bad"].connection is None
-        assert front.pool.servers["bad"].failures
-        await works(connected)
+    config = build_config(faulty_server("endless_line", connect_seconds=10), GOOD)
+    async with gateway(config) as router, connect_client(router) as connected:
+        assert router.pool.servers["bad"].connection is None
+        assert router.pool.servers["bad"].failures
+        await check_good_server(connected)
 
 
 async def test_notification_flood_does_not_block_others() -> None:
@@ -229,40 +230,40 @@ async def test_notification_flood_does_not_block_others() -> None:
         heard.append(getattr(message, "method", ""))
 
     async with (
-        gateway(build_config(faulty("floods"), GOOD)) as front,
-        connect_client(front, "legacy", message_handler=on_message) as connected,
+        gateway(build_config(faulty_server("floods"), GOOD)) as router,
+        connect_client(router, "legacy", message_handler=on_message) as connected,
     ):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connected.call_tool, "bad___echo", {})
-            await works(connected)
-        await works(connected)
-        await wait_until(lambda: front.pool.servers["bad"].in_flight.forwarding_count == 0)
-    # What it made up is not passed on, and the list is not read again for every notice.
+            await check_good_server(connected)
+        await check_good_server(connected)
+        await wait_until(lambda: router.pool.servers["bad"].in_flight.forwarding_count == 0)
+    # Unknown notifications are not forwarded, and the list is not read for every notification.
     assert set(heard) <= {"notifications/message"}
 
 
 async def test_error_of_a_server_is_forwarded_unchanged() -> None:
     async with (
-        gateway(build_config(faulty("lies"), GOOD)) as front,
-        connect_client(front) as connected,
+        gateway(build_config(faulty_server("lies"), GOOD)) as router,
+        connect_client(router) as connected,
     ):
         with pytest.raises(Exception, match="Unknown tool: echo"):
             await connected.call_tool("bad___echo", {})
-        await works(connected)
+        await check_good_server(connected)
 
 
 @pytest.mark.parametrize("kind", ["huge_description", "huge_schema"])
 async def test_oversized_definition_is_left_out(kind: str) -> None:
-    config = build_config(faulty(kind, connect_seconds=60), GOOD)
-    async with gateway(config) as front, connect_client(front) as connected:
-        await works(connected)
+    config = build_config(faulty_server(kind, connect_seconds=60), GOOD)
+    async with gateway(config) as router, connect_client(router) as connected:
+        await check_good_server(connected)
         assert await list_tool_names(connected) == ["bad___small", "good___echo"]
-        (manifest, _) = front.hub.store.list_manifests().values()
+        (manifest, _) = router.hub.store.list_manifests().values()
         assert len(manifest.tools) == 1
-        # It is said, also by one that only remembers the server.
+        # The problem is also reported from stored manifests.
         why = "tool 1 (echo) has more than 4,194,304 bytes"
-        assert front.hub.directory.servers[0].problems == manifest.problems == (why,)
-        assert list_server_status(front, front.hub.get_view())[0]["faults"] == [why]
+        assert router.hub.directory.servers[0].problems == manifest.problems == (why,)
+        assert list_server_status(router, router.hub.get_view())[0]["faults"] == [why]
         found = await call_text(connected, "search_tools", {"query": "paint the town"})
         assert f"Some tools of bad cannot be used: {why}" in found
 
@@ -270,8 +271,8 @@ async def test_oversized_definition_is_left_out(kind: str) -> None:
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
 async def test_invalid_tool_does_not_affect_others(era: str) -> None:
     async with (
-        gateway(build_config(faulty("bad_tools"))) as front,
-        connect_client(front, era) as connected,
+        gateway(build_config(faulty_server("bad_tools"))) as router,
+        connect_client(router, era) as connected,
     ):
         listed = (await connected.list_tools()).tools
         assert [tool.name for tool in listed] == [
@@ -286,11 +287,11 @@ async def test_invalid_tool_does_not_affect_others(era: str) -> None:
             "bad___odd_output",
             "bad___echo",
         ]
-        shelf = front.hub.directory.servers[0]
-        assert any("the name 'echo' is taken" in fault for fault in shelf.problems)
-        assert "tool 1 is not an object" in shelf.problems
-        # Parts that strict clients refuse are left away, and that is said too.
-        (shown,) = list_server_status(front, front.hub.get_view())
+        problems = router.hub.directory.servers[0].problems
+        assert any("an earlier tool has the same name 'echo'" in problem for problem in problems)
+        assert "tool 1 is not an object" in problems
+        # Fields that strict clients reject are removed and reported.
+        (status,) = list_server_status(router, router.hub.get_view())
         assert [
             repair.partition(" is used without its invalid ")[2] for repair in shown["altered"]
         ] == [
@@ -305,27 +306,27 @@ async def test_invalid_tool_does_not_affect_others(era: str) -> None:
 async def test_invalid_and_endless_lists(kind: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("toolcrib.gateway.mcp.upstream.connection.MAX_PAGES", 50)
     async with (
-        gateway(build_config(faulty(kind), GOOD)) as front,
-        connect_client(front) as connected,
+        gateway(build_config(faulty_server(kind), GOOD)) as router,
+        connect_client(router) as connected,
     ):
-        await works(connected)
+        await check_good_server(connected)
         count = {"not_a_list": 1, "endless_pages": 2}[kind]
         assert len(await list_tool_names(connected)) == count
 
 
 @pytest.mark.parametrize("kind", ["garbage", "half_line"])
 async def test_invalid_responses(kind: str) -> None:
-    config = build_config(faulty(kind, call_seconds=0.5), GOOD)
-    async with gateway(config) as front, connect_client(front) as connected:
-        text = await refused(connected, "bad___echo")
+    config = build_config(faulty_server(kind, call_seconds=0.5), GOOD)
+    async with gateway(config) as router, connect_client(router) as connected:
+        text = await call_error(connected, "bad___echo")
         assert text.startswith("bad ")
-        await works(connected)
+        await check_good_server(connected)
 
 
 async def test_unrequested_responses_are_dropped() -> None:
     async with (
-        gateway(build_config(faulty("not_a_result"))) as front,
-        connect_client(front) as connected,
+        gateway(build_config(faulty_server("not_a_result"))) as router,
+        connect_client(router) as connected,
     ):
         for _ in range(3):
             assert await call_text(connected, "bad___echo") == "here"
@@ -335,11 +336,11 @@ async def test_crashing_server_is_restarted_with_backoff(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.02)
-    async with gateway(build_config(faulty("dies_after_list"), GOOD)) as front:
-        bad = front.pool.servers["bad"]
+    async with gateway(build_config(faulty_server("dies_after_list"), GOOD)) as router:
+        bad = router.pool.servers["bad"]
         await wait_until(lambda: bad.recent_failures >= 4)
-        async with connect_client(front) as connected:
-            await works(connected)
+        async with connect_client(router) as connected:
+            await check_good_server(connected)
 
 
 async def test_hanging_starts_do_not_block_other_starts(
@@ -347,16 +348,16 @@ async def test_hanging_starts_do_not_block_other_starts(
 ) -> None:
     monkeypatch.setattr(supervisor, "START_SLOT_SECONDS", 0.2)
     slow = [script_server(f"slow{n}", "faulty.py", "mute", connect_seconds=60) for n in range(6)]
-    async with gateway(build_config(*slow, GOOD), wait=False) as front:
+    async with gateway(build_config(*slow, GOOD), wait=False) as router:
         with anyio.fail_after(20):
-            await wait_until(lambda: front.pool.servers["good"].connection)
-        assert not any(front.pool.servers[one.name].failures for one in slow)
+            await wait_until(lambda: router.pool.servers["good"].connection)
+        assert not any(router.pool.servers[one.name].failures for one in slow)
 
 
 async def test_stopping_a_server_kills_its_children(tmp_path: Path) -> None:
     note = tmp_path / "child"
-    async with gateway(build_config(faulty("tree", str(note)))) as front:
-        assert front.pool.servers["bad"].connection
+    async with gateway(build_config(faulty_server("tree", str(note)))) as router:
+        assert router.pool.servers["bad"].connection
         child = int(note.read_text())
         assert is_running(child)
     await wait_until(lambda: not is_running(child))

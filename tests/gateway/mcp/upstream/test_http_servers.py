@@ -1,4 +1,4 @@
-"""The official SDK's own server behind the gateway, over real HTTP and SSE, in both eras."""
+"""A server of the official SDK behind the gateway, over real HTTP and SSE, in both protocol revisions."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ pytestmark = [
 BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
 
 
-class Official:
-    """A server built with the SDK, which tells both eras of its changes."""
+class OfficialServer:
+    """A server built with the SDK that announces changes in both protocol revisions."""
 
     def __init__(self) -> None:
         self.tools = ["greet", "ask", "region"]
         self.headers: list[dict[str, str]] = []
         self.sessions: list[Any] = []
         self.bus = InMemorySubscriptionBus()
-        self.server: Server[Any] = _Announcing(
+        self.server: Server[Any] = _AnnouncingServer(
             "official",
             version="1",
             instructions="Greets people politely.",
@@ -85,9 +85,9 @@ class Official:
         self.headers.append(dict(ctx.request.headers) if ctx.request else {})
         if params.name == "ask" and ctx.protocol_version != STATELESS:
             answer = await ctx.session.elicit_form("Who?", {"type": "object", "properties": {}})
-            return said(str(answer.action))
+            return text_result(str(answer.action))
         who = (params.arguments or {}).get("who", "world")
-        return said(f"{params.name} {who}")
+        return text_result(f"{params.name} {who}")
 
     async def change(self) -> None:
         self.tools.append(f"tool{len(self.tools)}")
@@ -96,19 +96,19 @@ class Official:
             await session.send_tool_list_changed()
 
 
-class _Announcing(Server[Any]):
+class _AnnouncingServer(Server[Any]):
     def create_initialization_options(self, *args: Any, **given: Any) -> Any:
         return super().create_initialization_options(NotificationOptions(tools_changed=True))
 
 
-def said(text: str) -> types.CallToolResult:
+def text_result(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)])
 
 
 @pytest.fixture(scope="module")
-async def official() -> AsyncIterator[tuple[Official, McpRouter]]:
-    """One server of the SDK, configured twice: once for each era."""
-    made = Official()
+async def official() -> AsyncIterator[tuple[OfficialServer, McpRouter]]:
+    """Run one server of the SDK, configured once for each protocol revision."""
+    made = OfficialServer()
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(serve_app(made.server.streamable_http_app()))
         old = Configured("old", transport="http", url=f"{url}/mcp", protocol="legacy")
@@ -121,32 +121,32 @@ async def official() -> AsyncIterator[tuple[Official, McpRouter]]:
 
 @BOTH
 async def test_http_server_in_both_revisions(
-    official: tuple[Official, McpRouter], era: str
+    official: tuple[OfficialServer, McpRouter], era: str
 ) -> None:
-    _, front = official
-    assert front.pool.servers["old"].connection.protocol == "2025-11-25"  # type: ignore[union-attr]
-    assert front.pool.servers["new"].connection.protocol == STATELESS  # type: ignore[union-attr]
-    async with connect_client(front, era) as connected:
+    _, router = official
+    assert router.pool.servers["old"].connection.protocol == "2025-11-25"  # type: ignore[union-attr]
+    assert router.pool.servers["new"].connection.protocol == STATELESS  # type: ignore[union-attr]
+    async with connect_client(router, era) as connected:
         assert {"old___greet", "new___greet"} <= set(await list_tool_names(connected))
         for server in ("old", "new"):
             assert await call_text(connected, f"{server}___greet", {"who": "Ann"}) == "greet Ann"
 
 
 async def test_unreachable_url_is_reported_without_secrets(
-    official: tuple[Official, McpRouter],
+    official: tuple[OfficialServer, McpRouter],
 ) -> None:
-    _, front = official
-    trouble = front.pool.unreachable_servers()
+    _, router = official
+    trouble = router.pool.unreachable_servers()
     assert "could not be reached" in trouble["gone"]
     assert "404" in trouble["wrong"] or "Not Found" in trouble["wrong"]
     assert "secret" not in str(trouble)
 
 
 async def test_configured_headers_and_header_arguments_are_sent(
-    official: tuple[Official, McpRouter],
+    official: tuple[OfficialServer, McpRouter],
 ) -> None:
-    made, front = official
-    async with connect_client(front) as connected:
+    made, router = official
+    async with connect_client(router) as connected:
         await call_text(connected, "new___region", {"region": "north"})
         assert made.headers[-1]["x-token"] == "secret"
         assert made.headers[-1]["mcp-param-region"] == "north"
@@ -156,21 +156,21 @@ async def test_configured_headers_and_header_arguments_are_sent(
 
 @BOTH
 async def test_http_server_requests_reach_clients_of_both_revisions(
-    official: tuple[Official, McpRouter], era: str
+    official: tuple[OfficialServer, McpRouter], era: str
 ) -> None:
     async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={})
 
-    _, front = official
-    async with connect_client(front, era, elicitation_callback=elicit) as connected:
+    _, router = official
+    async with connect_client(router, era, elicitation_callback=elicit) as connected:
         assert await call_text(connected, "old___ask") == "accept"
 
 
 async def test_list_changes_are_noticed_in_both_revisions(
-    official: tuple[Official, McpRouter],
+    official: tuple[OfficialServer, McpRouter],
 ) -> None:
-    made, front = official
-    async with connect_client(front) as connected:
+    made, router = official
+    async with connect_client(router) as connected:
         await made.change()
         new = made.tools[-1]
         with anyio.fail_after(20):
@@ -179,10 +179,10 @@ async def test_list_changes_are_noticed_in_both_revisions(
 
 
 async def test_stateless_client_subscribes_to_stateless_server(
-    official: tuple[Official, McpRouter],
+    official: tuple[OfficialServer, McpRouter],
 ) -> None:
-    made, front = official
-    async with connect_client(front) as connected:
+    made, router = official
+    async with connect_client(router) as connected:
         await connected.list_resources()
         async with connected.listen(resource_subscriptions=["memo://one", "memo://two"]) as changes:
             with anyio.move_on_after(20) as waited:
@@ -201,7 +201,7 @@ async def test_stateless_client_subscribes_to_stateless_server(
 
 
 async def test_failing_http_server_is_reported_and_recovers() -> None:
-    made = Official()
+    made = OfficialServer()
     app = made.server.streamable_http_app(stateless_http=True, json_response=True)
     down = False
 
@@ -214,7 +214,7 @@ async def test_failing_http_server_is_reported_and_recovers() -> None:
 
     async with serve_app(sometimes) as url:
         config = build_config(Configured("web", transport="http", url=f"{url}/mcp"))
-        async with gateway(config) as front, connect_client(front) as connected:
+        async with gateway(config) as router, connect_client(router) as connected:
             assert await call_text(connected, "web___greet") == "greet world"
             down = True
             result = await connected.call_tool("web___greet", {})
@@ -228,7 +228,7 @@ async def test_restarted_http_server_gets_a_new_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
-    before, after = (Official().server.streamable_http_app() for _ in range(2))
+    before, after = (OfficialServer().server.streamable_http_app() for _ in range(2))
     restarted = False
 
     async def one_after_the_other(scope: Any, receive: Any, send: Any) -> None:
@@ -243,7 +243,7 @@ async def test_restarted_http_server_gets_a_new_session(
 
     async with serve_app(one_after_the_other) as url:
         web = Configured("web", transport="http", url=f"{url}/mcp", protocol="legacy")
-        async with gateway(build_config(web)) as front, connect_client(front) as connected:
+        async with gateway(build_config(web)) as router, connect_client(router) as connected:
             assert await call_text(connected, "web___greet") == "greet world"
             restarted = True
             assert (await connected.call_tool("web___greet", {})).is_error
@@ -253,7 +253,7 @@ async def test_restarted_http_server_gets_a_new_session(
 
 
 def sse_app(server: Server[Any]) -> Starlette:
-    """The older way to reach a server over HTTP: one stream for answers, posts for questions."""
+    """Return an app with the SSE transport: a stream for responses, POST for requests."""
     transport = SseServerTransport("/messages/")
 
     async def listen(request: Request) -> Response:
@@ -268,17 +268,17 @@ def sse_app(server: Server[Any]) -> Starlette:
 
 @BOTH
 async def test_sse_server(era: str) -> None:
-    made = Official()
+    made = OfficialServer()
     async with serve_app(sse_app(made.server)) as url:
         old = Configured("old", transport="sse", url=f"{url}/sse", protocol="legacy")
-        async with gateway(build_config(old)) as front, connect_client(front, era) as connected:
+        async with gateway(build_config(old)) as router, connect_client(router, era) as connected:
             assert await call_text(connected, "old___greet", {"who": "Bo"}) == "greet Bo"
 
 
 async def test_endless_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_LINE_BYTES", 1_000_000)
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
-    app = Official().server.streamable_http_app(stateless_http=True, json_response=True)
+    app = OfficialServer().server.streamable_http_app(stateless_http=True, json_response=True)
     cut_off = anyio.Event()
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
@@ -302,7 +302,7 @@ async def test_endless_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> N
 
     async with serve_app(endless) as url:
         web = Configured("web", transport="http", url=f"{url}/mcp", call_seconds=5)
-        async with gateway(build_config(web)) as front, connect_client(front) as connected:
+        async with gateway(build_config(web)) as router, connect_client(router) as connected:
             with anyio.fail_after(60):
                 with suppress(MCPError):
                     assert (await connected.call_tool("web___ask", {})).is_error

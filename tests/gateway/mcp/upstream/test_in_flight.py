@@ -1,4 +1,4 @@
-"""Whose a question or a line of the log is, when a server does not say: nobody else hears of it."""
+"""Requests and log messages of a server reach only the client whose call they belong to."""
 
 from __future__ import annotations
 
@@ -35,30 +35,32 @@ NEW = plain_server("new", ["hang", "log"], STATELESS, given={"call_seconds": 20.
 
 
 @pytest.fixture
-async def front() -> AsyncIterator[McpRouter]:
-    async with gateway(build_config(OLD, NEW)) as made:
-        yield made
+async def router() -> AsyncIterator[McpRouter]:
+    async with gateway(build_config(OLD, NEW)) as running:
+        yield running
 
 
-def listening(
-    front: McpRouter, heard: list[Any], era: str = "legacy", target: Any = None
+def connect_listening_client(
+    router: McpRouter, received: list[Any], era: str = "legacy", target: Any = None
 ) -> Client:
-    """A client that can be asked for its roots, and hears of the log."""
+    """Connect a client that returns its roots and records log messages."""
 
     async def roots(ctx: Any) -> types.ListRootsResult:
-        heard.append("asked")
+        received.append("asked")
         return types.ListRootsResult(roots=[])
 
     async def on_log(params: Any) -> None:
-        heard.append(params.data)
+        received.append(params.data)
 
     given: dict[str, Any] = {"list_roots_callback": roots, "logging_callback": on_log}
-    return Client(target, mode=era, **given) if target else connect_client(front, era, **given)
+    return Client(target, mode=era, **given) if target else connect_client(router, era, **given)
 
 
 @asynccontextmanager
-async def piped(front: McpRouter, heard: list[Any], era: str) -> AsyncIterator[Client]:
-    """The same, connected as by standard input and output."""
+async def connect_over_pipes(
+    router: McpRouter, received: list[Any], era: str
+) -> AsyncIterator[Client]:
+    """Connect such a client like on standard input and output."""
 
     @asynccontextmanager
     async def transport() -> AsyncIterator[Any]:
@@ -66,91 +68,100 @@ async def piped(front: McpRouter, heard: list[Any], era: str) -> AsyncIterator[C
             create_client_server_memory_streams() as (ours, (read, write)),
             anyio.create_task_group() as tasks,
         ):
-            options = front.server.create_initialization_options()
-            tasks.start_soon(front.server.run, read, write, options)
+            options = router.server.create_initialization_options()
+            tasks.start_soon(router.server.run, read, write, options)
             yield ours
             tasks.cancel_scope.cancel()
 
-    async with listening(front, heard, era, transport()) as connected:
+    async with connect_listening_client(router, received, era, transport()) as connected:
         yield connected
 
 
-async def give_up(front: McpRouter, connected: Client, tool: str = "old___hang") -> None:
-    """Begin a call, and leave it when the server has it."""
-    upstream = front.pool.servers[tool.partition("___")[0]]
+async def abandon_call(router: McpRouter, connected: Client, tool: str = "old___hang") -> None:
+    """Start a call and cancel it once the server has received it."""
+    upstream = router.pool.servers[tool.partition("___")[0]]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connected.call_tool, tool, {})
         await wait_until(lambda: upstream.state == "in use")
-        # What is told after it has been written to the server.
+        # This is sent after the call was written to the server.
         await anyio.sleep(0.05)
         tasks.cancel_scope.cancel()
     await wait_until(lambda: upstream.state == "started")
 
 
-async def test_concurrent_clients_are_not_mixed_up(front: McpRouter) -> None:
-    """A server that asks while two clients wait for it does not say which one it means."""
+async def test_concurrent_clients_are_not_mixed_up(router: McpRouter) -> None:
+    """A request is ambiguous while two clients have calls in flight."""
     async with (
-        listening(front, []) as one,
-        listening(front, []) as other,
+        connect_listening_client(router, []) as one,
+        connect_listening_client(router, []) as other,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(other.call_tool, "old___hang", {})
-        await wait_until(lambda: front.pool.servers["old"].state == "in use")
+        await wait_until(lambda: router.pool.servers["old"].state == "in use")
         assert "the addressee is ambiguous" in await call_text(
             one, "old___ask", {"method": "roots/list"}
         )
         tasks.cancel_scope.cancel()
 
 
-async def test_messages_of_abandoned_call_reach_no_other_client(front: McpRouter) -> None:
-    heard: list[Any] = []
-    async with listening(front, []) as one, listening(front, heard) as other:
-        await give_up(front, one)
+async def test_messages_of_abandoned_call_reach_no_other_client(router: McpRouter) -> None:
+    received: list[Any] = []
+    async with (
+        connect_listening_client(router, []) as one,
+        connect_listening_client(router, received) as other,
+    ):
+        await abandon_call(router, one)
         assert "an abandoned call of another client" in await call_text(other, "old___speak")
-        # It is answered at last, and what it said before that is still nobody's.
+        # The call is answered; earlier messages still belong to no client.
         await call_text(other, "old___speak", {"end": True})
-        assert heard == []
-        # Now there is no doubt any more.
+        assert received == []
+        # Now the addressee is certain.
         await call_text(other, "old___ask", {"method": "roots/list"})
         await other.call_tool("old___log", {})
-        await wait_until(lambda: len(heard) == 3)
-    assert heard == ["asked", "old", "old"]
+        await wait_until(lambda: len(received) == 3)
+    assert received == ["asked", "old", "old"]
 
 
-async def test_log_after_an_abandoned_call_reaches_no_client(front: McpRouter) -> None:
-    heard: list[Any] = []
-    async with listening(front, []) as one, listening(front, heard):
-        await give_up(front, one)
-        await front.pool.servers["old"]._handle_notification(
+async def test_log_after_an_abandoned_call_reaches_no_client(router: McpRouter) -> None:
+    received: list[Any] = []
+    async with (
+        connect_listening_client(router, []) as one,
+        connect_listening_client(router, received),
+    ):
+        await abandon_call(router, one)
+        await router.pool.servers["old"]._handle_notification(
             "notifications/message", {"level": "error", "data": "of the hung call"}
         )
-    assert heard == []
+    assert received == []
 
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
 async def test_client_can_be_asked_after_it_abandoned_its_own_call(
-    front: McpRouter, era: str
+    router: McpRouter, era: str
 ) -> None:
-    heard: list[Any] = []
-    async with piped(front, heard, era) as connected:
-        await give_up(front, connected)
+    received: list[Any] = []
+    async with connect_over_pipes(router, received, era) as connected:
+        await abandon_call(router, connected)
         assert "roots" in await call_text(connected, "old___ask", {"method": "roots/list"})
-    assert heard == ["asked"]
+    assert received == ["asked"]
 
 
 async def test_reconnect_resolves_the_ambiguity(
-    front: McpRouter, monkeypatch: pytest.MonkeyPatch
+    router: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with gateway(build_config(OLD)) as made:
-        upstream = made.pool.servers["old"]
-        async with listening(made, []) as one, listening(made, []) as other:
+    async with gateway(build_config(OLD)) as running:
+        upstream = running.pool.servers["old"]
+        async with (
+            connect_listening_client(running, []) as one,
+            connect_listening_client(running, []) as other,
+        ):
             before = await call_text(other, "old___pid")
-            await give_up(made, one)
+            await abandon_call(running, one)
             first = upstream.connection
             assert "an abandoned call of another client" in await call_text(
                 other, "old___ask", {"method": "roots/list"}
             )
-            # Nobody uses it now. Without waiting for the next look at its health:
+            # The server is idle now; do not wait for the next health check.
             assert upstream.should_reconnect()
             assert first is not None
             monkeypatch.setattr(upstreams, "HEALTH_CHECK_SECONDS", 0.05)
@@ -162,28 +173,31 @@ async def test_reconnect_resolves_the_ambiguity(
 
 
 async def test_abandoned_call_of_stateless_server_expires(
-    front: McpRouter, monkeypatch: pytest.MonkeyPatch
+    router: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
     monkeypatch.setattr(in_flight, "ABANDONED_CALL_SECONDS", 0.3)
-    front.pool.servers["new"].in_flight.reset(is_stateless=True)
-    async with listening(front, []) as one, listening(front, heard) as other:
-        await give_up(front, one, "new___hang")
+    router.pool.servers["new"].in_flight.reset(is_stateless=True)
+    async with (
+        connect_listening_client(router, []) as one,
+        connect_listening_client(router, received) as other,
+    ):
+        await abandon_call(router, one, "new___hang")
         with anyio.fail_after(20):
-            while not heard:
+            while not received:
                 await other.call_tool("new___log", {})
                 await anyio.sleep(0.05)
-    assert "new" in heard
+    assert "new" in received
 
 
 async def test_number_of_abandoned_calls_is_bounded(
-    front: McpRouter, monkeypatch: pytest.MonkeyPatch
+    router: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_flight, "MAX_ABANDONED_CALLS", 3)
     queue = in_flight.InFlightCalls()
     queue.reset(is_stateless=False)
     for _ in range(10):
-        async with listening(front, []) as connected:
+        async with connect_listening_client(router, []) as connected:
             caller: Any = connected
             caller.key = object()
             with queue.track_call(caller, 5):
@@ -208,8 +222,8 @@ async def test_user_response_time_does_not_count_for_the_call_timeout(
         return types.ListRootsResult(roots=[])
 
     async with (
-        gateway(build_config(*servers)) as front,
-        connect_client(front, era, list_roots_callback=roots) as connected,
+        gateway(build_config(*servers)) as router,
+        connect_client(router, era, list_roots_callback=roots) as connected,
         anyio.create_task_group() as tasks,
     ):
         said: list[str] = []
@@ -218,7 +232,7 @@ async def test_user_response_time_does_not_count_for_the_call_timeout(
             said.append(await call_text(connected, f"{server}___ask", {"method": "roots/list"}))
 
         tasks.start_soon(call)
-        # Longer than a call may take, and the question is open all the time.
+        # Longer than the call timeout, while the request is open.
         await anyio.sleep(1.5)
         assert said == []
         answered.set()
@@ -239,8 +253,8 @@ async def test_request_to_the_user_times_out(server: str) -> None:
         raise AssertionError
 
     async with (
-        gateway(build_config(*servers)) as front,
-        connect_client(front, "legacy", list_roots_callback=roots) as connected,
+        gateway(build_config(*servers)) as router,
+        connect_client(router, "legacy", list_roots_callback=roots) as connected,
     ):
         with anyio.fail_after(20):
             try:
@@ -251,9 +265,9 @@ async def test_request_to_the_user_times_out(server: str) -> None:
 
 
 async def test_number_of_server_requests_is_limited(
-    front: McpRouter, monkeypatch: pytest.MonkeyPatch
+    router: McpRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_flight, "MAX_SERVER_REQUESTS_PER_CALL", 0)
-    async with listening(front, []) as connected:
+    async with connect_listening_client(router, []) as connected:
         said = await call_text(connected, "old___ask", {"method": "roots/list"})
     assert "at most 0 requests to the client" in said

@@ -1,4 +1,4 @@
-"""Servers that ask who one is: the login, the token that is kept, and its renewal."""
+"""Servers that require a login: the login, the stored token and its refresh."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def guarded(**given: Any) -> AsyncIterator[tuple[AuthorizationServer, ServerConfig]]:
-    """A server that asks for a login, as it is configured."""
+async def serve_protected(**given: Any) -> AsyncIterator[tuple[AuthorizationServer, ServerConfig]]:
+    """A server that asks for a login, as it is write_config."""
     authority = AuthorizationServer()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -53,30 +53,32 @@ async def guarded(**given: Any) -> AsyncIterator[tuple[AuthorizationServer, Serv
         yield authority, ServerConfig("safe", transport="http", url=f"{origin}/mcp")
 
 
-async def visit(address: str) -> str:
-    """What a browser does with an address."""
+async def open_in_browser(address: str) -> str:
+    """Open a URL like a browser and return the page."""
     async with httpx2.AsyncClient(follow_redirects=True) as browser:
         return (await browser.get(address)).text
 
 
-async def logged_in(server: ServerConfig, **given: Any) -> OAuthGrant | None:
-    """Log in as a person who says yes in the browser."""
+async def log_in(server: ServerConfig, **given: Any) -> OAuthGrant | None:
+    """Log in as a user who confirms in the browser."""
     visits: list[asyncio.Task[str]] = []
     try:
         return await login(
-            server, lambda address: visits.append(asyncio.create_task(visit(address))), **given
+            server,
+            lambda address: visits.append(asyncio.create_task(open_in_browser(address))),
+            **given,
         )
     finally:
         for one in visits:
             await one
 
 
-def configured(tmp_path: Path, server: ServerConfig) -> GatewayConfig:
+def write_config(tmp_path: Path, server: ServerConfig) -> GatewayConfig:
     return replace(build_config(server), store=f"sqlite:///{tmp_path / 'crib.db'}")
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     monkeypatch.setattr(supervisor, "MAX_RETRY_SECONDS", 0.2)
 
@@ -85,32 +87,32 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_unauthorized_server_names_the_login_and_works_after_it(
     tmp_path: Path, era: Any
 ) -> None:
-    async with guarded() as (authority, server):
+    async with serve_protected() as (authority, server):
         server = replace(server, protocol=era)
-        config = configured(tmp_path, server)
-        async with gateway(config) as front, connect_client(front) as connected:
-            safe = front.pool.servers["safe"]
+        config = write_config(tmp_path, server)
+        async with gateway(config) as router, connect_client(router) as connected:
+            safe = router.pool.servers["safe"]
             assert "run `toolcrib login safe`" in safe.error
-            grant = await logged_in(server)
+            grant = await log_in(server)
             assert grant
             folder = resolve_token_folder(config)
             assert folder
             file = TokenFile(folder, server)
             file.save(grant)
-            # It is tried again by itself.
+            # The gateway retries without a request.
             await wait_until(lambda: safe.connection, 60)
             assert await call_text(connected, "safe___greet") == "welcome"
-            # A token that is refused is renewed, and the call is none the wiser.
+            # A rejected token is refreshed during the call.
             authority.access.clear()
             assert await call_text(connected, "safe___greet") == "welcome"
             assert authority.renewals == 1
             renewed = file.load()
             assert renewed and renewed.access_token != grant.access_token
-            # So is one whose time is up, before it is refused.
+            # An expired token is refreshed before it is used.
             file.save(replace(renewed, expires_at=1.0))
             assert await call_text(connected, "safe___greet") == "welcome"
             assert authority.renewals == 2
-            # When the login itself is over, that is said again.
+            # When the grant is revoked, the login is requested again.
             authority.access.clear()
             authority.refresh.clear()
             assert "not reachable" in await call_text(connected, "safe___greet")
@@ -124,27 +126,27 @@ async def test_unauthorized_server_names_the_login_and_works_after_it(
 async def test_login_during_a_start_is_sufficient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with guarded() as (_, server):
-        grant = await logged_in(server)
-        # The first request of all has no token yet; the next one, of the same start, has.
+    async with serve_protected() as (_, server):
+        grant = await log_in(server)
+        # Only the first request of the start has no token.
         loads = iter([None])
         monkeypatch.setattr(TokenFile, "load", lambda file: next(loads, grant))
         async with (
-            gateway(configured(tmp_path, server)) as front,
-            connect_client(front) as connected,
+            gateway(write_config(tmp_path, server)) as router,
+            connect_client(router) as connected,
         ):
-            assert front.pool.servers["safe"].failures == 0
+            assert router.pool.servers["safe"].failures == 0
             assert await call_text(connected, "safe___greet") == "welcome"
 
 
 async def test_concurrent_requests_refresh_a_token_once(tmp_path: Path) -> None:
-    async with guarded() as (authority, server):
-        config = configured(tmp_path, server)
-        grant = await logged_in(server)
+    async with serve_protected() as (authority, server):
+        config = write_config(tmp_path, server)
+        grant = await log_in(server)
         folder = resolve_token_folder(config)
         assert grant and folder
         TokenFile(folder, server).save(grant)
-        async with gateway(config) as front, connect_client(front) as connected:
+        async with gateway(config) as router, connect_client(router) as connected:
             authority.access.clear()
             async with anyio.create_task_group() as tasks:
                 for _ in range(10):
@@ -167,21 +169,21 @@ async def test_token_is_not_sent_to_another_url(tmp_path: Path) -> None:
 
 
 async def test_doctor_suggests_the_login_command(tmp_path: Path) -> None:
-    async with guarded() as (_, server):
-        (report,) = await check_servers(configured(tmp_path, server), {}, lambda started: None)
+    async with serve_protected() as (_, server):
+        (report,) = await check_servers(write_config(tmp_path, server), {}, lambda started: None)
     assert [one.fix for one in report.findings if "toolcrib login safe" in one.fix]
 
 
 async def test_open_server_needs_no_login() -> None:
-    async with guarded() as (_, server):
+    async with serve_protected() as (_, server):
         open_one = replace(server, url=server.url.removesuffix("/mcp"))
-        assert await logged_in(open_one) is None
+        assert await log_in(open_one) is None
 
 
 async def test_configured_oauth_client_id_is_used(tmp_path: Path) -> None:
-    async with guarded(registers=False) as (authority, server):
+    async with serve_protected(registers=False) as (authority, server):
         with pytest.raises(LoginFailed, match="set its `oauthClientId`"):
-            await logged_in(server)
+            await log_in(server)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -193,23 +195,23 @@ async def test_configured_oauth_client_id_is_used(tmp_path: Path) -> None:
             redirect_uris=back,
         )
         known = replace(server, oauth_client_id="ours", oauth_client_secret="of the client")
-        grant = await logged_in(known, port=port)
+        grant = await log_in(known, port=port)
         assert grant and grant.client_secret == "of the client"
-        # The secret goes with a renewal too.
-        config = configured(tmp_path, known)
+        # The client secret is also sent with a refresh.
+        config = write_config(tmp_path, known)
         folder = resolve_token_folder(config)
         assert folder
         TokenFile(folder, known).save(replace(grant, expires_at=1.0))
-        async with gateway(config) as front, connect_client(front) as connected:
+        async with gateway(config) as router, connect_client(router) as connected:
             assert await call_text(connected, "safe___greet") == "welcome"
         assert authority.renewals == 1
 
 
 async def test_failed_login_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with guarded() as (authority, server):
+    async with serve_protected() as (authority, server):
         authority.denies = True
         with pytest.raises(LoginFailed, match="The person said no"):
-            await logged_in(server)
+            await log_in(server)
         monkeypatch.setattr(logins, "LOGIN_TIMEOUT_SECONDS", 1.0)
         with pytest.raises(LoginFailed, match="no login to safe"):
             await login(server, lambda address: None)
@@ -218,15 +220,15 @@ async def test_failed_login_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_callback_with_wrong_state_is_rejected() -> None:
-    async with guarded() as (_, server), anyio.create_task_group() as tasks:
+    async with serve_protected() as (_, server), anyio.create_task_group() as tasks:
 
         async def browse(address: str) -> None:
             back = re.findall(r"redirect_uri=([^&]+)", address)[0]
             callback = str(httpx2.QueryParams(f"u={back}")["u"])
             for wrong in ("?code=stolen&state=guessed", "?code=stolen", ""):
-                assert "nothing here" in await visit(callback + wrong)
-            assert "nothing here" in await visit(callback.replace("callback", "other"))
-            assert "You are logged in" in await visit(address)
+                assert "nothing here" in await open_in_browser(callback + wrong)
+            assert "nothing here" in await open_in_browser(callback.replace("callback", "other"))
+            assert "You are logged in" in await open_in_browser(address)
 
         def show(address: str) -> None:
             tasks.start_soon(browse, address)
@@ -235,7 +237,7 @@ async def test_callback_with_wrong_state_is_rejected() -> None:
 
 
 async def test_login_command_logs_in_and_logs_out(tmp_path: Path) -> None:
-    async with guarded() as (_, server):
+    async with serve_protected() as (_, server):
         write_json(tmp_path / "toolcrib.json", {"mcpServers": {"safe": {"url": server.url}}})
 
         async def run(*arguments: str, said: Callable[[str], Any] | None = None) -> str:
@@ -252,7 +254,7 @@ async def test_login_command_logs_in_and_logs_out(tmp_path: Path) -> None:
                 out = b"".join([chunk async for chunk in process.stdout])
             return out.decode()
 
-        assert "Logged in to safe" in await run("safe", "--no-browser", said=visit)
+        assert "Logged in to safe" in await run("safe", "--no-browser", said=open_in_browser)
         (kept,) = (tmp_path / "toolcrib.tokens").glob("*.json")
         assert json.loads(kept.read_text())["url"] == server.url
         assert "Forgotten: safe" in await run("safe", "--forget")

@@ -1,4 +1,4 @@
-"""The gateway as it is run: a process of its own, started, killed and started again."""
+"""The gateway as a process that is started, killed and restarted."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from toolcrib.gateway.mcp.upstream.child_processes import (
 pytestmark = pytest.mark.anyio
 
 SOURCE = Path(__file__).resolve().parents[4] / "src"
-# Each start of a gateway takes seconds; with this variable more of them are made.
+# Each start takes seconds; this variable increases their number.
 HEAVY = bool(os.environ.get("TOOLCRIB_HEAVY_TESTS"))
 PYTHON = {"command": sys.executable}
 
 
-def configured(folder: Path, **servers: list[str]) -> Path:
-    """A configuration whose servers are scripts with these arguments."""
+def write_config(folder: Path, **servers: list[str]) -> Path:
+    """Write a configuration whose servers are scripts with these arguments."""
     entries = {
         name: {**PYTHON, "args": ["-I", "-S", str(SERVERS / args[0]), *args[1:]]}
         for name, args in servers.items()
@@ -54,18 +54,16 @@ def command(*args: str) -> list[str]:
     return [sys.executable, "-m", "toolcrib", *args]
 
 
-def zoo(*tools: str, era: str = "legacy") -> list[str]:
+def zoo_command(*tools: str, era: str = "legacy") -> list[str]:
     return ["plain.py", json.dumps({"tag": "zoo", "era": era, "tools": list(tools)})]
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"] if HEAVY else ["auto"])
-async def test_stdio_clients_of_both_revisions(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_stdio_clients_of_both_revisions(tmp_path: Path, mode: str) -> None:
     note = tmp_path / "child"
-    config = configured(
+    config = write_config(
         tmp_path,
-        zoo=zoo("echo", "pid", era=STATELESS if mode == "auto" else "legacy"),
+        zoo=zoo_command("echo", "pid", era=STATELESS if mode == "auto" else "legacy"),
         tree=["faulty.py", "tree", str(note)],
     )
     launched = command("stdio", "--config", str(config))
@@ -84,7 +82,7 @@ async def test_stdio_clients_of_both_revisions(
 
 
 @asynccontextmanager
-async def serving(config: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], str]]:
+async def run_gateway_process(config: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -98,7 +96,7 @@ async def serving(config: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], 
         url = f"http://127.0.0.1:{port}"
         async with httpx2.AsyncClient() as http:
             with anyio.fail_after(60):
-                while not await answers(http, f"{url}/health"):
+                while not await is_answering(http, f"{url}/health"):
                     assert process.poll() is None
                     await anyio.sleep(0.05)
         yield process, url
@@ -107,7 +105,7 @@ async def serving(config: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], 
         process.wait()
 
 
-async def answers(http: httpx2.AsyncClient, url: str) -> bool:
+async def is_answering(http: httpx2.AsyncClient, url: str) -> bool:
     try:
         return (await http.get(url)).status_code == 200
     except httpx2.TransportError:
@@ -121,7 +119,7 @@ async def test_killed_gateway_answers_from_stored_tools(tmp_path: Path) -> None:
             return (await http.post(f"{url}/mcp", json=body)).json()["result"]
 
     mute = tmp_path / "mute"
-    # A server that comes up once, and when it is started again never says a word.
+    # A server that starts once and does not respond after a restart.
     code = (
         "import pathlib, sys, time; mark = pathlib.Path(sys.argv[3]); "
         "time.sleep(600) if mark.exists() else mark.touch(); exec(open(sys.argv[2]).read())"
@@ -132,7 +130,7 @@ async def test_killed_gateway_answers_from_stored_tools(tmp_path: Path) -> None:
     entry = {**PYTHON, "args": ["-c", start, plain, str(mute)]}
     path = tmp_path / "toolcrib.json"
     path.write_text(json.dumps({"mcpServers": {"zoo": entry}}))
-    async with serving(path) as (process, url):
+    async with run_gateway_process(path) as (process, url):
         with anyio.fail_after(60):
             while not (await ask("tools/list"))["tools"]:
                 await anyio.sleep(0.05)
@@ -141,10 +139,10 @@ async def test_killed_gateway_answers_from_stored_tools(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     with anyio.fail_after(20):
-        # It has lost its input, and leaves.
+        # It exits after its input is closed.
         while is_running(server):
             await anyio.sleep(0.05)
-    async with serving(path) as (process, url):
+    async with run_gateway_process(path) as (process, url):
         listed = await ask("tools/list")
         assert [tool["name"] for tool in listed["tools"]] == ["zoo___lion", "zoo___pid"]
         process.send_signal(signal.SIGTERM)
@@ -163,7 +161,7 @@ async def test_pending_start_is_tracked() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(start_process, opening())
         await anyio.sleep(0)
-        # For so long at most: a start may hang.
+        # With a timeout, because a start may hang.
         await wait_for_pending_starts(0.05)
         before = dict(RUNNING_PROCESSES)
         may_open.set()
@@ -175,7 +173,7 @@ async def test_pending_start_is_tracked() -> None:
 
 async def test_sigterm_also_stops_the_servers(tmp_path: Path) -> None:
     note = tmp_path / "child"
-    config = configured(tmp_path, tree=["faulty.py", "tree", str(note)])
+    config = write_config(tmp_path, tree=["faulty.py", "tree", str(note)])
     process = subprocess.Popen(
         command("stdio", "--config", str(config)),
         env=environment(),

@@ -1,4 +1,4 @@
-"""More than twenty real servers of different makers behind one counter, in all its modes.
+"""More than twenty real servers of different vendors behind one gateway, in all modes.
 
 Set TOOLCRIB_REAL_SERVERS to 1 to run it, or to a folder in which the packages are kept for the next
 time. It needs no account anywhere.
@@ -27,7 +27,7 @@ PATIENCE: Final = 600.0
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A gateway before all of them, with a profile for each mode, and the folder they may read."""
+    """Run a gateway with all servers and a profile for each mode; yield its URL and their folder."""
     kept = install_folder("TOOLCRIB_REAL_SERVERS", tmp_path_factory.mktemp("servers"))
     modules = install_packages(
         kept, [*(one.package for one in SERVERS if not one.is_python), f"{NODE}@latest"]
@@ -85,7 +85,7 @@ def test_every_server_answers(gateway: tuple[str, Path], mode: str, era: str) ->
         try:
             result = await client.call_tool(name, arguments)
         except MCPError as fault:
-            # Some servers have no other way to say that a call failed.
+            # Some servers report a failed call only like this.
             said, is_error = fault.error.message, True
         else:
             said, is_error = str(result.content), bool(result.is_error)

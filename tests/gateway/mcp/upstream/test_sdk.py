@@ -1,4 +1,4 @@
-"""The contract with the parts of the MCP SDK that it does not promise to keep."""
+"""The contract with the private parts of the MCP SDK."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ INFO = types.Implementation(name="tester", version="1")
 
 
 @asynccontextmanager
-async def talking(server: Server[Any], *, legacy: bool) -> AsyncIterator[tuple[RawSession, Any]]:
-    """A raw session with one of the SDK's servers; its answers to our questions are scripted."""
+async def open_session(
+    server: Server[Any], *, legacy: bool
+) -> AsyncIterator[tuple[RawSession, Any]]:
+    """Open a raw session with a server of the SDK, with scripted responses to its requests."""
 
     async def asked(method: str, params: Any) -> dict[str, Any]:
         return {"asked": method}
@@ -65,8 +67,8 @@ async def talking(server: Server[Any], *, legacy: bool) -> AsyncIterator[tuple[R
         tasks.cancel_scope.cancel()
 
 
-def answering(seen: list[Any]) -> Server[Any]:
-    """A server whose middleware answers `tools/call` with what the SDK's models would drop."""
+def recording_server(seen: list[Any]) -> Server[Any]:
+    """Return a server whose middleware adds fields that the SDK's models would drop."""
     server: Server[Any] = Server("contract", version="1")
 
     async def never(ctx: Any, params: Any) -> Any:
@@ -93,7 +95,7 @@ async def test_requests_and_results_are_plain_dicts(legacy: bool) -> None:
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard_of.append((progress, total, message))
 
-    async with talking(answering(seen), legacy=legacy) as (session, heard):
+    async with open_session(recording_server(seen), legacy=legacy) as (session, heard):
         assert session.is_stateless is not legacy
         params = {"name": "x", "arguments": {"a": 1}, "vendorField": 7, "_meta": {"k": "v"}}
         result = await session.raw_request(
@@ -116,11 +118,11 @@ async def test_requests_and_results_are_plain_dicts(legacy: bool) -> None:
     assert hasattr(connection.exit_stack, "callback")
     assert got["vendorField"] == 7
     assert got["_meta"]["k"] == "v"
-    # Ours stay ours, and what was sent is not changed under our hands.
+    # The params of the caller are not modified.
     assert params["_meta"] == {"k": "v"}
     same = seen[0][0] is seen[1][0]
     assert same is legacy
-    # What a client by standard input is known by in either era.
+    # The identity of a client on standard input in both revisions.
     assert seen[0][1] is seen[1][1] is not None
     if not legacy:
         assert got["_meta"][types.CLIENT_CAPABILITIES_META_KEY] == {"roots": {}}
@@ -141,7 +143,7 @@ async def test_response_callback_runs_after_the_caller_gave_up(legacy: bool) -> 
             await get_client_channel(ctx).notify(
                 "notifications/message", {"level": "info", "data": 1}
             )
-        # As some do that have been told to stop.
+        # Like some servers after a cancellation.
         raise MCPError(-32050, "stopped")
 
     async def never(ctx: Any, params: Any) -> Any:
@@ -149,11 +151,11 @@ async def test_response_callback_runs_after_the_caller_gave_up(legacy: bool) -> 
 
     server.add_request_handler("tools/call", types.RequestParams, never)
     server.middleware.append(answer)
-    async with talking(server, legacy=legacy) as (session, _):
+    async with open_session(server, legacy=legacy) as (session, _):
         with anyio.move_on_after(0.2):
             await session.raw_request("tools/call", {"name": "x"}, on_response=told_of.set)
         assert not told_of.is_set()
-        # The SDK's own server says nothing more after it was told to stop; one that does is played.
+        # The SDK's server sends no response after a cancellation, so the response is simulated.
         answers.set()
         dispatcher: Any = session._dispatcher
         (id,) = dispatcher.response_callbacks
@@ -181,7 +183,7 @@ async def test_server_request_gets_a_raw_response() -> None:
 
     server.add_request_handler("tools/call", types.RequestParams, never)
     server.middleware.append(ask)
-    async with talking(server, legacy=True) as (session, _):
+    async with open_session(server, legacy=True) as (session, _):
         await session.raw_request("tools/call", {"name": "x"}, timeout=20)
     assert answers == [{"asked": "roots/list"}, {}, True]
 
@@ -219,5 +221,5 @@ def test_connection_keys_are_stripped() -> None:
 
 async def test_official_client_accepts_our_server() -> None:
     """`Client` accepts a low-level server, which is how all in-process tests connect."""
-    async with Client(answering([]), mode="legacy") as connected:
+    async with Client(recording_server([]), mode="legacy") as connected:
         assert connected.protocol_version == "2025-11-25"

@@ -181,7 +181,9 @@ class InFlightCalls:
                 with anyio.fail_after(timeout_seconds):
                     return await caller.send_request(method, params)
         except TimeoutError:
-            raise MCPError(REQUEST_TIMEOUT, f"the client did not respond to {method} in time") from None
+            raise MCPError(
+                REQUEST_TIMEOUT, f"the client did not respond to {method} in time"
+            ) from None
 
     def drop_when_busy(self, send: Callable[..., Awaitable[None]]) -> Any:
         """Return a function that calls `send`, or does nothing while too many are pending."""

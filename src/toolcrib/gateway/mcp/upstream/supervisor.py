@@ -324,9 +324,7 @@ class UpstreamServer:
 
     async def _back_off(self) -> None:
         # With jitter, so that servers that failed together do not restart together.
-        seconds = min(
-            MIN_RETRY_SECONDS * 2 ** min(self.recent_failures - 1, 16), MAX_RETRY_SECONDS
-        )
+        seconds = min(MIN_RETRY_SECONDS * 2 ** min(self.recent_failures - 1, 16), MAX_RETRY_SECONDS)
         await anyio.sleep(seconds * random.uniform(0.8, 1.2))
 
     async def _check_connection_lost(self, connection: UpstreamConnection, error: MCPError) -> None:
