@@ -293,7 +293,7 @@ async def test_invalid_tool_does_not_affect_others(era: str) -> None:
         # Fields that strict clients reject are removed and reported.
         (status,) = list_server_status(router, router.hub.get_view())
         assert [
-            repair.partition(" is used without its invalid ")[2] for repair in shown["altered"]
+            repair.partition(" is used without its invalid ")[2] for repair in status["altered"]
         ] == [
             "description",
             "execution, icons",
